@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Show where the time goes when a MySQL-family server speaks TLS."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from tlstax import ExitCode, TlstaxError, __version__
+
+# One sub-command per stage, in flow order. Only the chosen one's module is imported,
+# so that `attach` stays small on a production host.
+COMMANDS = {
+    "certs": ("tlstax.certs.command", "make a CA, a server and a client certificate"),
+    "lab": ("tlstax.workloads.command", "run TLS and plaintext workloads against a private server"),
+    "probes": ("tlstax.probes.command", "show what would be probed in a process, and why"),
+    "doctor": ("tlstax.collectors.doctor_command", "what this host can do, found by trying"),
+    "attach": ("tlstax.collectors.attach_command", "record a running server"),
+    "report": ("tlstax.analysis.report.command", "explain a capture"),
+}
+
+
+def build_parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser, with the arguments of the `chosen` sub-command only."""
+    parser = argparse.ArgumentParser(prog="tlstax", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"tlstax {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, summary) in COMMANDS.items():
+        if name == chosen:
+            importlib.import_module(module).register(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status (`tlstax.ExitCode`)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = arguments[0] if arguments and arguments[0] in COMMANDS else None
+    try:
+        options = build_parser(chosen).parse_args(arguments)
+        return int(options.run(options))
+    except TlstaxError as error:
+        print(f"tlstax: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        print("tlstax: interrupted", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return int(ExitCode.IO)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
