@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The tables of a capture: the only definition. SQL and docs/capture.md are generated from it.
+
+Each NamedTuple is one table (snake case of the class name); its fields are the columns in order.
+Integers are 64-bit signed. Unless a column says otherwise, times are CLOCK_MONOTONIC nanoseconds.
+
+A table with a key (its first column) holds one row per key: adding a row again replaces it, so a
+thread can be added at its birth and again at its end. Tables without a key are facts that add up:
+two ledger rows with the same phase and state are summed by every reader.
+"""
+
+import re
+import types
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+
+APPLICATION_ID: Final = 0x746C7378
+"""SQLite application_id of a capture: the letters "tlsx"."""
+USER_VERSION: Final = 1
+"""SQLite user_version: the version of this schema."""
+
+
+class Meta(NamedTuple):
+    """Facts about the recording and the host, one per row."""
+
+    key: Annotated[str, "name of the fact, see META_KEYS"]
+    value: Annotated[str, "its value as text; numbers in decimal"]
+
+
+META_KEYS: Final = {
+    "tlstax_version": "version of tlstax that recorded",
+    "created_wall_ns": "wall clock (ns since 1970, UTC) at monotonic_anchor_ns",
+    "monotonic_anchor_ns": "CLOCK_MONOTONIC at the same instant: wall = time - anchor + created",
+    "hostname": "host that recorded",
+    "kernel": "kernel release (uname -r)",
+    "cpu_count": "CPUs online",
+    "cpu_model": "model name of the CPU",
+    "cpu_flags": "CPU features that matter to crypto, space separated (aes avx2 sha_ni ...)",
+    "sample_hz": "CPU samples per second and CPU; 0 = no sampling",
+    "engine": "what recorded: native",
+    "command_level": "level of detail: sampling, handshake, command, records, primitives",
+    "probe_kind": "how uprobes are attached: uprobe_multi or perf_event",
+    "privacy": "what a capture never holds",
+}
+"""Known meta keys. Readers treat all as optional; unknown keys are kept and shown."""
+
+
+class Target(NamedTuple):
+    """A process that was measured."""
+
+    target_id: Annotated[int, "key"]
+    pid: Annotated[int, "process id in the recording host's namespace"]
+    exe: Annotated[str, "path of the executable as the target sees it"]
+    build_id: Annotated[str, "GNU build-id in hex, or ''"]
+    server: Annotated[str, "kind of server: mariadb, mysql, percona or unknown"]
+    server_version: Annotated[str, "version, or unknown"]
+    tls_library: Annotated[str, "openssl, wolfssl, yassl, none or unknown"]
+    tls_version: Annotated[str, "version of the TLS library, or unknown"]
+    tls_linkage: Annotated[str, "shared, static or none"]
+
+
+class Probe(NamedTuple):
+    """One probe that was attached, with its price."""
+
+    probe_id: Annotated[int, "key"]
+    boundary: Annotated[str, "name of the phase boundary in probes/libraries"]
+    event: Annotated[str, "enter or exit"]
+    function: Annotated[str, "function or tracepoint that was probed"]
+    object: Annotated[str, "file that holds it; kernel for tracepoints"]
+    build_id: Annotated[str, "GNU build-id of the object in hex, or ''"]
+    offset_bytes: Annotated[int, "file offset of the probed instruction; 0 for tracepoints"]
+    instruction: Annotated[str, "the instruction under the probe, disassembled; '' for tracepoints"]
+    kind: Annotated[str, "uprobe, uretprobe, uprobe_multi, uretprobe_multi, tp_btf or perf_event"]
+    stepped: Annotated[int, "1 if the kernel must single-step the instruction, else 0"]
+    hits_count: Annotated[int, "times the probe fired while recording"]
+    cost_ns: Annotated[float | None, "calibrated cost of one hit on this host; NULL = not known"]
+
+
+class Run(NamedTuple):
+    """One run of a driver: one arm in one round of an experiment."""
+
+    run_id: Annotated[int, "key"]
+    driver: Annotated[str, "what loaded the server: pooled, storm, ..."]
+    scenario: Annotated[str, "workload, for example oltp_point_select"]
+    arm: Annotated[str, "plaintext or tls"]
+    round: Annotated[int, "round of the interleaved experiment, from 0; arms of a round are paired"]
+    start_ns: Annotated[int, "start of the driver"]
+    end_ns: Annotated[int, "end of the driver"]
+    threads_count: Annotated[int, "client threads"]
+    connection_count: Annotated[int, "connections that the driver opened"]
+    operation_count: Annotated[int, "operations that the driver finished"]
+    client_mean_ns: Annotated[int, "mean latency of an operation, as the driver saw it"]
+    client_p95_ns: Annotated[int, "95th percentile of the same"]
+    client_max_ns: Annotated[int, "maximum of the same"]
+    client_cpu_ns: Annotated[int, "CPU time, user and system, of the driver's process"]
+    proof: Annotated[str, "JSON: the counters that prove what the arm really did"]
+
+
+class Window(NamedTuple):
+    """A span of time whose rows were committed together."""
+
+    window_id: Annotated[int, "key"]
+    run_id: Annotated[int | None, "run it belongs to; NULL outside of runs"]
+    start_ns: Annotated[int, "start"]
+    end_ns: Annotated[int, "end, exclusive"]
+
+
+class Thread(NamedTuple):
+    """A thread of a target."""
+
+    thread_id: Annotated[int, "key; thread ids of the kernel are reused, this is not"]
+    tid: Annotated[int, "thread id in the recording host's namespace"]
+    name: Annotated[str, "name (comm) when last seen"]
+    role: Annotated[str, "connection, background or a server role such as purge"]
+    start_ns: Annotated[int, "birth, or start of the recording"]
+    end_ns: Annotated[int | None, "end; NULL = alive when the recording ended"]
+
+
+class Ledger(NamedTuple):
+    """Exact time of a thread in one phase and state within a window."""
+
+    window_id: Annotated[int, "window"]
+    thread_id: Annotated[int, "thread"]
+    phase: Annotated[str, "phase, see vocabulary"]
+    state: Annotated[str, "state, see vocabulary"]
+    time_ns: Annotated[int, "time spent there"]
+
+
+class ThreadClock(NamedTuple):
+    """Clocks that are not the ledger's own, for closure."""
+
+    window_id: Annotated[int, "window"]
+    thread_id: Annotated[int, "thread"]
+    lifetime_ns: Annotated[int, "life of the thread clipped to the window"]
+    sched_cpu_ns: Annotated[int | None, "CPU time by the scheduler (schedstat); NULL = not read"]
+    sched_wait_ns: Annotated[int | None, "run-queue wait by the scheduler; NULL = not read"]
+    uncertain_ns: Annotated[int, "time between missed probes and their healing"]
+    healed_count: Annotated[int, "open phases closed by the stack pointer"]
+
+
+class PhaseCount(NamedTuple):
+    """How many times a phase ended in a window."""
+
+    window_id: Annotated[int, "window"]
+    phase: Annotated[str, "phase"]
+    count: Annotated[int, "times it ended"]
+
+
+class Latency(NamedTuple):
+    """A bucket of the wall-time histogram of a phase: log-linear, width <= 4 % of low_ns."""
+
+    window_id: Annotated[int, "window"]
+    phase: Annotated[str, "phase"]
+    low_ns: Annotated[int, "lower bound, inclusive"]
+    high_ns: Annotated[int, "upper bound, exclusive"]
+    count: Annotated[int, "times the phase took this long"]
+
+
+class Handshake(NamedTuple):
+    """One TLS handshake of one connection, followed by its SSL pointer."""
+
+    handshake_id: Annotated[int, "key"]
+    window_id: Annotated[int, "window in which it ended"]
+    tid: Annotated[int, "thread that ended it"]
+    start_ns: Annotated[int, "first accept or handshake call"]
+    end_ns: Annotated[int, "success, failure or free"]
+    on_cpu_ns: Annotated[int, "wall time spent on a CPU"]
+    runnable_ns: Annotated[int, "wall time spent waiting for a CPU"]
+    blocked_network_ns: Annotated[int, "wall time spent waiting for the peer"]
+    blocked_other_ns: Annotated[int, "wall time spent waiting for anything else"]
+    sign_ns: Annotated[int, "wall time in the signature"]
+    keygen_ns: Annotated[int, "wall time in ephemeral key generation"]
+    derive_ns: Annotated[int, "wall time in shared-secret computation"]
+    verify_ns: Annotated[int, "wall time in signature checks"]
+    certificate_ns: Annotated[int, "wall time in certificate chain checks"]
+    call_count: Annotated[int, "calls of the handshake function"]
+    network_wait_count: Annotated[int, "waits for the peer, about one per flight"]
+    outcome: Annotated[str, "success, failure or abandoned"]
+    tls_version: Annotated[str, "for example TLSv1.3, or unknown"]
+    cipher: Annotated[str, "cipher suite, or unknown"]
+    group_name: Annotated[str, "key exchange group, or unknown"]
+    resumed: Annotated[int | None, "1 resumed, 0 full, NULL not known"]
+
+
+class Frame(NamedTuple):
+    """A code address, resolved on the recording host."""
+
+    frame_id: Annotated[int, "key"]
+    object: Annotated[str, "file it lies in, or kernel"]
+    build_id: Annotated[str, "GNU build-id in hex, or ''"]
+    offset_bytes: Annotated[int, "offset in the file; address for the kernel"]
+    symbol: Annotated[str, "demangled name, or [object+0x...] where none covers the address"]
+    symbol_offset_bytes: Annotated[int, "distance from the start of the symbol"]
+    source: Annotated[str, "symtab, dynsym, debugdata, debuglink, buildid, kallsyms or none"]
+    code: Annotated[str, "what its own instructions show: '' or aes, aes+ghash, sha, bignum, ..."]
+
+
+class Stack(NamedTuple):
+    """A call stack."""
+
+    stack_id: Annotated[int, "key"]
+    frame_ids: Annotated[str, "frame ids, leaf first, separated by spaces"]
+
+
+class SampleStack(NamedTuple):
+    """CPU samples with the same phase, system call and stacks."""
+
+    window_id: Annotated[int, "window"]
+    phase: Annotated[str, "phase of the thread when sampled"]
+    syscall: Annotated[int, "system call number the thread was in; -1 = user mode"]
+    user_stack_id: Annotated[int | None, "user stack; NULL = none"]
+    kernel_stack_id: Annotated[int | None, "kernel stack; NULL = none"]
+    sample_count: Annotated[int, "samples"]
+
+
+class OffcpuStack(NamedTuple):
+    """Waits with the same phase, state, system call and stacks: estimates; the ledger is exact."""
+
+    window_id: Annotated[int, "window"]
+    phase: Annotated[str, "phase of the thread"]
+    state: Annotated[str, "state of the wait"]
+    syscall: Annotated[int, "system call number; -1 = none"]
+    user_stack_id: Annotated[int | None, "user stack; NULL = none"]
+    kernel_stack_id: Annotated[int | None, "kernel stack; NULL = none"]
+    wait_count: Annotated[int, "waits, weighted for sampling"]
+    time_ns: Annotated[int, "time, weighted for sampling"]
+
+
+class System(NamedTuple):
+    """The host and the collector itself over a window, all CPUs together."""
+
+    window_id: Annotated[int, "window"]
+    cpu_user_ns: Annotated[int, "user time of the host"]
+    cpu_system_ns: Annotated[int, "system time of the host"]
+    cpu_softirq_ns: Annotated[int, "interrupt and softirq time of the host"]
+    cpu_steal_ns: Annotated[int, "time taken by the hypervisor"]
+    cpu_idle_ns: Annotated[int, "idle time of the host, with I/O wait"]
+    engine_cpu_ns: Annotated[int, "CPU time of tlstax itself"]
+    engine_rss_bytes: Annotated[int, "resident memory of tlstax at the end of the window"]
+
+
+class Status(NamedTuple):
+    """A counter of the server at an instant."""
+
+    time_ns: Annotated[int, "when it was read"]
+    run_id: Annotated[int | None, "run; NULL outside of runs"]
+    name: Annotated[str, "name of the counter, as the server spells it"]
+    value: Annotated[str, "its value as the server printed it"]
+
+
+class Loss(NamedTuple):
+    """Data that was lost or repaired, counted."""
+
+    window_id: Annotated[int, "window"]
+    kind: Annotated[str, "kind of loss, see vocabulary"]
+    count: Annotated[int, "times"]
+
+
+Row = (
+    Meta
+    | Target
+    | Probe
+    | Run
+    | Window
+    | Thread
+    | Ledger
+    | ThreadClock
+    | PhaseCount
+    | Latency
+    | Handshake
+    | Frame
+    | Stack
+    | SampleStack
+    | OffcpuStack
+    | System
+    | Status
+    | Loss
+)
+TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
+KEYED: Final[frozenset[type[Row]]] = frozenset(
+    {Meta, Target, Probe, Run, Window, Thread, Handshake, Frame, Stack}
+)
+"""Tables whose first column is a key: a later row replaces the earlier one."""
+
+
+class Column(NamedTuple):
+    """A column as SQL and the documentation need it."""
+
+    name: str
+    kind: type[int] | type[float] | type[str]
+    nullable: bool
+    doc: str
+
+
+_SQL_TYPES: Final[Mapping[type, str]] = {int: "INTEGER", float: "REAL", str: "TEXT"}
+
+
+def table_name(table: type[Row]) -> str:
+    """The SQL name of a table: `ThreadClock` is `thread_clock`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", table.__name__).lower()
+
+
+def columns(table: type[Row]) -> tuple[Column, ...]:
+    """The columns of a table in order."""
+    hints = get_type_hints(table, include_extras=True)
+    return tuple(_column(name, hints[name]) for name in table._fields)
+
+
+def _column(name: str, hint: Any) -> Column:
+    """One column from its `Annotated[type, doc]` hint."""
+    annotated, doc = get_args(hint)
+    nullable = get_origin(annotated) is types.UnionType
+    kind = get_args(annotated)[0] if nullable else annotated
+    return Column(name, kind, nullable, doc)
+
+
+def create_table(table: type[Row]) -> str:
+    """The CREATE TABLE statement of a table."""
+    lines = []
+    for column in columns(table):
+        constraint = "" if column.nullable else " NOT NULL"
+        if table in KEYED and not lines:
+            constraint += " PRIMARY KEY"
+        lines.append(f'  "{column.name}" {_SQL_TYPES[column.kind]}{constraint}')
+    return f'CREATE TABLE "{table_name(table)}" (\n' + ",\n".join(lines) + "\n)"
+
+
+def insert_row(table: type[Row]) -> str:
+    """The INSERT statement of a table, with one placeholder for each column."""
+    verb = "INSERT OR REPLACE" if table in KEYED else "INSERT"
+    marks = ", ".join("?" * len(table._fields))
+    return f'{verb} INTO "{table_name(table)}" VALUES ({marks})'

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The closed sets of names that a capture uses, with what each one means.
+
+The order of PHASES and STATES is the order of the enums in the BPF programs: a number read from
+a BPF map is an index into these tuples. Entries are appended, never moved or reused.
+"""
+
+from typing import NamedTuple
+
+
+class Term(NamedTuple):
+    """A name with its meaning in one sentence."""
+
+    name: str
+    meaning: str
+
+
+class LossKind(NamedTuple):
+    """A way to lose data: what happened, and what that means for the result."""
+
+    name: str
+    meaning: str
+    consequence: str
+
+
+PHASE_TERMS = (
+    Term("unknown", "a thread seen since the start, before its first phase boundary"),
+    Term("background", "a thread that never served a connection"),
+    Term("idle", "a connection thread waiting for the next command or connection"),
+    Term("connect", "accept to authenticated, with its own reads and writes, less the handshake"),
+    Term("handshake", "the TLS handshake, less the five sub-phases below"),
+    Term("sign", "the private-key signature inside a handshake"),
+    Term("keygen", "generating the ephemeral key inside a handshake"),
+    Term("derive", "computing the shared secret inside a handshake"),
+    Term("verify", "checking a signature inside a handshake"),
+    Term("certificate", "checking a certificate chain inside a handshake"),
+    Term("record_read", "from wake-up with data to the dispatch of the command (the wait is idle)"),
+    Term("record_write", "sending the reply, with its encryption and system calls"),
+    Term("command", "from dispatch to the end of the command, less the record phases"),
+    Term("tde", "encrypting or decrypting pages and logs at rest"),
+    Term("disconnect", "from the end of the last command to the thread parked or gone"),
+)
+PHASES = tuple(term.name for term in PHASE_TERMS)
+HANDSHAKE_SUB_PHASES = ("sign", "keygen", "derive", "verify", "certificate")
+ASYMMETRIC_PHASES = ("sign", "keygen", "derive", "verify")
+HANDSHAKE_PHASES = ("handshake", *HANDSHAKE_SUB_PHASES)
+
+STATE_TERMS = (
+    Term("on_cpu", "running on a CPU, with interrupts that hit it there"),
+    Term("runnable", "ready and waiting for a CPU"),
+    Term("blocked_network", "waiting for a socket"),
+    Term("blocked_disk", "waiting for a block device or a file"),
+    Term("blocked_lock", "waiting for a lock that the server names"),
+    Term("blocked_futex", "waiting on a futex that nothing explains yet"),
+    Term("blocked_other", "waiting for anything else"),
+)
+STATES = tuple(term.name for term in STATE_TERMS)
+
+CATEGORY_TERMS = (
+    Term("asymmetric", "RSA, EC and DH arithmetic: signatures and key exchange"),
+    Term("cipher", "bulk encryption: AES, ChaCha20, GCM multiplication"),
+    Term("digest", "hashes and MACs: SHA, HMAC, Poly1305"),
+    Term("record_crypto", "cipher and digest stitched into one kernel; they cannot be split"),
+    Term("kdf_rng", "key derivation and random numbers"),
+    Term("certificate", "X.509, ASN.1 and CA loading"),
+    Term("provider_fetch", "OpenSSL 3 method fetch, its property and name tables and locks"),
+    Term("tls_protocol", "TLS state machine and record framing"),
+    Term("lock_spin", "spinning and lock operations on the CPU"),
+    Term("memory", "allocation, copying and clearing of memory"),
+    Term("kernel_network", "the kernel in a network system call"),
+    Term("kernel_other", "the kernel anywhere else"),
+    Term("server", "the database server's own code"),
+    Term("probe", "the measurement itself"),
+    Term("unknown", "nothing in the taxonomy matches"),
+)
+CATEGORIES = tuple(term.name for term in CATEGORY_TERMS)
+
+LOSS_KINDS = (
+    LossKind(
+        "thread_slots_full",
+        "more threads than slots in the thread table",
+        "the time of the threads beyond it is missing from the ledger",
+    ),
+    LossKind(
+        "handshake_ring_full",
+        "a finished handshake found no room in the ring buffer",
+        "handshake records are missing; ledger and phase counts still hold them",
+    ),
+    LossKind(
+        "handshake_map_full",
+        "more handshakes in flight than the map holds",
+        "handshake records are missing; ledger and phase counts still hold them",
+    ),
+    LossKind(
+        "user_stack_failed",
+        "a user stack could not be walked",
+        "the sample is filed by phase and system call only",
+    ),
+    LossKind(
+        "kernel_stack_failed",
+        "a kernel stack could not be walked",
+        "the sample has no kernel frames",
+    ),
+    LossKind(
+        "stack_map_full",
+        "more distinct stacks than the stack map holds, or a hash collision",
+        "the sample is filed by phase and system call only",
+    ),
+    LossKind(
+        "sample_map_full",
+        "more distinct samples than the sample map holds",
+        "samples are missing from the composition; ledger totals are exact still",
+    ),
+    LossKind(
+        "offcpu_map_full",
+        "more distinct waits than the off-CPU map holds",
+        "waits are missing from the off-CPU stacks; ledger totals are exact still",
+    ),
+    LossKind(
+        "phase_stack_overflow",
+        "phases nested deeper than the phase stack",
+        "the time of the inner phase is filed under the outer one",
+    ),
+    LossKind(
+        "probe_recursion_missed",
+        "the kernel skipped a probe because another program ran on that CPU",
+        "a boundary is missing until healing; the time between is uncertain",
+    ),
+    LossKind(
+        "storage_failed",
+        "the kernel refused thread-local storage",
+        "the thread's time is missing until the next event",
+    ),
+    LossKind(
+        "clock_retry_failed",
+        "a counter changed under every attempt to read it",
+        "the thread's time moves to the next window",
+    ),
+    LossKind(
+        "healed",
+        "an open phase was closed by the stack pointer because its exit never arrived",
+        "the time from the missed exit to the healing is uncertain and may be misfiled",
+    ),
+    LossKind(
+        "unmatched_exit",
+        "an exit arrived for a phase that was not open",
+        "the phase's entry was missed; its time is filed under the outer phase",
+    ),
+)
+LOSSES = {kind.name: kind for kind in LOSS_KINDS}
+
+ROLES = ("connection", "background")
+ARMS = ("plaintext", "tls")
+OUTCOMES = ("success", "failure", "abandoned")
