@@ -143,7 +143,7 @@ class PhaseCount(NamedTuple):
 
     window_id: Annotated[int, "window"]
     phase: Annotated[str, "phase"]
-    count: Annotated[int, "times it ended"]
+    ended_count: Annotated[int, "times it ended"]
 
 
 class Latency(NamedTuple):
@@ -153,7 +153,7 @@ class Latency(NamedTuple):
     phase: Annotated[str, "phase"]
     low_ns: Annotated[int, "lower bound, inclusive"]
     high_ns: Annotated[int, "upper bound, exclusive"]
-    count: Annotated[int, "times the phase took this long"]
+    ended_count: Annotated[int, "times the phase took this long"]
 
 
 class Handshake(NamedTuple):
@@ -188,7 +188,7 @@ class Frame(NamedTuple):
     frame_id: Annotated[int, "key"]
     object: Annotated[str, "file it lies in, or kernel"]
     build_id: Annotated[str, "GNU build-id in hex, or ''"]
-    offset_bytes: Annotated[int, "offset in the file; address for the kernel"]
+    offset_bytes: Annotated[int, "offset in the file; 0 for the kernel, whose addresses are secret"]
     symbol: Annotated[str, "demangled name, or [object+0x...] where none covers the address"]
     symbol_offset_bytes: Annotated[int, "distance from the start of the symbol"]
     source: Annotated[str, "symtab, dynsym, debugdata, debuglink, buildid, kallsyms or none"]
@@ -253,7 +253,7 @@ class Loss(NamedTuple):
 
     window_id: Annotated[int, "window"]
     kind: Annotated[str, "kind of loss, see vocabulary"]
-    count: Annotated[int, "times"]
+    lost_count: Annotated[int, "times"]
 
 
 Row = (
@@ -295,12 +295,12 @@ class Column(NamedTuple):
 _SQL_TYPES: Final[Mapping[type, str]] = {int: "INTEGER", float: "REAL", str: "TEXT"}
 
 
-def table_name(table: type[Row]) -> str:
+def table_name(table: type[Any]) -> str:
     """The SQL name of a table: `ThreadClock` is `thread_clock`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", table.__name__).lower()
 
 
-def columns(table: type[Row]) -> tuple[Column, ...]:
+def columns(table: type[Any]) -> tuple[Column, ...]:
     """The columns of a table in order."""
     hints = get_type_hints(table, include_extras=True)
     return tuple(_column(name, hints[name]) for name in table._fields)
@@ -314,9 +314,9 @@ def _column(name: str, hint: Any) -> Column:
     return Column(name, kind, nullable, doc)
 
 
-def create_table(table: type[Row]) -> str:
+def create_table(table: type[Any]) -> str:
     """The CREATE TABLE statement of a table."""
-    lines = []
+    lines: list[str] = []
     for column in columns(table):
         constraint = "" if column.nullable else " NOT NULL"
         if table in KEYED and not lines:
@@ -325,7 +325,7 @@ def create_table(table: type[Row]) -> str:
     return f'CREATE TABLE "{table_name(table)}" (\n' + ",\n".join(lines) + "\n)"
 
 
-def insert_row(table: type[Row]) -> str:
+def insert_row(table: type[Any]) -> str:
     """The INSERT statement of a table, with one placeholder for each column."""
     verb = "INSERT OR REPLACE" if table in KEYED else "INSERT"
     marks = ", ".join("?" * len(table._fields))

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Read a capture: a finished one, one that is still being recorded, or one whose recorder died.
+
+The file is never changed. A recorder killed in the middle of a commit leaves a journal beside the
+capture; then both are copied to a temporary directory and the copy is rolled back to its last
+finished window. A file that is no capture, is damaged, or has another version is refused with one
+`TlstaxError` (CAPTURE), when it is opened or when the damaged part is read.
+"""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.schema import (
+    APPLICATION_ID,
+    TABLES,
+    USER_VERSION,
+    Column,
+    Meta,
+    Row,
+    columns,
+    create_table,
+    table_name,
+)
+
+R = TypeVar("R", bound=Row)
+_MAGIC: Final = b"SQLite format 3\x00"
+_BUSY_SECONDS: Final = 10.0
+# Limits for values from a file that nobody vouches for: no text of a capture is near them.
+_MAX_VALUE_BYTES: Final = 1 << 24
+_DO: Final = "record it again, or ask for the original file"
+
+
+class CaptureReader:
+    """An open capture."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        copy: "tempfile.TemporaryDirectory[str] | None",
+    ) -> None:
+        """Use `open`."""
+        self._connection = connection
+        self._copy = copy
+        self.path = path
+        self.recovered = copy is not None
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "CaptureReader":
+        """Open a capture for reading. Raises TlstaxError (CAPTURE) if it is none."""
+        source = Path(path)
+        _check_header(source)
+        try:
+            reader = cls(_connect(source), source, None)
+        except sqlite3.OperationalError as error:
+            if not _journal_of(source).exists():
+                raise _damaged(source, str(error)) from error
+            reader = _open_copy(cls, source)
+        except sqlite3.DatabaseError as error:
+            raise _damaged(source, str(error)) from error
+        try:
+            reader._check_tables()
+        except TlstaxError:
+            reader.close()
+            raise
+        return reader
+
+    def rows(
+        self, table: type[R], where: str = "", params: Sequence[int | float | str | None] = ()
+    ) -> Iterator[R]:
+        """The rows of a table in the order they were written.
+
+        `where` is an SQL condition with `?` for each of `params`.
+        Raises TlstaxError (CAPTURE) at the first damaged row.
+        """
+        kinds = columns(table)
+        names = ", ".join(f'"{column.name}"' for column in kinds)
+        condition = f" WHERE {where}" if where else ""
+        query = f'SELECT {names} FROM "{table_name(table)}"{condition} ORDER BY rowid'
+        try:
+            for values in self._connection.execute(query, tuple(params)):
+                for column, value in zip(kinds, values, strict=True):
+                    if not _fits(column, value):
+                        raise _damaged(
+                            self.path, f"{table_name(table)}.{column.name} holds {value!r:.40}"
+                        )
+                yield table(*values)
+        # Text that is not UTF-8 is an OperationalError; a length beyond memory a MemoryError.
+        except (sqlite3.DatabaseError, MemoryError, OverflowError) as error:
+            raise _damaged(self.path, str(error) or type(error).__name__) from error
+
+    def meta(self) -> dict[str, str]:
+        """All facts of the meta table."""
+        return {row.key: row.value for row in self.rows(Meta)}
+
+    def close(self) -> None:
+        """Close, and remove the temporary copy if there is one."""
+        self._connection.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def __enter__(self) -> "CaptureReader":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_tables(self) -> None:
+        """The file holds the tables of the schema, and no view or trigger."""
+        wanted = sorted((table_name(table), create_table(table)) for table in TABLES)
+        query = "SELECT name, sql FROM sqlite_schema WHERE type <> 'index' ORDER BY name"
+        try:
+            found = list(self._connection.execute(query))
+        except (sqlite3.DatabaseError, MemoryError) as error:
+            raise _damaged(self.path, str(error)) from error
+        if found != wanted:
+            raise _damaged(self.path, "its tables are not those of a capture")
+
+
+def _journal_of(path: Path) -> Path:
+    return Path(f"{path}-journal")
+
+
+def _check_header(path: Path) -> None:
+    """Refuse what is no capture of this version, by its first 100 bytes."""
+    try:
+        with path.open("rb") as stream:
+            header = stream.read(100)
+            size_bytes = os.fstat(stream.fileno()).st_size
+    except FileNotFoundError as error:
+        raise _refuse(path, "there is no such file", "check the path") from error
+    except IsADirectoryError as error:
+        raise _refuse(path, "it is a directory", "name the capture file in it") from error
+    except OSError as error:
+        raise _refuse(path, error.strerror or str(error), "check the path and its mode") from error
+    if header[:16] != _MAGIC or len(header) < 100:
+        raise _refuse(path, "it is not a tlstax capture", "name a file made by tlstax")
+    application_id = int.from_bytes(header[68:72], "big")
+    version = int.from_bytes(header[60:64], "big")
+    if application_id != APPLICATION_ID:
+        raise _refuse(path, "it is an SQLite file of another program", "name a file of tlstax")
+    if version != USER_VERSION:
+        raise _refuse(
+            path,
+            f"it has version {version}, and this tlstax reads version {USER_VERSION}",
+            "use the version of tlstax that recorded it",
+        )
+    # SQLite itself would pad a truncated file with errors found one page at a time.
+    page_bytes = int.from_bytes(header[16:18], "big")
+    page_count = int.from_bytes(header[28:32], "big")
+    page_bytes = 65536 if page_bytes == 1 else page_bytes
+    if size_bytes < page_bytes * page_count and not _journal_of(path).exists():
+        raise _damaged(path, "it is truncated")
+
+
+def _connect(path: Path, mode: str = "ro") -> sqlite3.Connection:
+    """Open the file, distrusting its schema, and touch it so that a hot journal shows."""
+    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def _open_copy(kind: type[CaptureReader], path: Path) -> CaptureReader:
+    """Roll a copy back to its last finished window: the original stays as it is."""
+    copy = tempfile.TemporaryDirectory(prefix="tlstax-")
+    target = Path(copy.name) / "capture"
+    try:
+        shutil.copyfile(path, target)
+        # A live recorder may finish its commit meanwhile; then there is nothing to roll back.
+        if _journal_of(path).exists():
+            shutil.copyfile(_journal_of(path), _journal_of(target))
+        return kind(_connect(target, "rw"), path, copy)
+    except (OSError, sqlite3.DatabaseError) as error:
+        copy.cleanup()
+        raise _damaged(path, str(error)) from error
+
+
+def _fits(column: Column, value: object) -> bool:
+    """Whether a value has the type that the schema promises."""
+    if value is None:
+        return column.nullable
+    if column.kind is float:
+        return isinstance(value, int | float)
+    return isinstance(value, column.kind)
+
+
+def _refuse(path: Path, why: str, do: str) -> TlstaxError:
+    return TlstaxError(f"cannot read the capture {path}", why, do, ExitCode.CAPTURE)
+
+
+def _damaged(path: Path, detail: str) -> TlstaxError:
+    return _refuse(path, f"it is damaged ({' '.join(detail.split())})", _DO)
