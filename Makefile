@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# Every step checks first and says what it does; nothing is done twice. `make` alone lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Debian packages, by what needs them. mariadb-client-core: mariadb-install-db calls its
+# my_print_defaults. bpftool strips DWARF from the BPF objects and keeps BTF.
+PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 make mariadb-client-core mariadb-server-core openssl \
+	python3-venv sysbench
+PACKAGES_TEST := chromium fonts-dejavu-core gcc libc6-dev libssl-dev
+PACKAGES_LINT := clang-format shellcheck
+PACKAGES_BENCH := bpftrace linux-perf
+PACKAGES_KERNELS := debootstrap e2fsprogs qemu-system-x86 xz-utils zstd
+
+PYTHON := /usr/bin/python3
+VENV := .venv
+BIN := $(VENV)/bin
+CONSTRAINTS := .ci/constraints.txt
+VENDOR := analysis/report/assets/vendor
+BPF_OBJECTS := $(patsubst %.bpf.c,%.bpf.o,$(wildcard probes/bpf/*.bpf.c))
+BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
+BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra -Werror \
+	-Wno-unused-parameter -Wno-missing-field-initializers
+PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.c))
+C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.h)
+PYTEST := $(BIN)/python -m pytest -q
+RUNGS := unit golden probes kernel truth e2e
+need = .ci/need $(1)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Install
+
+.PHONY: install
+install: packages-demo python bpf assets ## everything `tlstax` needs to run (Debian packages, .venv, BPF objects, web assets)
+	@echo "tlstax is ready: $(BIN)/tlstax --help"
+
+.PHONY: packages-demo packages-test packages-lint packages-bench packages-kernels
+packages-demo: ; @$(call need,$(PACKAGES_DEMO))
+packages-test: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_TEST))
+packages-lint: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_LINT))
+packages-bench: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_BENCH))
+packages-kernels: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_KERNELS))
+
+# Two stamps, so that the demo does not wait for the test tools.
+.PHONY: python python-dev
+python: $(VENV)/.ready .types/tlstax
+python-dev: $(VENV)/.ready-dev .types/tlstax
+
+$(VENV)/bin/python: | packages-demo
+	@echo "==> virtual environment $(VENV) from $(PYTHON)"
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	@echo "==> Python packages"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e .
+	touch $@
+
+$(VENV)/.ready-dev: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	@echo "==> Python packages, with the test tools"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
+	touch $(VENV)/.ready $@
+
+# Type checkers do not read the mapping of pyproject.toml; they follow this link.
+.types/tlstax:
+	mkdir -p .types
+	ln -sfn .. $@
+
+.PHONY: bpf
+bpf: packages-demo $(BPF_OBJECTS) ## compile probes/bpf/*.bpf.c (clang; no kernel headers)
+
+probes/bpf/%.bpf.o: probes/bpf/%.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
+	@echo "==> $@"
+	clang $(BPF_FLAGS) -c $< -o $@.dwarf
+	bpftool gen object $@ $@.dwarf
+	rm -f $@.dwarf
+
+.PHONY: assets
+assets: $(VENDOR)/VERSIONS ## fetch the web libraries that the HTML report embeds
+
+$(VENDOR)/VERSIONS: analysis/report/assets/vendor.list .ci/fetch-assets | $(VENV)/bin/python
+	@echo "==> web libraries for the HTML report"
+	.ci/fetch-assets $< $(VENDOR) $(BIN)/python
+
+.PHONY: testprogs
+testprogs: packages-test $(PROGRAMS)
+
+tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | packages-test
+	@mkdir -p $(@D)
+	gcc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl -lcrypto
+
+##@ Run
+
+.PHONY: demo
+demo: install ## measure the TLS tax of a real MariaDB on this host (under 4 minutes)
+	@.ci/need --root demo
+	$(BIN)/tlstax lab demo
+
+##@ Check
+
+.PHONY: test
+test: test-install ## every test but the benchmarks
+	@.ci/need --root test
+	$(PYTEST) $(wildcard $(RUNGS:%=tests/%))
+
+.PHONY: test-install
+test-install: packages-test python-dev bpf assets testprogs
+
+.PHONY: $(RUNGS:%=test-%)
+test-unit: test-install ## no root needed
+test-golden: test-install ## saved inputs -> saved outputs
+test-probes: test-install ## every BPF object through this kernel's verifier
+test-kernel: test-install ## the engine on this kernel
+test-truth: test-install ## known phases, sleeps and spins must be found
+test-e2e: test-install ## real server, real clients, real browser
+$(RUNGS:%=test-%): test-%:
+	$(PYTEST) tests/$*
+
+.PHONY: lint
+lint: packages-lint python-dev ## ruff, mypy --strict, clang-format, shellcheck
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p tlstax
+	$(if $(C_SOURCES),clang-format --dry-run -Werror $(C_SOURCES))
+	.ci/shell-scripts | xargs -r -d '\n' shellcheck
+	@echo "lint: clean"
+
+.PHONY: format
+format: packages-lint python-dev ## rewrite the sources as `make lint` wants them
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	$(if $(C_SOURCES),clang-format -i $(C_SOURCES))
+
+.PHONY: bench-overhead check-crypto-cost
+bench-overhead: test-install packages-bench ## what tlstax, perf and bpftrace cost the server
+	@.ci/need --root bench-overhead
+	$(BIN)/python tests/bench/overhead.py
+
+check-crypto-cost: test-install ## tlstax against an EVP loop and `openssl speed`
+	@.ci/need --root check-crypto-cost
+	$(BIN)/python tests/bench/crypto_cost.py
+
+.PHONY: test-kernels
+test-kernels: test-install packages-kernels ## kernel and truth tests on Debian's 6.1, 6.12 and 7.x in QEMU
+	@.ci/need --root test-kernels
+	$(BIN)/python tests/kernels/run.py
+
+.PHONY: capture-docs
+capture-docs: python ## regenerate docs/capture.md from the schema
+	$(BIN)/python -m tlstax.collectors.capture.schema > docs/capture.md
+
+.PHONY: clean
+clean: ## remove what was built (not the Debian packages)
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
