@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Say what this host can do for a measurement, found by trying it, and what to do about the rest.
+
+Every line is a trial on doctor's own process (no other process is touched): what, whether
+it works, what was seen, and, where it does not work, what it is needed for and what to do.
+Works without root and then says what is lacking. Exit status 0 when the native engine can
+run here, 3 when it cannot.
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+
+from tlstax import ExitCode, __version__
+from tlstax.collectors.doctor import Answer, engines, examine_all, ready
+
+MARKS = {"note": "note", "engine": "absent", "useful": "lacks", "uprobe": "lacks"}
+
+
+def render(answers: list[Answer]) -> str:
+    """The answers as lines of text, with the verdict last."""
+    width = max(len(answer.title) for answer in answers)
+    lines = []
+    for answer in answers:
+        mark = "yes" if answer.ok else MARKS.get(answer.need, "NO")
+        lines.append(f"{mark:<7}{answer.title:<{width}}  {answer.found}")
+        if not answer.ok:
+            indent = " " * (7 + width + 2)
+            lines.append(f"{indent}needed for: {answer.needed_for}")
+            lines.append(f"{indent}what to do: {answer.do}")
+    return "\n".join([*lines, "", verdict(answers)])
+
+
+def verdict(answers: list[Answer]) -> str:
+    """One sentence: can the native engine run, and if not, what stands in its way."""
+    if ready(answers):
+        lacking = [answer.title for answer in answers if not answer.ok and answer.need == "useful"]
+        rest = f" Without: {', '.join(lacking)}." if lacking else ""
+        return f"tlstax can measure here. Engines: {', '.join(engines(answers))}.{rest}"
+    missing = [answer.title for answer in answers if not answer.ok and answer.need == "required"]
+    if not any(answer.ok for answer in answers if answer.need == "uprobe"):
+        missing.append("uprobes")
+    return f"tlstax cannot measure here: {', '.join(missing)}. See what to do above."
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the answers; the exit status says whether the native engine can run."""
+    answers = examine_all()
+    if options.json:
+        document = {
+            "tlstax_version": __version__,
+            "ready": ready(answers),
+            "engines": engines(answers),
+            "checks": [asdict(answer) for answer in answers],
+        }
+        print(json.dumps(document, indent=2))
+    else:
+        print(render(answers))
+    return ExitCode.OK if ready(answers) else ExitCode.HOST
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the sub-command `doctor`."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="what this host can do, found by trying",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=run)

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The few bpf(2) and perf_event_open(2) calls that `tlstax doctor` tries, without libbpf.
+
+A host may lack libbpf or BTF and doctor must still say what works, so these calls are made
+directly. Numbers are the kernel's UAPI (linux/bpf.h, linux/perf_event.h); system call
+numbers are those of x86-64. Every call raises OSError with the kernel's errno.
+"""
+
+import ctypes
+import os
+import struct
+from enum import IntEnum
+
+SYS_PERF_EVENT_OPEN = 298
+SYS_BPF = 321
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.syscall.restype = ctypes.c_long
+
+
+class Command(IntEnum):
+    """bpf(2) commands."""
+
+    MAP_CREATE = 0
+    MAP_LOOKUP_ELEM = 1
+    PROG_LOAD = 5
+    PROG_GET_NEXT_ID = 11
+    MAP_GET_NEXT_ID = 12
+    RAW_TRACEPOINT_OPEN = 17
+    BTF_LOAD = 18
+    LINK_CREATE = 28
+    LINK_GET_NEXT_ID = 31
+
+
+class MapType(IntEnum):
+    """Map types that are tried."""
+
+    ARRAY = 2
+    STACK_TRACE = 7
+    RINGBUF = 27
+    TASK_STORAGE = 29
+
+
+class ProgramType(IntEnum):
+    """Program types that are tried."""
+
+    KPROBE = 2  # uprobes are of this type
+    PERF_EVENT = 7
+    TRACING = 26
+
+
+ATTACH_TRACE_RAW_TP = 23
+ATTACH_PERF_EVENT = 41
+ATTACH_UPROBE_MULTI = 48
+
+PERF_TYPE_HARDWARE = 0
+PERF_TYPE_SOFTWARE = 1
+PERF_COUNT_HW_CPU_CYCLES = 0
+PERF_COUNT_SW_CPU_CLOCK = 0
+PERF_FLAG_FREQUENCY = 1 << 10
+PERF_FLAG_FD_CLOEXEC = 8
+LOG_BYTES = 65536
+
+
+def _raise_errno() -> None:
+    error = ctypes.get_errno()
+    raise OSError(error, os.strerror(error))
+
+
+def bpf(command: Command, attributes: bytes) -> int:
+    """Make the system call with `attributes` as union bpf_attr; a descriptor or 0."""
+    buffer = ctypes.create_string_buffer(attributes, max(len(attributes), 128))
+    result = int(_LIBC.syscall(SYS_BPF, int(command), buffer, len(buffer)))
+    if result < 0:
+        _raise_errno()
+    return result
+
+
+def next_id(command: Command, previous_id: int) -> int | None:
+    """The object id after `previous_id` (…_GET_NEXT_ID), or None at the end of the list."""
+    buffer = ctypes.create_string_buffer(struct.pack("<II", previous_id, 0), 12)
+    if _LIBC.syscall(SYS_BPF, int(command), buffer, len(buffer)) < 0:
+        if ctypes.get_errno() == 2:  # ENOENT: no further object
+            return None
+        _raise_errno()
+    return int(struct.unpack_from("<I", buffer, 4)[0])
+
+
+def create_map(
+    kind: MapType, key_bytes: int, value_bytes: int, entries: int, flags: int = 0, btf_fd: int = 0
+) -> int:
+    """Descriptor of a new map; with `btf_fd` its types 1 (key) and 2 (value) are given."""
+    head = struct.pack("<IIIII", kind, key_bytes, value_bytes, entries, flags)
+    types = struct.pack("<III", btf_fd, 1, 2) if btf_fd else bytes(12)
+    # union bpf_attr: inner_map_fd, numa_node, map_name[16], map_ifindex come in between.
+    return bpf(Command.MAP_CREATE, head + bytes(8) + b"tlstax_doctor\0\0\0" + bytes(4) + types)
+
+
+def read_counter(map_fd: int) -> int:
+    """Element 0 of an array map of 8 byte values."""
+    key = ctypes.c_uint32(0)
+    value = ctypes.c_uint64(0)
+    bpf(
+        Command.MAP_LOOKUP_ELEM,
+        struct.pack("<IIQQQ", map_fd, 0, ctypes.addressof(key), ctypes.addressof(value), 0),
+    )
+    return value.value
+
+
+def load_types() -> int:
+    """Descriptor of a small BTF object: type 1 is a 4 byte int, type 2 an 8 byte long."""
+    strings = b"\0int\0long\0"
+    kind_int = 1 << 24
+    types = struct.pack("<IIII", 1, kind_int, 4, 32) + struct.pack("<IIII", 5, kind_int, 8, 64)
+    header = struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(strings))
+    blob = ctypes.create_string_buffer(header + types + strings, 24 + len(types) + len(strings))
+    return bpf(Command.BTF_LOAD, struct.pack("<QQIII", ctypes.addressof(blob), 0, len(blob), 0, 0))
+
+
+def instruction(
+    code: int, target: int = 0, source: int = 0, offset: int = 0, imm: int = 0
+) -> bytes:
+    """One eBPF instruction of 8 bytes."""
+    return struct.pack("<BBhi", code, source << 4 | target, offset, imm)
+
+
+RETURN_ZERO = instruction(0xB7) + instruction(0x95)  # r0 = 0; exit
+
+
+def load_map_address(register: int, map_fd: int) -> bytes:
+    """Put &map into `register` (the 16 byte pseudo instruction BPF_PSEUDO_MAP_FD)."""
+    return instruction(0x18, register, 1, 0, map_fd) + instruction(0)
+
+
+def count_program(map_fd: int) -> bytes:
+    """A program that adds 1 to element 0 of an array map, atomically."""
+    return (
+        instruction(0x62, 10, 0, -4, 0)  # *(u32 *)(fp - 4) = 0
+        + instruction(0xBF, 2, 10)  # r2 = fp
+        + instruction(0x07, 2, 0, 0, -4)  # r2 -= 4
+        + load_map_address(1, map_fd)
+        + instruction(0x85, imm=1)  # r0 = bpf_map_lookup_elem(map, &0)
+        + instruction(0x15, 0, 0, 2, 0)  # absent: leave
+        + instruction(0xB7, 1, imm=1)
+        + instruction(0xDB, 0, 1, 0, 0)  # lock *(u64 *)r0 += r1
+        + RETURN_ZERO
+    )
+
+
+def task_storage_program(storage_fd: int, counter_fd: int) -> bytes:
+    """Counts in `counter_fd` how often the current task's own storage could be had."""
+    return (
+        instruction(0x85, imm=158)  # r0 = bpf_get_current_task_btf()
+        + instruction(0xBF, 2, 0)
+        + load_map_address(1, storage_fd)
+        + instruction(0xB7, 3)  # no initial value
+        + instruction(0xB7, 4, imm=1)  # BPF_LOCAL_STORAGE_GET_F_CREATE
+        + instruction(0x85, imm=156)  # r0 = bpf_task_storage_get()
+        + instruction(0x55, 0, 0, 2, 0)  # got it: count
+        + RETURN_ZERO
+        + count_program(counter_fd)
+    )
+
+
+def load_program(
+    kind: ProgramType, code: bytes, expected_attach_type: int = 0, attach_btf_id: int = 0
+) -> int:
+    """Descriptor of a loaded program; OSError's message ends with the verifier's last line."""
+    text = ctypes.create_string_buffer(code, len(code))
+    licence = ctypes.create_string_buffer(b"GPL")
+    log = ctypes.create_string_buffer(LOG_BYTES)
+    attributes = struct.pack(
+        "<IIQQIIQII16sIIIIQIIQII",
+        kind,
+        len(code) // 8,
+        ctypes.addressof(text),
+        ctypes.addressof(licence),
+        1,
+        LOG_BYTES,
+        ctypes.addressof(log),
+        0,
+        0,
+        b"tlstax_doctor",
+        0,
+        expected_attach_type,
+        *(0, 0, 0, 0, 0, 0, 0),  # no BTF, no function and line information
+        attach_btf_id,
+    )
+    try:
+        return bpf(Command.PROG_LOAD, attributes)
+    except OSError as error:
+        lines = log.value.decode(errors="replace").strip().splitlines()
+        last = next((line for line in reversed(lines) if not line.startswith("processed")), "")
+        raise OSError(error.errno, f"{error.strerror}{': ' + last if last else ''}") from None
+
+
+def open_raw_tracepoint(program_fd: int) -> int:
+    """Attach a tp_btf program; the descriptor detaches it when closed."""
+    return bpf(Command.RAW_TRACEPOINT_OPEN, struct.pack("<QII", 0, program_fd, 0))
+
+
+def link_perf_event(program_fd: int, event_fd: int) -> int:
+    """Attach a program to a perf event (5.15+); the descriptor detaches it when closed."""
+    return bpf(
+        Command.LINK_CREATE, struct.pack("<IIII", program_fd, event_fd, ATTACH_PERF_EVENT, 0)
+    )
+
+
+def link_uprobe_multi(program_fd: int, path: str, offset_bytes: int, pid: int) -> int:
+    """Attach a program at one file offset through one uprobe_multi link (kernel 6.6+)."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    offsets = (ctypes.c_uint64 * 1)(offset_bytes)
+    attributes = struct.pack(
+        "<IIIIQQQQIII",
+        *(program_fd, 0, ATTACH_UPROBE_MULTI, 0),
+        *(ctypes.addressof(name), ctypes.addressof(offsets), 0, 0),
+        *(1, 0, pid),
+    )
+    return bpf(Command.LINK_CREATE, attributes)
+
+
+def open_perf_event(
+    kind: int,
+    config: int,
+    *,
+    pid: int = -1,
+    cpu: int = 0,
+    config1: int = 0,
+    config2: int = 0,
+    frequency_hz: int = 0,
+) -> int:
+    """Descriptor of a perf event; a sampling one when `frequency_hz` is given."""
+    attributes = struct.pack(
+        "<IIQQQQQIIQQ",
+        *(kind, 128, config, frequency_hz, 0, 0),
+        *(PERF_FLAG_FREQUENCY if frequency_hz else 0, 0, 0, config1, config2),
+    )
+    buffer = ctypes.create_string_buffer(attributes, 128)
+    result = int(_LIBC.syscall(SYS_PERF_EVENT_OPEN, buffer, pid, cpu, -1, PERF_FLAG_FD_CLOEXEC))
+    if result < 0:
+        _raise_errno()
+    return result
