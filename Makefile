@@ -22,8 +22,7 @@ CONSTRAINTS := .ci/constraints.txt
 VENDOR := analysis/report/assets/vendor
 BPF_OBJECTS := $(patsubst %.bpf.c,%.bpf.o,$(wildcard probes/bpf/*.bpf.c))
 BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
-BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra -Werror \
-	-Wno-unused-parameter -Wno-missing-field-initializers
+BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror
 PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.c))
 C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.h)
 PYTEST := $(BIN)/python -m pytest -q

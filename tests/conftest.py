@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What every test may ask of its host: root, and features that are found, not assumed.
+
+A test says `@pytest.mark.root`, or `@pytest.mark.needs("kprobes")` with a name of FEATURES. What a
+host lacks is skipped and listed with its reason. With CI set a skip is a failure: a skipped test
+proves nothing, and nobody reads the list. The exception is a kernel feature of FEATURES that was
+looked for and is not there.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+PMU_DIRECTORY = Path("/sys/bus/event_source/devices")
+MISSING_FEATURE = "this kernel lacks "  # how a permitted skip begins
+
+# Kernel features that tests may need: whether this host has it, and what it is.
+FEATURES: dict[str, tuple[Callable[[], bool], str]] = {
+    "btf": (lambda: Path("/sys/kernel/btf/vmlinux").exists(), "BTF (CONFIG_DEBUG_INFO_BTF)"),
+    "kprobes": (lambda: (PMU_DIRECTORY / "kprobe").exists(), "kprobes (CONFIG_KPROBE_EVENTS)"),
+    "uprobes": (lambda: (PMU_DIRECTORY / "uprobe").exists(), "uprobes (CONFIG_UPROBE_EVENTS)"),
+    "hardware_pmu": (lambda: (PMU_DIRECTORY / "cpu").exists(), "a hardware PMU"),
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers; an unknown one is an error (--strict-markers)."""
+    for line in (
+        "root: loads BPF programs, attaches probes or makes namespaces",
+        "needs(feature, ...): kernel features, by their names in tests/conftest.py",
+        "timing: asserts tight time limits; left out under an emulated CPU",
+    ):
+        config.addinivalue_line("markers", line)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what this host cannot run, with the reason."""
+    if item.get_closest_marker("root") and os.geteuid() != 0:
+        pytest.skip(f"needs root. Run: sudo {sys.executable} -m pytest {item.nodeid!r}")
+    for marker in item.iter_markers("needs"):
+        for name in marker.args:
+            present, description = FEATURES[name]
+            if not present():
+                pytest.skip(MISSING_FEATURE + description)
+
+
+def fail_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """In CI, turn a skip into a failure, unless it names a kernel feature that is not there."""
+    if not os.environ.get("CI") or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    if not reason.startswith(MISSING_FEATURE):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which is a failure in CI: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Judge the skips of single tests."""
+    report = yield
+    fail_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Judge the skips of whole files."""
+    report = yield
+    fail_skip(report)
+    return report
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the source tree."""
+    return Path(__file__).resolve().parent.parent
