@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The shape of the source tree: stages, imports, what may stand in a tracked file."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode
+
+# Each stage, and the stages that it may import. Longer names win.
+MAY_IMPORT = {
+    "certs": set[str](),
+    "workloads": {"certs"},
+    "probes": {"certs", "workloads"},
+    "collectors": {"certs", "workloads", "probes", "collectors.capture"},
+    "collectors.capture": set[str](),
+    "analysis": {"collectors.capture"},
+    "analysis.report": {"analysis", "collectors.capture"},
+}
+PROBE_LABELS = ["Question", "Emits", "Attaches", "Needs", "Blind to", "Example"]
+# Spelled in halves, so that this file passes its own test.
+PRIVATE_PATHS = re.compile(r"(?<![\w.])/(?:work|ro" + r"ot|home)/\w")
+REGISTRY_HOSTS = re.compile(
+    "|".join(
+        re.escape(".".join(host))
+        for host in (
+            ("pypi", "org"),
+            ("pythonhosted", "org"),
+            ("npmjs", "org"),
+            ("npmjs", "com"),
+            ("deb", "debian", "org"),
+            ("snapshot", "debian", "org"),
+            ("repo1", "maven", "org"),
+            ("maven", "apache", "org"),
+            ("crates", "io"),
+            ("proxy", "golang", "org"),
+        )
+    )
+)
+
+
+def tracked(repository: Path) -> Iterator[Path]:
+    """The files in git's index, and the new ones that it does not ignore."""
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others"]
+    listing = subprocess.run(
+        [*command, "--exclude-standard"], cwd=repository, capture_output=True, text=True, check=True
+    )
+    for name in listing.stdout.split("\0"):
+        if name and (repository / name).is_file():
+            yield repository / name
+
+
+def stage_of(module: str) -> str | None:
+    """The stage that `tlstax.x.y` belongs to; None for the package itself."""
+    name = module.removeprefix("tlstax").removeprefix(".")
+    fitting = [stage for stage in MAY_IMPORT if f"{name}.".startswith(f"{stage}.")]
+    return max(fitting, key=len, default=None)
+
+
+def imported(tree: ast.AST, repository: Path) -> Iterator[str]:
+    """The tlstax modules that a file imports, inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                path = repository.joinpath(*node.module.split(".")[1:], alias.name)
+                is_module = path.is_dir() or path.with_suffix(".py").is_file()
+                yield f"{node.module}.{alias.name}" if is_module else node.module
+
+
+def test_stages_import_downstream(repository: Path) -> None:
+    wrong = []
+    for path in tracked(repository):
+        relative = path.relative_to(repository)
+        stage = stage_of("tlstax." + ".".join(relative.with_suffix("").parts))
+        if path.suffix != ".py" or stage is None:
+            continue
+        for module in imported(ast.parse(path.read_text()), repository):
+            other = stage_of(module) if module.split(".")[0] == "tlstax" else stage
+            if module.startswith("tlstax.__main__") or (
+                other is not None and other != stage and other not in MAY_IMPORT[stage]
+            ):
+                wrong.append(f"{relative}: {stage} may not import {module}")
+    assert wrong == []
+
+
+def test_root_holds_two_modules(repository: Path) -> None:
+    assert sorted(path.name for path in repository.glob("*.py")) == ["__init__.py", "__main__.py"]
+
+
+def test_no_package_among_the_tests(repository: Path) -> None:
+    assert list((repository / "tests").rglob("__init__.py")) == []
+
+
+def test_files_name_no_private_path_and_no_registry(repository: Path) -> None:
+    wrong = []
+    for path in tracked(repository):
+        content = path.read_bytes()
+        if b"\0" in content[:8192]:
+            continue
+        for number, line in enumerate(content.decode().splitlines(), 1):
+            if PRIVATE_PATHS.search(line) or REGISTRY_HOSTS.search(line):
+                wrong.append(f"{path.relative_to(repository)}:{number}: {line.strip()[:80]}")
+    assert wrong == []
+
+
+def test_sources_carry_their_licence(repository: Path) -> None:
+    suffixes = {".py", ".c", ".h", ".bt", ".lua", ".sh"}
+    assert [
+        str(path.relative_to(repository))
+        for path in tracked(repository)
+        if path.suffix in suffixes
+        and path.stat().st_size > 0
+        and "SPDX-License-Identifier: GPL-2.0-only" not in path.read_text()[:200]
+    ] == []
+
+
+def probe_programs() -> list[Path]:
+    probes = Path(__file__).resolve().parents[2] / "probes"
+    return sorted([*probes.glob("bpf/*.bpf.c"), *probes.glob("*.bt")])
+
+
+@pytest.mark.parametrize("program", probe_programs(), ids=lambda path: path.name)
+def test_probe_header_is_a_manual(program: Path) -> None:
+    text = program.read_text()
+    header = text[: text.index("*/")]
+    stem = program.name.partition(".")[0]
+    assert re.search(rf"^ \* {stem} - \S.*\.$", header, re.MULTILINE), "name - one line."
+    labels = re.findall(r"^ \* ([A-Z][a-z]+(?: [a-z]+)?): \S", header, re.MULTILINE)
+    assert labels == PROBE_LABELS
+
+
+def test_exit_codes_are_documented(repository: Path) -> None:
+    page = (repository / "docs/exit-codes.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)
+    assert rows == [(str(int(code)), code.name) for code in ExitCode]
