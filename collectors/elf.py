@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Reading an ELF file of somebody else's making: headers, build-id, symbols, address arithmetic.
+
+Headers and notes come from pyelftools. Symbol tables are decoded in bulk here, because a server has
+30,000 symbols and more, which must not take longer than attaching does.
+
+Addresses are the file's own virtual addresses (what its symbol table says), not those of a process.
+Symbol names are bytes that anybody may have chosen; they are passed on as text that can be turned
+back into the same bytes (surrogateescape), never interpreted.
+
+A file that is truncated or corrupt raises TlstaxError (exit code TARGET), never another exception.
+"""
+
+import mmap
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+from tlstax import ExitCode, TlstaxError
+
+SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, value, size
+CODE_TYPES = frozenset({2, 10})  # STT_FUNC, STT_GNU_IFUNC
+SECTION_HEADER_BYTES = 64
+# What pyelftools was seen to raise on flipped bytes, beside its own error.
+MALFORMED = (
+    ELFError, ValueError, LookupError, ArithmeticError, AttributeError, TypeError, AssertionError,
+    struct.error,
+)  # fmt: skip
+
+
+class Section(NamedTuple):
+    """A section header; sizes and offsets are checked against the file."""
+
+    name: str
+    kind: str
+    address: int
+    offset: int
+    size: int
+    link: int
+    executable: bool
+
+
+class Segment(NamedTuple):
+    """A PT_LOAD program header."""
+
+    address: int
+    offset: int
+    file_size: int
+    executable: bool
+
+
+class Symbol(NamedTuple):
+    """A defined function. `size` is 0 where the table does not say."""
+
+    address: int
+    size: int
+    name: str
+
+
+class Elf:
+    """One open ELF file (64-bit little-endian). Use it as a context manager."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        try:
+            with open(path, "rb") as file:
+                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise TlstaxError(
+                f"{self.path} cannot be read",
+                getattr(error, "strerror", None) or "the file is empty",
+                "Run as root, or check that the file still exists",
+                ExitCode.TARGET,
+            ) from None
+        try:
+            with self._checked("its headers are damaged"):
+                self._read_headers()
+        except TlstaxError:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Elf":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.data.close()
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def _read_headers(self) -> None:
+        if self.data[:4] != b"\x7fELF":
+            raise self._refuse("it is not an ELF file")
+        if len(self.data) < 64:
+            raise self._refuse("it is cut off within its header")
+        self.bits = {1: 32, 2: 64}.get(self.data[4], 0)
+        if self.bits != 64 or self.data[5] != 1:
+            raise self._refuse("it is not a 64-bit little-endian program")
+        header = ELFFile(self.data)
+        self.machine: str = header["e_machine"]
+        self.position_independent: bool = header["e_type"] == "ET_DYN"
+        # A count taken from the file is a loop bound: never more than the file can hold.
+        limit = len(self.data) // 32
+        if header.num_segments() > limit or header.num_sections() > limit:
+            raise self._refuse("its header counts more entries than the file can hold")
+        self.segments = []
+        self.build_id = ""
+        for segment in header.iter_segments():
+            if segment["p_type"] == "PT_LOAD":
+                self.segments.append(
+                    Segment(
+                        segment["p_vaddr"],
+                        segment["p_offset"],
+                        segment["p_filesz"],
+                        bool(segment["p_flags"] & 1),
+                    )
+                )
+            elif segment["p_type"] == "PT_NOTE" and not self.build_id:
+                self.build_id = self._build_id(segment["p_offset"], segment["p_filesz"])
+        self._sections = [
+            Section(
+                section.name,
+                str(section["sh_type"]),
+                section["sh_addr"],
+                section["sh_offset"],
+                section["sh_size"],
+                section["sh_link"],
+                bool(section["sh_flags"] & 4),
+            )
+            for section in header.iter_sections()
+        ]
+        self._by_name = {section.name: section for section in self._sections}
+
+    def _build_id(self, offset: int, size: int) -> str:
+        """The GNU build-id of a note segment as hex digits, "" if it has none."""
+        notes = self.slice(offset, size)
+        position = 0
+        while position + 12 <= len(notes):
+            name_size, content_size, kind = struct.unpack_from("<III", notes, position)
+            name_end = position + 12 + name_size
+            content = position + 12 + (name_size + 3) // 4 * 4
+            if kind == 3 and notes[position + 12 : name_end] == b"GNU\0":
+                return notes[content : content + content_size].hex()
+            position = content + (content_size + 3) // 4 * 4
+        return ""
+
+    @contextmanager
+    def _checked(self, why: str) -> Iterator[None]:
+        try:
+            yield
+        except MALFORMED:
+            raise self._refuse(why) from None
+
+    def _refuse(self, why: str) -> TlstaxError:
+        return TlstaxError(
+            f"{self.path} cannot be used",
+            why,
+            "Check that the file is the one the process runs, and is whole",
+            ExitCode.TARGET,
+        )
+
+    def section(self, name: str) -> Section | None:
+        """The section of that name, or None."""
+        return self._by_name.get(name)
+
+    def slice(self, offset: int, size: int) -> bytes:
+        """`size` bytes at a file offset. Raises TlstaxError when the file ends before."""
+        if offset < 0 or size < 0 or offset + size > len(self.data):
+            raise self._refuse("it is cut off: a header points behind its end")
+        return self.data[offset : offset + size]
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a section; empty when there is none, or when it has no bytes in the file."""
+        section = self.section(name)
+        if section is None or section.kind == "SHT_NOBITS":
+            return b""
+        return self.slice(section.offset, section.size)
+
+    def to_offset(self, address: int) -> int | None:
+        """File offset of a virtual address; None when it is not loaded from the file."""
+        for segment in self.segments:
+            if segment.address <= address < segment.address + segment.file_size:
+                return address - segment.address + segment.offset
+        return None
+
+    def to_address(self, offset: int) -> int | None:
+        """Virtual address of a file offset in an executable segment, else in any segment."""
+        for executable in (True, False):
+            for segment in self.segments:
+                inside = segment.offset <= offset < segment.offset + segment.file_size
+                if inside and segment.executable == executable:
+                    return offset - segment.offset + segment.address
+        return None
+
+    def code_at(self, address: int, size: int) -> bytes:
+        """Up to `size` bytes of code from a virtual address; fewer where the segment ends."""
+        for segment in self.segments:
+            left = segment.address + segment.file_size - address
+            if segment.executable and 0 < left and segment.address <= address:
+                offset = address - segment.address + segment.offset
+                return self.slice(offset, min(size, left, max(0, len(self.data) - offset)))
+        return b""
+
+    def symbols(self, table: str) -> Iterator[tuple[int, int, int]]:
+        """(address, size, offset of the name) of each defined function of `.dynsym`, `.symtab`."""
+        content = self.content(table)
+        usable = len(content) // SYMBOL.size * SYMBOL.size
+        for name, info, _, section, value, size in SYMBOL.iter_unpack(content[:usable]):
+            if section and value and info & 15 in CODE_TYPES:
+                yield value, size, name
+
+    def names(self, table: str) -> bytes:
+        """The string table of a symbol table."""
+        section = self.section(table)
+        if section is None or section.link >= len(self._sections):
+            return b""
+        strings = self._sections[section.link]
+        return b"" if strings.kind == "SHT_NOBITS" else self.slice(strings.offset, strings.size)
+
+    def find(self, expression: re.Pattern[str]) -> list[Symbol]:
+        """Every defined function whose name is a full match, by address, each name once."""
+        found: dict[str, Symbol] = {}
+        # Names are compared as bytes: decoding 30,000 of them takes longer than matching them.
+        wanted = re.compile(expression.pattern.encode(), re.DOTALL).fullmatch
+        for table in (".symtab", ".dynsym"):
+            strings = self.names(table)
+            end_of = strings.find
+            for address, size, name in self.symbols(table):
+                raw = strings[name : end_of(b"\0", name)]
+                if wanted(raw):
+                    text = raw.decode("utf-8", "surrogateescape")
+                    found.setdefault(text, Symbol(address, size, text))
+        return sorted(found.values())
+
+    def text_around(self, literal: bytes, limit: int = 32) -> Iterator[str]:
+        """The NUL-terminated strings that contain `literal`, at most `limit` of them."""
+        rodata = self.section(".rodata")
+        first, last = (rodata.offset, rodata.offset + rodata.size) if rodata else (0, None)
+        position = self.data.find(literal, first, last)
+        while position >= 0 and limit:
+            start = self.data.rfind(b"\0", max(0, position - 200), position) + 1
+            end = self.data.find(b"\0", position, position + 200)
+            if start and end >= 0:
+                yield self.data[start:end].decode("utf-8", "replace")
+            limit -= 1
+            position = self.data.find(literal, position + len(literal), last)
