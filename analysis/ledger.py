@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sums over the ledger, and its closure against clocks that are not its own."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from tlstax.collectors.capture.schema import Ledger, Thread, ThreadClock
+from tlstax.collectors.capture.vocabulary import PHASES, STATES
+
+UNSERVED_PHASES: Final = ("unknown", "background", "idle")
+"""Phases in which a thread serves no connection."""
+SERVED_PHASES: Final = tuple(phase for phase in PHASES if phase not in UNSERVED_PHASES)
+CLOSURE_THRESHOLD: Final = 0.99
+"""What the ledger of a window must explain of the connection threads' time."""
+CLOSURE_MIN_NS: Final = 1_000_000
+"""Windows with less busy time than this have nothing to close."""
+
+Totals = dict[tuple[str, str], int]
+"""Time in ns by (phase, state)."""
+
+
+def totals(rows: Iterable[Ledger], window_ids: Collection[int]) -> Totals:
+    """Time by phase and state over these windows, in vocabulary order."""
+    sums: Totals = defaultdict(int)
+    for row in rows:
+        if row.window_id in window_ids:
+            sums[row.phase, row.state] += row.time_ns
+    return dict(sorted(sums.items(), key=lambda item: _rank(item[0])))
+
+
+def by_window(rows: Iterable[Ledger]) -> dict[int, Totals]:
+    """Time by phase and state of each window."""
+    sums: dict[int, Totals] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        sums[row.window_id][row.phase, row.state] += row.time_ns
+    return {window_id: dict(totals) for window_id, totals in sums.items()}
+
+
+def by_thread(rows: Iterable[Ledger], window_ids: Collection[int]) -> dict[int, Totals]:
+    """Time by phase and state of each thread over these windows."""
+    sums: dict[int, Totals] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        if row.window_id in window_ids:
+            sums[row.thread_id][row.phase, row.state] += row.time_ns
+    return {thread_id: dict(totals) for thread_id, totals in sums.items()}
+
+
+def by_role(
+    rows: Iterable[Ledger], threads: Iterable[Thread], window_ids: Collection[int]
+) -> dict[str, Totals]:
+    """Time by phase and state of each role; threads without a row of their own are `unknown`."""
+    roles = {thread.thread_id: thread.role for thread in threads}
+    sums: dict[str, Totals] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        if row.window_id in window_ids:
+            sums[roles.get(row.thread_id, "unknown")][row.phase, row.state] += row.time_ns
+    return {role: dict(totals) for role, totals in sums.items()}
+
+
+def served(sums: Mapping[tuple[str, str], int]) -> Totals:
+    """Only the phases in which connections are served."""
+    return {key: time_ns for key, time_ns in sums.items() if key[0] not in UNSERVED_PHASES}
+
+
+def phase_time(sums: Mapping[tuple[str, str], int], phases: Collection[str]) -> int:
+    """Time in these phases, all states."""
+    return sum(time_ns for (phase, _), time_ns in sums.items() if phase in phases)
+
+
+def on_cpu(sums: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """On-CPU time by phase."""
+    return {phase: time_ns for (phase, state), time_ns in sums.items() if state == "on_cpu"}
+
+
+class WindowClosure(NamedTuple):
+    """Ledger against foreign clocks: connection threads of one window, without idle."""
+
+    window_id: int
+    thread_count: int
+    ledger_ns: int
+    clock_ns: int
+    misfit_ns: int
+    on_cpu_ns: int
+    sched_cpu_ns: int
+    uncertain_ns: int
+    healed_count: int
+
+    @property
+    def closure(self) -> float | None:
+        """1 less the threads' misfits; None where there was nothing to close."""
+        if self.clock_ns < CLOSURE_MIN_NS:
+            return None
+        return 1.0 - self.misfit_ns / self.clock_ns
+
+    @property
+    def on_cpu_ratio(self) -> float | None:
+        """On-CPU time by the ledger over CPU time by the scheduler; above 1 is steal."""
+        return self.on_cpu_ns / self.sched_cpu_ns if self.sched_cpu_ns else None
+
+
+def closures(
+    rows: Iterable[Ledger], clocks: Iterable[ThreadClock], threads: Iterable[Thread]
+) -> list[WindowClosure]:
+    """The closure of each window with connection threads, in order.
+
+    A connection thread is one with that role, or one that served a connection in the window. Its
+    misfit is the difference between all of its ledger and its lifetime, both ways, so that one
+    thread's surplus cannot hide another's gap; it is set against the time that was not idle.
+    """
+    connection_ids = {thread.thread_id for thread in threads if thread.role == "connection"}
+    sums: dict[tuple[int, int], Totals] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        sums[row.window_id, row.thread_id][row.phase, row.state] += row.time_ns
+    lines: dict[int, WindowClosure] = {}
+    seen: set[tuple[int, int]] = set()
+    for clock in clocks:
+        key = (clock.window_id, clock.thread_id)
+        seen.add(key)
+        mine = sums.get(key, {})
+        if clock.thread_id in connection_ids or served(mine):
+            _add(lines, clock, mine)
+    # A thread that vanished before its clocks were read has a ledger that nothing can check:
+    # all of it counts as misfit.
+    for key, mine in sums.items():
+        if key not in seen and served(mine):
+            _add(lines, ThreadClock(*key, phase_time(mine, ("idle",)), None, None, 0, 0), mine)
+    return [lines[window_id] for window_id in sorted(lines)]
+
+
+def _add(
+    lines: dict[int, WindowClosure], clock: ThreadClock, sums: Mapping[tuple[str, str], int]
+) -> None:
+    """Add one thread to its window's line."""
+    old = lines.get(clock.window_id, WindowClosure(clock.window_id, 0, 0, 0, 0, 0, 0, 0, 0))
+    idle_ns = phase_time(sums, ("idle",))
+    total_ns = sum(sums.values())
+    timed = clock.sched_cpu_ns is not None
+    lines[clock.window_id] = WindowClosure(
+        clock.window_id,
+        old.thread_count + 1,
+        old.ledger_ns + total_ns - idle_ns,
+        old.clock_ns + max(0, clock.lifetime_ns - idle_ns),
+        old.misfit_ns + abs(total_ns - clock.lifetime_ns),
+        old.on_cpu_ns + (sum(on_cpu(sums).values()) if timed else 0),
+        old.sched_cpu_ns + (clock.sched_cpu_ns or 0),
+        old.uncertain_ns + clock.uncertain_ns,
+        old.healed_count + clock.healed_count,
+    )
+
+
+def combine(lines: Iterable[WindowClosure]) -> WindowClosure:
+    """All windows together; window_id is -1 and thread_count counts threads of each window."""
+    sums = [sum(values) for values in zip(*lines, strict=True)] or [0] * 9
+    return WindowClosure(-1, *sums[1:])
+
+
+def _rank(key: tuple[str, str]) -> tuple[int, int, str, str]:
+    """Vocabulary order; names of later versions come last."""
+    phase, state = key
+    return (
+        PHASES.index(phase) if phase in PHASES else len(PHASES),
+        STATES.index(state) if state in STATES else len(STATES),
+        phase,
+        state,
+    )
