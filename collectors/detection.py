@@ -76,7 +76,7 @@ def _is_named(mapped: MappedObject, definition: Definition) -> bool:
 def _recognise(
     target: Target, definition: Definition, objects: Sequence[OpenObject]
 ) -> Detected | None:
-    """The definition with those of the objects that take part in it, None when it does not apply."""
+    """The definition with the objects that take part in it, None when it does not apply."""
     owned = compile_names(_patterns([definition]))
     objects = [o for o in objects if any(owned.fullmatch(s.name) for s in o.symbols)]
     names = {symbol.name for entry in objects for symbol in entry.symbols}
@@ -99,7 +99,7 @@ def _recognise(
 
 def _patterns(definitions: Sequence[Definition]) -> list[str]:
     """Every symbol name that the definitions mention."""
-    patterns = []
+    patterns: list[str] = []
     for definition in definitions:
         patterns += definition.detect.symbols
         patterns += (f.pattern for b in definition.boundaries for f in b.functions)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
@@ -98,10 +98,12 @@ class Elf:
         self.close()
 
     def close(self) -> None:
+        """Give the file back."""
         self.data.close()
 
     @property
     def name(self) -> str:
+        """The file's own name, without its directory."""
         return self.path.rpartition("/")[2]
 
     def _read_headers(self) -> None:
@@ -112,7 +114,7 @@ class Elf:
         self.bits = {1: 32, 2: 64}.get(self.data[4], 0)
         if self.bits != 64 or self.data[5] != 1:
             raise self._refuse("it is not a 64-bit little-endian program")
-        header = ELFFile(self.data)
+        header = ELFFile(cast(IO[bytes], self.data))
         self.machine: str = header["e_machine"]
         self.position_independent: bool = header["e_type"] == "ET_DYN"
         # A count taken from the file is a loop bound: never more than the file can hold.
@@ -212,7 +214,7 @@ class Elf:
         """Up to `size` bytes of code from a virtual address; fewer where the segment ends."""
         for segment in self.segments:
             left = segment.address + segment.file_size - address
-            if segment.executable and 0 < left and segment.address <= address:
+            if segment.executable and left > 0 and segment.address <= address:
                 offset = address - segment.address + segment.offset
                 return self.slice(offset, min(size, left, max(0, len(self.data) - offset)))
         return b""
@@ -251,7 +253,9 @@ class Elf:
     def text_around(self, literal: bytes, limit: int = 32) -> Iterator[str]:
         """The NUL-terminated strings that contain `literal`, at most `limit` of them."""
         rodata = self.section(".rodata")
-        first, last = (rodata.offset, rodata.offset + rodata.size) if rodata else (0, None)
+        first, last = (
+            (rodata.offset, rodata.offset + rodata.size) if rodata else (0, len(self.data))
+        )
         position = self.data.find(literal, first, last)
         while position >= 0 and limit:
             start = self.data.rfind(b"\0", max(0, position - 200), position) + 1

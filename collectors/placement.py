@@ -9,15 +9,14 @@ For each boundary of the definitions one of its equivalent functions is taken, a
   back to is refused;
 - on exit, a return probe. The kernel arms it at the function's first instruction, so that is the
   instruction that must be emulated. A function whose first block ends in a jump into another
-  function (a tail call) is left through that function's return, so the probe is armed there; callers
-  of that function that do not come through the boundary make exits without an entry, which the
-  kernel side ignores by stack pointer.
+  function (a tail call) is left through that function's return, so the probe is armed there;
+  callers of that function that do not come through the boundary make exits without an entry, which
+  the kernel side ignores by stack pointer.
 
 Where nothing better exists the probe stays at offset 0 and is marked `stepped`. Nothing is attached
 here, and the process is not touched.
 
-Addresses: `virtual_address` is the file's own (its symbol table's), `file_offset` is what the kernel
-takes. Each is verified to be an instruction boundary inside the function's bounds.
+Each address is verified to be an instruction boundary inside the function's bounds.
 """
 
 from collections.abc import Sequence
@@ -64,6 +63,7 @@ class Spot:
 
     @property
     def cost_ns(self) -> int:
+        """What one hit is expected to cost."""
         trap = EMULATED_COST_NS if self.emulated else STEPPED_COST_NS
         return trap + (RETURN_COST_NS if self.kind == "uretprobe" else 0)
 
@@ -95,7 +95,7 @@ def plan(target: Target, definitions: Sequence[Definition], level: Level = Level
 
 
 def place(boundary: Boundary, library: Detected) -> list[Site]:
-    """The probes of one boundary: its cheapest function's; none when the binary has none of them."""
+    """The probes of one boundary, on its cheapest function; none when the binary has none."""
     best: tuple[float, list[tuple[str, MappedObject, Elf, Spot]]] | None = None
     for function in boundary.functions:
         found = library.functions(function)
@@ -234,7 +234,7 @@ def _emulated(elf: Elf, instruction: Instruction) -> bool:
 
 
 def read_accessor(accessor: Accessor, library: Detected) -> int:
-    """The offset in bytes of the field that an accessor reads last, -1 when it is not that simple."""
+    """The offset in bytes of the field that an accessor reads, -1 when it is not that simple."""
     offsets = set()
     for _, elf, symbol in library.functions(Function(accessor.function)):
         code = elf.code_at(symbol.address, min(symbol.size, FUNCTION_LIMIT_BYTES))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A plan of what to attach, and how to get one without paying for it afterwards.
 
-Planning needs a disassembler and an ELF reader (about 17 MB and 0.1 s). `plan_in_child` does it in a
-forked child and hands back the result, so that a process that stays attached for hours stays small.
-This module imports neither.
+Planning needs a disassembler and an ELF reader (about 17 MB and 0.1 s). `plan_in_child` does it in
+a forked child and hands back the result, so that a process that stays attached for hours stays
+small. This module imports neither.
 """
 
 import os
@@ -100,7 +100,7 @@ def plan_in_child(
             "Check that memory is left and that its binaries are not being replaced",
             ExitCode.TARGET,
         )
-    result = pickle.loads(answer)  # noqa: S301 (written by our own child)
+    result = pickle.loads(answer)  # written by our own child
     if isinstance(result, TlstaxFailure):
         raise TlstaxError(result.what, result.why, result.do, result.exit_code)
     target, planned = result

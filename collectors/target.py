@@ -47,6 +47,7 @@ class MappedObject:
 
     @property
     def name(self) -> str:
+        """The file's own name, without its directory."""
         return self.path.rpartition("/")[2]
 
 
@@ -105,7 +106,7 @@ def find_by_name(name: str) -> int:
     Threads are not looked at. Raises TlstaxError when there is none, or more than one.
     """
     found = []
-    for entry in sorted((int(e.name) for e in PROC.iterdir() if e.name.isdigit())):
+    for entry in sorted(int(e.name) for e in PROC.iterdir() if e.name.isdigit()):
         if entry != os.getpid() and name in _names(entry):
             found.append(entry)
     if len(found) == 1:
@@ -164,22 +165,31 @@ def read_maps(pid: int, maps: str) -> tuple[MappedObject, ...]:
 
 
 def _open_path(pid: int, path: str, device: str, inode: int, segment: TextSegment) -> str:
-    """A path that opens the mapped file itself from here, "" if there is none."""
-    in_root = f"{PROC}/{pid}/root{path.removesuffix(DELETED)}"
+    """A path that opens the mapped file itself from here, "" if there is none.
+
+    The kernel prints paths as seen from the reader's root where it can (a chroot), else as seen in
+    the process's own mount namespace (a container); so both are tried.
+    """
+    named = path.removesuffix(DELETED)
     by_map = f"{PROC}/{pid}/map_files/{segment.start:x}-{segment.end:x}"
+    mapped: tuple[object, int] | None = None
     try:
         real = os.stat(by_map)
         os.close(os.open(by_map, os.O_RDONLY | os.O_CLOEXEC))
+        mapped = (real.st_dev, real.st_ino)
     except OSError:
         by_map = ""  # needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
-    try:
-        seen = os.stat(in_root)
-    except OSError:
-        return by_map
-    if by_map:
-        return in_root if (seen.st_dev, seen.st_ino) == (real.st_dev, real.st_ino) else by_map
-    number = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}"
-    return in_root if (number, seen.st_ino) == (device, inode) else ""
+    for candidate in (f"{PROC}/{pid}/root{named}", named):
+        try:
+            seen = os.stat(candidate)
+        except OSError:
+            continue
+        number = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}"
+        if mapped == (seen.st_dev, seen.st_ino):
+            return candidate
+        if mapped is None and (number, seen.st_ino) == (device, inode):
+            return candidate
+    return by_map
 
 
 def _status(pid: int) -> tuple[str, str, int]:

@@ -90,10 +90,12 @@ class Boundary:
 
     @property
     def events(self) -> tuple[str, ...]:
+        """Which of "enter" and "exit" are probed."""
         return ACTIONS[self.action].events
 
     @property
     def argument(self) -> int:
+        """Index of the argument that is read on entry, -1 for none."""
         return ACTIONS[self.action].argument
 
 
@@ -178,7 +180,8 @@ def parse_definition(content: bytes, source: str) -> Definition:
         accessors=tuple(_accessor(entry) for entry in top.tables("accessor")),
     )
     top.finish()
-    ids = [entry.id for entry in (*definition.boundaries, *definition.accessors)]
+    ids = [entry.id for entry in definition.boundaries]
+    ids += [entry.id for entry in definition.accessors]
     for entry_id in ids:
         if ids.count(entry_id) > 1:
             raise _refuse(source, f"the id {entry_id!r} occurs twice")
