@@ -44,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
     kind = KeyKind.parse(options.key)
     made = generate(options.directory, kind, pkcs1=options.pkcs1, force=options.force)
     print(f"{made.directory}: {kind} keys, certificates valid for ten years")
-    print(f"  server  ssl-ca={made.ca.name} ssl-cert={made.server.name} ssl-key={made.server_key.name}")
+    server = f"ssl-cert={made.server.name} ssl-key={made.server_key.name}"
+    print(f"  server  ssl-ca={made.ca.name} {server}")
     print(f"  client  {made.sysbench_ca.name} {made.client.name} {made.client_key.name}")
     print(f"  CA key  {made.ca_key.name} (needed only to sign more certificates)")
     return int(ExitCode.OK)

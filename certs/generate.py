@@ -109,11 +109,8 @@ class Certificates:
     @property
     def files(self) -> tuple[Path, ...]:
         """Every file of the set."""
-        return (self.ca, self.ca_key, self.server, self.server_key) + (
-            self.client,
-            self.client_key,
-            self.sysbench_ca,
-        )
+        own = (self.ca, self.ca_key, self.server, self.server_key)
+        return (*own, self.client, self.client_key, self.sysbench_ca)
 
 
 def generate(
@@ -168,7 +165,7 @@ def write_private(path: Path, data: bytes, *, replace: bool = False) -> None:
 def _contents(paths: Certificates, kind: KeyKind, pkcs1: bool) -> dict[Path, bytes]:
     """Every file's content, all made before the first one is written."""
     ca_key, server_key, client_key = kind.make(), kind.make(), kind.make()
-    now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     # The three subjects differ: TLS libraries take an issuer with the subject's own name for a
     # self-signed certificate.
     ca = _certificate("tlstax private CA", ca_key, None, ca_key, kind, now)

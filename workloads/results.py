@@ -21,7 +21,7 @@ class RunTotals:
 
     start_ns: int  # CLOCK_MONOTONIC
     end_ns: int  # CLOCK_MONOTONIC
-    handshake_count: int  # handshakes that ended in success
+    handshake_count: int | None  # handshakes that ended in success; None: nobody watched
     handshake_failed_count: int = 0  # handshakes that failed or were abandoned
     resumed_count: int = 0  # successful handshakes that resumed a session
     tls_call_count: int = 0  # TLS reads and writes seen, 0 also where they are not probed

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Run TLS and plaintext workloads against a private server that is thrown away afterwards.
+
+    demo     certificates, a server, every load in both arms, recorded; then the report
+    server   start a private server, say how to connect to it, and keep it until Ctrl-C
+    clean    remove what a crashed run left behind
+
+The server is this host's own mariadbd with its own data directory, port, socket and accounts. An
+installed or running server is neither used nor touched.
+"""
+
+import argparse
+from pathlib import Path
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.workloads.results import OpenRecorder, RenderReport
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `tlstax lab` to the command line."""
+    parser = subparsers.add_parser(
+        "lab",
+        help="run TLS and plaintext workloads against a private server",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    demo = actions.add_parser("demo", help="measure the TLS tax of this host's MariaDB")
+    demo.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        type=Path,
+        default=Path("demo-out"),
+        help="where capture and report go (default: %(default)s)",
+    )
+    demo.add_argument("--recipe", metavar="FILE", type=Path, help="another experiment, in TOML")
+    demo.add_argument("--rounds", metavar="N", type=positive, help="rounds, each of both arms")
+    demo.add_argument("--seconds", metavar="S", type=positive, help="seconds of each run")
+    demo.add_argument(
+        "--unwatched",
+        action="store_true",
+        help="drive only: no probes, no capture, no report; needs no root",
+    )
+    demo.set_defaults(run=run_demo)
+
+    server = actions.add_parser("server", help="start a private server and keep it")
+    server.add_argument("--key", metavar="KIND", default="rsa:2048", help="as in tlstax certs")
+    server.add_argument("--port", metavar="N", type=positive, help="default: one that is free")
+    server.set_defaults(run=run_server)
+
+    clean = actions.add_parser("clean", help="remove what a crashed run left behind")
+    clean.set_defaults(run=run_clean)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    """Measure and report. The later stages are wired in by `tlstax.__main__`."""
+    from tlstax.workloads import demo
+    from tlstax.workloads.recipe import DEMO, load_recipe
+
+    recipe = load_recipe(options.recipe or DEMO).with_changes(options.rounds, options.seconds)
+    if options.unwatched:
+        demo.drive_only(recipe)
+        return int(ExitCode.OK)
+    open_recorder: OpenRecorder | None = getattr(options, "open_recorder", None)
+    render_report: RenderReport | None = getattr(options, "render_report", None)
+    if open_recorder is None or render_report is None:
+        raise TlstaxError(
+            "cannot record the demo",
+            "no recorder was wired in",
+            "Run it as `tlstax lab demo`, or add --unwatched",
+            ExitCode.USAGE,
+        )
+    demo.measure(recipe, options.output, open_recorder, render_report)
+    return int(ExitCode.OK)
+
+
+def run_server(options: argparse.Namespace) -> int:
+    """Keep a private server until Ctrl-C."""
+    import threading
+
+    from tlstax.certs.generate import KeyKind
+    from tlstax.workloads.servers.configuration import USER_PLAINTEXT, USER_TLS
+    from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+
+    request = ServerRequest(key=KeyKind.parse(options.key), port=options.port)
+    with PrivateServer(request) as server:
+        print(f"mariadbd {server.pid} listens on 127.0.0.1:{server.port}")
+        administrator = server.client_directory / "administrator.cnf"
+        print(f"  administrator: mariadb --defaults-file={administrator}")
+        for what, user in (("plaintext", USER_PLAINTEXT), ("TLS", USER_TLS)):
+            print(
+                f"  {what}: cd {server.client_directory} && "
+                f"sysbench --config-file={server.option_file(user).name} ..."
+            )
+        print("Ctrl-C stops it and removes everything.", flush=True)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            print("stopping")
+    return int(ExitCode.OK)
+
+
+def run_clean(options: argparse.Namespace) -> int:
+    """Remove left-overs and say which."""
+    from tlstax.workloads.servers.places import clean
+
+    removed, in_use = clean()
+    for path in removed:
+        print(f"removed {path}")
+    for path in in_use:
+        print(f"in use  {path}")
+    if not removed and not in_use:
+        print("nothing to remove")
+    return int(ExitCode.OK)

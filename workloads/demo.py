@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The demo from certificates to report, with a progress bar on the way."""
+
+import datetime
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.workloads.drivers.sysbench import Sysbench
+from tlstax.workloads.experiment import Experiment, NullRecorder
+from tlstax.workloads.experiment import Progress as Done
+from tlstax.workloads.recipe import Recipe
+from tlstax.workloads.results import OpenRecorder, Recorder, RenderReport, RunResult
+from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+
+NS_PER_US = 1000
+
+
+def measure(
+    recipe: Recipe, output: Path, open_recorder: OpenRecorder, render_report: RenderReport
+) -> Path:
+    """Record the recipe into a new capture below `output` and render it; the report's path."""
+    console = Console()
+    capture = new_capture_path(output)
+    with ready_experiment(recipe, console) as experiment:
+        with open_recorder(experiment.server.pid, capture) as recorder:
+            drive(experiment, recorder, console)
+        console.print(f"recorded {capture}")
+    report = render_report(capture, output)
+    console.print(f"report   {report}", soft_wrap=True)
+    return report
+
+
+def drive_only(recipe: Recipe) -> list[RunResult]:
+    """Run the recipe without a recorder and print what the clients saw."""
+    console = Console()
+    with ready_experiment(recipe, console) as experiment:
+        results = drive(experiment, NullRecorder(), console)
+    for result in results:
+        console.print(
+            f"{result.scenario:14}{result.arm:10} round {result.round + 1}"
+            f"{result.operation_count:10} operations"
+            f"{result.client_mean_ns / NS_PER_US:10.1f} us mean"
+            f"{result.client_p95_ns / NS_PER_US:10.1f} us p95"
+        )
+    return results
+
+
+def new_capture_path(output: Path) -> Path:
+    """A file below `output` (made if missing) that does not exist yet, named by the time."""
+    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TlstaxError(
+            f"cannot write to {output}",
+            str(error.strerror or error),
+            "Choose another directory with -o",
+            ExitCode.IO,
+        ) from error
+    return output / f"demo-{stamp}.tlstax"
+
+
+@contextmanager
+def ready_experiment(recipe: Recipe, console: Console) -> Iterator[Experiment]:
+    """A server with its data, warm and proven in both arms; nothing of it stays afterwards."""
+    request = ServerRequest(key=recipe.key, tls=recipe.tls)
+    with PrivateServer(request) as server, server.open_status() as status:
+        console.print(f"server   mariadbd {server.pid}, 127.0.0.1:{server.port}, {recipe.key}")
+        driver = Sysbench(server, table_rows=recipe.table_rows)
+        driver.prepare()
+        experiment = Experiment(server, driver, status, recipe.loads, recipe.rounds_count)
+        arms = 2 * len(recipe.loads)
+        console.print(f"warm-up  {arms} short runs, one per load and arm")
+        experiment.warm_up()
+        yield experiment
+
+
+def drive(experiment: Experiment, recorder: Recorder, console: Console) -> list[RunResult]:
+    """Every run, with a bar whose remaining time comes from what runs really took."""
+    columns = (
+        TextColumn("{task.description:34}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} runs"),
+        TextColumn("{task.fields[remaining]}"),
+    )
+    started_s = time.monotonic()
+    estimate_s = experiment.estimate_s()
+    console.print(f"runs     about {duration(estimate_s)}")
+    with Progress(*columns, console=console, auto_refresh=False) as bar:
+        task = bar.add_task("", total=1, remaining="")
+        results = list(experiment.run(recorder, lambda done: _show(bar, task, done)))
+    took_s = time.monotonic() - started_s
+    console.print(f"runs     took {duration(took_s)}, expected {duration(estimate_s)}")
+    return results
+
+
+def _show(bar: Progress, task: TaskID, done: Done) -> None:
+    """Redraw; only between runs, so that drawing costs the measured machine nothing."""
+    bar.update(
+        task,
+        description=done.run.label if done.run else "done",
+        completed=done.done_count,
+        total=done.total_count,
+        remaining=f"{duration(done.remaining_s)} left" if done.run else "",
+        refresh=True,
+    )
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds for people."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""An arm proves itself: the driver, the server and the recorder must tell the same story.
+
+Drivers fall back silently, both ways. So every run is held against three counts that do not know
+of each other: connections that the driver opened, connections and handshakes that the server
+counted, handshakes that the recorder saw. One that disagrees fails the run with all of them.
+"""
+
+import json
+from dataclasses import dataclass
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.workloads.drivers.sysbench import DriverResult
+from tlstax.workloads.results import Arm, RunTotals
+from tlstax.workloads.servers.status import Status
+from tlstax.workloads.tls import TlsChoice
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was asked of one run, and what each witness says."""
+
+    label: str
+    arm: Arm
+    choice: TlsChoice
+    driver: DriverResult
+    before: Status
+    after: Status
+    totals: RunTotals
+
+    def counters(self) -> dict[str, object]:
+        """The counts that are compared, as they are kept with the run."""
+        return {
+            "driver_connections": self.driver.connection_count,
+            "server_connections": self.after.since(self.before, "Connections"),
+            "server_handshakes_begun": self.after.since(self.before, "Ssl_accepts"),
+            "server_handshakes": self.after.since(self.before, "Ssl_finished_accepts"),
+            "server_aborted_connects": self.after.since(self.before, "Aborted_connects"),
+            "recorder_handshakes": self.totals.handshake_count,
+            "recorder_handshakes_failed": self.totals.handshake_failed_count,
+            "recorder_handshakes_lost": self.totals.lost_handshake_count,
+            "recorder_resumed": self.totals.resumed_count,
+            "tls_versions": dict(self.totals.tls_versions),
+            "ciphers": dict(self.totals.ciphers),
+        }
+
+    def objections(self) -> list[str]:
+        """What does not agree, one sentence each; empty if the arm is proven."""
+        counters = self.counters()
+        expected = self.driver.connection_count if self.arm == "tls" else 0
+        found = [
+            f"{name} is {counters[name]}, not {number}"
+            for name, number in (
+                ("server_connections", self.driver.connection_count),
+                ("server_handshakes_begun", expected),
+                ("server_handshakes", expected),
+                ("server_aborted_connects", 0),
+                ("recorder_handshakes", expected),
+                ("recorder_handshakes_failed", 0),
+                ("recorder_handshakes_lost", 0),
+                ("recorder_resumed", 0),
+            )
+            if counters[name] not in (number, None)
+        ]
+        if self.arm == "plaintext" and self.totals.tls_call_count:
+            found.append(f"recorder saw {self.totals.tls_call_count} TLS calls, not 0")
+        left = self.after["Threads_connected"] - self.before["Threads_connected"]
+        if left:
+            found.append(f"{left} connections are still open")
+        if self.arm == "tls" and self.totals.handshake_count is not None:
+            found += self._other_than_asked()
+        return found
+
+    def _other_than_asked(self) -> list[str]:
+        """Versions and ciphers that were negotiated though another one was asked for."""
+        return [
+            f"{count} handshakes used {what} {name}, not {asked}"
+            for what, asked, seen in (
+                ("version", self.choice.version, self.totals.tls_versions),
+                ("cipher", self.choice.cipher, self.totals.ciphers),
+            )
+            if asked is not None
+            for name, count in sorted(seen.items())
+            if name != asked
+        ]
+
+    def prove(self) -> str:
+        """The agreeing counters as JSON; TlstaxError (FAILED) with all numbers if they disagree."""
+        objections = self.objections()
+        counters = json.dumps(self.counters(), sort_keys=True)
+        if objections:
+            raise TlstaxError(
+                f"run {self.label} did not do what was asked",
+                f"{'; '.join(objections)} (all counts: {counters})",
+                "Make sure that nobody else uses the server, and run it again",
+                ExitCode.FAILED,
+            )
+        return counters

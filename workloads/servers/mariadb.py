@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A private MariaDB server: made, started, awaited, stopped and removed without a trace.
+
+It uses the host's own `mariadbd` (Debian: mariadb-server-core) and nothing else of an installed
+server: own data directory, option file, port, socket, accounts and certificates.
+"""
+
+import json
+import os
+import secrets
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.certs.generate import Certificates, KeyKind, generate, write_private
+from tlstax.workloads.servers import configuration, supervisor
+from tlstax.workloads.servers.places import Places, ServerUser, free_port, is_free
+from tlstax.workloads.servers.status import StatusSession
+from tlstax.workloads.tls import TlsChoice
+
+INSTALL_PATIENCE_S = 60.0
+START_PATIENCE_S = 60.0
+STOP_PATIENCE_S = 30.0
+LOG_TAIL_LINES = 5
+SMALL_RSA_BITS = 2048  # OpenSSL's default security level refuses RSA keys under this size
+
+# Debian keeps servers in /usr/sbin, which is not on every user's PATH.
+SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """The programs that a private server needs."""
+
+    server: Path
+    install: Path
+    client: Path
+
+    @classmethod
+    def find(cls, search_path: str = SEARCH_PATH) -> "Binaries":
+        """Look them up; TlstaxError (HOST) names the missing one and its Debian package."""
+        return cls(
+            server=find_program("mariadbd", "mariadb-server-core", search_path),
+            install=find_program("mariadb-install-db", "mariadb-server-core", search_path),
+            client=find_program("mariadb", "mariadb-client-core", search_path),
+        )
+
+
+def find_program(name: str, package: str, search_path: str = SEARCH_PATH) -> Path:
+    """The path of a program, or one clear error that says how to get it."""
+    found = shutil.which(name, path=search_path)
+    if found is None:
+        raise TlstaxError(
+            f"cannot find {name}",
+            "it is not installed, or not on the PATH",
+            f"On Debian: apt-get install {package}",
+            ExitCode.HOST,
+        )
+    return Path(found)
+
+
+@dataclass(frozen=True)
+class ServerRequest:
+    """What kind of private server is wanted."""
+
+    key: KeyKind = field(default_factory=lambda: KeyKind("rsa", "2048"))
+    port: int | None = None  # None: any that is free
+    certificates: Certificates | None = None  # None: made for this server
+    tls: TlsChoice = field(default_factory=TlsChoice)
+
+    @property
+    def choice(self) -> TlsChoice:
+        """The TLS choice, with the security level that a small RSA key needs."""
+        small = self.key.family == "rsa" and int(self.key.detail) < SMALL_RSA_BITS
+        if small and self.tls.security_level is None:
+            return TlsChoice(self.tls.version, self.tls.cipher, self.tls.group, security_level=0)
+        return self.tls
+
+
+class PrivateServer:
+    """A running server; a context manager whose end stops it and removes its directory."""
+
+    def __init__(self, request: ServerRequest | None = None, binaries: Binaries | None = None):
+        self.request = request or ServerRequest()
+        self._binaries = binaries or Binaries.find()
+        self.port = self._choose_port()
+        self._user = ServerUser.choose()
+        self.places = Places.create(self._user)
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self.pid = 0
+
+    def __enter__(self) -> "PrivateServer":
+        try:
+            self._prepare()
+            self._start()
+        except BaseException:  # also Ctrl-C: nothing may stay behind
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.stop()
+
+    @property
+    def client_directory(self) -> Path:
+        """Working directory of the drivers: option files and what sysbench needs for TLS."""
+        return self.places.client
+
+    @property
+    def client_environment(self) -> Mapping[str, str]:
+        """What drivers add to their environment to make the asked TLS choice."""
+        return self._openssl_environment(self.places.client / "openssl.cnf")
+
+    def option_file(self, user: str) -> Path:
+        """The sysbench --config-file of USER_PLAINTEXT or USER_TLS."""
+        return self.places.client / f"{user}.cnf"
+
+    def open_status(self) -> StatusSession:
+        """A new plaintext connection for counters."""
+        return StatusSession(self._binaries.client, self.places.client / "status.cnf")
+
+    def stop(self) -> None:
+        """Stop the server and remove everything. Safe to repeat."""
+        process, self._supervisor = self._supervisor, None
+        if process is not None:
+            if process.stdin:
+                process.stdin.close()  # the supervisor takes it as the request to stop
+            try:
+                process.wait(timeout=STOP_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()  # the kernel then kills the server
+                process.wait()
+            if process.stdout:
+                process.stdout.close()
+        shutil.rmtree(self.places.root, ignore_errors=True)
+
+    def _choose_port(self) -> int:
+        port = self.request.port
+        if port is None:
+            return free_port()
+        if not is_free(port):
+            raise TlstaxError(
+                f"cannot start a server on port {port}",
+                "another process listens there",
+                "Choose another port, or leave out --port",
+                ExitCode.HOST,
+            )
+        return port
+
+    def _openssl_environment(self, path: Path) -> dict[str, str]:
+        return {} if self.request.choice.is_default else {"OPENSSL_CONF": str(path)}
+
+    def _prepare(self) -> None:
+        """Write every file that the server and the clients read."""
+        certificates = self.request.certificates or generate(
+            self.places.certificates, self.request.key
+        )
+        settings = configuration.ServerSettings(port=self.port)
+        openssl = self.request.choice.openssl_configuration().encode()
+        server = self.places.server
+        owned_by_server = {
+            server / "my.cnf": configuration.server_options(settings, server).encode(),
+            server / "openssl.cnf": openssl,
+            server / "ca.pem": certificates.ca.read_bytes(),
+            server / "server-cert.pem": certificates.server.read_bytes(),
+            server / "server-key.pem": certificates.server_key.read_bytes(),
+            self.places.log: b"",
+        }
+        for path, content in owned_by_server.items():
+            write_private(path, content)
+            self._user.own(path)
+        write_private(self.places.client / "openssl.cnf", openssl)
+        for source in (certificates.sysbench_ca, certificates.client, certificates.client_key):
+            write_private(self.places.client / source.name, source.read_bytes())
+
+    def _start(self) -> None:
+        """Have the supervisor install the data directory and start the server; wait for it."""
+        specification = self.places.root / "specification.json"
+        write_private(specification, json.dumps(self._specification()).encode())
+        self.places.write_state({"owner": os.getpid()})
+        self._supervisor = subprocess.Popen(
+            [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(specification)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            cwd="/",
+            env={"PATH": SEARCH_PATH, "LC_ALL": "C"}
+            | self._openssl_environment(self.places.server / "openssl.cnf"),
+        )
+        pids = {"owner": os.getpid(), "supervisor": self._supervisor.pid}
+        self.places.write_state(pids)
+        self._expect("started 0 ", START_PATIENCE_S)
+        if self._expect("finished 0 ", INSTALL_PATIENCE_S) != "0":
+            raise self._failure("cannot make a data directory", "mariadb-install-db failed")
+        self.pid = int(self._expect("started 1 ", START_PATIENCE_S))
+        self.places.write_state(pids | {"server": self.pid})
+        self._await_socket()
+        self._make_accounts()
+
+    def _specification(self) -> dict[str, object]:
+        """What the supervisor shall run (see supervisor.py); nothing here is secret."""
+        server, user = self.places.server, self._user
+        install = [
+            str(self._binaries.install),
+            f"--defaults-file={server}/my.cnf",
+            "--auth-root-authentication-method=socket",
+            f"--auth-root-socket-user={ServerUser.us()}",
+            "--skip-test-db",
+            "--skip-name-resolve",
+        ]
+        return {
+            "directory": str(self.places.root),
+            "working_directory": str(server),
+            "log": str(self.places.log),
+            "uid": user.uid,
+            "gid": user.gid,
+            "steps": [install, [str(self._binaries.server), f"--defaults-file={server}/my.cnf"]],
+        }
+
+    def _expect(self, event: str, patience_s: float) -> str:
+        """Wait for the supervisor to report `event` and return what follows it."""
+        line = self._supervisor_line(patience_s)
+        if line is None or not line.startswith(event):
+            raise self._failure("cannot start a private server", "its supervisor ended early")
+        return line.removeprefix(event)
+
+    def _supervisor_line(self, patience_s: float) -> str | None:
+        """The supervisor's next event, or None if none came in time or it is gone."""
+        stdout: IO[bytes] | None = self._supervisor.stdout if self._supervisor else None
+        if stdout is None:
+            return None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            if not selector.select(patience_s):
+                return None
+        # One write is one line and pipes keep short writes whole, but two may have come together.
+        received = bytearray()
+        while not received.endswith(b"\n") and (byte := os.read(stdout.fileno(), 1)):
+            received += byte
+        return received.decode().strip()
+
+    def _await_socket(self) -> None:
+        """Return once the server answers on its socket."""
+        deadline = time.monotonic() + START_PATIENCE_S
+        while not self.places.socket.is_socket():
+            ended = self._supervisor_line(0.02)
+            if ended is not None:
+                raise self._failure("cannot start a private server", "mariadbd ended")
+            if time.monotonic() > deadline:
+                raise self._failure(
+                    "cannot start a private server",
+                    f"mariadbd was not ready within {START_PATIENCE_S:.0f} s",
+                )
+
+    def _make_accounts(self) -> None:
+        """Make the accounts and write the option files that know their passwords."""
+        passwords = {user: secrets.token_hex(16) for user in configuration.USERS}
+        client, socket = self.places.client, self.places.socket
+        status = configuration.USER_STATUS
+        files = {
+            client / "administrator.cnf": configuration.client_options(socket, ServerUser.us()),
+            client / "status.cnf": configuration.client_options(socket, status, passwords[status]),
+        }
+        for user in (configuration.USER_PLAINTEXT, configuration.USER_TLS):
+            files[self.option_file(user)] = configuration.sysbench_options(
+                self.port, user, passwords[user], tls=user == configuration.USER_TLS
+            )
+        for path, text in files.items():
+            write_private(path, text.encode())
+        with StatusSession(self._binaries.client, client / "administrator.cnf") as session:
+            for statement in configuration.account_statements(passwords):
+                session.query(statement)
+
+    def _failure(self, what: str, why: str) -> TlstaxError:
+        """An error that carries the end of the server's log: the directory is about to go."""
+        try:
+            lines = self.places.log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        tail = "".join(f"\n    {line}" for line in lines[-LOG_TAIL_LINES:])
+        return TlstaxError(
+            what,
+            f"{why}; the end of its log:{tail}\n" if tail else f"{why} and left no log",
+            "Correct what the log says; `tlstax doctor` tells what else this host lacks",
+            ExitCode.TARGET,
+        )

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where a private server lives: its directory, its port, the user it runs as, what is left over.
+
+tlstax-lab-XXXXXXXX/      0710, ours; the server's group may pass through
+  state.json              0600, ours: which processes belong to it
+  certificates/           0700, ours: the CA, and the keys and certificates that it signed
+  client/                 0700, ours: option files with passwords, client key and certificate
+  server/                 0700, the server user's: data, socket, option file, key, log
+"""
+
+import json
+import os
+import pwd
+import random
+import shutil
+import signal
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.certs.generate import write_private
+
+PREFIX = "tlstax-lab-"
+SOCKET_PATH_BYTES_MAX = 107  # sun_path without its final zero byte (unix(7))
+PORT_MIN = 10000
+PORT_TRIES = 200
+KILL_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class ServerUser:
+    """The unprivileged account that the server runs as; uid and gid are None if we are it."""
+
+    name: str
+    uid: int | None
+    gid: int | None
+
+    @classmethod
+    def choose(cls) -> "ServerUser":
+        """`mysql` where it exists, else `nobody`; ourselves if we are not root."""
+        if os.geteuid() != 0:
+            return cls(cls.us(), None, None)
+        for name in ("mysql", "nobody"):
+            with suppress(KeyError):
+                entry = pwd.getpwnam(name)
+                return cls(name, entry.pw_uid, entry.pw_gid)
+        raise TlstaxError(
+            "cannot start a private server",
+            "this host has neither a user 'mysql' nor a user 'nobody'",
+            "Run tlstax as an unprivileged user, or install mariadb-server",
+            ExitCode.HOST,
+        )
+
+    @staticmethod
+    def us() -> str:
+        """The operating system's name for who runs tlstax."""
+        return pwd.getpwuid(os.geteuid()).pw_name
+
+    def own(self, path: Path) -> None:
+        """Give `path` to this user."""
+        if self.uid is not None and self.gid is not None:
+            os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The paths of one private server."""
+
+    root: Path
+
+    @classmethod
+    def create(cls, user: ServerUser) -> "Places":
+        """Make the directories with their modes; TlstaxError (IO) if that fails."""
+        try:
+            places = cls(Path(tempfile.mkdtemp(prefix=PREFIX)))
+            places.client.mkdir(mode=0o700)
+            places.server.mkdir(mode=0o700)
+            user.own(places.server)
+            if user.gid is not None:
+                os.chown(places.root, -1, user.gid)
+                places.root.chmod(0o710)
+        except OSError as error:
+            raise TlstaxError(
+                f"cannot make a directory in {tempfile.gettempdir()}",
+                str(error.strerror or error),
+                "Set TMPDIR to a directory that you may write to and that has 300 MB left",
+                ExitCode.IO,
+            ) from error
+        if len(os.fsencode(places.socket)) > SOCKET_PATH_BYTES_MAX:
+            shutil.rmtree(places.root, ignore_errors=True)
+            raise TlstaxError(
+                f"cannot put a server below {tempfile.gettempdir()}",
+                f"the path of its socket would exceed {SOCKET_PATH_BYTES_MAX} bytes",
+                "Set TMPDIR to a directory with a shorter name",
+                ExitCode.IO,
+            )
+        return places
+
+    @property
+    def client(self) -> Path:
+        """What clients read; also their working directory."""
+        return self.root / "client"
+
+    @property
+    def certificates(self) -> Path:
+        """Where the CA and its key are made; only copies of what is needed leave it."""
+        return self.root / "certificates"
+
+    @property
+    def server(self) -> Path:
+        """What the server owns."""
+        return self.root / "server"
+
+    @property
+    def socket(self) -> Path:
+        """The server's Unix socket."""
+        return self.server / "mariadb.sock"
+
+    @property
+    def log(self) -> Path:
+        """The server's error log; what installation says goes there too."""
+        return self.server / "error.log"
+
+    @property
+    def state(self) -> Path:
+        """Which processes belong to this directory."""
+        return self.root / "state.json"
+
+    def write_state(self, pids: dict[str, int]) -> None:
+        """Record who belongs here as role -> pid, each with its start time (pids are reused)."""
+        facts = {
+            role: {"pid": pid, "start_ticks": process_start_ticks(pid)}
+            for role, pid in pids.items()
+        }
+        temporary = self.root / "state.new"
+        write_private(temporary, json.dumps(facts).encode(), replace=True)
+        temporary.replace(self.state)
+
+    def living(self) -> dict[str, int]:
+        """Map role to pid of those recorded processes that still run."""
+        try:
+            facts = json.loads(self.state.read_bytes())
+            recorded = {role: (fact["pid"], fact["start_ticks"]) for role, fact in facts.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}  # never written, or only in part: nothing was started yet
+        return {
+            role: pid
+            for role, (pid, start_ticks) in recorded.items()
+            if start_ticks is not None and process_start_ticks(pid) == start_ticks
+        }
+
+
+def process_start_ticks(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot (proc(5) stat, field 22), or None."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name in parentheses may hold spaces and parentheses itself.
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on.
+
+    It lies outside of the range from which the kernel takes ports for outgoing connections: a
+    storm of them cannot take it between this look and the server's bind.
+    """
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    candidates: list[int] = [*range(PORT_MIN, low), *range(high + 1, 65536)]
+    for port in random.sample(candidates, min(PORT_TRIES, len(candidates))):
+        if is_free(port):
+            return port
+    raise TlstaxError(
+        "found no free TCP port",
+        f"{PORT_TRIES} ports of 127.0.0.1 outside of {low}..{high} were tried and are in use",
+        "Give one with --port",
+        ExitCode.HOST,
+    )
+
+
+def is_free(port: int) -> bool:
+    """True if a server could listen on 127.0.0.1:`port` now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def all_places() -> Iterator[Places]:
+    """Every lab directory of this user, running or left over.
+
+    Only directories that we own count: anybody can make one with this name, and its state file
+    would tell us whom to kill.
+    """
+    for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
+        with suppress(OSError):
+            status = path.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                yield Places(path)
+
+
+def clean() -> tuple[list[Path], list[Path]]:
+    """Remove what crashed runs left: directories whose owner is gone, and their processes.
+
+    Returns (removed, still in use by a living tlstax).
+    """
+    removed, in_use = [], []
+    for places in all_places():
+        living = places.living()
+        if "owner" in living:
+            in_use.append(places.root)
+            continue
+        for role in ("supervisor", "server"):
+            if role in living:
+                _kill(living[role])
+        shutil.rmtree(places.root, ignore_errors=True)
+        removed.append(places.root)
+    return removed, in_use
+
+
+def _kill(pid: int) -> None:
+    """End a process that we may not be the parent of, and wait until it is gone."""
+    start_ticks = process_start_ticks(pid)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + KILL_PATIENCE_S
+    while process_start_ticks(pid) == start_ticks is not None and time.monotonic() < deadline:
+        time.sleep(0.02)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The parent of a private server, which outlives a killed tlstax and cleans up after it.
+
+tlstax starts this file as a program of its own (standard library only, no tlstax import), so
+that there is always somebody to end the server and to remove its directory:
+- tlstax is told to stop, fails, or is killed, even by SIGKILL: its process handle (pidfd) or its
+  end of the pipe tells, and the server is stopped and the directory removed;
+- this process is killed: the kernel kills the server with it (PR_SET_PDEATHSIG); what is left
+  is a directory, which `tlstax lab clean` removes.
+
+    supervisor.py OWNER_PID SPECIFICATION.json
+
+The specification holds `directory` (removed at the end), `uid`, `gid` (null: stay who we are),
+`working_directory`, `log` and `steps`: commands, of which all but the last must succeed before
+the next begins. Each line on standard output is one event: `started STEP PID`,
+`finished STEP STATUS`. A line or the end of standard input asks to stop.
+"""
+
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+STOP_PATIENCE_S = 20.0
+LIBC = ctypes.CDLL(None)
+
+
+def die_with_supervisor() -> None:
+    """Runs in the child between fork and exec: the kernel kills it when this process ends.
+
+    It runs after the child took its user id, which would clear the setting again.
+    """
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def start(specification: dict[str, Any], command: list[str]) -> "subprocess.Popen[bytes]":
+    """Start one step as the server's user, in a session of its own, writing to the log."""
+    with Path(specification["log"]).open("ab") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=specification["working_directory"],
+            user=specification["uid"],
+            group=specification["gid"],
+            extra_groups=None if specification["uid"] is None else [],
+            start_new_session=True,
+            preexec_fn=die_with_supervisor,  # safe: this process has one thread
+        )
+
+
+def stop(child: "subprocess.Popen[bytes]") -> None:
+    """Ask the child's whole session to end, wait, and insist."""
+    for name, patience_s in ((signal.SIGTERM, STOP_PATIENCE_S), (signal.SIGKILL, None)):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, name)
+        try:
+            child.wait(timeout=patience_s)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def tell(event: str) -> None:
+    """Report to the owner, who may be gone."""
+    with suppress(OSError):
+        os.write(sys.stdout.fileno(), f"{event}\n".encode())
+
+
+def watch(child: "subprocess.Popen[bytes]", owner_fd: int) -> bool:
+    """Wait for the child, the owner's end or a request to stop; True if the child ended itself."""
+    child_fd = os.pidfd_open(child.pid)
+    try:
+        ready, _, _ = select.select([child_fd, owner_fd, sys.stdin.fileno()], [], [])
+    finally:
+        os.close(child_fd)
+    return ready == [child_fd]
+
+
+def supervise(specification: dict[str, Any], owner_fd: int) -> None:
+    """Run the steps one after the other until one fails, the last ends, or a stop is due."""
+    for number, command in enumerate(specification["steps"]):
+        child = start(specification, command)
+        tell(f"started {number} {child.pid}")
+        if not watch(child, owner_fd):
+            stop(child)
+            tell(f"finished {number} {child.returncode}")
+            return
+        tell(f"finished {number} {child.wait()}")
+        if child.returncode != 0:
+            break
+    # The owner still wants to read the log: wait until it says so or goes away.
+    select.select([owner_fd, sys.stdin.fileno()], [], [])
+
+
+def main() -> int:
+    """Supervise, then remove the directory."""
+    owner_pid, specification_path = int(sys.argv[1]), Path(sys.argv[2])
+    specification = json.loads(specification_path.read_text())
+    for name in (signal.SIGINT, signal.SIGHUP):  # these are for the owner, who then tells us
+        signal.signal(name, signal.SIG_IGN)
+    try:
+        owner_fd = os.pidfd_open(owner_pid)
+        if os.getppid() == owner_pid:
+            supervise(specification, owner_fd)
+    except ProcessLookupError:
+        pass  # the owner died before we looked
+    finally:
+        shutil.rmtree(specification["directory"], ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

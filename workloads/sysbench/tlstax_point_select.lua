@@ -1,0 +1,12 @@
+-- SPDX-License-Identifier: GPL-2.0-only
+-- Pooled: sysbench's own oltp_point_select on connections that stay open, one per thread.
+
+require("oltp_point_select")
+require("tlstax_report")
+
+local connect_all = thread_init
+
+function thread_init()
+   connect_all() -- oltp_common.lua: one connection, and its prepared statements
+   tlstax_report_connects(1)
+end
