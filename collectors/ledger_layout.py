@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The memory that the ledger's BPF programs fill: the Python side of probes/bpf/ledger.h.
+
+A test compares the enumerations with the header, and the engine compares the sizes with the
+loaded maps, so that the two cannot drift apart unseen.
+"""
+
+import ctypes
+from enum import IntEnum
+from typing import Final
+
+from tlstax.collectors.capture.vocabulary import PHASES, STATES
+
+PHASE_CELLS: Final = 16
+STATE_CELLS: Final = 8
+MAX_SITES: Final = 128
+MAX_FRAMES: Final = 16
+MAX_SYSCALLS: Final = 512
+LATENCY_SUBBITS: Final = 4
+LATENCY_BUCKETS: Final = 640
+LATENCY_SHARDS: Final = 8
+STACK_DEPTH: Final = 127
+
+PHASE_INDEX: Final = {name: index for index, name in enumerate(PHASES)}
+STATE_INDEX: Final = {name: index for index, name in enumerate(STATES)}
+IDLE: Final = PHASE_INDEX["idle"]
+
+LOSS_NAMES: Final = (
+    "thread_slots_full",
+    "handshake_ring_full",
+    "handshake_map_full",
+    "user_stack_failed",
+    "kernel_stack_failed",
+    "stack_map_full",
+    "sample_map_full",
+    "offcpu_map_full",
+    "phase_stack_overflow",
+    "probe_recursion_missed",
+    "storage_failed",
+    "clock_retry_failed",
+    "healed",
+    "unmatched_exit",
+)
+LOSS_CELLS: Final = 16
+
+
+class Action(IntEnum):
+    """What a probe site means to the programs (enum action)."""
+
+    NONE = 0
+    PHASE = 1
+    PHASE_OPEN = 2
+    AWAIT_COMMAND = 3
+    BASE_CONNECT = 4
+    BASE_IDLE = 5
+    BASE_DISCONNECT = 6
+    BASE_PARK = 7
+    HANDSHAKE_BOUND = 8
+    HANDSHAKE_CALL = 9
+    HANDSHAKE_GROUP = 10
+    HANDSHAKE_FREE = 11
+    LOCK_WAIT = 12
+
+
+class ThreadStatus(IntEnum):
+    """Life of a thread slot (enum thread_status)."""
+
+    FREE = 0
+    LIVE = 1
+    EXITED = 2
+
+
+class Wait(IntEnum):
+    """What a blocking system call waits for (enum wait_kind)."""
+
+    OTHER = 0
+    NETWORK = 1
+    DISK = 2
+    FUTEX = 3
+    BY_FILE = 4
+
+
+OUTCOMES: Final = ("success", "failure", "abandoned")
+
+
+class Frame(ctypes.Structure):
+    """An open phase (struct frame)."""
+
+    _fields_ = (
+        ("sp", ctypes.c_uint64),
+        ("start_ns", ctypes.c_uint64),
+        ("phase", ctypes.c_uint32),
+        ("flags", ctypes.c_uint16),
+        ("site", ctypes.c_uint8),
+        ("tail_calls", ctypes.c_uint8),
+    )
+
+
+class HandshakeRecord(ctypes.Structure):
+    """One connection's handshake (struct handshake)."""
+
+    _fields_ = (
+        ("ssl", ctypes.c_uint64),
+        ("start_ns", ctypes.c_uint64),
+        ("end_ns", ctypes.c_uint64),
+        ("state_ns", ctypes.c_uint64 * STATE_CELLS),
+        ("phase_ns", ctypes.c_uint64 * 8),
+        ("call_count", ctypes.c_uint32),
+        ("network_wait_count", ctypes.c_uint32),
+        ("tid", ctypes.c_uint32),
+        ("outcome", ctypes.c_uint32),
+        ("tls_version", ctypes.c_int32),
+        ("cipher_id", ctypes.c_int32),
+        ("resumed", ctypes.c_int32),
+        ("active", ctypes.c_uint32),
+        ("group", ctypes.c_char * 24),
+    )
+
+
+class ThreadSlot(ctypes.Structure):
+    """A thread's account (struct thread_slot)."""
+
+    _fields_ = (
+        ("tid", ctypes.c_uint32),
+        ("status", ctypes.c_uint32),
+        ("role", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("thread_start_ns", ctypes.c_uint64),
+        ("first_ns", ctypes.c_uint64),
+        ("last_ns", ctypes.c_uint64),
+        ("exit_ns", ctypes.c_uint64),
+        ("sched_first_ns", ctypes.c_uint64),
+        ("sched_last_ns", ctypes.c_uint64),
+        ("uncertain_ns", ctypes.c_uint64),
+        ("phase_event_ns", ctypes.c_uint64),
+        ("base_start_ns", ctypes.c_uint64),
+        ("wait_start_ns", ctypes.c_uint64),
+        ("lock_sp", ctypes.c_uint64),
+        ("state", ctypes.c_uint32),
+        ("owner", ctypes.c_uint32),
+        ("base", ctypes.c_uint32),
+        ("depth", ctypes.c_uint32),
+        ("healed_count", ctypes.c_uint32),
+        ("wait_syscall", ctypes.c_int32),
+        ("wait_user_stack", ctypes.c_int32),
+        ("wait_kernel_stack", ctypes.c_int32),
+        ("wait_weight", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("comm", ctypes.c_char * 16),
+        ("ns", (ctypes.c_uint64 * STATE_CELLS) * PHASE_CELLS),
+        ("count", ctypes.c_uint64 * PHASE_CELLS),
+        ("frames", Frame * MAX_FRAMES),
+        ("handshake", HandshakeRecord),
+    )
+
+
+class Config(ctypes.Structure):
+    """Constants of a run (struct config)."""
+
+    _fields_ = (
+        ("tgid", ctypes.c_int32),
+        ("switch_has_state", ctypes.c_uint32),
+        ("sites", ctypes.c_uint32),
+        ("off_version", ctypes.c_int32),
+        ("off_rwstate", ctypes.c_int32),
+        ("off_hit", ctypes.c_int32),
+        ("off_session", ctypes.c_int32),
+        ("off_session_cipher", ctypes.c_int32),
+        ("off_cipher_id", ctypes.c_int32),
+        ("shards", ctypes.c_uint32),
+        ("wait_kind", ctypes.c_uint8 * MAX_SYSCALLS),
+    )
+
+
+class SampleKey(ctypes.Structure):
+    """Key of a counted CPU sample (struct sample_key)."""
+
+    _fields_ = (
+        ("phase", ctypes.c_uint32),
+        ("syscall", ctypes.c_int32),
+        ("user_stack", ctypes.c_int32),
+        ("kernel_stack", ctypes.c_int32),
+    )
+
+
+class OffcpuKey(ctypes.Structure):
+    """Key of an accumulated wait (struct offcpu_key)."""
+
+    _fields_ = (
+        ("phase", ctypes.c_uint32),
+        ("state", ctypes.c_uint32),
+        ("syscall", ctypes.c_int32),
+        ("user_stack", ctypes.c_int32),
+        ("kernel_stack", ctypes.c_int32),
+    )
+
+
+class OffcpuValue(ctypes.Structure):
+    """Accumulated waits (struct offcpu_value)."""
+
+    _fields_ = (("wait_count", ctypes.c_uint64), ("time_ns", ctypes.c_uint64))
+
+
+LATENCY_SHARD_BYTES: Final = PHASE_CELLS * LATENCY_BUCKETS * 8
+SITE_HITS_BYTES: Final = MAX_SITES * 8
+
+# x86-64 system calls that block, by what they wait for. Those missing wait for "other".
+_NETWORK_CALLS: Final = (7, 23, 42, 43, 44, 45, 46, 47, 232, 270, 271, 281, 288, 299, 307, 441)
+_DISK_CALLS: Final = (
+    (17, 18, 74, 75, 76, 77, 162, 187, 206, 208, 209, 277, 285, 295, 296, 306, 327, 328, 333, 426)
+    + (2, 82, 85, 87, 257, 263, 264, 316, 437)  # open, rename, unlink and friends
+)
+_FUTEX_CALLS: Final = (202, 449, 454, 455, 456)
+_FILE_CALLS: Final = (0, 1, 19, 20)
+
+
+def wait_kinds() -> bytes:
+    """One `Wait` per x86-64 system call number."""
+    kinds = bytearray(MAX_SYSCALLS)
+    for numbers, kind in (
+        (_NETWORK_CALLS, Wait.NETWORK),
+        (_DISK_CALLS, Wait.DISK),
+        (_FUTEX_CALLS, Wait.FUTEX),
+        (_FILE_CALLS, Wait.BY_FILE),
+    ):
+        for number in numbers:
+            kinds[number] = kind
+    return bytes(kinds)
+
+
+def cookie(action: Action, phase: str | None, site: int, in_handshake: bool) -> int:
+    """The attach cookie that tells a program what a site means (COOKIE_* in ledger.h)."""
+    phase_index = PHASE_INDEX[phase] if phase else 0
+    return int(action) | phase_index << 8 | site << 16 | int(in_handshake) << 24
+
+
+def bucket_bounds(bucket: int) -> tuple[int, int]:
+    """[low, high) of a latency bucket in ns; the inverse of latency_bucket() in account.bpf.h."""
+    per_octave = 1 << LATENCY_SUBBITS
+    if bucket < per_octave:
+        return bucket, bucket + 1
+    octave, fraction = divmod(bucket - per_octave, per_octave)
+    return (per_octave + fraction) << octave, (per_octave + fraction + 1) << octave

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""libbpf.so.1 through ctypes: open an object, set it up, load it, attach its programs.
+
+Only the functions that the engine uses are declared. libbpf does the CO-RE relocation, so the
+target host needs no compiler and no kernel headers.
+"""
+
+import ctypes
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tlstax import ExitCode, TlstaxError
+
+_PRINT_CALLBACK: Final = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p
+)
+_KEPT_LINES: Final = 40
+
+_SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
+    "libbpf_set_print": (ctypes.c_void_p, [_PRINT_CALLBACK]),
+    "bpf_object__open_file": (ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_void_p]),
+    "bpf_object__load": (ctypes.c_int, [ctypes.c_void_p]),
+    "bpf_object__close": (None, [ctypes.c_void_p]),
+    "bpf_object__find_map_by_name": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]),
+    "bpf_object__find_program_by_name": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]),
+    "bpf_object__next_map": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
+    "bpf_map__name": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "bpf_map__fd": (ctypes.c_int, [ctypes.c_void_p]),
+    "bpf_map__value_size": (ctypes.c_uint32, [ctypes.c_void_p]),
+    "bpf_map__max_entries": (ctypes.c_uint32, [ctypes.c_void_p]),
+    "bpf_map__set_max_entries": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint32]),
+    "bpf_map__set_initial_value": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t],
+    ),
+    "bpf_program__fd": (ctypes.c_int, [ctypes.c_void_p]),
+    "bpf_program__set_autoload": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_bool]),
+    "bpf_program__set_expected_attach_type": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]),
+    "bpf_program__attach": (ctypes.c_void_p, [ctypes.c_void_p]),
+    "bpf_program__attach_perf_event": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int]),
+    "bpf_program__attach_uprobe_opts": (
+        ctypes.c_void_p,
+        [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p],
+    ),
+    "bpf_program__attach_iter": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
+    "bpf_link__fd": (ctypes.c_int, [ctypes.c_void_p]),
+    "bpf_link__destroy": (ctypes.c_int, [ctypes.c_void_p]),
+    "bpf_iter_create": (ctypes.c_int, [ctypes.c_int]),
+    "ring_buffer__new": (
+        ctypes.c_void_p,
+        [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p],
+    ),
+    "ring_buffer__consume": (ctypes.c_int, [ctypes.c_void_p]),
+    "ring_buffer__free": (None, [ctypes.c_void_p]),
+    "libbpf_version_string": (ctypes.c_char_p, []),
+    "btf__load_vmlinux_btf": (ctypes.c_void_p, []),
+    "btf__find_by_name_kind": (
+        ctypes.c_int32,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32],
+    ),
+    "btf__type_by_id": (ctypes.POINTER(ctypes.c_uint32), [ctypes.c_void_p, ctypes.c_uint32]),
+    "btf__free": (None, [ctypes.c_void_p]),
+}
+
+
+class UprobeOptions(ctypes.Structure):
+    """struct bpf_uprobe_opts (libbpf.h)."""
+
+    _fields_ = (
+        ("sz", ctypes.c_size_t),
+        ("ref_ctr_offset", ctypes.c_size_t),
+        ("bpf_cookie", ctypes.c_uint64),
+        ("retprobe", ctypes.c_bool),
+        ("func_name", ctypes.c_char_p),
+    )
+
+
+def load_library() -> ctypes.CDLL:
+    """libbpf.so.1 with the signatures above; TlstaxError HOST when it is not installed."""
+    try:
+        library = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    except OSError as error:
+        raise TlstaxError(
+            "cannot load libbpf.so.1",
+            str(error),
+            "install libbpf 1.0 or later (Debian: apt-get install libbpf1)",
+            ExitCode.HOST,
+        ) from error
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+class Link:
+    """An attached program; `close` detaches it. The kernel detaches it when the process dies."""
+
+    def __init__(self, library: ctypes.CDLL, handle: int) -> None:
+        self._library = library
+        self._handle: int | None = handle
+
+    @property
+    def fd(self) -> int:
+        """The link's file descriptor."""
+        return int(self._library.bpf_link__fd(self._handle))
+
+    def close(self) -> None:
+        """Detach."""
+        if self._handle is not None:
+            self._library.bpf_link__destroy(self._handle)
+            self._handle = None
+
+
+class BpfObject:
+    """One BPF object file, opened, configured and loaded.
+
+    Raises TlstaxError HOST with the last lines of libbpf's (and the verifier's) own words.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.library = load_library()
+        self.log: list[str] = []
+        self._callback = _PRINT_CALLBACK(self._keep_line)
+        self.library.libbpf_set_print(self._callback)
+        self._format = _formatter()
+        handle = self.library.bpf_object__open_file(str(path).encode(), None)
+        if not handle:
+            raise self.error(f"cannot open {path.name}", ctypes.get_errno())
+        self._handle: int | None = handle
+
+    def _keep_line(self, level: int, template: int, arguments: int) -> int:
+        if level <= 1:  # LIBBPF_WARN, LIBBPF_INFO
+            buffer = ctypes.create_string_buffer(2048)
+            self._format(buffer, len(buffer), template, arguments)
+            self.log.append(buffer.value.decode(errors="replace").rstrip())
+            del self.log[:-_KEPT_LINES]
+        return 0
+
+    def error(self, what: str, number: int) -> TlstaxError:
+        """A TlstaxError that quotes what libbpf and the kernel said."""
+        reason = os.strerror(abs(number)) if number else "libbpf gave no reason"
+        detail = "; ".join(line for line in self.log[-4:] if line)
+        return TlstaxError(
+            what,
+            f"{reason} ({detail})" if detail else reason,
+            "run `tlstax doctor` to see what this host lacks",
+            ExitCode.HOST,
+        )
+
+    def map(self, name: str) -> int:
+        """Handle of a map."""
+        handle = self.library.bpf_object__find_map_by_name(self._handle, name.encode())
+        if not handle:
+            raise KeyError(name)
+        return int(handle)
+
+    def map_ending(self, suffix: str) -> int:
+        """Handle of a data section's map: libbpf prefixes its name with the object's."""
+        handle = self.library.bpf_object__next_map(self._handle, None)
+        while handle:
+            if self.library.bpf_map__name(handle).decode().endswith(suffix):
+                return int(handle)
+            handle = self.library.bpf_object__next_map(self._handle, handle)
+        raise KeyError(suffix)
+
+    def map_fd(self, name: str) -> int:
+        """File descriptor of a loaded map."""
+        return int(self.library.bpf_map__fd(self.map(name)))
+
+    def value_bytes(self, name: str) -> int:
+        """Size of a map's value."""
+        return int(self.library.bpf_map__value_size(self.map(name)))
+
+    def resize(self, name: str, entries_count: int) -> None:
+        """Set a map's capacity, before load()."""
+        self._check(
+            self.library.bpf_map__set_max_entries(self.map(name), entries_count), f"resize {name}"
+        )
+
+    def set_constants(self, section_suffix: str, value: bytes) -> None:
+        """Fill a read-only data section, before load()."""
+        handle = self.map_ending(section_suffix)
+        self._check(
+            self.library.bpf_map__set_initial_value(handle, value, len(value)),
+            f"set {section_suffix}",
+        )
+
+    def program(self, name: str) -> int:
+        """Handle of a program."""
+        handle = self.library.bpf_object__find_program_by_name(self._handle, name.encode())
+        if not handle:
+            raise KeyError(name)
+        return int(handle)
+
+    def program_fd(self, name: str) -> int:
+        """File descriptor of a loaded program."""
+        return int(self.library.bpf_program__fd(self.program(name)))
+
+    def set_attach_type(self, name: str, attach_type: int) -> None:
+        """Set the expected attach type, before load()."""
+        self._check(
+            self.library.bpf_program__set_expected_attach_type(self.program(name), attach_type),
+            f"set attach type of {name}",
+        )
+
+    def load(self) -> None:
+        """Relocate, verify and load everything."""
+        self._check(self.library.bpf_object__load(self._handle), "the kernel refused the programs")
+
+    def attach(self, name: str) -> Link:
+        """Attach by what the program's section says (tp_btf)."""
+        return self._link(self.library.bpf_program__attach(self.program(name)), f"attach {name}")
+
+    def attach_perf_event(self, name: str, event_fd: int) -> Link:
+        """Run a program at each overflow of a perf event; the link owns `event_fd`."""
+        handle = self.library.bpf_program__attach_perf_event(self.program(name), event_fd)
+        return self._link(handle, f"attach {name}")
+
+    def attach_uprobe(  # noqa: PLR0913 - one kernel call, one parameter each
+        self, name: str, pid: int, path: str, offset_bytes: int, cookie: int, is_return: bool
+    ) -> Link:
+        """One uprobe as a perf event (any kernel with BPF cookies, 5.15+)."""
+        options = UprobeOptions(ctypes.sizeof(UprobeOptions), 0, cookie, is_return, None)
+        handle = self.library.bpf_program__attach_uprobe_opts(
+            self.program(name), pid, path.encode(), offset_bytes, ctypes.byref(options)
+        )
+        return self._link(handle, f"attach {name} to {path}+{offset_bytes:#x}")
+
+    def run_iterator(self, name: str) -> None:
+        """Run an iterator program once over everything it iterates."""
+        handle = self.library.bpf_program__attach_iter(self.program(name), None)
+        link = self._link(handle, f"attach {name}")
+        try:
+            fd = self.library.bpf_iter_create(link.fd)
+            if fd < 0:
+                raise self.error(f"cannot run {name}", fd)
+            try:
+                while os.read(fd, 4096):
+                    pass
+            finally:
+                os.close(fd)
+        finally:
+            link.close()
+
+    def _link(self, handle: int | None, what: str) -> Link:
+        if not handle:
+            raise self.error(f"cannot {what}", ctypes.get_errno())
+        return Link(self.library, handle)
+
+    def _check(self, result: int, what: str) -> None:
+        if result < 0:
+            raise self.error(what, result)
+
+    def close(self) -> None:
+        """Unload; maps and programs go with their last file descriptor."""
+        if self._handle is not None:
+            self.library.bpf_object__close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def tracepoint_argument_count(library: ctypes.CDLL, name: str) -> int:
+    """Arguments that a BTF tracepoint passes to a program, from the running kernel's own types.
+
+    0 when the kernel has no BTF or no such tracepoint.
+    """
+    kind_typedef, kind_ptr, kind_func_proto = 8, 2, 13
+    btf = library.btf__load_vmlinux_btf()
+    if not btf:
+        return 0
+    try:
+        number = library.btf__find_by_name_kind(btf, f"btf_trace_{name}".encode(), kind_typedef)
+        while number > 0:
+            words = library.btf__type_by_id(btf, number)
+            if not words:
+                return 0
+            kind = (words[1] >> 24) & 0x1F
+            if kind == kind_func_proto:
+                return int(words[1] & 0xFFFF) - 1  # the first one is the tracepoint's own data
+            if kind not in (kind_typedef, kind_ptr):
+                return 0
+            number = words[2]
+    finally:
+        library.btf__free(btf)
+    return 0
+
+
+def _formatter() -> Any:
+    """C's vsnprintf, for libbpf's print callback (a va_list passes through as a pointer)."""
+    function = ctypes.CDLL(None).vsnprintf
+    function.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
+    return function

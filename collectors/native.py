@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The native engine: load the ledger's BPF programs, attach them as planned, read their maps.
+
+Everything hangs on file descriptors of this process: when it dies, however it dies, the kernel
+takes every probe, link and map away.
+"""
+
+import ctypes
+import mmap
+import os
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors import bpf_syscall
+from tlstax.collectors import ledger_layout as layout
+from tlstax.collectors.doctor_host import LackError
+from tlstax.collectors.doctor_trials import uprobe_multi
+from tlstax.collectors.ledger_layout import Action
+from tlstax.collectors.libbpf import BpfObject, Link, tracepoint_argument_count
+from tlstax.collectors.placement import Plan, Site
+
+OBJECT_NAME: Final = "ledger.bpf.o"
+SLOTS_COUNT: Final = 1024
+TRACEPOINTS: Final = ("on_switch", "on_wakeup", "on_new_thread", "on_exit_thread")
+SAMPLER: Final = "on_sample"
+_RECORDS_CALLBACK: Final = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+)
+_ADDRESS_BYTES: Final = 8
+_ACCESSORS: Final = {
+    "ssl_version": "off_version",
+    "ssl_rwstate": "off_rwstate",
+    "ssl_hit": "off_hit",
+    "ssl_session": "off_session",
+    "session_cipher": "off_session_cipher",
+    "cipher_id": "off_cipher_id",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to record besides the ledger itself."""
+
+    sample_hz: int = 99
+    slots_count: int = SLOTS_COUNT
+
+
+@dataclass
+class SlotView:
+    """A thread's account at one instant."""
+
+    index: int
+    tid: int
+    exited: bool
+    role: int
+    comm: bytes
+    thread_start_ns: int
+    first_ns: int
+    last_ns: int
+    state: int
+    owner: int
+    uncertain_ns: int
+    healed_count: int
+    cells: tuple[int, ...]  # [phase][state], flat, ns
+    counts: tuple[int, ...]  # finished instances by phase
+
+
+class Engine:
+    """Loaded and attached programs of one target."""
+
+    def __init__(self, pid: int, plan: Plan, options: Options) -> None:
+        """Load the programs. Raises TlstaxError HOST when the kernel refuses them."""
+        self.pid = pid
+        self.plan = plan
+        self.options = options
+        self.multi = _multi_links_work()
+        self._stack = ExitStack()
+        self._links: list[Link] = []
+        self._records: list[bytes] = []
+        self._object = self._stack.enter_context(BpfObject(object_path()))
+        try:
+            self._configure()
+            self._object.load()
+            self._map_memory()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    # ---- loading ----
+
+    def _configure(self) -> None:
+        bpf = self._object
+        config = layout.Config()
+        config.tgid = self.pid
+        config.switch_has_state = tracepoint_argument_count(bpf.library, "sched_switch") >= 4
+        for accessor, name in _ACCESSORS.items():
+            setattr(config, name, self.plan.accessors.get(accessor, -1))
+        kinds = layout.wait_kinds()
+        ctypes.memmove(config.wait_kind, kinds, len(kinds))
+        bpf.set_constants(".rodata.config", bytes(config))
+        bpf.resize("slots", self.options.slots_count)
+        bpf.resize("free_slots", self.options.slots_count)
+        if self.multi:
+            for program in ("on_enter", "on_leave"):
+                bpf.set_attach_type(program, bpf_syscall.BPF_TRACE_UPROBE_MULTI)
+
+    def _map_memory(self) -> None:
+        bpf = self._object
+        self._slot_bytes = bpf.value_bytes("slots")
+        for name, expected in (
+            ("slots", ctypes.sizeof(layout.ThreadSlot)),
+            ("latency", layout.LATENCY_SHARD_BYTES),
+            ("hits", layout.SITE_HITS_BYTES),
+        ):
+            if bpf.value_bytes(name) != expected:
+                raise TlstaxError(
+                    f"{OBJECT_NAME} does not fit this tlstax",
+                    f"map {name} has values of {bpf.value_bytes(name)} bytes, not {expected}",
+                    "rebuild it with `make bpf`",
+                    ExitCode.HOST,
+                )
+        slots_bytes = self.options.slots_count * self._slot_bytes
+        self._slots = self._mapped("slots", slots_bytes)
+        self._latency = self._mapped("latency", layout.LATENCY_SHARDS * layout.LATENCY_SHARD_BYTES)
+        self._hits = self._mapped("hits", layout.LATENCY_SHARDS * layout.SITE_HITS_BYTES)
+        self._losses = self._mapped("losses", layout.LOSS_CELLS * 8)
+        self._status = memoryview(self._slots).cast("I")[1 :: self._slot_bytes // 4]
+        self._stack.callback(self._status.release)
+        self._slots_fd = bpf.map_fd("slots")
+        self._free_fd = bpf.map_fd("free_slots")
+        for index in range(self.options.slots_count):
+            bpf_syscall.map_update(self._free_fd, None, struct.pack("=I", index))
+        self._ring_callback = _RECORDS_CALLBACK(self._keep_record)
+        self._ring = bpf.library.ring_buffer__new(
+            bpf.map_fd("records"), self._ring_callback, None, None
+        )
+        if not self._ring:
+            raise bpf.error("cannot read the ring buffer", ctypes.get_errno())
+        self._stack.callback(bpf.library.ring_buffer__free, self._ring)
+
+    def _mapped(self, name: str, length_bytes: int) -> mmap.mmap:
+        memory = bpf_syscall.map_memory(self._object.map_fd(name), length_bytes)
+        self._stack.callback(memory.close)
+        return memory
+
+    # ---- attaching ----
+
+    def attach(self) -> None:
+        """Attach the scheduler's tracepoints, then the boundaries, then the sampler.
+
+        In that order no boundary meets a thread that the ledger does not know yet.
+        """
+        for name in TRACEPOINTS:
+            self._links.append(self._object.attach(name))
+        self._object.run_iterator("each_thread")
+        self._attach_sites()
+        if self.options.sample_hz:
+            self._attach_sampler()
+
+    def _attach_sites(self) -> None:
+        groups: dict[tuple[str, bool], list[tuple[int, int]]] = defaultdict(list)
+        for number, site in enumerate(self.plan.sites[: layout.MAX_SITES]):
+            cookie = layout.cookie(
+                Action[site.action.upper()], _phase(site), number, site.only_in == "handshake"
+            )
+            groups[site.object.open_path, site.kind == "uretprobe"].append(
+                (site.file_offset, cookie)
+            )
+        # Exits first: an entry whose exit is not yet probed would look like a missed exit.
+        for (path, is_return), places in sorted(groups.items(), key=lambda item: not item[0][1]):
+            try:
+                self._attach_group(path, is_return, places)
+            except OSError as error:
+                raise TlstaxError(
+                    f"cannot probe {path}",
+                    error.strerror or str(error),
+                    "run `tlstax doctor`, and check that the file is still the mapped one",
+                    ExitCode.HOST,
+                ) from error
+
+    def _attach_group(self, path: str, is_return: bool, places: list[tuple[int, int]]) -> None:
+        program = "on_leave" if is_return else "on_enter"
+        if self.multi:
+            fd = bpf_syscall.attach_uprobe_multi(
+                self._object.program_fd(program),
+                path,
+                [offset for offset, _ in places],
+                [cookie for _, cookie in places],
+                self.pid,
+                is_return,
+            )
+            self._stack.callback(os.close, fd)
+            return
+        for offset, cookie in places:
+            self._links.append(
+                self._object.attach_uprobe(program, self.pid, path, offset, cookie, is_return)
+            )
+
+    def _attach_sampler(self) -> None:
+        for cpu in _online_cpus():
+            fd = bpf_syscall.open_cpu_clock(cpu, self.options.sample_hz)
+            self._links.append(self._object.attach_perf_event(SAMPLER, fd))
+            bpf_syscall.enable_perf_event(fd)
+
+    # ---- reading ----
+
+    def slots(self) -> Iterable[SlotView]:
+        """Every thread's account; those that exited stay until `recycle`."""
+        for index, status in enumerate(self._status.tolist()):
+            if status != layout.ThreadStatus.FREE:
+                yield self._read_slot(index)
+
+    def _read_slot(self, index: int) -> SlotView:
+        """A copy that no charge interrupted: the time of the last charge is the same afterwards."""
+        start = index * self._slot_bytes
+        for _ in range(4):
+            raw = self._slots[start : start + _SLOT_HEAD_BYTES]
+            again = self._slots[start + _LAST_NS_OFFSET : start + _LAST_NS_OFFSET + 8]
+            if raw[_LAST_NS_OFFSET : _LAST_NS_OFFSET + 8] == again:
+                break
+        tid, status, role, _, born, first, last = struct.unpack_from("=IIIIQQQ", raw)
+        uncertain = struct.unpack_from("=Q", raw, layout.ThreadSlot.uncertain_ns.offset)[0]
+        state, owner = struct.unpack_from("=II", raw, layout.ThreadSlot.state.offset)
+        healed = struct.unpack_from("=I", raw, layout.ThreadSlot.healed_count.offset)[0]
+        comm = struct.unpack_from("=16s", raw, layout.ThreadSlot.comm.offset)[0]
+        return SlotView(
+            index=index,
+            tid=tid,
+            exited=status == layout.ThreadStatus.EXITED,
+            role=role,
+            comm=comm.partition(b"\0")[0],
+            thread_start_ns=born,
+            first_ns=first,
+            last_ns=last,
+            state=state,
+            owner=owner,
+            uncertain_ns=uncertain,
+            healed_count=healed,
+            cells=_CELLS.unpack_from(raw, layout.ThreadSlot.ns.offset),
+            counts=_COUNTS.unpack_from(raw, layout.ThreadSlot.count.offset),
+        )
+
+    def recycle(self, index: int) -> None:
+        """Give an exited thread's slot back."""
+        bpf_syscall.map_update(
+            self._slots_fd, struct.pack("=I", index), bytes(self._slot_bytes)
+        )
+        bpf_syscall.map_update(self._free_fd, None, struct.pack("=I", index))
+
+    def latency_counts(self) -> dict[int, bytes]:
+        """Histogram of each phase that ended at all: LATENCY_BUCKETS counts, over all shards."""
+        histograms: dict[int, bytes] = {}
+        row = layout.LATENCY_BUCKETS * 8
+        for phase in range(layout.PHASE_CELLS):
+            total: list[int] | None = None
+            for shard in range(layout.LATENCY_SHARDS):
+                start = shard * layout.LATENCY_SHARD_BYTES + phase * row
+                raw = self._latency[start : start + row]
+                if raw == _EMPTY_HISTOGRAM:
+                    continue
+                counts = _HISTOGRAM.unpack(raw)
+                total = [a + b for a, b in zip(total, counts, strict=True)] if total else [*counts]
+            if total:
+                histograms[phase] = _HISTOGRAM.pack(*total)
+        return histograms
+
+    def site_hits(self) -> list[int]:
+        """Hits of each site of the plan so far."""
+        hits = [0] * len(self.plan.sites)
+        for shard in range(layout.LATENCY_SHARDS):
+            start = shard * layout.SITE_HITS_BYTES
+            counts = struct.unpack_from(f"={len(hits)}Q", self._hits, start)
+            hits = [a + b for a, b in zip(hits, counts, strict=True)]
+        return hits
+
+    def loss_counts(self) -> dict[str, int]:
+        """Everything that was lost or repaired so far, by kind."""
+        counts = list(struct.unpack_from(f"={len(layout.LOSS_NAMES)}Q", self._losses))
+        missed = layout.LOSS_NAMES.index("probe_recursion_missed")
+        for program in (*TRACEPOINTS, "on_enter", "on_leave"):
+            fd = self._object.program_fd(program)
+            counts[missed] += bpf_syscall.program_recursion_misses(fd)
+        return dict(zip(layout.LOSS_NAMES, counts, strict=True))
+
+    def handshake_records(self) -> list[layout.HandshakeRecord]:
+        """Take the handshakes that ended since the last call."""
+        self._object.library.ring_buffer__consume(self._ring)
+        records = [layout.HandshakeRecord.from_buffer_copy(raw) for raw in self._records]
+        self._records.clear()
+        return records
+
+    def _keep_record(self, _context: int, data: int, size: int) -> int:
+        self._records.append(ctypes.string_at(data, size))
+        return 0
+
+    def samples(self) -> list[tuple[layout.SampleKey, int]]:
+        """Take the CPU samples counted since the last call."""
+        fd = self._object.map_fd("samples")
+        return [
+            (layout.SampleKey.from_buffer_copy(key), int.from_bytes(value, "little"))
+            for key, value in bpf_syscall.map_drain(fd, ctypes.sizeof(layout.SampleKey), 8)
+        ]
+
+    def waits(self) -> list[tuple[layout.OffcpuKey, layout.OffcpuValue]]:
+        """Take the off-CPU stacks accumulated since the last call."""
+        fd = self._object.map_fd("offcpu")
+        key_bytes = ctypes.sizeof(layout.OffcpuKey)
+        value_bytes = ctypes.sizeof(layout.OffcpuValue)
+        return [
+            (
+                layout.OffcpuKey.from_buffer_copy(key),
+                layout.OffcpuValue.from_buffer_copy(value),
+            )
+            for key, value in bpf_syscall.map_drain(fd, key_bytes, value_bytes)
+        ]
+
+    def stack_addresses(self, stack: int) -> tuple[int, ...]:
+        """Addresses of a stack, leaf first; empty when it is gone."""
+        raw = bpf_syscall.map_lookup(
+            self._object.map_fd("stacks"),
+            struct.pack("=I", stack),
+            layout.STACK_DEPTH * _ADDRESS_BYTES,
+        )
+        if raw is None:
+            return ()
+        addresses = struct.unpack(f"={layout.STACK_DEPTH}Q", raw)
+        return addresses[: addresses.index(0)] if 0 in addresses else addresses
+
+    def close(self) -> None:
+        """Detach and unload everything."""
+        for link in self._links:
+            link.close()
+        self._links.clear()
+        self._stack.close()
+
+
+_SLOT_HEAD_BYTES: Final = layout.ThreadSlot.frames.offset
+_LAST_NS_OFFSET: Final = layout.ThreadSlot.last_ns.offset
+_CELLS: Final = struct.Struct(f"={layout.PHASE_CELLS * layout.STATE_CELLS}Q")
+_COUNTS: Final = struct.Struct(f"={layout.PHASE_CELLS}Q")
+_HISTOGRAM: Final = struct.Struct(f"={layout.LATENCY_BUCKETS}Q")
+_EMPTY_HISTOGRAM: Final = bytes(layout.LATENCY_BUCKETS * 8)
+
+
+def object_path() -> Path:
+    """The compiled programs. TlstaxError HOST when they were not built."""
+    path = Path(str(resources.files("tlstax.probes"))) / "bpf" / OBJECT_NAME
+    if not path.is_file():
+        raise TlstaxError(
+            f"{OBJECT_NAME} is missing",
+            "the BPF programs were not built",
+            "run `make bpf`, or install a wheel that contains them",
+            ExitCode.HOST,
+        )
+    return path
+
+
+def monotonic_ns() -> int:
+    """CLOCK_MONOTONIC, the clock of the programs."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def _phase(site: Site) -> str | None:
+    if site.action in ("handshake_bound", "handshake_call"):
+        return "handshake"
+    return site.phase or None
+
+
+def _multi_links_work() -> bool:
+    """Whether one uprobe_multi link sees every thread of a process, tried on ourselves."""
+    try:
+        uprobe_multi()
+    except (OSError, LackError):
+        return False
+    return True
+
+
+def _online_cpus() -> list[int]:
+    """CPUs that are online, from sysfs's list format such as 0-3,6."""
+    text = Path("/sys/devices/system/cpu/online").read_text(encoding="ascii").strip()
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        cpus.extend(range(int(first), int(last or first) + 1))
+    return cpus

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Maps, thread slots and the one function that charges time. */
+#ifndef TLSTAX_ACCOUNT_BPF_H
+#define TLSTAX_ACCOUNT_BPF_H
+
+#include "ktypes.h"
+
+#include <bpf/bpf_helpers.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#include "compat.h"
+#include "ledger.h"
+
+#define TASK_EXITING 0x00000004 /* PF_EXITING, unchanged since 2.6 */
+
+const volatile struct config config SEC(".rodata.config") = {};
+struct control control SEC(".data.control") = {};
+
+struct slot_ref {
+	u32 index_plus_one;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct thread_slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1024);
+	__uint(key_size, 0);
+	__type(value, u32);
+} free_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct slot_ref);
+} slot_of_task SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LATENCY_SHARDS);
+	__type(key, u32);
+	__type(value, struct latency_shard);
+} latency SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LATENCY_SHARDS);
+	__type(key, u32);
+	__type(value, struct site_hits);
+} hits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LOSSES);
+	__type(key, u32);
+	__type(value, u64);
+} losses SEC(".maps");
+
+static __always_inline void count_loss(u32 kind)
+{
+	u64 *count = bpf_map_lookup_elem(&losses, &kind);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+static __always_inline void count_hit(u64 cookie)
+{
+	u32 shard = bpf_get_smp_processor_id() % LATENCY_SHARDS;
+	struct site_hits *value = bpf_map_lookup_elem(&hits, &shard);
+	if (value)
+		__sync_fetch_and_add(&value->count[COOKIE_SITE(cookie)], 1);
+}
+
+/* The task's slot, or NULL. */
+static __always_inline struct thread_slot *find_slot(struct task_struct *task)
+{
+	struct slot_ref *ref = bpf_task_storage_get(&slot_of_task, task, NULL, 0);
+	if (!ref || !ref->index_plus_one)
+		return NULL;
+	u32 index = ref->index_plus_one - 1;
+	return bpf_map_lookup_elem(&slots, &index);
+}
+
+/* Give the task a slot from the free list; `state` and `base` hold from `now` on. */
+static __noinline struct thread_slot *make_slot(struct task_struct *task, u64 now, u32 state,
+						u32 base)
+{
+	u32 index;
+	if (bpf_map_pop_elem(&free_slots, &index)) {
+		count_loss(LOSS_THREAD_SLOTS_FULL);
+		return NULL;
+	}
+	struct slot_ref *ref = bpf_task_storage_get(&slot_of_task, task, NULL,
+						    BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
+	if (!ref || !slot) {
+		count_loss(LOSS_STORAGE_FAILED);
+		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
+		return NULL;
+	}
+	ref->index_plus_one = index + 1;
+	slot->tid = task->pid;
+	slot->thread_start_ns = task->start_time;
+	slot->first_ns = now;
+	slot->last_ns = now;
+	slot->phase_event_ns = now;
+	slot->state = state;
+	slot->owner = base;
+	slot->base = base;
+	slot->wait_user_stack = -1;
+	slot->wait_kernel_stack = -1;
+	__builtin_memcpy(slot->comm, task->comm, sizeof(slot->comm));
+	slot->status = THREAD_LIVE;
+	return slot;
+}
+
+/* The phase that owns the thread's time while it is not waiting for a command. */
+static __always_inline u32 innermost_phase(struct thread_slot *slot)
+{
+	u32 depth = slot->depth;
+	if (depth == 0 || depth > MAX_FRAMES)
+		return slot->base;
+	return slot->frames[(depth - 1) & (MAX_FRAMES - 1)].phase;
+}
+
+/*
+ * Add the time since the last charge to (owner, state).
+ *
+ * A probe can be preempted, and the switch then charges the same thread: whoever moves last_ns
+ * owns the interval, so nothing is counted twice or dropped.
+ */
+static __always_inline void charge(struct thread_slot *slot, u64 now)
+{
+	u64 last = slot->last_ns;
+	if ((s64)(now - last) <= 0)
+		return;
+	if (__sync_val_compare_and_swap(&slot->last_ns, last, now) != last) {
+		now = bpf_ktime_get_ns();
+		last = slot->last_ns;
+		if ((s64)(now - last) <= 0)
+			return;
+		if (__sync_val_compare_and_swap(&slot->last_ns, last, now) != last) {
+			count_loss(LOSS_CLOCK_RETRY_FAILED);
+			return;
+		}
+	}
+	u32 owner = slot->owner & (PHASES - 1);
+	u32 state = slot->state & (STATES - 1);
+	u64 spent = now - last;
+	__sync_fetch_and_add(&slot->ns[owner][state], spent);
+	if (slot->handshake.active) {
+		__sync_fetch_and_add(&slot->handshake.state_ns[state], spent);
+		if (owner >= PHASE_HANDSHAKE && owner <= PHASE_CERTIFICATE)
+			__sync_fetch_and_add(
+				&slot->handshake.phase_ns[(owner - PHASE_HANDSHAKE) & 7], spent);
+	}
+}
+
+static __always_inline u32 log2_floor(u64 value)
+{
+	u32 bits = 0;
+	if (value >> 32) {
+		value >>= 32;
+		bits += 32;
+	}
+	if (value >> 16) {
+		value >>= 16;
+		bits += 16;
+	}
+	if (value >> 8) {
+		value >>= 8;
+		bits += 8;
+	}
+	if (value >> 4) {
+		value >>= 4;
+		bits += 4;
+	}
+	if (value >> 2) {
+		value >>= 2;
+		bits += 2;
+	}
+	return bits + (u32)(value >> 1);
+}
+
+/* Inverse: bucket_bounds() in collectors/ledger_layout.py. */
+static __always_inline u32 latency_bucket(u64 value)
+{
+	if (value < (1 << LATENCY_SUBBITS))
+		return (u32)value;
+	u32 exponent = log2_floor(value);
+	u32 fraction = (value >> (exponent - LATENCY_SUBBITS)) & ((1 << LATENCY_SUBBITS) - 1);
+	u32 bucket = ((exponent - LATENCY_SUBBITS + 1) << LATENCY_SUBBITS) + fraction;
+	return bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1;
+}
+
+/* One finished instance of a phase. */
+static __always_inline void finished(struct thread_slot *slot, u32 phase, u64 spent)
+{
+	u32 shard = bpf_get_smp_processor_id() % LATENCY_SHARDS;
+	u32 bucket = latency_bucket(spent);
+	phase &= PHASES - 1;
+	__sync_fetch_and_add(&slot->count[phase], 1);
+	struct latency_shard *histogram = bpf_map_lookup_elem(&latency, &shard);
+	if (histogram && bucket < LATENCY_BUCKETS)
+		__sync_fetch_and_add(&histogram->count[phase][bucket], 1);
+}
+
+#endif

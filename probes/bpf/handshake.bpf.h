@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * One record per connection's handshake, keyed by the SSL pointer.
+ *
+ * A non-blocking server calls SSL_accept again and again and waits outside of it; a pool may even
+ * continue on another thread. While a handshake runs its account lives in the thread's slot, and
+ * charge() fills it; when the thread turns to another connection it is put aside in a map.
+ */
+#ifndef TLSTAX_HANDSHAKE_BPF_H
+#define TLSTAX_HANDSHAKE_BPF_H
+
+#include "phases.bpf.h"
+
+enum { SSL_NOTHING = 1 }; /* SSL_want(): not waiting for anything (openssl/ssl.h) */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, struct handshake);
+} handshakes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} records SEC(".maps");
+
+static __always_inline s32 read_field(u64 object, s32 offset)
+{
+	s32 value = -1;
+	if (offset < 0 || bpf_probe_read_user(&value, sizeof(value), (void *)(object + offset)))
+		return -1;
+	return value;
+}
+
+static __always_inline u64 read_pointer(u64 object, s32 offset)
+{
+	u64 value = 0;
+	if (!object || offset < 0)
+		return 0;
+	bpf_probe_read_user(&value, sizeof(value), (void *)(object + offset));
+	return value;
+}
+
+/* Version, cipher and resumption from the connection itself, at the offsets its accessors use. */
+static __always_inline void read_parameters(struct handshake *handshake)
+{
+	u64 ssl = handshake->ssl;
+	u64 session = read_pointer(ssl, config.off_session);
+	u64 cipher = read_pointer(session, config.off_session_cipher);
+	handshake->tls_version = read_field(ssl, config.off_version);
+	handshake->resumed = read_field(ssl, config.off_hit);
+	handshake->cipher_id = cipher ? read_field(cipher, config.off_cipher_id) : -1;
+}
+
+static __noinline void put_aside(struct thread_slot *slot)
+{
+	struct handshake *handshake = &slot->handshake;
+	u64 ssl = handshake->ssl;
+	if (!handshake->active)
+		return;
+	if (bpf_map_update_elem(&handshakes, &ssl, handshake, BPF_ANY))
+		count_loss(LOSS_HANDSHAKE_MAP_FULL);
+	handshake->active = 0;
+}
+
+static __noinline void send_record(struct handshake *handshake, u64 now, u32 tid, u32 outcome)
+{
+	struct handshake *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+	handshake->end_ns = now;
+	handshake->outcome = outcome;
+	handshake->tid = tid;
+	handshake->active = 0;
+	if (!record) {
+		count_loss(LOSS_HANDSHAKE_RING_FULL);
+		return;
+	}
+	__builtin_memcpy(record, handshake, sizeof(*record));
+	record->ssl = 0;
+	bpf_ringbuf_submit(record, 0);
+}
+
+static __noinline void start_or_resume(struct thread_slot *slot, u64 now, u64 ssl)
+{
+	struct handshake *handshake = &slot->handshake;
+	if (handshake->active && handshake->ssl == ssl)
+		return;
+	put_aside(slot);
+	struct handshake *kept = bpf_map_lookup_elem(&handshakes, &ssl);
+	if (kept) {
+		__builtin_memcpy(handshake, kept, sizeof(*handshake));
+		bpf_map_delete_elem(&handshakes, &ssl);
+		return;
+	}
+	__builtin_memset(handshake, 0, sizeof(*handshake));
+	handshake->ssl = ssl;
+	handshake->start_ns = now;
+	handshake->tls_version = -1;
+	handshake->cipher_id = -1;
+	handshake->resumed = -1;
+	handshake->active = 1;
+}
+
+/* Drop the stand-in for a handshake between two calls. */
+static __always_inline void unstitch(struct thread_slot *slot)
+{
+	u32 depth = slot->depth;
+	if (depth && depth <= MAX_FRAMES &&
+	    slot->frames[(depth - 1) & (MAX_FRAMES - 1)].flags & FRAME_STITCHED)
+		slot->depth--;
+}
+
+static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 now, u64 sp, u64 ssl)
+{
+	charge(slot, now);
+	heal(slot, now, sp);
+	unstitch(slot);
+	start_or_resume(slot, now, ssl);
+	slot->handshake.call_count++;
+	if (in_handshake(slot))
+		settle(slot, now); /* the server's own function already opened the phase */
+	else
+		push_phase(slot, now, sp, PHASE_HANDSHAKE, 0, 0);
+}
+
+/*
+ * SSL_do_handshake returned. 1 is success. Anything else is a failure only when the connection
+ * does not want to read or write more; with the offset unknown the next call decides.
+ */
+static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp, s32 result)
+{
+	struct handshake *handshake = &slot->handshake;
+	bool finished_now = result == 1;
+	u32 depth = slot->depth;
+	struct frame *top = NULL;
+
+	charge(slot, now);
+	if (!handshake->active) {
+		count_loss(LOSS_UNMATCHED_EXIT);
+		return;
+	}
+	if (!finished_now && config.off_rwstate >= 0)
+		finished_now = read_field(handshake->ssl, config.off_rwstate) == SSL_NOTHING;
+	if (depth && depth <= MAX_FRAMES)
+		top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+	/* Frames of this very call lie below the caller; the server's own frame above it. */
+	if (top && !(top->flags & FRAME_STITCHED) && top->phase == PHASE_HANDSHAKE &&
+	    top->sp + sizeof(u64) == sp) {
+		if (finished_now)
+			slot->depth--;
+		else
+			top->flags |= FRAME_STITCHED;
+	}
+	if (finished_now) {
+		if (result == 1)
+			read_parameters(handshake);
+		finished(slot, PHASE_HANDSHAKE, now - handshake->start_ns);
+		send_record(handshake, now, slot->tid,
+			    result == 1 ? OUTCOME_SUCCESS : OUTCOME_FAILURE);
+	}
+	settle(slot, now);
+}
+
+static __always_inline void enter_handshake_free(struct thread_slot *slot, u64 now, u64 ssl)
+{
+	struct handshake *handshake = &slot->handshake;
+	if (handshake->active && handshake->ssl == ssl) {
+		charge(slot, now);
+		unstitch(slot);
+		settle(slot, now);
+		send_record(handshake, now, slot->tid, OUTCOME_ABANDONED);
+		return;
+	}
+	struct handshake *kept = bpf_map_lookup_elem(&handshakes, &ssl);
+	if (!kept)
+		return;
+	send_record(kept, now, slot->tid, OUTCOME_ABANDONED);
+	bpf_map_delete_elem(&handshakes, &ssl);
+}
+
+#endif

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * ledger - every nanosecond of every thread of one process, by phase and state.
+ *
+ * Question: where does the time of a TLS server go: handshake, records, commands, or waiting?
+ * Emits: ns per (thread, phase, state); latency histograms per phase; one record per handshake;
+ *        phase-tagged CPU samples and off-CPU stacks; hit and loss counters.
+ * Attaches: uprobes and uretprobes chosen by collectors/placement.py; tp_btf sched_switch,
+ *           sched_wakeup, sched_wakeup_new, sched_process_exit; cpu-clock perf events; once a
+ *           task iterator for the threads that exist already.
+ * Needs: BTF, ring buffer, task storage and bpf_task_pt_regs (kernel 5.15 or a backport);
+ *        CAP_BPF and CAP_PERFMON, or root.
+ * Blind to: time inside a phase whose entry probe was dropped (counted as uncertain); user stacks
+ *           through code without frame pointers; what interrupts do in the thread's time.
+ * Example: tlstax attach --name mariadbd --for 30s -o server.tlstax
+ *          tlstax report server.tlstax
+ */
+#include "account.bpf.h"
+#include "handshake.bpf.h"
+#include "phases.bpf.h"
+#include "waits.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* ---- scheduler ---- */
+
+static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 now, bool runnable)
+{
+	bool exiting = task->flags & TASK_EXITING;
+	struct thread_slot *slot = find_slot(task);
+	struct wait wait;
+
+	if (!slot && !exiting)
+		slot = make_slot(task, now, STATE_ON_CPU, PHASE_BACKGROUND);
+	if (!slot || slot->status != THREAD_LIVE)
+		return;
+	charge(slot, now);
+	slot->sched_last_ns = task->se.sum_exec_runtime;
+	if (!slot->sched_first_ns)
+		slot->sched_first_ns = slot->sched_last_ns;
+	if (runnable) {
+		slot->state = STATE_RUNNABLE;
+		return;
+	}
+	classify_wait(task, slot, &wait);
+	slot->wait_start_ns = now;
+	slot->wait_syscall = wait.syscall;
+	slot->state = wait.state;
+	if (slot->depth == 0 &&
+	    ((slot->flags & FLAG_AWAIT && wait.state == STATE_BLOCKED_NETWORK) ||
+	     (slot->flags & FLAG_PARK && wait.condition)))
+		slot->owner = PHASE_IDLE;
+	if (slot->handshake.active && wait.state == STATE_BLOCKED_NETWORK)
+		slot->handshake.network_wait_count++;
+	walk_wait(ctx, slot);
+}
+
+/* The wait is over: the thread is ready, on whatever phase it was in. */
+static __always_inline void woken(struct thread_slot *slot, u64 now)
+{
+	charge(slot, now);
+	finish_wait(slot, now);
+	if (slot->owner == PHASE_IDLE) {
+		if (slot->flags & FLAG_PARK)
+			slot->base = PHASE_CONNECT;
+		if (slot->flags & (FLAG_PARK | FLAG_AWAIT))
+			slot->base_start_ns = now;
+		slot->phase_event_ns = now;
+	}
+	slot->state = STATE_RUNNABLE;
+	slot->owner = innermost_phase(slot);
+}
+
+static __always_inline void switch_in(struct task_struct *task, u64 now)
+{
+	struct thread_slot *slot = find_slot(task);
+	if (!slot && !(task->flags & TASK_EXITING))
+		slot = make_slot(task, now, STATE_ON_CPU, PHASE_BACKGROUND);
+	if (!slot || slot->status != THREAD_LIVE)
+		return;
+	if (slot->state >= STATE_BLOCKED_NETWORK)
+		woken(slot, now);
+	charge(slot, now);
+	slot->state = STATE_ON_CPU;
+}
+
+SEC("tp_btf/sched_switch")
+int on_switch(u64 *ctx)
+{
+	struct task_struct *prev = (struct task_struct *)ctx[1];
+	struct task_struct *next = (struct task_struct *)ctx[2];
+	s32 tgid = config.tgid;
+	bool out = prev->tgid == tgid, in = next->tgid == tgid;
+
+	if (!out && !in)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	if (out) {
+		bool preempted = ctx[0] & 0xff;
+		switch_out(ctx, prev, now,
+			   preempted || !switch_state(ctx, prev, config.switch_has_state));
+	}
+	if (in)
+		switch_in(next, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int on_wakeup(u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx[0];
+	if (task->tgid != config.tgid)
+		return 0;
+	struct thread_slot *slot = find_slot(task);
+	if (slot && slot->status == THREAD_LIVE && slot->state >= STATE_BLOCKED_NETWORK)
+		woken(slot, bpf_ktime_get_ns());
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int on_new_thread(u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx[0];
+	if (task->tgid == config.tgid && !find_slot(task))
+		make_slot(task, bpf_ktime_get_ns(), STATE_RUNNABLE, PHASE_BACKGROUND);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int on_exit_thread(u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx[0];
+	if (task->tgid != config.tgid)
+		return 0;
+	struct thread_slot *slot = find_slot(task);
+	if (!slot || slot->status != THREAD_LIVE)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	charge(slot, now);
+	put_aside(slot);
+	if (slot->base == PHASE_DISCONNECT && !(slot->flags & FLAG_PARK))
+		finished(slot, PHASE_DISCONNECT, now - slot->base_start_ns);
+	__builtin_memcpy(slot->comm, task->comm, sizeof(slot->comm));
+	slot->exit_ns = slot->last_ns;
+	slot->status = THREAD_EXITED;
+	return 0;
+}
+
+/* Threads that exist when tlstax attaches: their state now, their phase at the next boundary. */
+SEC("iter/task")
+int each_thread(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct wait wait = {.state = STATE_RUNNABLE, .syscall = -1};
+	if (!task || task->tgid != config.tgid || find_slot(task))
+		return 0;
+	if (task->on_cpu)
+		wait.state = STATE_ON_CPU;
+	else if (task_state(task))
+		classify_wait(task, NULL, &wait);
+	bool serves = task->pid != task->tgid && wait.state <= STATE_BLOCKED_NETWORK;
+	make_slot(task, bpf_ktime_get_ns(), wait.state, serves ? PHASE_UNKNOWN : PHASE_BACKGROUND);
+	return 0;
+}
+
+/* ---- boundaries ---- */
+
+static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_slot *slot, u64 cookie)
+{
+	u64 now = bpf_ktime_get_ns();
+	u64 sp = ctx->sp;
+
+	switch (COOKIE_ACTION(cookie)) {
+	case ACTION_AWAIT_COMMAND:
+		change_base(slot, now, sp, PHASE_RECORD_READ, FLAG_AWAIT);
+		break;
+	case ACTION_PHASE_OPEN:
+		enter_phase(slot, now, sp, cookie, FRAME_OPEN);
+		break;
+	case ACTION_PHASE:
+	case ACTION_HANDSHAKE_BOUND:
+		enter_phase(slot, now, sp, cookie, 0);
+		break;
+	case ACTION_BASE_CONNECT:
+		change_base(slot, now, sp, PHASE_CONNECT, 0);
+		break;
+	case ACTION_BASE_DISCONNECT:
+		change_base(slot, now, sp, PHASE_DISCONNECT, 0);
+		break;
+	case ACTION_HANDSHAKE_CALL:
+		enter_handshake_call(slot, now, sp, ctx->di);
+		break;
+	case ACTION_HANDSHAKE_GROUP:
+		if (slot->handshake.active)
+			bpf_probe_read_user_str(slot->handshake.group, GROUP_BYTES,
+						(void *)ctx->si);
+		break;
+	case ACTION_HANDSHAKE_FREE:
+		enter_handshake_free(slot, now, ctx->di);
+		break;
+	case ACTION_LOCK_WAIT:
+		slot->lock_sp = sp;
+		break;
+	}
+}
+
+static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_slot *slot, u64 cookie)
+{
+	u64 now = bpf_ktime_get_ns();
+	u64 sp = ctx->sp;
+
+	switch (COOKIE_ACTION(cookie)) {
+	case ACTION_PHASE:
+	case ACTION_HANDSHAKE_BOUND:
+		leave_phase(slot, now, sp, cookie);
+		break;
+	case ACTION_BASE_IDLE:
+		change_base(slot, now, sp, PHASE_IDLE, 0);
+		break;
+	case ACTION_BASE_PARK:
+		change_base(slot, now, sp, PHASE_DISCONNECT, FLAG_PARK);
+		break;
+	case ACTION_HANDSHAKE_CALL:
+		leave_handshake_call(slot, now, sp, (s32)ctx->ax);
+		break;
+	case ACTION_LOCK_WAIT:
+		slot->lock_sp = 0;
+		break;
+	}
+}
+
+/* The current thread's slot, if it belongs to the target; counts the hit. */
+static __always_inline struct thread_slot *hit(u64 cookie)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	if (task->tgid != config.tgid)
+		return NULL;
+	struct thread_slot *slot = find_slot(task);
+	if (!slot)
+		slot = make_slot(task, bpf_ktime_get_ns(), STATE_ON_CPU, PHASE_UNKNOWN);
+	count_hit(cookie);
+	return slot;
+}
+
+SEC("uprobe")
+int on_enter(struct pt_regs *ctx)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx);
+	struct thread_slot *slot = hit(cookie);
+	if (slot)
+		enter_boundary(ctx, slot, cookie);
+	return 0;
+}
+
+SEC("uretprobe")
+int on_leave(struct pt_regs *ctx)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx);
+	struct thread_slot *slot = hit(cookie);
+	if (slot)
+		leave_boundary(ctx, slot, cookie);
+	return 0;
+}
+
+/* ---- samples ---- */
+
+SEC("perf_event")
+int on_sample(struct bpf_perf_event_data *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	u64 one = 1;
+
+	if (task->tgid != config.tgid)
+		return 0;
+	struct thread_slot *slot = find_slot(task);
+	struct sample_key key = {.phase = slot ? slot->owner : PHASE_UNKNOWN, .syscall = -1};
+	if (!(ctx->regs.cs & 3)) {
+		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+		key.syscall = (s32)regs->orig_ax;
+		key.kernel_stack = walk_stack(ctx, 0);
+	} else {
+		key.kernel_stack = -1;
+	}
+	key.user_stack = walk_stack(ctx, BPF_F_USER_STACK);
+	u64 *count = bpf_map_lookup_elem(&samples, &key);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	else if (bpf_map_update_elem(&samples, &key, &one, BPF_NOEXIST))
+		count_loss(LOSS_SAMPLE_MAP_FULL);
+	return 0;
+}

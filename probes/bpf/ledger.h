@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the ledger's programs and its reader (collectors/ledger_layout.py) share.
+ *
+ * The order of the enumerations is the order of collectors/capture/vocabulary.py; a test compares
+ * them. All times are CLOCK_MONOTONIC nanoseconds.
+ */
+#ifndef TLSTAX_LEDGER_H
+#define TLSTAX_LEDGER_H
+
+enum phase {
+	PHASE_UNKNOWN,
+	PHASE_BACKGROUND,
+	PHASE_IDLE,
+	PHASE_CONNECT,
+	PHASE_HANDSHAKE,
+	PHASE_SIGN,
+	PHASE_KEYGEN,
+	PHASE_DERIVE,
+	PHASE_VERIFY,
+	PHASE_CERTIFICATE,
+	PHASE_RECORD_READ,
+	PHASE_RECORD_WRITE,
+	PHASE_COMMAND,
+	PHASE_TDE,
+	PHASE_DISCONNECT,
+	PHASES = 16, /* room for one more; a power of two bounds every index by a mask */
+};
+
+enum state {
+	STATE_ON_CPU,
+	STATE_RUNNABLE,
+	STATE_BLOCKED_NETWORK,
+	STATE_BLOCKED_DISK,
+	STATE_BLOCKED_LOCK,
+	STATE_BLOCKED_FUTEX,
+	STATE_BLOCKED_OTHER,
+	STATES = 8,
+};
+
+enum loss {
+	LOSS_THREAD_SLOTS_FULL,
+	LOSS_HANDSHAKE_RING_FULL,
+	LOSS_HANDSHAKE_MAP_FULL,
+	LOSS_USER_STACK_FAILED,
+	LOSS_KERNEL_STACK_FAILED,
+	LOSS_STACK_MAP_FULL,
+	LOSS_SAMPLE_MAP_FULL,
+	LOSS_OFFCPU_MAP_FULL,
+	LOSS_PHASE_STACK_OVERFLOW,
+	LOSS_PROBE_RECURSION_MISSED, /* read from the kernel by the loader */
+	LOSS_STORAGE_FAILED,
+	LOSS_CLOCK_RETRY_FAILED,
+	LOSS_HEALED,
+	LOSS_UNMATCHED_EXIT,
+	LOSSES = 16,
+};
+
+/* What a probe site means; the loader puts it into the site's attach cookie. */
+enum action {
+	ACTION_NONE,
+	ACTION_PHASE,
+	ACTION_PHASE_OPEN,
+	ACTION_AWAIT_COMMAND,
+	ACTION_BASE_CONNECT,
+	ACTION_BASE_IDLE,
+	ACTION_BASE_DISCONNECT,
+	ACTION_BASE_PARK,
+	ACTION_HANDSHAKE_BOUND,
+	ACTION_HANDSHAKE_CALL,
+	ACTION_HANDSHAKE_GROUP,
+	ACTION_HANDSHAKE_FREE,
+	ACTION_LOCK_WAIT,
+};
+
+/* Attach cookie: action 0-7, phase 8-15, site 16-23, only inside a handshake 24. */
+#define COOKIE_ACTION(cookie) ((cookie) & 0xff)
+#define COOKIE_PHASE(cookie) (((cookie) >> 8) & (PHASES - 1))
+#define COOKIE_SITE(cookie) (((cookie) >> 16) & (MAX_SITES - 1))
+#define COOKIE_IN_HANDSHAKE(cookie) ((cookie) >> 24 & 1)
+
+enum { MAX_SITES = 128, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };
+
+/* Log-linear: 16 buckets an octave, so the middle of a bucket is at most 3.1 % off. */
+enum { LATENCY_SUBBITS = 4, LATENCY_BUCKETS = 640, LATENCY_SHARDS = 8 };
+
+/* What a blocking system call waits for. */
+enum wait_kind {
+	WAIT_OTHER,
+	WAIT_NETWORK,
+	WAIT_DISK,
+	WAIT_FUTEX,
+	WAIT_BY_FILE, /* read, write and friends: ask the file descriptor */
+};
+
+enum thread_status { THREAD_FREE, THREAD_LIVE, THREAD_EXITED };
+enum thread_role { ROLE_BACKGROUND, ROLE_CONNECTION };
+
+enum thread_flag {
+	FLAG_AWAIT = 1,    /* reading the next command: blocked on the network is idle */
+	FLAG_PARK = 2,	   /* connection gone: blocked on a condition is idle */
+	FLAG_WAIT_STACK = 4, /* the current wait's stacks were walked */
+};
+
+enum frame_flag {
+	FRAME_OPEN = 1,	    /* ended by a later boundary, not by an exit probe */
+	FRAME_STITCHED = 2, /* a handshake between two calls: its stack pointer is gone */
+};
+
+enum outcome { OUTCOME_SUCCESS, OUTCOME_FAILURE, OUTCOME_ABANDONED };
+
+struct frame {
+	u64 sp; /* user stack pointer at entry: a frame below the current one is dead */
+	u64 start_ns;
+	u32 phase;
+	u16 flags;
+	u8 site;
+	u8 tail_calls; /* functions of the same phase that this one left by a jump into */
+};
+
+/* One connection's handshake; also the ring buffer record. */
+struct handshake {
+	u64 ssl; /* key while it is open; zeroed in the record */
+	u64 start_ns;
+	u64 end_ns;
+	u64 state_ns[STATES];
+	u64 phase_ns[8]; /* handshake sign keygen derive verify certificate */
+	u32 call_count;
+	u32 network_wait_count;
+	u32 tid;
+	u32 outcome;
+	s32 tls_version; /* -1: unknown */
+	s32 cipher_id;	 /* -1: unknown */
+	s32 resumed;	 /* -1: unknown */
+	u32 active;
+	char group[GROUP_BYTES];
+};
+
+struct thread_slot {
+	u32 tid;
+	u32 status;
+	u32 role;
+	u32 flags;
+	u64 thread_start_ns;
+	u64 first_ns;
+	u64 last_ns; /* everything up to here is charged */
+	u64 exit_ns;
+	u64 sched_first_ns; /* scheduler's own CPU time at the first switch seen ... */
+	u64 sched_last_ns;  /* ... and at the last one */
+	u64 uncertain_ns;
+	u64 phase_event_ns; /* last time a boundary of this thread was seen */
+	u64 base_start_ns;
+	u64 wait_start_ns;
+	u64 lock_sp;
+	u32 state;
+	u32 owner; /* the phase that is charged */
+	u32 base;  /* the phase when no frame is open */
+	u32 depth;
+	u32 healed_count;
+	s32 wait_syscall;
+	s32 wait_user_stack;
+	s32 wait_kernel_stack;
+	u32 wait_weight;
+	u32 reserved;
+	char comm[16];
+	u64 ns[PHASES][STATES];
+	u64 count[PHASES];
+	struct frame frames[MAX_FRAMES];
+	struct handshake handshake;
+};
+
+struct latency_shard {
+	u64 count[PHASES][LATENCY_BUCKETS];
+};
+
+struct site_hits {
+	u64 count[MAX_SITES];
+};
+
+struct sample_key {
+	u32 phase;
+	s32 syscall; /* -1: in user mode */
+	s32 user_stack;
+	s32 kernel_stack;
+};
+
+struct offcpu_key {
+	u32 phase;
+	u32 state;
+	s32 syscall;
+	s32 user_stack;
+	s32 kernel_stack;
+};
+
+struct offcpu_value {
+	u64 wait_count;
+	u64 time_ns;
+};
+
+struct config {
+	s32 tgid;
+	u32 switch_has_state; /* tp_btf sched_switch passes prev_state (5.18+) */
+	u32 sites;
+	s32 off_version; /* struct offsets read from libssl's own accessors; -1: unknown */
+	s32 off_rwstate;
+	s32 off_hit;
+	s32 off_session;
+	s32 off_session_cipher;
+	s32 off_cipher_id;
+	u32 shards;
+	u8 wait_kind[MAX_SYSCALLS];
+};
+
+/* Written by the loader while the programs run. */
+struct control {
+	u32 offcpu_mask; /* walk the stacks of one blocking wait in mask + 1 */
+};
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The stack of open phases of a thread.
+ *
+ * The kernel can drop a probe hit, and longjmp or a thread's end skip exits. Each open phase
+ * therefore keeps the user stack pointer of its entry: whatever lies at or below the current one
+ * is dead and is popped ("healed") instead of shifting every later nanosecond.
+ */
+#ifndef TLSTAX_PHASES_BPF_H
+#define TLSTAX_PHASES_BPF_H
+
+#include "account.bpf.h"
+
+static __always_inline bool in_handshake(struct thread_slot *slot)
+{
+	u32 phase = innermost_phase(slot);
+	return phase >= PHASE_HANDSHAKE && phase <= PHASE_CERTIFICATE;
+}
+
+/* A connection is being set up or torn down: its own reads and writes belong to that. */
+static __always_inline bool between_connections(struct thread_slot *slot)
+{
+	return slot->base == PHASE_CONNECT || slot->base == PHASE_DISCONNECT ||
+	       slot->base == PHASE_BACKGROUND;
+}
+
+/* An entry that is not this phase's time, so that its exit will find no frame either. */
+static __always_inline bool out_of_place(struct thread_slot *slot, u64 cookie)
+{
+	u32 phase = COOKIE_PHASE(cookie);
+	if (COOKIE_IN_HANDSHAKE(cookie))
+		return !in_handshake(slot);
+	return (phase == PHASE_RECORD_READ || phase == PHASE_RECORD_WRITE) &&
+	       between_connections(slot);
+}
+
+static __always_inline void settle(struct thread_slot *slot, u64 now)
+{
+	slot->owner = innermost_phase(slot);
+	slot->phase_event_ns = now;
+}
+
+/* The innermost phase was left unseen, some time after the last boundary. */
+static __always_inline void heal_top(struct thread_slot *slot, u64 now)
+{
+	slot->depth--;
+	slot->healed_count++;
+	slot->uncertain_ns += now - slot->phase_event_ns;
+	slot->phase_event_ns = now;
+	count_loss(LOSS_HEALED);
+}
+
+/* Drop every frame at or below `sp`. Charge first. Open frames end here by design. */
+static __noinline void drop_dead(struct thread_slot *slot, u64 now, u64 sp)
+{
+	for (int i = 0; i < MAX_FRAMES; i++) {
+		u32 depth = slot->depth;
+		if (depth == 0 || depth > MAX_FRAMES)
+			return;
+		struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+		if (top->flags & FRAME_STITCHED || top->sp > sp)
+			return;
+		if (top->flags & FRAME_OPEN) {
+			slot->depth--;
+			finished(slot, top->phase, now - top->start_ns);
+		} else {
+			heal_top(slot, now);
+		}
+	}
+}
+
+static __always_inline void heal(struct thread_slot *slot, u64 now, u64 sp)
+{
+	u32 depth = slot->depth;
+	if (slot->lock_sp && slot->lock_sp <= sp)
+		slot->lock_sp = 0;
+	if (depth && depth <= MAX_FRAMES &&
+	    slot->frames[(depth - 1) & (MAX_FRAMES - 1)].sp <= sp)
+		drop_dead(slot, now, sp);
+}
+
+/*
+ * A function that leaves by a jump into another of its own phase: the second entry has the stack
+ * pointer of the first, and both exits will fire. The same site twice is a missed exit instead.
+ */
+static __always_inline bool is_tail_call(struct thread_slot *slot, u64 sp, u64 cookie)
+{
+	u32 depth = slot->depth;
+	if (depth == 0 || depth > MAX_FRAMES)
+		return false;
+	struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+	if (top->sp != sp || top->phase != COOKIE_PHASE(cookie) || top->flags ||
+	    top->site == COOKIE_SITE(cookie))
+		return false;
+	top->tail_calls++;
+	return true;
+}
+
+static __always_inline void push_phase(struct thread_slot *slot, u64 now, u64 sp, u32 phase,
+				       u32 flags, u32 site)
+{
+	u32 depth = slot->depth;
+	if (depth >= MAX_FRAMES) {
+		count_loss(LOSS_PHASE_STACK_OVERFLOW);
+		return;
+	}
+	struct frame *frame = &slot->frames[depth & (MAX_FRAMES - 1)];
+	frame->sp = sp;
+	frame->start_ns = now;
+	frame->phase = phase;
+	frame->flags = flags;
+	frame->site = site;
+	frame->tail_calls = 0;
+	slot->depth = depth + 1;
+	settle(slot, now);
+}
+
+static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie,
+					u32 flags)
+{
+	u32 phase = COOKIE_PHASE(cookie);
+	charge(slot, now);
+	if (is_tail_call(slot, sp, cookie))
+		return;
+	heal(slot, now, sp);
+	if (out_of_place(slot, cookie)) {
+		settle(slot, now);
+		return;
+	}
+	if (flags & FRAME_OPEN) { /* a command arrived */
+		if (slot->flags & FLAG_AWAIT)
+			finished(slot, PHASE_RECORD_READ, now - slot->base_start_ns);
+		slot->flags &= ~FLAG_AWAIT;
+		slot->base = PHASE_IDLE;
+		slot->role = ROLE_CONNECTION;
+	}
+	push_phase(slot, now, sp, phase, flags, COOKIE_SITE(cookie));
+}
+
+/* A function returned; `sp` is the stack pointer behind its return address. */
+static __always_inline void leave_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie)
+{
+	u32 phase = COOKIE_PHASE(cookie);
+	u32 depth = slot->depth;
+
+	charge(slot, now);
+	for (int i = 0; i < MAX_FRAMES; i++) {
+		depth = slot->depth;
+		if (depth == 0 || depth > MAX_FRAMES)
+			break;
+		struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+		if (top->flags & FRAME_STITCHED || top->sp >= sp)
+			break;
+		if (top->phase == phase) {
+			if (top->tail_calls) {
+				top->tail_calls--;
+				return;
+			}
+			slot->depth--;
+			/* A handshake is counted by its record: the call may be one of many. */
+			if (phase != PHASE_HANDSHAKE)
+				finished(slot, phase, now - top->start_ns);
+			settle(slot, now);
+			return;
+		}
+		heal_top(slot, now);
+	}
+	if (!out_of_place(slot, cookie))
+		count_loss(LOSS_UNMATCHED_EXIT);
+	settle(slot, now);
+}
+
+/* The connection itself moves on: no frame can be open. */
+static __always_inline void change_base(struct thread_slot *slot, u64 now, u64 sp, u32 base,
+					u32 flags)
+{
+	charge(slot, now);
+	heal(slot, now, sp);
+	if (base == PHASE_IDLE && slot->base == PHASE_CONNECT)
+		finished(slot, PHASE_CONNECT, now - slot->base_start_ns);
+	if (flags & FLAG_PARK && slot->base == PHASE_DISCONNECT)
+		finished(slot, PHASE_DISCONNECT, now - slot->base_start_ns);
+	if (slot->base != base || flags & FLAG_AWAIT)
+		slot->base_start_ns = now;
+	slot->role = ROLE_CONNECTION;
+	slot->base = base;
+	slot->flags = (slot->flags & ~(FLAG_AWAIT | FLAG_PARK)) | flags;
+	settle(slot, now);
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What a thread that leaves the CPU waits for, and where it stood. */
+#ifndef TLSTAX_WAITS_BPF_H
+#define TLSTAX_WAITS_BPF_H
+
+#include "account.bpf.h"
+
+enum { FILE_TYPE_MASK = 0170000, FILE_SOCKET = 0140000, FILE_REGULAR = 0100000, FILE_BLOCK = 060000 };
+enum { FUTEX_COMMAND_MASK = 0x7f, FUTEX_OP_WAIT_BITSET = 9 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, 16384);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, 127 * sizeof(u64));
+} stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct offcpu_key);
+	__type(value, struct offcpu_value);
+} offcpu SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct sample_key);
+	__type(value, u64);
+} samples SEC(".maps");
+
+/* A stack id, or -1 with the loss counted. */
+static __always_inline s32 walk_stack(void *ctx, u64 flags)
+{
+	s64 id = bpf_get_stackid(ctx, &stacks, flags);
+	if (id >= 0)
+		return (s32)id;
+	if (id == -17 || id == -12) /* EEXIST: bucket taken by another stack; ENOMEM */
+		count_loss(LOSS_STACK_MAP_FULL);
+	else
+		count_loss(flags & BPF_F_USER_STACK ? LOSS_USER_STACK_FAILED
+						    : LOSS_KERNEL_STACK_FAILED);
+	return -1;
+}
+
+/* read() and write() block on the network or on a disk: the descriptor's inode tells which. */
+static __noinline u32 wait_by_file(struct task_struct *task, u32 descriptor)
+{
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file **files = BPF_CORE_READ(table, fd);
+	struct file *file = NULL;
+	if (!table || descriptor >= BPF_CORE_READ(table, max_fds))
+		return STATE_BLOCKED_OTHER;
+	bpf_probe_read_kernel(&file, sizeof(file), files + descriptor);
+	u32 type = BPF_CORE_READ(file, f_inode, i_mode) & FILE_TYPE_MASK;
+	if (type == FILE_SOCKET)
+		return STATE_BLOCKED_NETWORK;
+	if (type == FILE_REGULAR || type == FILE_BLOCK)
+		return STATE_BLOCKED_DISK;
+	return STATE_BLOCKED_OTHER;
+}
+
+struct wait {
+	u32 state;
+	s32 syscall;
+	bool condition; /* a futex wait of the kind that condition variables use */
+};
+
+/* `task` is off the CPU and not runnable: the system call it is in says what it waits for. */
+static __always_inline void classify_wait(struct task_struct *task, struct thread_slot *slot,
+					  struct wait *wait)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	s64 number = regs->orig_ax;
+	u32 kind = WAIT_OTHER;
+
+	wait->condition = false;
+	wait->syscall = number >= 0 && number < MAX_SYSCALLS ? (s32)number : -1;
+	if (wait->syscall >= 0)
+		kind = config.wait_kind[number & (MAX_SYSCALLS - 1)];
+	wait->state = STATE_BLOCKED_OTHER;
+	if (kind == WAIT_NETWORK || (kind == WAIT_BY_FILE && slot && slot->flags & FLAG_AWAIT)) {
+		/* Awaiting a command there is only the socket to read from. */
+		wait->state = STATE_BLOCKED_NETWORK;
+	} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) || kind == WAIT_DISK) {
+		wait->state = STATE_BLOCKED_DISK;
+	} else if (kind == WAIT_FUTEX) {
+		wait->condition = (regs->si & FUTEX_COMMAND_MASK) == FUTEX_OP_WAIT_BITSET;
+		wait->state = slot && slot->lock_sp ? STATE_BLOCKED_LOCK : STATE_BLOCKED_FUTEX;
+	} else if (kind == WAIT_BY_FILE) {
+		wait->state = wait_by_file(task, regs->di);
+	}
+}
+
+/* Idle waits are known by their phase; of the others a share is walked, weighted by its inverse. */
+static __always_inline void walk_wait(void *ctx, struct thread_slot *slot)
+{
+	u32 mask = control.offcpu_mask;
+	slot->flags &= ~FLAG_WAIT_STACK;
+	if (slot->owner == PHASE_IDLE || bpf_get_prandom_u32() & mask)
+		return;
+	slot->wait_weight = mask + 1;
+	slot->wait_kernel_stack = walk_stack(ctx, 0);
+	slot->wait_user_stack = walk_stack(ctx, BPF_F_USER_STACK);
+	slot->flags |= FLAG_WAIT_STACK;
+}
+
+static __always_inline void finish_wait(struct thread_slot *slot, u64 now)
+{
+	if (!(slot->flags & FLAG_WAIT_STACK))
+		return;
+	slot->flags &= ~FLAG_WAIT_STACK;
+	struct offcpu_key key = {
+		.phase = slot->owner,
+		.state = slot->state,
+		.syscall = slot->wait_syscall,
+		.user_stack = slot->wait_user_stack,
+		.kernel_stack = slot->wait_kernel_stack,
+	};
+	u64 spent = (now - slot->wait_start_ns) * slot->wait_weight;
+	struct offcpu_value *value = bpf_map_lookup_elem(&offcpu, &key);
+	if (value) {
+		__sync_fetch_and_add(&value->wait_count, slot->wait_weight);
+		__sync_fetch_and_add(&value->time_ns, spent);
+		return;
+	}
+	struct offcpu_value first = {.wait_count = slot->wait_weight, .time_ns = spent};
+	if (bpf_map_update_elem(&offcpu, &key, &first, BPF_ANY))
+		count_loss(LOSS_OFFCPU_MAP_FULL);
+}
+
+#endif
