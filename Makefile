@@ -28,6 +28,7 @@ C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/t
 PYTEST := $(BIN)/python -m pytest -q
 RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
+AS_ROOT := demo test bench-overhead check-crypto-cost test-kernels
 
 .PHONY: help
 help: ## list the targets
@@ -45,6 +46,10 @@ packages-test: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_TEST))
 packages-lint: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_LINT))
 packages-bench: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_BENCH))
 packages-kernels: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_KERNELS))
+
+.PHONY: $(AS_ROOT:%=root-%)
+$(AS_ROOT:%=root-%): root-%:
+	@.ci/need --root $*
 
 # Two stamps, so that the demo does not wait for the test tools.
 .PHONY: python python-dev
@@ -96,15 +101,13 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | pac
 ##@ Run
 
 .PHONY: demo
-demo: install ## measure the TLS tax of a real MariaDB on this host (under 4 minutes)
-	@.ci/need --root demo
+demo: root-demo install ## measure the TLS tax of a real MariaDB on this host (under 4 minutes)
 	$(BIN)/tlstax lab demo
 
 ##@ Check
 
 .PHONY: test
-test: test-install ## every test but the benchmarks
-	@.ci/need --root test
+test: root-test test-install ## every test but the benchmarks
 	$(PYTEST) $(wildcard $(RUNGS:%=tests/%))
 
 .PHONY: test-install
@@ -136,17 +139,14 @@ format: packages-lint python-dev ## rewrite the sources as `make lint` wants the
 	$(if $(C_SOURCES),clang-format -i $(C_SOURCES))
 
 .PHONY: bench-overhead check-crypto-cost
-bench-overhead: test-install packages-bench ## what tlstax, perf and bpftrace cost the server
-	@.ci/need --root bench-overhead
+bench-overhead: root-bench-overhead test-install packages-bench ## what tlstax, perf and bpftrace cost the server
 	$(BIN)/python tests/bench/overhead.py
 
-check-crypto-cost: test-install ## tlstax against an EVP loop and `openssl speed`
-	@.ci/need --root check-crypto-cost
+check-crypto-cost: root-check-crypto-cost test-install ## tlstax against an EVP loop and `openssl speed`
 	$(BIN)/python tests/bench/crypto_cost.py
 
 .PHONY: test-kernels
-test-kernels: test-install packages-kernels ## kernel and truth tests on Debian's 6.1, 6.12 and 7.x in QEMU
-	@.ci/need --root test-kernels
+test-kernels: root-test-kernels test-install packages-kernels ## kernel and truth tests on Debian's 6.1, 6.12 and 7.x in QEMU
 	$(BIN)/python tests/kernels/run.py
 
 .PHONY: capture-docs

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Boot a kernel in QEMU on this host's own file tree and run one command in it as root.
+
+The guest's root is the host's, over 9p and read-only, so that the same Python, libbpf and libssl
+run on another kernel; /tmp, /var/tmp and /run are its own. QEMU emulates the CPU (TCG): a host
+that offers /dev/kvm may still be unable to run a stock kernel, so that is not tried.
+"""
+
+import io
+import lzma
+import os
+import shlex
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+# What the initramfs needs to reach the root: stock kernels have virtio and 9p as modules.
+BOOT_MODULES = ("virtio_pci", "9p", "9pnet_virtio")
+MEMORY_MIB = 3072
+CPU_COUNT = 2
+GUEST_DIED = 125
+
+INITRAMFS_INIT = """#!/bin/busybox sh
+B=/bin/busybox
+$B mount -t proc proc /proc
+$B mount -t devtmpfs dev /dev
+for module in $($B cat /modules/order); do $B insmod /modules/$module; done
+$B mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro root /root
+for folder in proc dev; do $B mount --move /$folder /root/$folder; done
+exec $B switch_root /root /bin/sh -c '
+mount -t tmpfs tmpfs /run && mkdir /run/guest
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 control /run/guest
+exec /bin/sh /run/guest/init'
+"""
+
+# The guest's clock may be seconds behind: it takes the host's from the control folder.
+GUEST_INIT = """
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run/home TERM=dumb LC_ALL=C.UTF-8
+mount -t sysfs sys /sys
+mkdir -p /dev/pts /dev/shm /run/lock /run/home /run/source
+mount -t devpts devpts /dev/pts
+mount --bind {folder} /run/source
+for covered in /dev/shm /tmp /var/tmp; do mount -t tmpfs tmpfs $covered; done
+[ -d {folder} ] || {{ mkdir -p {folder} && mount --bind /run/source {folder}; }}
+mount -t tracefs tracefs /sys/kernel/tracing
+mount -t bpf bpf /sys/fs/bpf
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+ln -s /proc/self/fd /dev/fd
+ip link set lo up 2>/dev/null || /run/guest/busybox ip link set lo up
+: > /run/guest/now
+date -s @$(stat -c %.Y /run/guest/now) > /dev/null
+cd {folder}
+{command} > /run/guest/output 2>&1 < /dev/null
+echo $? > /run/guest/status
+sync
+echo o > /proc/sysrq-trigger
+sleep 60
+"""
+
+
+class Outcome(NamedTuple):
+    """How a command in the guest ended."""
+
+    status: int  # its exit status, or GUEST_DIED
+    output: str
+    console: str  # what the kernel said
+
+
+def archive(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
+    """A cpio archive in the `newc` form that kernels unpack, of (name, mode, content)."""
+    out = io.BytesIO()
+    for inode, (name, mode, content) in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1):
+        encoded = name.encode() + b"\0"
+        fields = (inode, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(encoded), 0)
+        out.write(b"070701" + b"".join(b"%08x" % field for field in fields) + encoded)
+        out.write(b"\0" * (-out.tell() % 4) + content)
+        out.write(b"\0" * (-out.tell() % 4))
+    return out.getvalue()
+
+
+def boot_modules(modules: Path) -> list[Path]:
+    """BOOT_MODULES and what they depend on, in load order; built-in ones are left out."""
+    needs: dict[Path, list[Path]] = {}
+    for line in (modules / "modules.dep").read_text().splitlines():
+        module, _, others = line.partition(":")
+        needs[modules / module] = [modules / other for other in others.split()]
+    by_name = {path.name.partition(".")[0]: path for path in needs}
+    order: list[Path] = []
+    for name in BOOT_MODULES:
+        if name in by_name:
+            for path in [*reversed(needs[by_name[name]]), by_name[name]]:
+                if path not in order:
+                    order.append(path)
+    return order
+
+
+def initramfs(modules: Path, busybox: Path) -> bytes:
+    """The first file tree: busybox, the modules that reach the root, a script that goes there."""
+    folders = ("bin", "dev", "modules", "proc", "root")
+    entries = [(name, stat.S_IFDIR | 0o755, b"") for name in folders]
+    entries.append(("bin/busybox", stat.S_IFREG | 0o755, busybox.read_bytes()))
+    entries.append(("init", stat.S_IFREG | 0o755, INITRAMFS_INIT.encode()))
+    names = []
+    for path in boot_modules(modules):
+        content = path.read_bytes()
+        names.append(path.name.partition(".")[0] + ".ko")
+        unpacked = lzma.decompress(content) if path.suffix == ".xz" else content
+        entries.append((f"modules/{names[-1]}", stat.S_IFREG | 0o644, unpacked))
+    entries.append(("modules/order", stat.S_IFREG | 0o644, "\n".join(names).encode()))
+    return archive(entries)
+
+
+def qemu_command(tools: Path, kernel: Path, control: Path) -> list[str]:
+    """How QEMU is started: no disk, no network, the root and the control folder over 9p."""
+    shares = (
+        "path=/,mount_tag=root,readonly=on,id=root",
+        f"path={control},mount_tag=control,id=control",
+    )
+    command = [str(tools / "usr/bin/qemu-system-x86_64")]
+    for firmware in ("usr/share/seabios", "usr/share/qemu"):
+        command += ["-L", str(tools / firmware)]
+    command += ["-accel", "tcg,thread=multi", "-cpu", "max", "-M", "pc", "-m", str(MEMORY_MIB)]
+    command += ["-smp", str(CPU_COUNT), "-nodefaults", "-no-user-config", "-no-reboot"]
+    command += ["-display", "none", "-monitor", "none", "-device", "virtio-rng-pci"]
+    command += ["-kernel", str(kernel), "-initrd", str(control / "initramfs")]
+    command += ["-append", "console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off tsc=reliable"]
+    command += ["-serial", f"file:{control / 'console'}"]
+    for share in shares:
+        command += ["-virtfs", f"local,security_model=none,multidevs=remap,{share}"]
+    return command
+
+
+def run(cache: Path, suite: str, folder: Path, command: list[str], timeout_s: float) -> Outcome:
+    """Boot the kernel of `suite` from `cache` and run `command` in `folder`."""
+    (modules,) = (cache / suite / "lib/modules").iterdir()
+    tools = cache / "tools"
+    with tempfile.TemporaryDirectory(prefix="tlstax-guest-") as name:
+        control = Path(name)
+        (control / "initramfs").write_bytes(initramfs(modules, tools / "bin/busybox"))
+        script = GUEST_INIT.format(folder=shlex.quote(str(folder)), command=shlex.join(command))
+        (control / "init").write_text(script)
+        (control / "busybox").write_bytes((tools / "bin/busybox").read_bytes())
+        (control / "busybox").chmod(0o755)
+        qemu = subprocess.Popen(
+            qemu_command(tools, cache / suite / "vmlinuz", control),
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": name},
+        )
+        try:
+            qemu.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            print(f"{suite}: no end after {timeout_s:.0f} s", file=sys.stderr)
+        finally:
+            qemu.kill()
+            qemu.wait()
+        texts = {}
+        for part in ("status", "output", "console"):
+            path = control / part
+            texts[part] = path.read_text(errors="replace") if path.exists() else ""
+    status = texts["status"].strip()
+    return Outcome(int(status) if status else GUEST_DIED, texts["output"], texts["console"])
