@@ -22,8 +22,16 @@ FEATURES: dict[str, tuple[Callable[[], bool], str]] = {
     "btf": (lambda: Path("/sys/kernel/btf/vmlinux").exists(), "BTF (CONFIG_DEBUG_INFO_BTF)"),
     "kprobes": (lambda: (PMU_DIRECTORY / "kprobe").exists(), "kprobes (CONFIG_KPROBE_EVENTS)"),
     "uprobes": (lambda: (PMU_DIRECTORY / "uprobe").exists(), "uprobes (CONFIG_UPROBE_EVENTS)"),
+    # Asked by version, as the ways to try it are themselves under test.
+    "uprobe_multi": (lambda: kernel_version() >= (6, 6), "uprobe_multi links (Linux 6.6)"),
     "hardware_pmu": (lambda: (PMU_DIRECTORY / "cpu").exists(), "a hardware PMU"),
 }
+
+
+def kernel_version() -> tuple[int, int]:
+    """The running kernel's version, such as (6, 1)."""
+    major, minor = os.uname().release.split(".")[:2]
+    return int(major), int(minor)
 
 
 def pytest_configure(config: pytest.Config) -> None:
