@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Clocks and books of the truth program: what each thread really did, by its own clocks.
+ *
+ * A step is bracketed by begin() and end(phase, state). Its CPU time is CLOCK_THREAD_CPUTIME_ID,
+ * its waiting for a CPU the scheduler's own run_delay (schedstat), and the rest of its
+ * CLOCK_MONOTONIC time is what it was blocked for. So the books hold on a busy machine too.
+ */
+#ifndef TLSTAX_TRUTH_H
+#define TLSTAX_TRUTH_H
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MILLISECOND 1000000ULL
+#define PHASE_CALL __attribute__((noinline, noclone)) /* a function that probes are put on */
+
+/* The phases and states the program knows how to be in; names as in the capture. */
+enum phase {
+	BACKGROUND,
+	IDLE,
+	CONNECT,
+	HANDSHAKE,
+	RECORD_READ,
+	COMMAND,
+	RECORD_WRITE,
+	DISCONNECT,
+	PHASES
+};
+enum state { ON_CPU, RUNNABLE, NETWORK, DISK, LOCK, FUTEX, OTHER, STATES };
+
+static const char *const PHASE_NAMES[PHASES] = {
+	"background",  "idle",	  "connect",	  "handshake",
+	"record_read", "command", "record_write", "disconnect",
+};
+static const char *const STATE_NAMES[STATES] = {
+	"on_cpu",	"runnable",	 "blocked_network", "blocked_disk",
+	"blocked_lock", "blocked_futex", "blocked_other",
+};
+
+struct books {
+	uint64_t spent_ns[PHASES][STATES];
+	uint64_t count[PHASES];
+	uint64_t start_ns;
+	uint64_t began_wall_ns, began_cpu_ns, began_delay_ns;
+	int schedstat_fd;
+};
+
+static __thread struct books books;
+
+static inline void die(const char *what)
+{
+	fprintf(stderr, "truth: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static inline uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec now;
+	if (clock_gettime(clock, &now))
+		die("clock_gettime");
+	return (uint64_t)now.tv_sec * 1000000000ULL + (uint64_t)now.tv_nsec;
+}
+
+static inline int thread_id(void)
+{
+	return (int)syscall(SYS_gettid);
+}
+
+/* Time this thread has been ready without a CPU. */
+static inline uint64_t delay_ns(void)
+{
+	char text[96];
+	ssize_t size = pread(books.schedstat_fd, text, sizeof(text) - 1, 0);
+	unsigned long long cpu, delay;
+	if (size <= 0)
+		die("schedstat");
+	text[size] = 0;
+	if (sscanf(text, "%llu %llu", &cpu, &delay) != 2)
+		die("schedstat format");
+	return delay;
+}
+
+static inline void open_books(const char *thread_name)
+{
+	memset(&books, 0, sizeof(books));
+	books.start_ns = clock_ns(CLOCK_MONOTONIC);
+	pthread_setname_np(pthread_self(), thread_name);
+	books.schedstat_fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	if (books.schedstat_fd < 0)
+		die("/proc/thread-self/schedstat");
+}
+
+static inline void begin(void)
+{
+	books.began_delay_ns = delay_ns();
+	books.began_cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	books.began_wall_ns = clock_ns(CLOCK_MONOTONIC);
+}
+
+/* What did not run and was not ready waited for `state`; a spin has only its jitter there. */
+static inline void end(enum phase phase, enum state state)
+{
+	uint64_t wall = clock_ns(CLOCK_MONOTONIC) - books.began_wall_ns;
+	uint64_t cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - books.began_cpu_ns;
+	uint64_t delay = delay_ns() - books.began_delay_ns;
+	books.spent_ns[phase][ON_CPU] += cpu;
+	books.spent_ns[phase][RUNNABLE] += delay;
+	if (state != ON_CPU && wall > cpu + delay)
+		books.spent_ns[phase][state] += wall - cpu - delay;
+}
+
+/* One line of JSON; every line is written whole. */
+static inline void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
+{
+	char text[4096];
+	va_list arguments;
+	va_start(arguments, format);
+	int size = vsnprintf(text, sizeof(text) - 1, format, arguments);
+	va_end(arguments);
+	if (size < 0 || size >= (int)sizeof(text) - 1)
+		die("a line is too long");
+	text[size++] = '\n';
+	if (write(STDOUT_FILENO, text, (size_t)size) != size)
+		die("standard output");
+}
+
+/* Print the thread's books. What follows in the thread is not in them. */
+static inline void close_books(const char *thread_name)
+{
+	char cells[2048] = "", counts[512] = "";
+	size_t used = 0, counted = 0;
+	for (int phase = 0; phase < PHASES; phase++) {
+		for (int state = 0; state < STATES; state++)
+			if (books.spent_ns[phase][state])
+				used += (size_t)snprintf(
+					cells + used, sizeof(cells) - used, "%s\"%s/%s\":%llu",
+					used ? "," : "", PHASE_NAMES[phase], STATE_NAMES[state],
+					(unsigned long long)books.spent_ns[phase][state]);
+		if (books.count[phase])
+			counted += (size_t)snprintf(counts + counted, sizeof(counts) - counted,
+						    "%s\"%s\":%llu", counted ? "," : "",
+						    PHASE_NAMES[phase],
+						    (unsigned long long)books.count[phase]);
+	}
+	say("{\"kind\":\"thread\",\"name\":\"%s\",\"tid\":%d,\"start_ns\":%llu,\"end_ns\":%llu,"
+	    "\"cpu_ns\":%llu,\"cells\":{%s},\"counts\":{%s}}",
+	    thread_name, thread_id(), (unsigned long long)books.start_ns,
+	    (unsigned long long)clock_ns(CLOCK_MONOTONIC),
+	    (unsigned long long)clock_ns(CLOCK_THREAD_CPUTIME_ID), cells, counts);
+	close(books.schedstat_fd);
+}
+
+/* Use the CPU for `spin_ns` of the thread's own CPU time. */
+static inline void spin(enum phase phase, uint64_t spin_ns)
+{
+	begin();
+	uint64_t until = books.began_cpu_ns + spin_ns;
+	while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < until)
+		for (volatile int i = 0; i < 200; i++)
+			;
+	end(phase, ON_CPU);
+}
+
+static inline void doze(uint64_t sleep_ns)
+{
+	struct timespec left = {.tv_sec = (time_t)(sleep_ns / 1000000000ULL),
+				.tv_nsec = (long)(sleep_ns % 1000000000ULL)};
+	while (nanosleep(&left, &left) && errno == EINTR)
+		;
+}
+
+static inline pthread_t start(void *(*body)(void *), void *argument)
+{
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, body, argument))
+		die("pthread_create");
+	return thread;
+}
+
+/* Tell the test that probes may be attached, and wait until they are. */
+static inline void await_go(void)
+{
+	char go;
+	say("{\"kind\":\"ready\",\"pid\":%d}", getpid());
+	if (read(STDIN_FILENO, &go, 1) != 1)
+		exit(1);
+}
+
+/* Everything is done; stay until the test has read the ledger. */
+static inline void await_leave(void)
+{
+	char leave;
+	say("{\"kind\":\"done\",\"pid\":%d}", getpid());
+	if (read(STDIN_FILENO, &leave, 1) < 0)
+		exit(1);
+}
+
+#endif
