@@ -3,7 +3,7 @@
  * truth - does known things on marked threads, and says by its own clocks what it did.
  *
  * Its tt_ functions are called in the order of a server's: handle a connection, prepare it, read a
- * command, dispatch it, write the result, end, close. tests/testprogs/libraries/truth.toml tells
+ * command, dispatch it, write the result, end, close. tests/testprogs/truth.toml tells
  * tlstax which phase begins where. It says {"kind":"ready"} and waits for a byte on standard
  * input, so that the probes are there first; at the end it says {"kind":"done"} and waits again.
  *
