@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Show what would be probed in a process, where, and why there. Nothing is attached.
 
-`tlstax probes plan PID` reads the process's binaries from /proc and prints one line for each probe:
-the boundary it times, the function, the instruction it would sit on, and whether the kernel emulates
+`tlstax probes plan PID` reads the process's binaries from /proc and prints one line per probe: the
+boundary it times, the function, the instruction it would sit on, and whether the kernel emulates
 that instruction (one trap) or single-steps it (two traps, about 30 times dearer).
 """
 
