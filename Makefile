@@ -96,7 +96,7 @@ testprogs: packages-test $(PROGRAMS)
 
 tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | packages-test
 	@mkdir -p $(@D)
-	gcc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl -lcrypto
+	gcc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl -lcrypto -lm
 
 ##@ Run
 
