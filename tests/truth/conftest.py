@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The truth program under the native engine: what it says it did, beside what was measured.
+
+Every figure of a `Measured` is in nanoseconds. Cells are keyed "phase/state".
+"""
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tlstax.collectors import ledger_layout as layout
+from tlstax.collectors.capture.vocabulary import PHASES, STATES
+from tlstax.collectors.native import Engine, Options, SlotView
+from tlstax.collectors.planning import plan_in_child
+
+PROGRAM_SECONDS = 60
+TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
+OUTCOMES = ("success", "failure", "abandoned")
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """One thread's account in the engine."""
+
+    tid: int
+    name: str
+    lifetime_ns: int
+    cells: dict[str, int]
+    counts: dict[str, int]
+    healed_count: int
+    uncertain_ns: int
+    exited: bool
+
+    def phase_ns(self, *phases: str) -> int:
+        """Time in all states of some phases."""
+        return sum(ns for cell, ns in self.cells.items() if cell.split("/")[0] in phases)
+
+    def state_ns(self, state: str) -> int:
+        """Time in a state in all phases."""
+        return sum(ns for cell, ns in self.cells.items() if cell.split("/")[1] == state)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run of the truth program: its own books, and the engine's."""
+
+    pid: int
+    books: list[dict[str, Any]]  # kind "thread"
+    handshakes: list[dict[str, Any]]  # kind "handshake"
+    ledgers: dict[int, list[Ledger]]  # by tid; a tid may be used twice
+    records: list[layout.HandshakeRecord]
+    losses: dict[str, int]
+
+    def ledger(self, tid: int) -> Ledger:
+        """The only account of a thread."""
+        (found,) = self.ledgers[tid]
+        return found
+
+
+def view(slot: SlotView) -> Ledger:
+    """A slot with names instead of numbers."""
+    cells = {
+        f"{phase}/{state}": slot.cells[i * layout.STATE_CELLS + j]
+        for i, phase in enumerate(PHASES)
+        for j, state in enumerate(STATES)
+        if slot.cells[i * layout.STATE_CELLS + j]
+    }
+    return Ledger(
+        tid=slot.tid,
+        name=slot.comm.decode(errors="replace"),
+        lifetime_ns=slot.last_ns - slot.first_ns,
+        cells=cells,
+        counts={phase: slot.counts[i] for i, phase in enumerate(PHASES) if slot.counts[i]},
+        healed_count=slot.healed_count,
+        uncertain_ns=slot.uncertain_ns,
+        exited=slot.exited,
+    )
+
+
+@pytest.fixture(scope="session")
+def truth_program(repository: Path) -> Path:
+    """The compiled program; `make testprogs` builds it."""
+    program = repository / "tests/testprogs/bin/truth"
+    assert program.exists(), "run `make testprogs`"
+    return program
+
+
+@contextmanager
+def running(program: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """The program, started and waiting for its go byte; ended with the block."""
+    process = subprocess.Popen(
+        [program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    try:
+        yield process
+        assert process.stdin is not None
+        process.stdin.write(b"x")
+        assert process.wait(PROGRAM_SECONDS) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def lines_until(process: "subprocess.Popen[bytes]", kind: str) -> list[dict[str, Any]]:
+    """What the program says, up to a line of this kind."""
+    assert process.stdout is not None
+    lines: list[dict[str, Any]] = []
+    while not lines or lines[-1]["kind"] != kind:
+        line = process.stdout.readline()
+        assert line, f"the program ended before it said {kind!r}: {lines}"
+        lines.append(json.loads(line))
+    return lines
+
+
+@pytest.fixture
+def run_alone(truth_program: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Run the program without any probe; its lines."""
+
+    def run(*arguments: object) -> list[dict[str, Any]]:
+        with running(truth_program, *map(str, arguments)) as process:
+            lines_until(process, "ready")
+            assert process.stdin is not None
+            process.stdin.write(b"g")
+            return lines_until(process, "done")
+
+    return run
+
+
+@pytest.fixture
+def measure(truth_program: Path, repository: Path) -> Callable[..., Measured]:
+    """Run the program under the engine, with every boundary probed."""
+
+    def run(*arguments: object) -> Measured:
+        with running(truth_program, *map(str, arguments)) as process:
+            lines_until(process, "ready")
+            _, plan = plan_in_child(process.pid, extra=repository / "tests/testprogs")
+            truth = [site for site in plan.sites if site.function.startswith("tt_")]
+            assert truth, "the program's own functions were not found"
+            engine = Engine(process.pid, plan, Options())
+            try:
+                engine.attach()
+                assert process.stdin is not None
+                process.stdin.write(b"g")
+                lines = lines_until(process, "done")
+                ledgers: dict[int, list[Ledger]] = {}
+                for slot in engine.slots():
+                    ledgers.setdefault(slot.tid, []).append(view(slot))
+                return Measured(
+                    pid=process.pid,
+                    books=[line for line in lines if line["kind"] == "thread"],
+                    handshakes=[line for line in lines if line["kind"] == "handshake"],
+                    ledgers=ledgers,
+                    records=engine.handshake_records(),
+                    losses={kind: n for kind, n in engine.loss_counts().items() if n},
+                )
+            finally:
+                engine.close()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def disagreements() -> Callable[[dict[str, int], dict[str, int]], dict[str, tuple[float, float]]]:
+    """Cells in which ledger and books differ by more than 5 % and 1 ms: (books, ledger) in ms."""
+
+    def compare(books: dict[str, int], ledger: dict[str, int]) -> dict[str, tuple[float, float]]:
+        bad = {}
+        for cell in books.keys() | ledger.keys():
+            told, found = books.get(cell, 0), ledger.get(cell, 0)
+            if abs(told - found) > TOLERATED_SHARE * told + TOLERATED_NS:
+                bad[cell] = (told / 1e6, found / 1e6)
+        return bad
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def outcome_counts() -> Callable[[list[layout.HandshakeRecord]], "Counter[str]"]:
+    """How many handshake records there are of each outcome."""
+    return lambda records: Counter(OUTCOMES[record.outcome] for record in records)

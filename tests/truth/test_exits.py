@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Ways out of a phase that no exit probe sees: longjmp, a thread's end, fork; nothing drifts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+Compare = Callable[[dict[str, int], dict[str, int]], dict[str, tuple[float, float]]]
+ROUNDS = 30
+NESTED = 3  # record_write frames that each jump leaves behind
+
+
+def served(ledger: Any) -> dict[str, int]:
+    """The cells without the moments before the first and after the last boundary."""
+    return {
+        cell: ns
+        for cell, ns in ledger.cells.items()
+        if not cell.startswith(("background/", "idle/"))
+    }
+
+
+def test_longjmp_out_of_nested_phases_leaves_no_drift(
+    measure: Callable[..., Any], disagreements: Compare
+) -> None:
+    run = measure("longjmp", ROUNDS, 2)
+    (books,) = run.books
+    ledger = run.ledger(books["tid"])
+    assert disagreements(books["cells"], served(ledger)) == {}
+    assert ledger.counts["command"] == books["counts"]["command"]
+    assert ledger.counts["record_read"] == books["counts"]["record_read"]
+
+
+def test_what_was_healed_is_counted_and_its_time_is_uncertain(measure: Callable[..., Any]) -> None:
+    run = measure("longjmp", ROUNDS, 2)
+    (books,) = run.books
+    ledger = run.ledger(books["tid"])
+    assert ledger.healed_count == NESTED * ROUNDS == run.losses["healed"]
+    assert 0 < ledger.uncertain_ns <= ledger.phase_ns("record_write")
+
+
+def test_a_thread_that_ends_inside_nested_phases_is_complete(
+    measure: Callable[..., Any], disagreements: Compare
+) -> None:
+    run = measure("exit", 20, 3)
+    assert len(run.books) == 20
+    for books in run.books:
+        ledger = run.ledger(books["tid"])
+        assert ledger.exited
+        assert disagreements(books["cells"], served(ledger)) == {}
+        assert sum(ledger.cells.values()) == ledger.lifetime_ns
+
+
+def test_a_forked_child_inside_a_phase_is_not_the_target(
+    measure: Callable[..., Any], disagreements: Compare
+) -> None:
+    run = measure("fork", 5)
+    child, parent = sorted(run.books, key=lambda books: books["name"])
+    assert (child["name"], parent["name"]) == ("tt-child", "tt-fork")
+    assert child["tid"] not in run.ledgers
+    ledger = run.ledger(parent["tid"])
+    assert disagreements(parent["cells"], served(ledger)) == {}
+    assert ledger.counts["command"] == 2
+
+
+def test_many_short_threads_are_all_found(measure: Callable[..., Any]) -> None:
+    run = measure("threads", 300, 300)
+    assert len(run.books) == 300
+    found = [ledger for ledgers in run.ledgers.values() for ledger in ledgers]
+    short = [ledger for ledger in found if ledger.name == "tt-short"]
+    assert len(short) == 300
+    assert all(ledger.exited for ledger in short)
+    told = sum(books["cpu_ns"] for books in run.books)
+    measured = sum(ledger.state_ns("on_cpu") for ledger in short)
+    # A thread's own CPU clock is read before its end, which costs it some 20 us more.
+    assert 0.95 * told <= measured <= 1.25 * told
+    assert run.losses == {}

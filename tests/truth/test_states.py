@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Spins, sleeps, futexes, sockets, disk: each is found in its phase and state, at its length."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+Compare = Callable[[dict[str, int], dict[str, int]], dict[str, tuple[float, float]]]
+ROUNDS = 3
+UNIT_MS = 20
+
+
+def test_every_wait_and_spin_lands_in_its_phase_and_state(
+    measure: Callable[..., Any], disagreements: Compare, tmp_path: Path
+) -> None:
+    run = measure("states", tmp_path / "disk", ROUNDS, UNIT_MS)
+    (books,) = run.books
+    ledger = run.ledger(books["tid"])
+    # Before its first boundary the thread is in the background; the books begin a little later.
+    found = {cell: ns for cell, ns in ledger.cells.items() if not cell.startswith("background/")}
+    assert disagreements(books["cells"], found) == {}
+    assert ledger.phase_ns("background") < 5_000_000
+    assert run.losses == {}
+
+
+def test_every_phase_is_counted_as_often_as_it_happened(
+    measure: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = measure("states", tmp_path / "disk", ROUNDS, 2)
+    (books,) = run.books
+    ledger = run.ledger(books["tid"])
+    assert ledger.counts == books["counts"]
+    assert ledger.healed_count == 0
+
+
+def test_the_ledger_closes_to_the_threads_own_clocks(
+    measure: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = measure("states", tmp_path / "disk", ROUNDS, UNIT_MS)
+    (books,) = run.books
+    ledger = run.ledger(books["tid"])
+    lifetime = books["end_ns"] - books["start_ns"]
+    assert sum(ledger.cells.values()) == ledger.lifetime_ns
+    assert lifetime <= ledger.lifetime_ns <= 1.01 * lifetime + 2_000_000
+    assert ledger.state_ns("on_cpu") == pytest.approx(books["cpu_ns"], rel=0.02, abs=2_000_000)
+
+
+def test_waiting_for_a_cpu_is_runnable(measure: Callable[..., Any], disagreements: Compare) -> None:
+    run = measure("runnable", 100)
+    assert len(run.books) == 2
+    for books in run.books:
+        assert disagreements(books["cells"], run.ledger(books["tid"]).cells) == {}
+
+
+def test_threads_that_never_serve_are_background(measure: Callable[..., Any]) -> None:
+    run = measure("threads", 3, 2000)
+    for books in run.books:
+        ledger = run.ledger(books["tid"])
+        assert ledger.phase_ns("background") == ledger.lifetime_ns
