@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the CPU did inside each phase: exact ledger totals, split by samples."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from tlstax.analysis import ledger, operations
+from tlstax.analysis.document import Composition, PhaseComposition, Share
+from tlstax.analysis.statistics import wilson
+from tlstax.analysis.tables import Group, Tables
+from tlstax.analysis.taxonomy import Sample, Taxonomy, is_named
+from tlstax.collectors.capture.schema import Frame, SampleStack, Stack
+from tlstax.collectors.capture.vocabulary import ASYMMETRIC_PHASES, CATEGORIES
+
+MINIMUM_SAMPLES: Final = 1000
+"""Samples that must stand behind a printed share."""
+EXACT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(ASYMMETRIC_PHASES, "asymmetric"),
+    "certificate": "certificate",
+}
+"""Phases that are one category by definition: their split needs no samples."""
+
+Counts = dict[tuple[str, str], int]
+"""Samples by (phase, category)."""
+
+
+class Stacks:
+    """Stacks and frames by id, resolved once. Unknown ids are empty stacks."""
+
+    def __init__(self, frames: Iterable[Frame], stacks: Iterable[Stack]) -> None:
+        by_id = {frame.frame_id: frame for frame in frames}
+        self._frames = {
+            stack.stack_id: tuple(
+                by_id[int(text)]
+                for text in stack.frame_ids.split()
+                if text.isascii() and text.isdigit() and int(text) in by_id
+            )
+            for stack in stacks
+        }
+
+    def frames(self, stack_id: int | None) -> tuple[Frame, ...]:
+        """The frames of a stack, leaf first; none for NULL and for ids that are missing."""
+        return () if stack_id is None else self._frames.get(stack_id, ())
+
+    def sample(self, row: SampleStack) -> Sample:
+        """What the taxonomy sees of a sample."""
+        return Sample(
+            row.phase, row.syscall, self.frames(row.user_stack_id), self.frames(row.kernel_stack_id)
+        )
+
+
+def count_samples(
+    rows: Iterable[SampleStack], stacks: Stacks, taxonomy: Taxonomy
+) -> dict[int, Counts]:
+    """Samples by window, phase and category."""
+    counts: dict[int, Counts] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        category = taxonomy.category(stacks.sample(row))
+        counts[row.window_id][row.phase, category] += row.sample_count
+    return {window_id: dict(mine) for window_id, mine in counts.items()}
+
+
+def add_counts(counts: Mapping[int, Counts], window_ids: Collection[int]) -> Counts:
+    """Samples by phase and category over these windows."""
+    sums: Counts = defaultdict(int)
+    for window_id, mine in counts.items():
+        if window_id in window_ids:
+            for key, count in mine.items():
+                sums[key] += count
+    return dict(sums)
+
+
+def compose(group: Group, totals: ledger.Totals, counts: Counts) -> Composition:
+    """The composition of one group's connection work, by phase and in total."""
+    phases = [
+        _phase(phase, on_cpu_ns, counts, group.operation_count)
+        for phase, on_cpu_ns in ledger.on_cpu(ledger.served(totals)).items()
+        if on_cpu_ns > 0
+    ]
+    return Composition(group.name, group.label, MINIMUM_SAMPLES, phases, _total(phases))
+
+
+def _phase(phase: str, on_cpu_ns: int, counts: Counts, operation_count: int) -> PhaseComposition:
+    """The split of one phase."""
+    mine = {category: count for (name, category), count in counts.items() if name == phase}
+    sample_count = sum(mine.values())
+    exact = phase in EXACT
+    if exact:
+        category = EXACT[phase]
+        shares = [Share(category, 1.0, 1.0, 1.0, float(on_cpu_ns), mine.get(category, 0))]
+    else:
+        shares = [
+            _share(name, mine, sample_count, on_cpu_ns) for name in CATEGORIES if name in mine
+        ]
+        shares.sort(key=lambda share: -share.share)
+    return PhaseComposition(
+        phase,
+        on_cpu_ns,
+        operations.per_operation(on_cpu_ns, operation_count),
+        exact,
+        sample_count,
+        exact or sample_count >= MINIMUM_SAMPLES,
+        shares,
+    )
+
+
+def _share(category: str, mine: Mapping[str, int], total: int, on_cpu_ns: int) -> Share:
+    share = mine[category] / total
+    low, high = wilson(mine[category], total)
+    return Share(category, share, low, high, share * on_cpu_ns, mine[category])
+
+
+def _total(phases: Collection[PhaseComposition]) -> list[Share]:
+    """All phases together; a phase without samples is `unknown`."""
+    time_ns: dict[str, float] = defaultdict(float)
+    samples: dict[str, int] = defaultdict(int)
+    for phase in phases:
+        if not phase.shares:
+            time_ns["unknown"] += phase.on_cpu_ns
+        for share in phase.shares:
+            time_ns[share.category] += share.time_ns
+            samples[share.category] += share.sample_count
+    whole = sum(time_ns.values())
+    shares = [
+        Share(name, time_ns[name] / whole, None, None, time_ns[name], samples[name])
+        for name in CATEGORIES
+        if name in time_ns
+    ]
+    return sorted(shares, key=lambda share: -share.share)
+
+
+def symbol_quality(
+    tables: Tables, stacks: Stacks, taxonomy: Taxonomy
+) -> tuple[int, int, int, int, dict[str, int]]:
+    """Samples: all, with a named leaf, unknown to the taxonomy, without stack, by name source."""
+    total = named = unknown = bare = 0
+    sources: dict[str, int] = defaultdict(int)
+    for row in tables.samples:
+        sample = stacks.sample(row)
+        total += row.sample_count
+        unknown += row.sample_count * (taxonomy.category(sample) == "unknown")
+        if not sample.frames:
+            bare += row.sample_count
+            continue
+        named += row.sample_count * is_named(sample.frames[0])
+        sources[sample.frames[0].source] += row.sample_count
+    return total, named, unknown, bare, dict(sorted(sources.items(), key=lambda item: -item[1]))

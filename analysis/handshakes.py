@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Handshake records: what one connection's handshake took, wall time, and of what it is made."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis import latency
+from tlstax.analysis.document import Distribution, HandshakePart, HandshakeTable, Measure
+from tlstax.analysis.statistics import Floats, mean_interval
+from tlstax.analysis.tables import Group
+from tlstax.collectors.capture.schema import Handshake
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_SUB_PHASES
+
+_LABELS: Final = {
+    "sign": "private-key signature",
+    "keygen": "ephemeral key generation",
+    "derive": "shared secret",
+    "verify": "signature checks",
+    "certificate": "certificate chain checks",
+    "other_cpu": "other computing",
+    "runnable": "waiting for a CPU",
+    "blocked_network": "waiting for the client",
+    "blocked_other": "other waits",
+    "untracked": "not accounted for",
+}
+_RESUMPTIONS: Final = {0: "full", 1: "resumed", None: "unknown"}
+
+
+def select(rows: Iterable[Handshake], group: Group) -> list[Handshake]:
+    """The handshakes that ended in the group's windows."""
+    return [row for row in rows if row.window_id in group.window_ids]
+
+
+def summarize(group: Group, rows: Sequence[Handshake]) -> HandshakeTable:
+    """The table of one group. Times are those of successful handshakes only."""
+    good = [row for row in rows if row.outcome == "success"]
+    walls_ns = sorted(row.end_ns - row.start_ns for row in good)
+    return HandshakeTable(
+        name=group.name,
+        label=group.label,
+        count=len(rows),
+        outcomes=_count(row.outcome for row in rows),
+        versions=_count(row.tls_version for row in rows),
+        ciphers=_count(row.cipher for row in rows),
+        groups=_count(row.group_name for row in rows),
+        resumptions=_count(_RESUMPTIONS.get(row.resumed, "unknown") for row in rows),
+        mean=_measure(np.array(walls_ns, dtype=np.float64)) if good else None,
+        call_count=_mean([row.call_count for row in good]),
+        network_wait_count=_mean([row.network_wait_count for row in good]),
+        parts=_parts(good),
+        distribution=_distribution(group, walls_ns),
+    )
+
+
+def _parts(rows: Sequence[Handshake]) -> list[HandshakePart]:
+    """The split of the mean: parts sum to the wall time, row by row.
+
+    The sub-phases are wall times and may hold waits for a CPU, which the row counts as a whole.
+    So computing outside of them is on_cpu less the sub-phases, or nothing, and the wait for a CPU
+    is what is left of on_cpu + runnable.
+    """
+    if not rows:
+        return []
+    wall = _column(rows, "end_ns") - _column(rows, "start_ns")
+    parts = {name: _column(rows, f"{name}_ns") for name in HANDSHAKE_SUB_PHASES}
+    inside = sum(parts.values(), np.zeros(len(rows)))
+    on_cpu = _column(rows, "on_cpu_ns")
+    parts["other_cpu"] = np.maximum(0.0, on_cpu - inside)
+    parts["runnable"] = on_cpu + _column(rows, "runnable_ns") - inside - parts["other_cpu"]
+    parts["blocked_network"] = _column(rows, "blocked_network_ns")
+    parts["blocked_other"] = _column(rows, "blocked_other_ns")
+    parts["untracked"] = wall - sum(parts.values(), np.zeros(len(rows)))
+    mean_ns = float(wall.mean())
+    return [
+        HandshakePart(
+            name,
+            _LABELS[name],
+            _measure(values),
+            float(values.mean()) / mean_ns if mean_ns else 0.0,
+        )
+        for name, values in parts.items()
+        if values.any()
+    ]
+
+
+def _distribution(group: Group, walls_ns: Sequence[int]) -> Distribution:
+    """Wall times: quantiles are exact, buckets are for the picture."""
+    name, label = f"{group.name}/handshake_wall", f"{group.label}: handshake, wall time"
+    if not walls_ns:
+        return Distribution(name, label, "handshake_wall", 0, None, [], [])
+    wanted = (*latency.wanted_quantiles(len(walls_ns)), 1.0)
+    return Distribution(
+        name,
+        label,
+        "handshake_wall",
+        len(walls_ns),
+        sum(walls_ns) / len(walls_ns),
+        [latency.exact_quantile(walls_ns, q) for q in wanted],
+        latency.cumulate(latency.bucketize(walls_ns)),
+    )
+
+
+def _column(rows: Sequence[Handshake], name: str) -> Floats:
+    return np.array([getattr(row, name) for row in rows], dtype=np.float64)
+
+
+def _measure(values: Floats) -> Measure:
+    low, high = mean_interval(values)
+    return Measure(float(values.mean()), low, high)
+
+
+def _mean(values: Sequence[int]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _count(names: Iterable[str]) -> dict[str, int]:
+    """Frequencies, highest first."""
+    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Folded stacks and flame graphs, on-CPU and off-CPU, scaled to the exact ledger.
+
+The first frame is the phase; for waits the second is the state. Below it come the user frames,
+root first, then the system call, then the kernel frames. Where the ledger has time and no stack
+stands for it, the time is kept under a frame that says so: every tree sums to the ledger.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from tlstax.analysis import ledger
+from tlstax.analysis.composition import EXACT, Stacks
+from tlstax.analysis.document import FlameGraph, FlameNode
+from tlstax.analysis.syscalls import syscall_name
+from tlstax.analysis.tables import Group
+from tlstax.analysis.taxonomy import Sample, Taxonomy
+from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack
+
+NO_STACK: Final = "(no stack)"
+NO_SAMPLES: Final = "(no samples)"
+SMALL: Final = "(small)"
+PRUNE_SHARE: Final = 0.0005
+"""Frames below this share of the graph are merged into SMALL."""
+
+_STATE_CATEGORIES: Final = {
+    "runnable": "kernel_other",
+    "blocked_network": "kernel_network",
+    "blocked_lock": "lock_spin",
+    "blocked_futex": "lock_spin",
+}
+
+
+class FoldedFrame(NamedTuple):
+    """A frame of a folded stack with its colour."""
+
+    name: str
+    category: str
+
+
+Path = tuple[FoldedFrame, ...]
+Folded = dict[Path, float]
+"""Time in ns by path, root first."""
+
+
+def fold_on_cpu(
+    rows: Iterable[SampleStack],
+    window_ids: Collection[int],
+    totals: Mapping[tuple[str, str], int],
+    stacks: Stacks,
+    taxonomy: Taxonomy,
+) -> tuple[Folded, int]:
+    """CPU time by path, and the samples behind it. Sums to the ledger's on-CPU time."""
+    samples: dict[Path, int] = defaultdict(int)
+    per_phase: dict[str, int] = defaultdict(int)
+    for row in rows:
+        if row.window_id in window_ids:
+            samples[_on_cpu_path(stacks.sample(row), taxonomy)] += row.sample_count
+            per_phase[row.phase] += row.sample_count
+    on_cpu = ledger.on_cpu(totals)
+    folded: Folded = {}
+    for path, count in samples.items():
+        phase = path[0].name
+        folded[path] = on_cpu.get(phase, 0) * count / per_phase[phase]
+    for phase, time_ns in on_cpu.items():
+        if time_ns and not per_phase.get(phase):
+            category = EXACT.get(phase, "unknown")
+            folded[FoldedFrame(phase, category), FoldedFrame(NO_SAMPLES, category)] = float(time_ns)
+    return {path: ns for path, ns in folded.items() if ns > 0}, sum(per_phase.values())
+
+
+def fold_off_cpu(
+    rows: Iterable[OffcpuStack],
+    window_ids: Collection[int],
+    totals: Mapping[tuple[str, str], int],
+    stacks: Stacks,
+    taxonomy: Taxonomy,
+) -> tuple[Folded, int]:
+    """Waiting time by path, and the waits behind it. Sums to the ledger's waits while serving."""
+    wanted = {key: ns for key, ns in ledger.served(totals).items() if key[1] != "on_cpu" and ns}
+    estimates: dict[Path, float] = defaultdict(float)
+    per_key: dict[tuple[str, str], float] = defaultdict(float)
+    waits = 0
+    for row in rows:
+        key = (row.phase, row.state)
+        if row.window_id in window_ids and key in wanted and row.time_ns > 0:
+            estimates[_off_cpu_path(row, stacks, taxonomy)] += row.time_ns
+            per_key[key] += row.time_ns
+            waits += row.wait_count
+    folded: Folded = {}
+    for path, estimate in estimates.items():
+        key = (path[0].name, path[1].name)
+        folded[path] = wanted[key] * estimate / per_key[key]
+    for key, time_ns in wanted.items():
+        if not per_key.get(key):
+            folded[_wait_root(*key)] = float(time_ns)
+    return folded, waits
+
+
+def flame_graph(
+    group: Group, kind: str, label: str, folded: Mapping[Path, float], sample_count: int
+) -> FlameGraph:
+    """The tree of folded stacks, without frames that are too small to see."""
+    root = _node("all", "unknown")
+    for path, time_ns in folded.items():
+        _insert(root, path, time_ns)
+    dropped_ns = _prune(root, root["value"] * PRUNE_SHARE)
+    return FlameGraph(
+        f"{group.name}/{kind}",
+        f"{group.label}: {label}",
+        kind,
+        root["value"],
+        sample_count,
+        dropped_ns,
+        root,
+    )
+
+
+def folded_lines(folded: Mapping[Path, float]) -> list[str]:
+    """Folded stacks in the interchange form of FlameGraph: `a;b;c value`, value in ns."""
+    sums: dict[str, float] = defaultdict(float)
+    for path, time_ns in folded.items():
+        # The form gives a meaning to these characters.
+        names = (frame.name.replace(";", ":").replace("\n", " ") for frame in path)
+        sums[";".join(names)] += time_ns
+    return [f"{stack} {round(time_ns)}" for stack, time_ns in sorted(sums.items())]
+
+
+def _on_cpu_path(sample: Sample, taxonomy: Taxonomy) -> Path:
+    """Root first: phase, user frames, system call, kernel frames."""
+    leaf_category = EXACT.get(sample.phase) or taxonomy.category(sample)
+    path = [FoldedFrame(sample.phase, EXACT.get(sample.phase, "unknown"))]
+    path += _user_frames(sample.phase, sample.user, taxonomy)
+    if sample.side == "kernel":
+        path.append(FoldedFrame(f"[{syscall_name(sample.syscall)}]", leaf_category))
+        path += [FoldedFrame(frame.symbol, leaf_category) for frame in reversed(sample.kernel)]
+    if len(path) == 1:
+        path.append(FoldedFrame(NO_STACK, leaf_category))
+    return tuple(path)
+
+
+def _off_cpu_path(row: OffcpuStack, stacks: Stacks, taxonomy: Taxonomy) -> Path:
+    user = stacks.frames(row.user_stack_id)
+    kernel = stacks.frames(row.kernel_stack_id)
+    phase, state = _wait_root(row.phase, row.state)
+    path = [phase, state, *_user_frames(row.phase, user, taxonomy)]
+    if row.syscall >= 0:
+        path.append(FoldedFrame(f"[{syscall_name(row.syscall)}]", state.category))
+    path += [FoldedFrame(frame.symbol, state.category) for frame in reversed(kernel)]
+    return tuple(path)
+
+
+def _wait_root(phase: str, state: str) -> tuple[FoldedFrame, FoldedFrame]:
+    category = _STATE_CATEGORIES.get(state, "kernel_other")
+    return FoldedFrame(phase, EXACT.get(phase, "unknown")), FoldedFrame(state, category)
+
+
+def _user_frames(phase: str, frames: tuple[Frame, ...], taxonomy: Taxonomy) -> list[FoldedFrame]:
+    """User frames, root first, each coloured as if it were the leaf."""
+    exact = EXACT.get(phase)
+    return [
+        FoldedFrame(
+            frames[index].symbol,
+            exact or taxonomy.category(Sample(phase, -1, frames[index:], ())),
+        )
+        for index in reversed(range(len(frames)))
+    ]
+
+
+def _node(name: str, category: str) -> FlameNode:
+    return {"name": name, "value": 0.0, "category": category, "children": []}
+
+
+def _insert(root: FlameNode, path: Path, time_ns: float) -> None:
+    node = root
+    node["value"] += time_ns
+    for frame in path:
+        for child in node["children"]:
+            if child["name"] == frame.name and child["category"] == frame.category:
+                node = child
+                break
+        else:
+            node["children"].append(_node(frame.name, frame.category))
+            node = node["children"][-1]
+        node["value"] += time_ns
+
+
+def _prune(root: FlameNode, least_ns: float) -> float:
+    """Merge the small children of each node into one; the time that this hides."""
+    dropped_ns = 0.0
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        kept = [child for child in node["children"] if child["value"] >= least_ns]
+        small = [child for child in node["children"] if child["value"] < least_ns]
+        if len(small) > 1 or (small and small[0]["children"]):
+            merged = _node(SMALL, "unknown")
+            merged["value"] = sum(child["value"] for child in small)
+            dropped_ns += merged["value"]
+            small = [merged]
+        pending += kept
+        kept.sort(key=lambda child: -child["value"])
+        node["children"] = kept + small
+    return dropped_ns
