@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// What the CPU did inside one phase: a bar per category with its 95 % interval.
+"use strict";
+(function (tlstax) {
+  tlstax.chart("composition", function ([index, phaseIndex], width) {
+    const phase = tlstax.document.compositions[index].phases[phaseIndex];
+    const rows = phase.shares.map((share) => ({
+      key: share.category,
+      label: tlstax.upper(tlstax.name(share.category)),
+      value: share.share,
+      low: share.low,
+      high: share.high,
+      text: tlstax.format.share(share.share),
+      colour: tlstax.colour("category", share.category),
+    }));
+    if (!rows.length) return null;
+    const right = (row) => Math.max(row.value, row.high ?? row.value);
+    return tlstax.plot({
+      ...tlstax.barRoom(rows, 600, 168),
+      width,
+      height: rows.length * 24 + 14,
+      marginTop: 4,
+      marginBottom: 10,
+      marginRight: 58,
+      x: { domain: [0, Math.max(...rows.map(right))], axis: null },
+      marks: [
+        Plot.barX(rows, { y: "key", x: "value", fill: "colour", fillOpacity: phase.enough ? 1 : 0.55 }),
+        Plot.ruleY(rows.filter((row) => row.low !== null), {
+          y: "key",
+          x1: "low",
+          x2: "high",
+          stroke: "var(--ink)",
+          strokeWidth: 1.25,
+          marker: "tick",
+        }),
+        Plot.ruleX([0], { stroke: "var(--soft)" }),
+        Plot.text(rows, { y: "key", x: right, text: "text", textAnchor: "start", dx: 7, fill: "var(--ink)" }),
+        tlstax.barNames(rows, 600),
+      ],
+    });
+  });
+})((window.tlstax = window.tlstax || {}));

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// Flame graphs: d3-flame-graph draws and zooms; here are colours, search, legend and keyboard.
+"use strict";
+(function (tlstax) {
+  const CELL = 20; // px, height of a frame
+  const NARROWEST = 0.6; // px; narrower frames are not drawn
+
+  const by = (id) => document.getElementById(id);
+  const state = { chart: null, root: null, term: "", category: "", found: "", focused: null };
+
+  function label(node) {
+    const total = state.flame.root.value;
+    const category = node.data.category ? ` (${tlstax.name(node.data.category)})` : "";
+    const part = total ? `, ${tlstax.format.share(node.data.value / total)} of the graph` : "";
+    return `${node.data.name}${category}: ${tlstax.format.time(node.data.value)}${part}`;
+  }
+
+  const isSearching = () => Boolean(state.term || state.category);
+
+  function matches(node) {
+    if (state.category) return node.data.category === state.category;
+    return Boolean(state.term) && node.data.name.toLowerCase().includes(state.term);
+  }
+
+  function summary(results, sum, total) {
+    const what = state.category ? tlstax.name(state.category) : `\u201c${state.term}\u201d`;
+    const part = total ? ` (${tlstax.format.share(sum / total)} of the graph)` : "";
+    return results.length
+      ? `${what}: ${tlstax.format.time(sum)}${part}, in ${tlstax.format.count(results.length)} frames`
+      : `${what}: no frame matches`;
+  }
+
+  function say(text) {
+    by("flame-details").textContent = text || state.found || "\u00a0";
+  }
+
+  function frames() {
+    return d3.select("#flame").selectAll("g.frame");
+  }
+
+  function element(node) {
+    return frames().filter((other) => other === node).node();
+  }
+
+  // After every drawing: one frame can be reached by Tab, the others by arrow keys from it.
+  function settle() {
+    const drawn = frames();
+    const nodes = new Set(drawn.data());
+    if (!nodes.has(state.focused)) state.focused = state.zoomed ?? state.root;
+    drawn
+      .attr("tabindex", (node) => (node === state.focused ? 0 : -1))
+      .attr("role", "treeitem")
+      .attr("aria-level", (node) => node.depth + 1)
+      .attr("aria-label", label)
+      .classed("dim", (node) => isSearching() && !node.highlight);
+  }
+
+  function focus(node) {
+    const target = node && element(node);
+    if (!target) return;
+    state.focused = node;
+    settle();
+    target.focus({ preventScroll: false });
+    say(label(node));
+  }
+
+  function siblings(node) {
+    const visible = new Set(frames().data());
+    const same = state.root
+      .descendants()
+      .filter((other) => other.depth === node.depth && visible.has(other) && other.x1 > other.x0);
+    return same.sort((a, b) => a.x0 - b.x0);
+  }
+
+  function widestChild(node) {
+    const children = (node.children ?? []).filter((child) => child.x1 > child.x0 && element(child));
+    return children.sort((a, b) => b.value - a.value)[0];
+  }
+
+  function zoom(node) {
+    state.chart.zoomTo(node);
+    focus(node);
+  }
+
+  const KEYS = {
+    ArrowUp: (node) => focus(widestChild(node)),
+    ArrowDown: (node) => focus(node.parent),
+    ArrowLeft: (node) => focus(siblings(node)[siblings(node).indexOf(node) - 1]),
+    ArrowRight: (node) => focus(siblings(node)[siblings(node).indexOf(node) + 1]),
+    Home: () => focus(state.root),
+    Enter: zoom,
+    " ": zoom,
+    Escape: () => zoom(state.root),
+  };
+
+  function onKey(event) {
+    const action = KEYS[event.key];
+    if (!action || !state.focused || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    action(state.focused);
+  }
+
+  function search() {
+    state.found = "";
+    if (!state.chart) return;
+    if (isSearching()) state.chart.search(state.term || state.category);
+    else state.chart.clear();
+    settle();
+    say("");
+  }
+
+  function categoriesOf(root) {
+    const found = new Set();
+    const waiting = [root];
+    while (waiting.length) {
+      const next = waiting.pop();
+      if (next.category) found.add(next.category);
+      waiting.push(...next.children);
+    }
+    return found;
+  }
+
+  function legend() {
+    const present = state.flame ? categoriesOf(state.flame.root) : new Set();
+    const known = tlstax.document.method.categories.map((term) => term.name);
+    const items = known.filter((name) => present.has(name)).map((name) => {
+      const item = document.createElement("li");
+      const button = document.createElement("button");
+      const swatch = document.createElement("i");
+      swatch.className = "swatch";
+      swatch.style.background = tlstax.colour("category", name);
+      button.type = "button";
+      button.setAttribute("aria-pressed", "false");
+      button.append(swatch, tlstax.name(name));
+      button.addEventListener("click", () => highlight(state.category === name ? "" : name));
+      button.dataset.category = name;
+      item.append(button);
+      return item;
+    });
+    by("flame-key").replaceChildren(...items);
+  }
+
+  function highlight(category) {
+    state.category = category;
+    state.term = "";
+    by("flame-search").value = "";
+    for (const button of by("flame-key").querySelectorAll("button")) {
+      button.setAttribute("aria-pressed", String(button.dataset.category === category));
+    }
+    search();
+  }
+
+  // Rows of frames that are wide enough to be drawn.
+  function depthOf(root, width) {
+    const least = (NARROWEST * root.value) / width;
+    let deepest = 0;
+    const waiting = [[root, 0]];
+    while (waiting.length) {
+      const [node, depth] = waiting.pop();
+      if (node.value <= least) continue;
+      deepest = Math.max(deepest, depth);
+      for (const child of node.children) waiting.push([child, depth + 1]);
+    }
+    return deepest;
+  }
+
+  function draw() {
+    const box = by("flame");
+    const width = Math.floor(box.clientWidth);
+    if (!width || !state.flame?.root.value) {
+      box.textContent = "Nothing was recorded for this graph.";
+      by("flame-reset").disabled = true;
+      return;
+    }
+    box.replaceChildren();
+    state.chart = flamegraph()
+      .width(width)
+      .height((depthOf(state.flame.root, width) + 1) * CELL)
+      .cellHeight(CELL)
+      .minFrameSize(NARROWEST)
+      .transitionDuration(tlstax.stillness() ? 0 : 220)
+      .sort((a, b) => b.data.value - a.data.value)
+      .getName((node) => node.data.name)
+      .getValue((node) => (node.data ?? node).value)
+      .setLabelHandler(label)
+      .setDetailsHandler(say)
+      .setColorMapper((node) =>
+        node.data.category ? tlstax.colour("category", node.data.category) : "var(--bar)")
+      .setSearchMatch(matches)
+      .setSearchHandler((results, sum, total) => {
+        state.found = summary(results, sum, total);
+      })
+      .onClick((node) => {
+        state.zoomed = node;
+        state.focused = node;
+        settle();
+        by("flame-reset").disabled = node === state.root;
+      });
+    const selection = d3.select(box).datum(state.flame.root);
+    selection.call(state.chart);
+    state.root = selection.datum();
+    state.zoomed = state.root;
+    state.focused = state.root;
+    selection.select("svg").attr("role", "tree").attr("aria-label", "Frames");
+    by("flame-reset").disabled = true;
+  }
+
+  // The tabs choose a workload and a kind by their position among those that occur.
+  function choose(group, index) {
+    state[group] = index;
+    const { flames } = tlstax.document;
+    const arm = [...new Set(flames.map((flame) => flame.label))][state["flame-arm"] ?? 0];
+    const kind = [...new Set(flames.map((flame) => flame.kind))][state["flame-kind"] ?? 0];
+    state.flame = flames.find((flame) => flame.label === arm && flame.kind === kind);
+    show();
+  }
+
+  function show() {
+    state.chart = null;
+    state.found = "";
+    legend();
+    draw();
+    highlight(state.category);
+  }
+
+  tlstax.startFlame = function () {
+    if (!tlstax.document.flames.length) return { choose() {}, resize() {} };
+    const input = by("flame-search");
+    input.closest("label").hidden = false;
+    by("flame-reset").hidden = false;
+    by("flame").addEventListener("keydown", onKey);
+    by("flame").addEventListener("focusin", (event) => {
+      const node = d3.select(event.target).datum();
+      if (node?.data) say(label(node));
+    });
+    input.addEventListener("input", () => {
+      const text = input.value;
+      highlight("");
+      input.value = text;
+      state.term = text.trim().toLowerCase();
+      search();
+    });
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") highlight("");
+    });
+    by("flame-reset").addEventListener("click", () => zoom(state.root));
+    let width = by("flame").clientWidth;
+    const resize = () => {
+      if (by("flame").clientWidth !== width) show();
+      width = by("flame").clientWidth;
+    };
+    return { choose, resize };
+  };
+})((window.tlstax = window.tlstax || {}));

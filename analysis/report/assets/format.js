@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// How numbers are written: the same rules as quantities.py, for the labels of charts.
+"use strict";
+(function (tlstax) {
+  const NO_BREAK = "\u00a0";
+  const MINUS = "\u2212";
+  const ABSENT = "\u2013";
+  const TIME_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "\u00b5s"], [1, "ns"]];
+
+  function decimals(magnitude) {
+    if (magnitude >= 99.95) return 0;
+    return magnitude >= 9.995 ? 1 : 2;
+  }
+
+  function fixed(value, digits) {
+    const text = Math.abs(value).toLocaleString("en-US", {
+      minimumFractionDigits: digits,
+      maximumFractionDigits: digits,
+    });
+    return value >= 0 || !/[1-9]/.test(text) ? text : MINUS + text;
+  }
+
+  function absent(value) {
+    return value === null || value === undefined || !Number.isFinite(value);
+  }
+
+  function unit(value) {
+    return TIME_UNITS.find(([scale]) => Math.abs(value) >= scale * 0.9995) ?? TIME_UNITS.at(-1);
+  }
+
+  function time(valueNs) {
+    if (absent(valueNs)) return ABSENT;
+    if (valueNs === 0) return "0" + NO_BREAK + "ns";
+    const [scale, name] = unit(valueNs);
+    const scaled = valueNs / scale;
+    const digits = scale === 1 && Number.isInteger(valueNs) ? 0 : decimals(Math.abs(scaled));
+    return fixed(scaled, digits) + NO_BREAK + name;
+  }
+
+  function timeChange(valueNs) {
+    return (!absent(valueNs) && valueNs > 0 ? "+" : "") + time(valueNs);
+  }
+
+  function timeInterval(valueNs, lowNs, highNs) {
+    if (absent(lowNs) || absent(highNs)) return "";
+    const widest = Math.max(Math.abs(valueNs), Math.abs(lowNs), Math.abs(highNs));
+    const [scale, name] = unit(widest);
+    const digits = decimals(widest / scale);
+    return "[" + fixed(lowNs / scale, digits) + ", " + fixed(highNs / scale, digits) + "]" +
+      NO_BREAK + name;
+  }
+
+  function share(value) {
+    if (absent(value)) return ABSENT;
+    const percent = value * 100;
+    let digits = Math.abs(percent) < 0.95 || percent >= 99 ? 2 : 1;
+    if (percent === 0 || percent === 100) digits = 0;
+    return fixed(percent, digits) + NO_BREAK + "%";
+  }
+
+  function count(value) {
+    if (absent(value)) return ABSENT;
+    return fixed(value, Number.isInteger(value) ? 0 : 2);
+  }
+
+  // Ticks of a time axis: one unit for the whole axis, so that they can be compared at a glance.
+  function timeTicks(highestNs) {
+    const [scale, name] = unit(highestNs || 1);
+    return (valueNs) => String(+(valueNs / scale).toPrecision(6)) + NO_BREAK + name;
+  }
+
+  tlstax.format = { time, timeChange, timeInterval, share, count, timeTicks };
+})((window.tlstax = window.tlstax || {}));

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// How long handshakes take, and what the mean one consists of.
+"use strict";
+(function (tlstax) {
+  const QUANTILES = [0.5, 0.95, 0.99];
+
+  function quantileName(q) {
+    return q >= 1 ? "max" : "p" + String(+(q * 100).toPrecision(4));
+  }
+
+  // Histogram and distribution function share the axis of time, one above the other in one frame.
+  tlstax.chart("distribution", function ([index], width) {
+    const { buckets, quantiles } = tlstax.document.handshakes[index].distribution;
+    if (!buckets.length) return null;
+    const most = Math.max(...buckets.map((bucket) => bucket.count / (bucket.high_ns - bucket.low_ns)));
+    const low = buckets[0].low_ns;
+    const high = buckets.at(-1).high_ns;
+    const steps = [{ x: low, y: 0 }, ...buckets.map((bucket) => ({ x: bucket.high_ns, y: bucket.cumulative }))];
+    const marked = quantiles.filter((quantile) => QUANTILES.includes(quantile.q));
+    return tlstax.plot({
+      width,
+      height: 250,
+      marginTop: 24,
+      marginLeft: 40,
+      marginRight: 12,
+      x: { type: "log", domain: [low, high] },
+      y: { domain: [0, 1] },
+      marks: [
+        Plot.gridY({ ticks: 4, stroke: "var(--grid)", strokeOpacity: 1 }),
+        Plot.axisY({ ticks: 4, tickFormat: (value) => `${value * 100} %`, label: null, tickSize: 0 }),
+        Plot.axisX({
+          ticks: Math.max(3, Math.round(width / 110)),
+          tickFormat: tlstax.format.timeTicks(high),
+          label: null,
+          tickSize: 3,
+        }),
+        // Height is density, so that the log-linear buckets' areas can be compared.
+        Plot.rect(buckets, {
+          x1: "low_ns",
+          x2: "high_ns",
+          y1: 0,
+          y2: (bucket) => bucket.count / (bucket.high_ns - bucket.low_ns) / most,
+          fill: "var(--bar)",
+          fillOpacity: 0.55,
+          insetLeft: 0.5,
+        }),
+        Plot.line(steps, { x: "x", y: "y", stroke: "var(--group-handshake)", strokeWidth: 2 }),
+        Plot.ruleX(marked, { x: "value_ns", stroke: "var(--ink)", strokeDasharray: "2,3" }),
+        Plot.text(marked, {
+          x: "value_ns",
+          y: 1,
+          dy: -5,
+          text: (quantile) => quantileName(quantile.q),
+          textAnchor: "middle",
+          lineAnchor: "bottom",
+          fill: "var(--ink)",
+        }),
+        Plot.ruleY([0], { stroke: "var(--soft)" }),
+      ],
+    });
+  });
+
+  tlstax.chart("parts", function ([index], width) {
+    const rows = tlstax.document.handshakes[index].parts.map((part) => ({
+      key: part.name,
+      label: part.label,
+      value: part.mean.value_ns,
+      low: part.mean.low_ns,
+      high: part.mean.high_ns,
+      text: tlstax.format.time(part.mean.value_ns),
+    }));
+    if (!rows.length) return null;
+    const right = (row) => Math.max(row.value, row.high ?? row.value);
+    const highest = Math.max(...rows.map(right));
+    return tlstax.plot({
+      ...tlstax.barRoom(rows, width < 480 ? 0 : 600, 190),
+      width,
+      marginRight: 72,
+      marginBottom: 8,
+      x: { domain: [0, highest], axis: null },
+      marks: [
+        Plot.barX(rows, { y: "key", x: "value", fill: "var(--group-handshake)" }),
+        Plot.ruleY(rows.filter((row) => row.low !== null), {
+          y: "key",
+          x1: "low",
+          x2: "high",
+          stroke: "var(--ink)",
+          strokeWidth: 1.5,
+          marker: "tick",
+        }),
+        Plot.ruleX([0], { stroke: "var(--soft)" }),
+        Plot.text(rows, { y: "key", x: right, text: "text", textAnchor: "start", dx: 8, fill: "var(--ink)" }),
+        tlstax.barNames(rows, width < 480 ? 0 : 600),
+      ],
+    });
+  });
+})((window.tlstax = window.tlstax || {}));

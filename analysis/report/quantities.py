@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How numbers are written in reports: three significant digits, a unit, never a bare number.
+
+Renderers compute nothing; they call these functions on numbers of the document. The charts use
+the same rules in assets/format.js; tests/e2e/test_report_browser.py holds the two together.
+"""
+
+import math
+
+NO_BREAK = " "
+"""Between a number and its unit, so that no line breaks there."""
+MINUS = "−"
+ABSENT = "–"
+"""Stands for a number that was not measured."""
+
+_TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_BYTE_UNITS = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+
+
+def _decimals(magnitude: float) -> int:
+    """Decimals that leave three significant digits of a `magnitude` >= 1."""
+    if magnitude >= 99.95:
+        return 0
+    return 1 if magnitude >= 9.995 else 2
+
+
+def _fixed(value: float, decimals: int) -> str:
+    """`value` with thousands separators and a true minus sign; never a negative zero."""
+    text = f"{abs(value):,.{decimals}f}"
+    is_zero = not any(digit in "123456789" for digit in text)
+    return text if value >= 0 or is_zero else MINUS + text
+
+
+def _unit(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
+    """The largest of `units` in which `value`, rounded to three digits, is at least 1."""
+    for scale, name in units:
+        if abs(value) >= scale * 0.9995:
+            return scale, name
+    return units[-1]
+
+
+def time(value_ns: float | None) -> str:
+    """A duration given in nanoseconds: "381 µs", "2.81 ms"."""
+    return _scaled(value_ns, _TIME_UNITS)
+
+
+def size(value_bytes: float | None) -> str:
+    """A size given in bytes, in binary units: "28.8 MiB"."""
+    return _scaled(value_bytes, _BYTE_UNITS)
+
+
+def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    if value == 0:
+        return f"0{NO_BREAK}{units[-1][1]}"
+    scale, name = _unit(value, units)
+    scaled = value / scale
+    decimals = _decimals(abs(scaled))
+    if scale == 1.0 and float(value).is_integer():
+        decimals = 0
+    return f"{_fixed(scaled, decimals)}{NO_BREAK}{name}"
+
+
+def time_change(value_ns: float | None) -> str:
+    """A difference of durations, always with its sign: "+2.43 ms"."""
+    text = time(value_ns)
+    return f"+{text}" if value_ns is not None and value_ns > 0 else text
+
+
+def time_interval(value_ns: float, low_ns: float | None, high_ns: float | None) -> str:
+    """The interval around `value_ns` in the unit and digits of the value: "[2.40, 2.46] ms"."""
+    if low_ns is None or high_ns is None:
+        return ""
+    widest = max(abs(value_ns), abs(low_ns), abs(high_ns))
+    scale, name = _unit(widest, _TIME_UNITS)
+    decimals = _decimals(widest / scale)
+    low, high = (_fixed(bound / scale, decimals) for bound in (low_ns, high_ns))
+    return f"[{low}, {high}]{NO_BREAK}{name}"
+
+
+def share(value: float | None) -> str:
+    """A share of 1 in per cent; near 0 and 1 with two decimals, as the last ones count there."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    percent = value * 100
+    exact = percent == round(percent) and (percent in (0, 100))
+    decimals = 0 if exact else 2 if abs(percent) < 0.95 or percent >= 99 else 1
+    return f"{_fixed(percent, decimals)}{NO_BREAK}%"
+
+
+def share_interval(low: float | None, high: float | None) -> str:
+    """The interval of a share: "[20.4, 23.7] %"."""
+    if low is None or high is None:
+        return ""
+    low_text, high_text = (share(bound).removesuffix(f"{NO_BREAK}%") for bound in (low, high))
+    return f"[{low_text}, {high_text}]{NO_BREAK}%"
+
+
+def count(value: float | None) -> str:
+    """A count: "18,234"; a mean of counts keeps two decimals."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    return _fixed(value, 0 if float(value).is_integer() else 2)
+
+
+def ratio(value: float | None) -> str:
+    """How many times as much: "7.38 ×"."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    return f"{_fixed(value, _decimals(abs(value)))}{NO_BREAK}×"
+
+
+def offset(value_bytes: int | None) -> str:
+    """An offset in a binary: "0x34a20"."""
+    return ABSENT if value_bytes is None else f"{value_bytes:#x}"
+
+
+def fraction(value: float | None) -> str:
+    """A ratio close to 1, where the third decimal counts: "1.004"."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    return _fixed(value, 3)
+
+
+def rate(value: float | None) -> str:
+    """A number per second, to three digits: "6,173 /s"."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    return f"{_fixed(value, _decimals(abs(value)))}{NO_BREAK}/s"
+
+
+def quantile(q: float) -> str:
+    """The usual name of a quantile: "p95", "max"."""
+    return "max" if q >= 1 else f"p{q * 100:g}"
+
+
+_NAMES = {
+    "kdf_rng": "key derivation, random",
+    "on_cpu": "on CPU",
+    "off_cpu": "off CPU",
+    "tls": "TLS",
+    "tls_protocol": "TLS protocol",
+    "tde": "encryption at rest",
+}
+
+
+def name(identifier: str) -> str:
+    """An identifier for people: "blocked_network" becomes "blocked network"."""
+    return _NAMES.get(identifier) or identifier.replace("_", " ")
