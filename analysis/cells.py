@@ -168,7 +168,7 @@ KINDS: Final = (
         "client: CPU",
         "client",
         "client",
-        "CPU time of the driver that does not fit into the server's waits for it",
+        "CPU time of the driver that TLS adds beyond the server's longer waits for it",
     ),
 )
 UNEXPLAINED: Final = CellKind(

@@ -86,6 +86,7 @@ def compare(
         for group in (plaintext, tls)
     }
     low, high = arms["plaintext"], arms["tls"]
+    _close(low, high)
     difference = _measure(high.latency_ns - low.latency_ns, len(rounds))
     ratio = _measure(high.latency_ns / low.latency_ns, len(rounds))
     verdict = judge(difference)
@@ -226,14 +227,27 @@ def _costs(arm: ArmRounds, weights: Floats) -> ArmCosts:
             column = _INDEX[cells.sampled_cell(phase, category)]
             costs[:, column] += times_ns[:, place] * shares[:, index]
     costs /= count[:, None]
-    latency_ns = weights @ arm.latency_ns / count
-    client_cpu_ns = weights @ arm.client_cpu_ns / count
-    waits_ns = costs[:, [_INDEX[name] for name in CLIENT_WAITS]].sum(axis=1)
-    costs[:, _INDEX["client"]] = np.maximum(0.0, client_cpu_ns - waits_ns)
-    costs[:, _INDEX["client_cpu"]] = client_cpu_ns
-    explained_ns = costs[:, : len(KINDS)].sum(axis=1)
-    costs[:, _INDEX["unexplained"]] = latency_ns - explained_ns
-    return ArmCosts(latency_ns, costs)
+    costs[:, _INDEX["client_cpu"]] = weights @ arm.client_cpu_ns / count
+    return ArmCosts(weights @ arm.latency_ns / count, costs)
+
+
+def _close(plaintext: ArmCosts, tls: ArmCosts) -> None:
+    """Fill in the client's cell, and what is left, so that cells sum to the latency of each arm.
+
+    While the client computes, the server waits for it: the client's CPU time is in the server's
+    waits already, as far as it fits in there. Only what TLS adds beyond that is the client's.
+    """
+    cpu, client = _INDEX["client_cpu"], _INDEX["client"]
+    waits = [_INDEX[name] for name in CLIENT_WAITS]
+    low, high = plaintext.cells_ns, tls.cells_ns
+    low_waits_ns, high_waits_ns = low[:, waits].sum(axis=1), high[:, waits].sum(axis=1)
+    added_ns = high[:, cpu] - low[:, cpu]
+    covered_ns = np.clip(high_waits_ns - low_waits_ns, 0.0, np.maximum(0.0, added_ns))
+    low[:, client] = np.maximum(0.0, low[:, cpu] - low_waits_ns)
+    high[:, client] = low[:, client] + added_ns - covered_ns
+    for arm in (plaintext, tls):
+        explained_ns = arm.cells_ns[:, : len(KINDS)].sum(axis=1)
+        arm.cells_ns[:, _INDEX["unexplained"]] = arm.latency_ns - explained_ns
 
 
 def _measure(values: Floats, round_count: int) -> Measure:

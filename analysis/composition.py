@@ -3,12 +3,12 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from tlstax.analysis import ledger, operations
 from tlstax.analysis.document import Composition, PhaseComposition, Share
 from tlstax.analysis.statistics import wilson
-from tlstax.analysis.tables import Group, Tables
+from tlstax.analysis.tables import Group
 from tlstax.analysis.taxonomy import Sample, Taxonomy, is_named
 from tlstax.collectors.capture.schema import Frame, SampleStack, Stack
 from tlstax.collectors.capture.vocabulary import ASYMMETRIC_PHASES, CATEGORIES
@@ -130,19 +130,31 @@ def _total(phases: Collection[PhaseComposition]) -> list[Share]:
     return sorted(shares, key=lambda share: -share.share)
 
 
+class SymbolQuality(NamedTuple):
+    """Samples by how well they could be named and filed."""
+
+    sample_count: int
+    named_count: int
+    unknown_count: int
+    bare_count: int
+    sources: dict[str, int]
+
+
 def symbol_quality(
-    tables: Tables, stacks: Stacks, taxonomy: Taxonomy
-) -> tuple[int, int, int, int, dict[str, int]]:
+    rows: Iterable[SampleStack], stacks: Stacks, taxonomy: Taxonomy
+) -> SymbolQuality:
     """Samples: all, with a named leaf, unknown to the taxonomy, without stack, by name source."""
     total = named = unknown = bare = 0
     sources: dict[str, int] = defaultdict(int)
-    for row in tables.samples:
+    for row in rows:
         sample = stacks.sample(row)
         total += row.sample_count
-        unknown += row.sample_count * (taxonomy.category(sample) == "unknown")
+        if row.phase not in EXACT:
+            unknown += row.sample_count * (taxonomy.category(sample) == "unknown")
         if not sample.frames:
             bare += row.sample_count
             continue
         named += row.sample_count * is_named(sample.frames[0])
         sources[sample.frames[0].source] += row.sample_count
-    return total, named, unknown, bare, dict(sorted(sources.items(), key=lambda item: -item[1]))
+    ordered = dict(sorted(sources.items(), key=lambda item: -item[1]))
+    return SymbolQuality(total, named, unknown, bare, ordered)

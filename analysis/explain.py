@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From the rows of a capture to the whole report."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tlstax.analysis import compare, handshakes, health, latency, ledger, operations, sentences
+from tlstax.analysis import stacks as folding
+from tlstax.analysis.composition import Counts, Stacks, add_counts, compose, count_samples
+from tlstax.analysis.document import (
+    DOCUMENT_VERSION,
+    CaptureFacts,
+    Comparison,
+    Distribution,
+    Document,
+    FlameGraph,
+    HandshakeTable,
+    LedgerBar,
+    LedgerSegment,
+    Meaning,
+    Method,
+    RunLine,
+    TargetFacts,
+)
+from tlstax.analysis.tables import Group, Tables, groups
+from tlstax.analysis.taxonomy import Taxonomy, builtin
+from tlstax.collectors.capture.vocabulary import (
+    CATEGORY_TERMS,
+    PHASE_TERMS,
+    STATE_TERMS,
+    Term,
+)
+
+_PARAGRAPHS: Final = (
+    (
+        "Every nanosecond of every server thread belongs to one phase (what the thread does, and for "
+        "whom) and one state (running, or what it waits for). The kernel adds them up at every change, "
+        "so the ledger is exact; it is checked against the threads' lifetimes and the scheduler's "
+        "clock, which are not its own."
+    ),
+    (
+        "What the CPU did inside a phase comes from samples, tagged in the kernel with the phase. The "
+        "ledger gives the total, the samples split it. A share needs 1,000 samples. Signature, key "
+        "generation, shared secret and verification are timed exactly."
+    ),
+    (
+        "Samples taken in the kernel are filed by phase and system call, not by function: they pile "
+        "up where the kernel enables interrupts again."
+    ),
+    (
+        "Two handshake figures are kept apart: the ledger charges a thread for its time inside the "
+        "handshake; a handshake record is the wall time of one connection's handshake, with its waits."
+    ),
+    (
+        "An experiment runs its arms interleaved and compares them per operation, round by round. A "
+        "difference whose 95 % interval spans zero is no difference seen. What the cells do not cover "
+        "is printed as unexplained."
+    ),
+    "Nothing is subtracted for the cost of measuring; it is printed beside the results.",
+)
+
+
+def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
+    """The report of a capture; `taxonomy` replaces the one that tlstax ships."""
+    rules = taxonomy or builtin()
+    resolved = Stacks(tables.frames, tables.stacks)
+    sums = ledger.by_window(tables.ledger)
+    counts = count_samples(tables.samples, resolved, rules)
+    parts = groups(tables)
+    totals = {part.name: ledger.totals(tables.ledger, part.window_ids) for part in parts}
+    comparisons = _compare(parts, tables, sums, counts)
+    bars = [_ledger_bar(part, totals[part.name]) for part in parts]
+    compositions = [
+        compose(part, totals[part.name], add_counts(counts, part.window_ids)) for part in parts
+    ]
+    tables_of = _handshake_tables(parts, tables)
+    return Document(
+        version=DOCUMENT_VERSION,
+        title="Where the time goes when the server speaks TLS",
+        answer=sentences.answer(comparisons, bars, compositions, tables_of),
+        capture=_capture_facts(tables),
+        health=health.examine(tables, resolved, rules),
+        comparisons=comparisons,
+        ledgers=bars,
+        compositions=compositions,
+        handshakes=tables_of,
+        latencies=[line for part in parts for line in _latencies(part, tables)],
+        flames=[
+            graph
+            for part in parts
+            for graph in _flames(part, tables, totals[part.name], resolved, rules)
+        ],
+        runs=_runs(tables),
+        method=_method(),
+    )
+
+
+def fold(
+    part: Group, kind: str, tables: Tables, taxonomy: Taxonomy | None = None
+) -> folding.Folded:
+    """The folded stacks of a group, `kind` on_cpu or off_cpu, for exports."""
+    rules = taxonomy or builtin()
+    resolved = Stacks(tables.frames, tables.stacks)
+    totals = ledger.totals(tables.ledger, part.window_ids)
+    if kind == "on_cpu":
+        return folding.fold_on_cpu(tables.samples, part.window_ids, totals, resolved, rules)[0]
+    return folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)[0]
+
+
+def _compare(
+    parts: Sequence[Group],
+    tables: Tables,
+    sums: Mapping[int, ledger.Totals],
+    counts: Mapping[int, Counts],
+) -> list[Comparison]:
+    """One comparison for each driver and scenario that has runs."""
+    by_name: dict[tuple[str, str], dict[str, Group]] = {}
+    for part in parts:
+        if part.runs:
+            by_name.setdefault((part.driver, part.scenario), {})[part.arm] = part
+    lines = []
+    for (driver, scenario), arms in by_name.items():
+        plaintext, tls = (
+            arms.get(
+                arm, Group(f"{driver}/{scenario}/{arm}", driver, scenario, arm, (), frozenset())
+            )
+            for arm in ("plaintext", "tls")
+        )
+        line = compare.compare(plaintext, tls, tables, sums, counts)
+        lines.append(dataclasses.replace(line, sentence=sentences.comparison_sentence(line)))
+    return lines
+
+
+def _ledger_bar(part: Group, totals: ledger.Totals) -> LedgerBar:
+    served = {key: time_ns for key, time_ns in ledger.served(totals).items() if time_ns}
+    total_ns = sum(served.values())
+    return LedgerBar(
+        name=part.name,
+        label=part.label,
+        driver=part.driver,
+        scenario=part.scenario,
+        arm=part.arm,
+        operation=part.operation,
+        operation_count=part.operation_count,
+        total_ns=total_ns,
+        idle_ns=ledger.phase_time(totals, ("idle",)),
+        background_ns=ledger.phase_time(totals, ("background",)),
+        unknown_ns=ledger.phase_time(totals, ("unknown",)),
+        segments=[
+            LedgerSegment(
+                phase,
+                state,
+                time_ns,
+                time_ns / total_ns,
+                operations.per_operation(time_ns, part.operation_count),
+            )
+            for (phase, state), time_ns in served.items()
+        ],
+    )
+
+
+def _handshake_tables(parts: Sequence[Group], tables: Tables) -> list[HandshakeTable]:
+    selected = ((part, handshakes.select(tables.handshakes, part)) for part in parts)
+    return [handshakes.summarize(part, rows) for part, rows in selected if rows]
+
+
+def _latencies(part: Group, tables: Tables) -> list[Distribution]:
+    return [
+        latency.distribution(f"{part.name}/{phase}", f"{part.label}: {phase}", phase, buckets)
+        for phase, buckets in latency.merge(tables.latencies, part.window_ids).items()
+    ]
+
+
+def _flames(
+    part: Group, tables: Tables, totals: ledger.Totals, resolved: Stacks, rules: Taxonomy
+) -> list[FlameGraph]:
+    on_cpu, samples = folding.fold_on_cpu(tables.samples, part.window_ids, totals, resolved, rules)
+    off_cpu, waits = folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)
+    graphs = []
+    if on_cpu:
+        graphs.append(folding.flame_graph(part, "on_cpu", "on CPU", on_cpu, samples))
+    if off_cpu:
+        graphs.append(folding.flame_graph(part, "off_cpu", "waiting", off_cpu, waits))
+    return graphs
+
+
+def _runs(tables: Tables) -> list[RunLine]:
+    windows = {window.window_id: window.run_id for window in tables.windows}
+    shakes: dict[int | None, int] = {}
+    for row in tables.phase_counts:
+        if row.phase == "handshake":
+            run_id = windows.get(row.window_id)
+            shakes[run_id] = shakes.get(run_id, 0) + row.ended_count
+    lines = []
+    for run in sorted(tables.runs, key=lambda run: run.start_ns):
+        duration_ns = max(0, run.end_ns - run.start_ns)
+        rate = run.operation_count / duration_ns * 1e9 if duration_ns else 0.0
+        lines.append(
+            RunLine(
+                run_id=run.run_id,
+                label=f"{run.driver}/{run.scenario}/{run.arm}",
+                round=run.round,
+                duration_ns=duration_ns,
+                threads_count=run.threads_count,
+                connection_count=run.connection_count,
+                operation_count=run.operation_count,
+                operations_per_second=rate,
+                client_mean_ns=run.client_mean_ns,
+                client_p95_ns=run.client_p95_ns,
+                handshake_count=shakes.get(run.run_id, 0),
+                proof=_proof(run.proof),
+            )
+        )
+    return lines
+
+
+def _proof(text: str) -> dict[str, Any]:
+    """The proof of a run; text that is no JSON object is kept as it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    return value if isinstance(value, dict) else {"text": text}
+
+
+def _capture_facts(tables: Tables) -> CaptureFacts:
+    return CaptureFacts(
+        recorded_at=_recorded_at(tables.meta),
+        duration_ns=health.duration_ns(tables),
+        window_count=len(tables.windows),
+        thread_count=len(tables.threads),
+        handshake_count=len(tables.handshakes),
+        sample_count=sum(row.sample_count for row in tables.samples),
+        targets=[
+            TargetFacts(
+                row.pid,
+                row.exe,
+                f"{row.server} {row.server_version}",
+                f"{row.tls_library} {row.tls_version} ({row.tls_linkage})",
+                row.build_id,
+            )
+            for row in tables.targets
+        ],
+        meta=dict(sorted(tables.meta.items())),
+    )
+
+
+def _recorded_at(meta: Mapping[str, str]) -> str:
+    """UTC at the start, or unknown."""
+    try:
+        seconds = int(meta.get("created_wall_ns", "")) // 1_000_000_000
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return "unknown"
+
+
+def _method() -> Method:
+    return Method(
+        list(_PARAGRAPHS), _meanings(PHASE_TERMS), _meanings(STATE_TERMS), _meanings(CATEGORY_TERMS)
+    )
+
+
+def _meanings(terms: Sequence[Term]) -> list[Meaning]:
+    return [Meaning(term.name, term.meaning) for term in terms]

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a reader must know before the first number: losses, closure, observer effect, symbols."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tlstax.analysis import ledger
+from tlstax.analysis.composition import MINIMUM_SAMPLES, Stacks, symbol_quality
+from tlstax.analysis.document import (
+    Closure,
+    ClosureLine,
+    Health,
+    LossLine,
+    Observer,
+    ProbeLine,
+    Symbols,
+)
+from tlstax.analysis.ledger import CLOSURE_THRESHOLD, WindowClosure
+from tlstax.analysis.sentences import percent_text, time_text
+from tlstax.analysis.tables import Tables
+from tlstax.analysis.taxonomy import Taxonomy
+from tlstax.collectors.capture.schema import Probe
+from tlstax.collectors.capture.vocabulary import LOSSES
+
+_REPAIRS: Final = ("healed",)
+"""Losses that the collector repaired; they are shown, and no cause for a warning."""
+_UNKNOWN_WARNING: Final = 0.05
+_PROBE_WARNING: Final = 0.10
+_ON_CPU_WARNING: Final = 0.02
+
+
+def examine(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Health:
+    """Everything that bears on trust, with the warnings that follow from it."""
+    losses = count_losses(tables)
+    closure = close(tables)
+    observer = observe(tables)
+    symbols = name_quality(tables, stacks, taxonomy)
+    warnings = _warnings(tables, losses, closure, observer, symbols)
+    return Health(warnings, losses, closure, observer, symbols)
+
+
+def count_losses(tables: Tables) -> list[LossLine]:
+    """Losses by kind, most frequent first; kinds that never happened are absent."""
+    counts: dict[str, int] = {}
+    for row in tables.losses:
+        counts[row.kind] = counts.get(row.kind, 0) + row.lost_count
+    lines = []
+    for kind, count in sorted(counts.items(), key=lambda item: -item[1]):
+        if count > 0:
+            known = LOSSES.get(kind)
+            meaning = known.meaning if known else "a kind of loss that this version does not know"
+            consequence = known.consequence if known else "not known"
+            lines.append(LossLine(kind, count, meaning, consequence))
+    return lines
+
+
+def close(tables: Tables) -> Closure:
+    """Closure of every window, the worst and all together."""
+    lines = ledger.closures(tables.ledger, tables.clocks, tables.threads)
+    whole = ledger.combine(lines)
+    values = [line.closure for line in lines if line.closure is not None]
+    worst = min(values, default=None)
+    labels = _window_labels(tables)
+    return Closure(
+        ok=None if worst is None else worst >= CLOSURE_THRESHOLD,
+        threshold=CLOSURE_THRESHOLD,
+        worst=worst,
+        overall=whole.closure,
+        on_cpu_ratio=whole.on_cpu_ratio,
+        steal_ns=sum(row.cpu_steal_ns for row in tables.system),
+        uncertain_ns=whole.uncertain_ns,
+        healed_count=whole.healed_count,
+        windows=[
+            _closure_line(line, labels.get(line.window_id, "outside of runs")) for line in lines
+        ],
+    )
+
+
+def _closure_line(line: WindowClosure, label: str) -> ClosureLine:
+    return ClosureLine(
+        window_id=line.window_id,
+        label=label,
+        thread_count=line.thread_count,
+        ledger_ns=line.ledger_ns,
+        clock_ns=line.clock_ns,
+        closure=line.closure,
+        on_cpu_ns=line.on_cpu_ns,
+        sched_cpu_ns=line.sched_cpu_ns,
+        on_cpu_ratio=line.on_cpu_ratio,
+        uncertain_ns=line.uncertain_ns,
+        healed_count=line.healed_count,
+    )
+
+
+def _window_labels(tables: Tables) -> dict[int, str]:
+    runs = {run.run_id: f"{run.driver}/{run.scenario}/{run.arm}" for run in tables.runs}
+    return {
+        window.window_id: runs.get(window.run_id, "outside of runs")
+        for window in tables.windows
+        if window.run_id is not None
+    }
+
+
+def duration_ns(tables: Tables) -> int:
+    """Sum of all windows."""
+    return sum(window.end_ns - window.start_ns for window in tables.windows)
+
+
+def observe(tables: Tables) -> Observer:
+    """The price of measuring: hits x calibrated cost, and the collector's own CPU and memory."""
+    lines = sorted(
+        (_probe_line(row) for row in tables.probes),
+        key=lambda line: (-(line.total_ns or 0.0), -line.hits_count),
+    )
+    length_ns = duration_ns(tables)
+    hits = sum(line.hits_count for line in lines)
+    known = [line.total_ns for line in lines if line.total_ns is not None]
+    probe_ns = sum(known) if known else None
+    engine_ns = sum(row.engine_cpu_ns for row in tables.system)
+    return Observer(
+        hits_count=hits,
+        hits_per_second=hits / length_ns * 1e9 if length_ns else 0.0,
+        probe_ns=probe_ns,
+        probe_cpu_share=probe_ns / length_ns if probe_ns is not None and length_ns else None,
+        uncosted_hits_count=sum(line.hits_count for line in lines if line.cost_ns is None),
+        engine_cpu_share=engine_ns / length_ns if tables.system and length_ns else None,
+        engine_rss_bytes=max((row.engine_rss_bytes for row in tables.system), default=None),
+        probes=lines,
+    )
+
+
+def _probe_line(row: Probe) -> ProbeLine:
+    return ProbeLine(
+        boundary=row.boundary,
+        event=row.event,
+        function=row.function,
+        object=row.object,
+        kind=row.kind,
+        instruction=row.instruction,
+        stepped=bool(row.stepped),
+        hits_count=row.hits_count,
+        cost_ns=row.cost_ns,
+        total_ns=None if row.cost_ns is None else row.cost_ns * row.hits_count,
+    )
+
+
+def name_quality(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Symbols:
+    """How many samples have a name, a category, a stack."""
+    quality = symbol_quality(tables.samples, stacks, taxonomy)
+    total = quality.sample_count
+    return Symbols(
+        sample_count=total,
+        named_share=quality.named_count / total if total else None,
+        unknown_share=quality.unknown_count / total if total else None,
+        no_stack_share=quality.bare_count / total if total else None,
+        sources=quality.sources,
+    )
+
+
+def _warnings(
+    tables: Tables,
+    losses: Sequence[LossLine],
+    closure: Closure,
+    observer: Observer,
+    symbols: Symbols,
+) -> list[str]:
+    """Sentences for what weakens the result, gravest first."""
+    texts = []
+    if not tables.windows:
+        texts.append("The capture holds no finished window.")
+    if closure.ok is False and closure.worst is not None:
+        texts.append(
+            f"The ledger does not close: the worst window explains {percent_text(closure.worst)} "
+            f"of the time, {percent_text(closure.threshold)} are needed."
+        )
+    if closure.on_cpu_ratio is not None and abs(closure.on_cpu_ratio - 1) > _ON_CPU_WARNING:
+        texts.append(
+            f"On-CPU time is {percent_text(closure.on_cpu_ratio)} of what the scheduler counted; "
+            f"the hypervisor took {time_text(closure.steal_ns)}."
+        )
+    texts += [
+        f"Lost: {line.meaning}, {line.count:,} times; {line.consequence}."
+        for line in losses
+        if line.kind not in _REPAIRS
+    ]
+    if symbols.unknown_share is not None and symbols.unknown_share > _UNKNOWN_WARNING:
+        texts.append(f"{percent_text(symbols.unknown_share)} of the samples fit no category.")
+    if tables.windows and symbols.sample_count < MINIMUM_SAMPLES:
+        texts.append(
+            f"{symbols.sample_count:,} CPU samples are too few to split phases "
+            f"(a share needs {MINIMUM_SAMPLES:,})."
+        )
+    if observer.probe_cpu_share is not None and observer.probe_cpu_share > _PROBE_WARNING:
+        texts.append(
+            f"The probes cost {percent_text(observer.probe_cpu_share)} of one CPU; "
+            "nothing is subtracted for that."
+        )
+    return texts

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The answer in words, by plain rules over the numbers."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tlstax.analysis.compare import NO_DIFFERENCE, NO_INTERVAL
+from tlstax.analysis.document import (
+    Answer,
+    Cell,
+    Comparison,
+    Composition,
+    HandshakeTable,
+    LedgerBar,
+    Measure,
+)
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+
+_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_ASYMMETRIC: Final = (
+    "handshake_sign",
+    "handshake_keygen",
+    "handshake_derive",
+    "handshake_verify",
+    "handshake_asymmetric",
+)
+_GROUPS: Final = (
+    ("asymmetric crypto in the server", _ASYMMETRIC),
+    (
+        "the rest of the server's handshake work",
+        (
+            "handshake_certificate",
+            "handshake_symmetric",
+            "handshake_fetch",
+            "handshake_protocol",
+            "handshake_memory",
+            "handshake_kernel",
+            "handshake_other",
+        ),
+    ),
+    ("waiting for the client and the network in the handshake", ("handshake_wait",)),
+    (
+        "encrypting, framing and copying records",
+        (
+            "record_cipher",
+            "record_digest",
+            "record_stitched",
+            "record_protocol",
+            "record_copies",
+            "record_other",
+        ),
+    ),
+    ("connecting and commands", ("connect", "command", "tde")),
+    ("waiting for a CPU", ("scheduling",)),
+    ("other waits", ("network_wait", "locks", "disk", "other_waits")),
+    ("the client's own CPU", ("client",)),
+    ("the measurement", ("probe",)),
+)
+
+
+def time_text(time_ns: float) -> str:
+    """A time with three digits and a unit that suits it: 12.3 ms."""
+    scale, unit = next((pair for pair in _UNITS if abs(time_ns) >= pair[0] * 0.9995), _UNITS[-1])
+    value = time_ns / scale
+    digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:.{digits}f} {unit}"
+
+
+def signed_text(time_ns: float) -> str:
+    """The same with its sign."""
+    return f"{'+' if time_ns >= 0 else '−'}{time_text(abs(time_ns))}"
+
+
+def measure_text(measure: Measure) -> str:
+    """A difference with its interval, if it has one."""
+    if measure.low_ns is None or measure.high_ns is None:
+        return f"{signed_text(measure.value_ns)}, no interval"
+    low, high = signed_text(measure.low_ns), signed_text(measure.high_ns)
+    return f"{signed_text(measure.value_ns)}, 95 % {low} to {high}"
+
+
+def percent_text(share: float) -> str:
+    """A share as per cent: one digit below 10 %."""
+    return (
+        f"{share:.1%}".replace("%", " %")
+        if abs(share) < 0.0995
+        else f"{share:.0%}".replace("%", " %")
+    )
+
+
+def factor_text(ratio: float) -> str:
+    """How much dearer: 12x, 3.4x, or +27 % below twofold."""
+    if ratio >= 1.995:
+        return f"{ratio:.0f}x dearer" if ratio >= 9.95 else f"{ratio:.1f}x dearer"
+    if ratio >= 1:
+        return f"{percent_text(ratio - 1)} dearer"
+    return f"{percent_text(1 - ratio)} cheaper"
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """The result of one comparison."""
+    if comparison.refusal is not None or comparison.difference is None or comparison.ratio is None:
+        return comparison.sentence
+    what = {"connection": "a new connection", "query": "a query"}.get(
+        comparison.operation, f"a {comparison.operation}"
+    )
+    if comparison.verdict == NO_DIFFERENCE:
+        return f"TLS on {what}: no difference seen ({measure_text(comparison.difference)})"
+    sentence = (
+        f"TLS makes {what} {factor_text(comparison.ratio.value)} "
+        f"({measure_text(comparison.difference)})"
+    )
+    causes = _causes(comparison.cells)
+    return f"{sentence}: {causes}" if causes and comparison.difference.value_ns > 0 else sentence
+
+
+def _causes(lines: Sequence[Cell]) -> str:
+    """The largest causes that are beyond doubt, and what is left unexplained."""
+    shares = {cell.name: cell.share or 0.0 for cell in lines}
+    firm = {cell.name for cell in lines if cell.verdict in ("more", NO_INTERVAL)}
+    found = [
+        (sum(shares[name] for name in names if name in shares), label)
+        for label, names in _GROUPS
+        if any(name in firm for name in names)
+    ]
+    texts = [
+        f"{percent_text(share)} is {label}"
+        for share, label in sorted(found, reverse=True)[:2]
+        if share >= 0.05
+    ]
+    texts.append(f"{percent_text(shares.get('unexplained', 0.0))} unexplained")
+    return ", ".join(texts)
+
+
+def answer(
+    comparisons: Sequence[Comparison],
+    ledgers: Sequence[LedgerBar],
+    compositions: Sequence[Composition],
+    handshakes: Sequence[HandshakeTable],
+) -> Answer:
+    """The answer of the whole report."""
+    told = [line for line in comparisons if line.refusal is None]
+    # A new connection is where TLS costs most, so it leads.
+    told.sort(key=lambda line: line.operation != "connection")
+    details = [f"{line.sentence}." for line in told]
+    details += [line.sentence for line in comparisons if line.refusal is not None]
+    details += [text for table in handshakes if (text := _handshake_text(table))]
+    if told:
+        return Answer("; ".join(_short(line) for line in told) + ".", details)
+    if comparisons:
+        return Answer(comparisons[0].sentence, details)
+    return _attached(ledgers, compositions, details)
+
+
+def _short(line: Comparison) -> str:
+    """A comparison as part of the one sentence."""
+    return (
+        line.sentence[0].lower() + line.sentence[1:]
+        if line.sentence[:3] != "TLS"
+        else line.sentence
+    )
+
+
+def _handshake_text(table: HandshakeTable) -> str:
+    """The mean handshake of a group in a sentence."""
+    if table.mean is None or not table.parts:
+        return ""
+    largest = max(table.parts, key=lambda part: part.share)
+    return (
+        f"{table.label}: a handshake took {time_text(table.mean.value_ns)} on average over "
+        f"{table.distribution.count:,}, {percent_text(largest.share)} of it {largest.label}."
+    )
+
+
+def _attached(
+    ledgers: Sequence[LedgerBar], compositions: Sequence[Composition], details: list[str]
+) -> Answer:
+    """The answer of a recording without runs: shares of the server's busy time."""
+    bar = ledgers[0] if ledgers else None
+    if bar is None or not bar.total_ns:
+        return Answer(
+            "Nothing was served while recording, so there is nothing to explain.", details
+        )
+    handshake_ns = sum(part.time_ns for part in bar.segments if part.phase in HANDSHAKE_PHASES)
+    crypto = (
+        "asymmetric",
+        "cipher",
+        "digest",
+        "record_crypto",
+        "kdf_rng",
+        "certificate",
+        "provider_fetch",
+        "tls_protocol",
+    )
+    shares = (
+        {share.category: share.share for share in compositions[0].total} if compositions else {}
+    )
+    tls_share = sum(shares.get(name, 0.0) for name in crypto)
+    return Answer(
+        f"Of {time_text(bar.total_ns)} spent serving connections, handshakes took "
+        f"{percent_text(handshake_ns / bar.total_ns)}; TLS and cryptography took "
+        f"{percent_text(tls_share)} of the CPU time. "
+        "Without a plaintext arm this is a share, not a difference.",
+        details,
+    )
