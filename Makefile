@@ -22,10 +22,11 @@ CONSTRAINTS := .ci/constraints.txt
 VENDOR := analysis/report/assets/vendor
 BPF_OBJECTS := $(patsubst %.bpf.c,%.bpf.o,$(wildcard probes/bpf/*.bpf.c))
 BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
-BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror
+BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
+	-ffile-prefix-map=$(CURDIR)=.
 PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.c))
 C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.h)
-PYTEST := $(BIN)/python -m pytest -q
+PYTEST := $(BIN)/python -m pytest --no-header
 RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
 AS_ROOT := demo test bench-overhead check-crypto-cost test-kernels

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run the kernel and truth tests on Debian's own kernels in QEMU, for docs/limits.md.
+"""Run the probes, kernel and truth tests on Debian's own kernels in QEMU, for docs/limits.md.
 
     python tests/kernels/run.py [--suite SUITE]... [-k EXPRESSION] [TEST...]
 
@@ -21,7 +21,7 @@ from tlstax.tests.kernels import guest
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlstax-kernels"
 SUITES = ("bookworm", "trixie", "sid")
-RUNGS = ("tests/kernel", "tests/truth")
+RUNGS = ("tests/probes", "tests/kernel", "tests/truth")
 TIMEOUT_S = 2400.0
 BEGIN, END = "<!-- make test-kernels: begin -->", "<!-- make test-kernels: end -->"
 COMPLAINT = re.compile(r"Oops|BUG:|WARNING:|soft lockup|rcu.*stall|general protection|Kernel panic")

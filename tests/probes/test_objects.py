@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Every BPF object: taken by this kernel's verifier, small, and laid out as its reader believes."""
+
+import ctypes
+import json
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tlstax.collectors import ledger_layout as layout
+from tlstax.collectors.capture.vocabulary import LOSSES, PHASES, STATES
+
+BPF_FOLDER = Path(__file__).resolve().parents[2] / "probes/bpf"
+OBJECTS = sorted(path.with_suffix(".o") for path in BPF_FOLDER.glob("*.bpf.c"))
+SECTION = re.compile(r'^SEC\("(?!license|\.)[^"]+"\)\s+int\s+(?:BPF_\w+\()?(\w+)', re.MULTILINE)
+STRUCTURES = {
+    "config": layout.Config,
+    "frame": layout.Frame,
+    "handshake": layout.HandshakeRecord,
+    "offcpu_key": layout.OffcpuKey,
+    "sample_key": layout.SampleKey,
+    "thread_slot": layout.ThreadSlot,
+}
+
+
+def enumerators(header: Path, prefix: str) -> list[str]:
+    """The names of an enumeration in its order, less its prefix, in lower case."""
+    names = re.findall(rf"^\t{prefix}_([A-Z_]+),", header.read_text(), re.MULTILINE)
+    return [name.lower() for name in names]
+
+
+@pytest.fixture
+def pin_folder(tmp_path: Path) -> Iterator[Path]:
+    """A BPF file system of the test's own: unmounting it drops what was pinned there."""
+    folder = tmp_path / "bpffs"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "bpf", "bpf", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.needs("btf")
+@pytest.mark.parametrize("path", OBJECTS, ids=lambda path: path.name)
+def test_verifier_takes_every_program(path: Path, pin_folder: Path) -> None:
+    done = subprocess.run(
+        ["bpftool", "prog", "loadall", str(path), str(pin_folder / "loaded")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    source = path.with_suffix(".c").read_text()
+    assert {pin.name for pin in (pin_folder / "loaded").iterdir()} == set(SECTION.findall(source))
+
+
+@pytest.mark.parametrize("path", OBJECTS, ids=lambda path: path.name)
+def test_object_is_what_ships(path: Path) -> None:
+    content = path.read_bytes()
+    assert b".BTF.ext\0" in content
+    assert b".debug_info" not in content, "DWARF is not stripped"
+    assert str(BPF_FOLDER).encode() not in content, "it names the folder that it was built in"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names"),
+    [
+        ("PHASE", PHASES),
+        ("STATE", STATES),
+        ("LOSS", tuple(LOSSES)),
+        ("ACTION", [action.name.lower() for action in layout.Action]),
+        ("WAIT", [wait.name.lower() for wait in layout.Wait]),
+    ],
+)
+def test_enumerations_agree(prefix: str, names: Iterable[str]) -> None:
+    assert enumerators(BPF_FOLDER / "ledger.h", prefix) == list(names)
+
+
+@pytest.fixture(scope="module")
+def compiled_structures() -> dict[str, Any]:
+    """The structures of ledger.bpf.o by name, from its BTF."""
+    command = ["bpftool", "btf", "dump", "-j", "file", str(BPF_FOLDER / "ledger.bpf.o")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    types = json.loads(done.stdout)["types"]
+    return {entry["name"]: entry for entry in types if entry["kind"] == "STRUCT"}
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_structures_agree(compiled_structures: dict[str, Any], name: str) -> None:
+    structure, compiled = STRUCTURES[name], compiled_structures[name]
+    offsets = {
+        field[0]: getattr(structure, field[0]).offset
+        for field in structure._fields_  # the one way to list a ctypes structure's fields
+    }
+    assert offsets == {member["name"]: member["bits_offset"] // 8 for member in compiled["members"]}
+    assert ctypes.sizeof(structure) == compiled["size"]
