@@ -5,9 +5,18 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
-from tlstax.analysis import compare, handshakes, health, latency, ledger, operations, sentences
+from tlstax.analysis import (
+    compare,
+    handshakes,
+    health,
+    latency,
+    ledger,
+    method,
+    operations,
+    sentences,
+)
 from tlstax.analysis import stacks as folding
 from tlstax.analysis.composition import Counts, Stacks, add_counts, compose, count_samples
 from tlstax.analysis.document import (
@@ -20,47 +29,11 @@ from tlstax.analysis.document import (
     HandshakeTable,
     LedgerBar,
     LedgerSegment,
-    Meaning,
-    Method,
     RunLine,
     TargetFacts,
 )
 from tlstax.analysis.tables import Group, Tables, groups
 from tlstax.analysis.taxonomy import Taxonomy, builtin
-from tlstax.collectors.capture.vocabulary import (
-    CATEGORY_TERMS,
-    PHASE_TERMS,
-    STATE_TERMS,
-    Term,
-)
-
-_PARAGRAPHS: Final = (
-    (
-        "Every nanosecond of every server thread belongs to one phase (what the thread does, and for "
-        "whom) and one state (running, or what it waits for). The kernel adds them up at every change, "
-        "so the ledger is exact; it is checked against the threads' lifetimes and the scheduler's "
-        "clock, which are not its own."
-    ),
-    (
-        "What the CPU did inside a phase comes from samples, tagged in the kernel with the phase. The "
-        "ledger gives the total, the samples split it. A share needs 1,000 samples. Signature, key "
-        "generation, shared secret and verification are timed exactly."
-    ),
-    (
-        "Samples taken in the kernel are filed by phase and system call, not by function: they pile "
-        "up where the kernel enables interrupts again."
-    ),
-    (
-        "Two handshake figures are kept apart: the ledger charges a thread for its time inside the "
-        "handshake; a handshake record is the wall time of one connection's handshake, with its waits."
-    ),
-    (
-        "An experiment runs its arms interleaved and compares them per operation, round by round. A "
-        "difference whose 95 % interval spans zero is no difference seen. What the cells do not cover "
-        "is printed as unexplained."
-    ),
-    "Nothing is subtracted for the cost of measuring; it is printed beside the results.",
-)
 
 
 def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
@@ -94,7 +67,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
             for graph in _flames(part, tables, totals[part.name], resolved, rules)
         ],
         runs=_runs(tables),
-        method=_method(),
+        method=method.describe(),
     )
 
 
@@ -255,13 +228,3 @@ def _recorded_at(meta: Mapping[str, str]) -> str:
         return datetime.fromtimestamp(seconds, UTC).isoformat()
     except (ValueError, OverflowError, OSError):
         return "unknown"
-
-
-def _method() -> Method:
-    return Method(
-        list(_PARAGRAPHS), _meanings(PHASE_TERMS), _meanings(STATE_TERMS), _meanings(CATEGORY_TERMS)
-    )
-
-
-def _meanings(terms: Sequence[Term]) -> list[Meaning]:
-    return [Meaning(term.name, term.meaning) for term in terms]
