@@ -33,12 +33,23 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def connect_stages(options: argparse.Namespace) -> None:
+    """Hand an experiment the later stages that it may not import."""
+    from tlstax.analysis.report.command import render_report
+    from tlstax.collectors.recorder import open_recorder
+
+    options.open_recorder = open_recorder
+    options.render_report = render_report
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status (`tlstax.ExitCode`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = arguments[0] if arguments and arguments[0] in COMMANDS else None
     try:
         options = build_parser(chosen).parse_args(arguments)
+        if chosen == "lab":
+            connect_stages(options)
         return int(options.run(options))
     except TlstaxError as error:
         print(f"tlstax: {error}", file=sys.stderr)

@@ -109,13 +109,25 @@ def enable_perf_event(fd: int) -> None:
 
 def program_recursion_misses(program_fd: int) -> int:
     """Runs that the kernel skipped because a program was already active on that CPU (5.12+)."""
+    return int(struct.unpack_from("=Q", _program_info(program_fd), _RECURSION_MISSES_OFFSET)[0])
+
+
+def program_run_time(program_fd: int) -> tuple[int, int]:
+    """Nanoseconds and runs of a program while BPF statistics were on."""
+    run_ns, runs = struct.unpack_from("=QQ", _program_info(program_fd), _RUN_TIME_OFFSET)
+    return int(run_ns), int(runs)
+
+
+# Offsets in struct bpf_prog_info.
+_RUN_TIME_OFFSET: Final = 192
+_RECURSION_MISSES_OFFSET: Final = 208
+
+
+def _program_info(program_fd: int) -> bytes:
     info = ctypes.create_string_buffer(232)
     attributes = struct.pack("=IIQ", program_fd, len(info), ctypes.addressof(info))
     _bpf(_BPF_OBJ_GET_INFO_BY_FD, attributes)
-    return int(struct.unpack_from("=Q", info.raw, _RECURSION_MISSES_OFFSET)[0])
-
-
-_RECURSION_MISSES_OFFSET: Final = 208  # struct bpf_prog_info.recursion_misses
+    return info.raw
 
 
 def map_update(map_fd: int, key: bytes | None, value: bytes) -> None:

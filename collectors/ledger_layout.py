@@ -20,6 +20,7 @@ LATENCY_SUBBITS: Final = 4
 LATENCY_BUCKETS: Final = 640
 LATENCY_SHARDS: Final = 8
 STACK_DEPTH: Final = 127
+MORE_STACKS: Final = 1 << 30
 
 PHASE_INDEX: Final = {name: index for index, name in enumerate(PHASES)}
 STATE_INDEX: Final = {name: index for index, name in enumerate(STATES)}
@@ -129,8 +130,10 @@ class ThreadSlot(ctypes.Structure):
         ("first_ns", ctypes.c_uint64),
         ("last_ns", ctypes.c_uint64),
         ("exit_ns", ctypes.c_uint64),
-        ("sched_first_ns", ctypes.c_uint64),
-        ("sched_last_ns", ctypes.c_uint64),
+        ("run_start_ns", ctypes.c_uint64),
+        ("sched_cpu_ns", ctypes.c_uint64),
+        ("steal_ns", ctypes.c_uint64),
+        ("switch_gap_ns", ctypes.c_int64),
         ("uncertain_ns", ctypes.c_uint64),
         ("phase_event_ns", ctypes.c_uint64),
         ("base_start_ns", ctypes.c_uint64),

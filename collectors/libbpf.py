@@ -170,6 +170,10 @@ class BpfObject:
         """File descriptor of a loaded map."""
         return int(self.library.bpf_map__fd(self.map(name)))
 
+    def map_fd_ending(self, suffix: str) -> int:
+        """File descriptor of a loaded data section's map."""
+        return int(self.library.bpf_map__fd(self.map_ending(suffix)))
+
     def value_bytes(self, name: str) -> int:
         """Size of a map's value."""
         return int(self.library.bpf_map__value_size(self.map(name)))

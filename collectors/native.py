@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import resources
+from operator import add
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +26,12 @@ from tlstax.collectors.doctor_host import LackError
 from tlstax.collectors.doctor_trials import uprobe_multi
 from tlstax.collectors.ledger_layout import Action
 from tlstax.collectors.libbpf import BpfObject, Link, tracepoint_argument_count
-from tlstax.collectors.placement import Plan, Site
+from tlstax.collectors.planning import Plan, Site
 
 OBJECT_NAME: Final = "ledger.bpf.o"
 SLOTS_COUNT: Final = 1024
 TRACEPOINTS: Final = ("on_switch", "on_wakeup", "on_new_thread", "on_exit_thread")
+_SCAN_STEP: Final = 64
 SAMPLER: Final = "on_sample"
 _RECORDS_CALLBACK: Final = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
@@ -68,6 +70,7 @@ class SlotView:
     state: int
     owner: int
     uncertain_ns: int
+    steal_ns: int
     healed_count: int
     cells: tuple[int, ...]  # [phase][state], flat, ns
     counts: tuple[int, ...]  # finished instances by phase
@@ -134,6 +137,7 @@ class Engine:
         self._losses = self._mapped("losses", layout.LOSS_CELLS * 8)
         self._status = memoryview(self._slots).cast("I")[1 :: self._slot_bytes // 4]
         self._stack.callback(self._status.release)
+        self._scanned = min(_SCAN_STEP, self.options.slots_count)
         self._slots_fd = bpf.map_fd("slots")
         self._free_fd = bpf.map_fd("free_slots")
         for index in range(self.options.slots_count):
@@ -214,7 +218,13 @@ class Engine:
 
     def slots(self) -> Iterable[SlotView]:
         """Every thread's account; those that exited stay until `recycle`."""
-        for index, status in enumerate(self._status.tolist()):
+        # Slots are taken in order, so only the pages of those in use are ever touched.
+        while True:
+            used = self._status[: self._scanned].tolist()
+            if self._scanned == len(self._status) or not any(used[-_SCAN_STEP:]):
+                break
+            self._scanned = min(self._scanned + _SCAN_STEP, len(self._status))
+        for index, status in enumerate(used):
             if status != layout.ThreadStatus.FREE:
                 yield self._read_slot(index)
 
@@ -228,6 +238,7 @@ class Engine:
                 break
         tid, status, role, _, born, first, last = struct.unpack_from("=IIIIQQQ", raw)
         uncertain = struct.unpack_from("=Q", raw, layout.ThreadSlot.uncertain_ns.offset)[0]
+        steal = struct.unpack_from("=Q", raw, layout.ThreadSlot.steal_ns.offset)[0]
         state, owner = struct.unpack_from("=II", raw, layout.ThreadSlot.state.offset)
         healed = struct.unpack_from("=I", raw, layout.ThreadSlot.healed_count.offset)[0]
         comm = struct.unpack_from("=16s", raw, layout.ThreadSlot.comm.offset)[0]
@@ -243,6 +254,7 @@ class Engine:
             state=state,
             owner=owner,
             uncertain_ns=uncertain,
+            steal_ns=steal,
             healed_count=healed,
             cells=_CELLS.unpack_from(raw, layout.ThreadSlot.ns.offset),
             counts=_COUNTS.unpack_from(raw, layout.ThreadSlot.count.offset),
@@ -250,26 +262,24 @@ class Engine:
 
     def recycle(self, index: int) -> None:
         """Give an exited thread's slot back."""
-        bpf_syscall.map_update(
-            self._slots_fd, struct.pack("=I", index), bytes(self._slot_bytes)
-        )
+        bpf_syscall.map_update(self._slots_fd, struct.pack("=I", index), bytes(self._slot_bytes))
         bpf_syscall.map_update(self._free_fd, None, struct.pack("=I", index))
 
-    def latency_counts(self) -> dict[int, bytes]:
+    def latency_counts(self) -> dict[int, tuple[int, ...]]:
         """Histogram of each phase that ended at all: LATENCY_BUCKETS counts, over all shards."""
-        histograms: dict[int, bytes] = {}
+        histograms: dict[int, tuple[int, ...]] = {}
         row = layout.LATENCY_BUCKETS * 8
         for phase in range(layout.PHASE_CELLS):
-            total: list[int] | None = None
+            total: tuple[int, ...] | None = None
             for shard in range(layout.LATENCY_SHARDS):
                 start = shard * layout.LATENCY_SHARD_BYTES + phase * row
                 raw = self._latency[start : start + row]
                 if raw == _EMPTY_HISTOGRAM:
                     continue
                 counts = _HISTOGRAM.unpack(raw)
-                total = [a + b for a, b in zip(total, counts, strict=True)] if total else [*counts]
+                total = tuple(map(add, total, counts)) if total else counts
             if total:
-                histograms[phase] = _HISTOGRAM.pack(*total)
+                histograms[phase] = total
         return histograms
 
     def site_hits(self) -> list[int]:
@@ -278,7 +288,7 @@ class Engine:
         for shard in range(layout.LATENCY_SHARDS):
             start = shard * layout.SITE_HITS_BYTES
             counts = struct.unpack_from(f"={len(hits)}Q", self._hits, start)
-            hits = [a + b for a, b in zip(hits, counts, strict=True)]
+            hits = list(map(add, hits, counts))
         return hits
 
     def loss_counts(self) -> dict[str, int]:
@@ -289,6 +299,18 @@ class Engine:
             fd = self._object.program_fd(program)
             counts[missed] += bpf_syscall.program_recursion_misses(fd)
         return dict(zip(layout.LOSS_NAMES, counts, strict=True))
+
+    def program_costs(self) -> dict[str, tuple[str, int, float | None]]:
+        """Kind, runs and mean ns a run of the programs behind tracepoints and the sampler.
+
+        The kernel only keeps them while BPF statistics are on, so they are None otherwise.
+        """
+        costs: dict[str, tuple[str, int, float | None]] = {}
+        for name in (*TRACEPOINTS, SAMPLER):
+            run_ns, runs = bpf_syscall.program_run_time(self._object.program_fd(name))
+            kind = "perf_event" if name == SAMPLER else "tp_btf"
+            costs[name] = (kind, runs, run_ns / runs if runs else None)
+        return costs
 
     def handshake_records(self) -> list[layout.HandshakeRecord]:
         """Take the handshakes that ended since the last call."""
@@ -324,15 +346,21 @@ class Engine:
 
     def stack_addresses(self, stack: int) -> tuple[int, ...]:
         """Addresses of a stack, leaf first; empty when it is gone."""
+        name = "more_stacks" if stack & layout.MORE_STACKS else "stacks"
         raw = bpf_syscall.map_lookup(
-            self._object.map_fd("stacks"),
-            struct.pack("=I", stack),
+            self._object.map_fd(name),
+            struct.pack("=I", stack & ~layout.MORE_STACKS),
             layout.STACK_DEPTH * _ADDRESS_BYTES,
         )
         if raw is None:
             return ()
         addresses = struct.unpack(f"={layout.STACK_DEPTH}Q", raw)
         return addresses[: addresses.index(0)] if 0 in addresses else addresses
+
+    def walk_one_wait_in(self, share: int) -> None:
+        """Walk the stacks of one blocking wait in `share` (a power of two) from now on."""
+        fd = self._object.map_fd_ending(".data.control")
+        bpf_syscall.map_update(fd, bytes(4), struct.pack("=I", share - 1))
 
     def close(self) -> None:
         """Detach and unload everything."""

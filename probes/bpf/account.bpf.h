@@ -102,8 +102,8 @@ static __noinline struct thread_slot *make_slot(struct task_struct *task, u64 no
 		count_loss(LOSS_THREAD_SLOTS_FULL);
 		return NULL;
 	}
-	struct slot_ref *ref = bpf_task_storage_get(&slot_of_task, task, NULL,
-						    BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct slot_ref *ref =
+		bpf_task_storage_get(&slot_of_task, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
 	if (!ref || !slot) {
 		count_loss(LOSS_STORAGE_FAILED);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* All differences between kernels, decided from the running kernel's BTF and never from a version. */
+/* All differences between kernels, decided from the running kernel's BTF and never from a version.
+ */
 #ifndef TLSTAX_COMPAT_H
 #define TLSTAX_COMPAT_H
 

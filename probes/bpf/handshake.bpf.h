@@ -127,7 +127,8 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
  * SSL_do_handshake returned. 1 is success. Anything else is a failure only when the connection
  * does not want to read or write more; with the offset unknown the next call decides.
  */
-static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp, s32 result)
+static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp,
+						 s32 result)
 {
 	struct handshake *handshake = &slot->handshake;
 	bool finished_now = result == 1;

@@ -24,6 +24,47 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* ---- scheduler ---- */
 
+/*
+ * On-CPU time ends and begins by the scheduler's stamps, which it takes before it chooses the next
+ * thread; the tracepoint comes after that, and on a virtual machine sometimes much later. What the
+ * ledger is ahead (positive) is taken off the end of this stay on the CPU; what it is behind
+ * (negative) is added at the start of the next one. What the scheduler does not count and is too
+ * long for choosing a thread was stolen, and stays on-CPU.
+ */
+static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct *task, u64 now)
+{
+	u64 counted = task->se.sum_exec_runtime - slot->sched_cpu_ns;
+	s64 gap = (s64)(now - slot->run_start_ns - counted);
+
+	if (!slot->run_start_ns)
+		return now;
+	if (gap > SWITCH_GAP_NS) {
+		slot->steal_ns += gap;
+		return now;
+	}
+	gap += slot->switch_gap_ns;
+	slot->switch_gap_ns = 0;
+	if (gap > 0 && gap <= SWITCH_GAP_NS)
+		return now - gap;
+	slot->switch_gap_ns = gap;
+	return now;
+}
+
+/* On-CPU time that the scheduler began to count before the tracepoint came. */
+static __always_inline void repay_gap(struct thread_slot *slot, u64 now)
+{
+	u64 behind = -slot->switch_gap_ns;
+	u64 spent = now - slot->last_ns;
+
+	if (slot->switch_gap_ns >= 0)
+		return;
+	if (behind > spent)
+		behind = spent;
+	slot->switch_gap_ns += behind;
+	charge(slot, now - behind);
+	slot->state = STATE_ON_CPU;
+}
+
 static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 now, bool runnable)
 {
 	bool exiting = task->flags & TASK_EXITING;
@@ -34,10 +75,7 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		slot = make_slot(task, now, STATE_ON_CPU, PHASE_BACKGROUND);
 	if (!slot || slot->status != THREAD_LIVE)
 		return;
-	charge(slot, now);
-	slot->sched_last_ns = task->se.sum_exec_runtime;
-	if (!slot->sched_first_ns)
-		slot->sched_first_ns = slot->sched_last_ns;
+	charge(slot, left_cpu(slot, task, now));
 	if (runnable) {
 		slot->state = STATE_RUNNABLE;
 		return;
@@ -80,8 +118,11 @@ static __always_inline void switch_in(struct task_struct *task, u64 now)
 		return;
 	if (slot->state >= STATE_BLOCKED_NETWORK)
 		woken(slot, now);
+	repay_gap(slot, now);
 	charge(slot, now);
 	slot->state = STATE_ON_CPU;
+	slot->run_start_ns = now;
+	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 }
 
 SEC("tp_btf/sched_switch")
@@ -165,7 +206,8 @@ int each_thread(struct bpf_iter__task *ctx)
 
 /* ---- boundaries ---- */
 
-static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_slot *slot, u64 cookie)
+static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_slot *slot,
+					   u64 cookie)
 {
 	u64 now = bpf_ktime_get_ns();
 	u64 sp = ctx->sp;
@@ -204,7 +246,8 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 	}
 }
 
-static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_slot *slot, u64 cookie)
+static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_slot *slot,
+					   u64 cookie)
 {
 	u64 now = bpf_ktime_get_ns();
 	u64 sp = ctx->sp;

@@ -74,7 +74,7 @@ enum action {
 };
 
 /* Attach cookie: action 0-7, phase 8-15, site 16-23, only inside a handshake 24. */
-#define COOKIE_ACTION(cookie) ((cookie) & 0xff)
+#define COOKIE_ACTION(cookie) ((cookie)&0xff)
 #define COOKIE_PHASE(cookie) (((cookie) >> 8) & (PHASES - 1))
 #define COOKIE_SITE(cookie) (((cookie) >> 16) & (MAX_SITES - 1))
 #define COOKIE_IN_HANDSHAKE(cookie) ((cookie) >> 24 & 1)
@@ -83,6 +83,9 @@ enum { MAX_SITES = 128, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };
 
 /* Log-linear: 16 buckets an octave, so the middle of a bucket is at most 3.1 % off. */
 enum { LATENCY_SUBBITS = 4, LATENCY_BUCKETS = 640, LATENCY_SHARDS = 8 };
+
+/* Bit of a stack id: it is in the second stack map. */
+enum { MORE_STACKS = 1 << 30 };
 
 /* What a blocking system call waits for. */
 enum wait_kind {
@@ -97,8 +100,8 @@ enum thread_status { THREAD_FREE, THREAD_LIVE, THREAD_EXITED };
 enum thread_role { ROLE_BACKGROUND, ROLE_CONNECTION };
 
 enum thread_flag {
-	FLAG_AWAIT = 1,    /* reading the next command: blocked on the network is idle */
-	FLAG_PARK = 2,	   /* connection gone: blocked on a condition is idle */
+	FLAG_AWAIT = 1,	     /* reading the next command: blocked on the network is idle */
+	FLAG_PARK = 2,	     /* connection gone: blocked on a condition is idle */
 	FLAG_WAIT_STACK = 4, /* the current wait's stacks were walked */
 };
 
@@ -145,8 +148,10 @@ struct thread_slot {
 	u64 first_ns;
 	u64 last_ns; /* everything up to here is charged */
 	u64 exit_ns;
-	u64 sched_first_ns; /* scheduler's own CPU time at the first switch seen ... */
-	u64 sched_last_ns;  /* ... and at the last one */
+	u64 run_start_ns;  /* when it was last switched in */
+	u64 sched_cpu_ns;  /* the scheduler's own CPU time of it at that moment */
+	u64 steal_ns;	   /* on-CPU time that the scheduler does not count as the thread's */
+	s64 switch_gap_ns; /* ledger's on-CPU time ahead of the scheduler's, not yet given back */
 	u64 uncertain_ns;
 	u64 phase_event_ns; /* last time a boundary of this thread was seen */
 	u64 base_start_ns;
@@ -210,6 +215,12 @@ struct config {
 	u32 shards;
 	u8 wait_kind[MAX_SYSCALLS];
 };
+
+/*
+ * The scheduler stops a thread's clock when it starts to look for the next one; the tracepoint
+ * comes up to this much later. A larger gap was taken by the hypervisor or by interrupts.
+ */
+enum { SWITCH_GAP_NS = 20000 };
 
 /* Written by the loader while the programs run. */
 struct control {

@@ -74,8 +74,7 @@ static __always_inline void heal(struct thread_slot *slot, u64 now, u64 sp)
 	u32 depth = slot->depth;
 	if (slot->lock_sp && slot->lock_sp <= sp)
 		slot->lock_sp = 0;
-	if (depth && depth <= MAX_FRAMES &&
-	    slot->frames[(depth - 1) & (MAX_FRAMES - 1)].sp <= sp)
+	if (depth && depth <= MAX_FRAMES && slot->frames[(depth - 1) & (MAX_FRAMES - 1)].sp <= sp)
 		drop_dead(slot, now, sp);
 }
 

@@ -5,7 +5,13 @@
 
 #include "account.bpf.h"
 
-enum { FILE_TYPE_MASK = 0170000, FILE_SOCKET = 0140000, FILE_REGULAR = 0100000, FILE_BLOCK = 060000 };
+enum {
+	FILE_TYPE_MASK = 0170000,
+	FILE_SOCKET = 0140000,
+	FILE_REGULAR = 0100000,
+	FILE_BLOCK = 060000
+};
+enum { EEXIST = 17, ENOMEM = 12 };
 enum { FUTEX_COMMAND_MASK = 0x7f, FUTEX_OP_WAIT_BITSET = 9 };
 
 struct {
@@ -14,6 +20,14 @@ struct {
 	__uint(key_size, sizeof(u32));
 	__uint(value_size, 127 * sizeof(u64));
 } stacks SEC(".maps");
+
+/* Stacks whose bucket in the first map was taken by another one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, 4096);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, 127 * sizeof(u64));
+} more_stacks SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -35,7 +49,12 @@ static __always_inline s32 walk_stack(void *ctx, u64 flags)
 	s64 id = bpf_get_stackid(ctx, &stacks, flags);
 	if (id >= 0)
 		return (s32)id;
-	if (id == -17 || id == -12) /* EEXIST: bucket taken by another stack; ENOMEM */
+	if (id == -EEXIST) { /* another stack has the bucket */
+		id = bpf_get_stackid(ctx, &more_stacks, flags);
+		if (id >= 0)
+			return (s32)id | MORE_STACKS;
+	}
+	if (id == -EEXIST || id == -ENOMEM)
 		count_loss(LOSS_STACK_MAP_FULL);
 	else
 		count_loss(flags & BPF_F_USER_STACK ? LOSS_USER_STACK_FAILED

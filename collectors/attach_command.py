@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Record a running server: attach without a restart, watch, detach, leave a capture.
+
+Nothing is written to the server but the kernel's own breakpoints, on the instructions that
+`tlstax probes plan PID` shows. They go when tlstax ends, however it ends. Stop with Ctrl-C.
+"""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.recorder import Recorder, Request
+from tlstax.collectors.target import find_by_name
+from tlstax.collectors.windows import WindowTotals, resident_bytes
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
+_POLL_S = 0.2
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `attach` to the command line."""
+    parser = subparsers.add_parser(
+        "attach",
+        help="record a running server",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    who = parser.add_mutually_exclusive_group(required=True)
+    who.add_argument("pid", nargs="?", type=int, metavar="PID", help="process id of the server")
+    who.add_argument("--name", metavar="NAME", help="or its name, when only one process has it")
+    parser.add_argument(
+        "--for",
+        dest="duration_s",
+        type=duration,
+        metavar="TIME",
+        help="stop after this long, for example 30s or 5m (default: at Ctrl-C)",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="capture to write"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an existing capture")
+    parser.add_argument(
+        "--window", type=duration, default=1.0, metavar="TIME", help="length of a window (1s)"
+    )
+    parser.add_argument(
+        "--sample-hz",
+        type=sample_hz,
+        default=99,
+        metavar="HZ",
+        help="CPU samples per second and CPU, 0 to 999; 0 takes none (99)",
+    )
+    parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
+    parser.add_argument("--quiet", action="store_true", help="no progress line")
+    parser.set_defaults(run=run)
+
+
+def duration(text: str) -> float:
+    """Seconds of `30s`, `5m`, `1h`, `100ms` or a bare number of seconds."""
+    number = text.rstrip("smh")
+    unit = text[len(number) :] or "s"
+    try:
+        seconds = float(number) * _UNITS_S[unit]
+    except (ValueError, KeyError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30s or 5m") from None
+    if not 0.01 <= seconds <= 7 * 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not between 10ms and a week")
+    return seconds
+
+
+def sample_hz(text: str) -> int:
+    """A sampling rate from 0 to 999."""
+    if not text.isdigit() or int(text) > 999:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 999")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Record until the time is up, Ctrl-C, or the end of the server."""
+    pid = options.pid if options.pid is not None else find_by_name(options.name)
+    stop = _StopFlag()
+    request = Request(
+        pid=pid,
+        capture=options.output,
+        window_s=options.window,
+        sample_hz=options.sample_hz,
+        definitions=options.definitions,
+        overwrite=options.force,
+    )
+    live = None if options.quiet else _Progress(sys.stderr.isatty())
+    with Recorder(request) as recorder:
+        print(f"tlstax: attached to {pid}, recording to {options.output}", file=sys.stderr)
+        left_s = options.duration_s if options.duration_s is not None else float("inf")
+        while left_s > 0 and not stop.requested and not recorder.target_ended:
+            step_s = min(_POLL_S, left_s)
+            recorder.poll(step_s)
+            left_s -= step_s
+            if live and recorder.last:
+                live.show(recorder.last)
+    if live:
+        live.end()
+    if recorder.target_ended:
+        raise TlstaxError(
+            f"process {pid} ended while it was recorded",
+            "the server exited or executed another program",
+            f"finished windows are in {options.output}",
+            ExitCode.TARGET,
+        )
+    print(f"tlstax: detached; `tlstax report {options.output}` explains it", file=sys.stderr)
+    return int(ExitCode.OK)
+
+
+class _StopFlag:
+    """Set by SIGINT and SIGTERM, so that a recording ends between two steps and not within one."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._request)
+
+    def _request(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
+
+
+class _Progress:
+    """One line on the terminal, rewritten every window."""
+
+    def __init__(self, rewrite: bool) -> None:
+        self._rewrite = rewrite
+        self._handshakes_count = 0
+        self._start_ns: int | None = None
+        self._last_ns = 0
+
+    def show(self, window: WindowTotals) -> None:
+        if window.end_ns == self._last_ns:
+            return
+        self._start_ns = self._start_ns or window.start_ns
+        self._last_ns = window.end_ns
+        self._handshakes_count += len(window.handshakes)
+        span_s = (window.end_ns - window.start_ns) / 1e9
+        lost = sum(n for kind, n in window.losses.items() if kind != "healed")
+        line = (
+            f"{(window.end_ns - self._start_ns) / 1e9:6.0f} s"
+            f"  {len(window.handshakes) / span_s:8.1f} handshakes/s"
+            f"  {window.phase_counts.get('command', 0) / span_s:9.0f} commands/s"
+            f"  {window.on_cpu_ns / 1e9 / span_s:5.2f} CPUs"
+            f"  healed {window.losses.get('healed', 0)}  lost {lost}"
+            f"  tlstax {resident_bytes() >> 20} MB"
+        )
+        print(f"\r{line}" if self._rewrite else line, end="" if self._rewrite else "\n",
+              file=sys.stderr, flush=True)  # fmt: skip
+
+    def end(self) -> None:
+        if self._rewrite:
+            print(file=sys.stderr)

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Record one process into one capture: plan, attach, cut windows, stop, leave nothing behind.
+
+Serves `tlstax attach` and, as the recorder that watches a private server, the experiments.
+"""
+
+import os
+import platform
+import select
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors.calibration import Costs, calibrate
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.native import SAMPLER, TRACEPOINTS, Engine, Options, monotonic_ns
+from tlstax.collectors.planning import Plan, plan_in_child
+from tlstax.collectors.stack_store import StackStore
+from tlstax.collectors.symbols import Symbolizer
+from tlstax.collectors.target import Target
+from tlstax.collectors.windows import WindowCutter, WindowTotals, count_outcomes
+from tlstax.probes.definitions import Level
+from tlstax.workloads.results import RunResult, RunTotals, StatusSample
+
+NS_PER_S: Final = 1_000_000_000
+_SHORTEST_WINDOW_NS: Final = 50_000_000
+_PRIVACY: Final = "no payload, SQL text, key, password or pointer is recorded"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to record."""
+
+    pid: int
+    capture: Path
+    window_s: float = 1.0
+    sample_hz: int = 99
+    level: Level = Level.RECORD
+    definitions: Path | None = None
+    overwrite: bool = False
+
+
+class Recorder:
+    """A recording in progress. Use as a context manager: leaving it detaches and finishes."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.windows: list[WindowTotals] = []  # of the current run only
+        self.target_ended = False
+        self._run_id: int | None = None
+        self._window_ns = int(request.window_s * NS_PER_S)
+        self._target, self._plan = plan_in_child(request.pid, request.level, request.definitions)
+        self._pidfd = _open_pidfd(self._target)
+        self._exited = select.poll()
+        self._exited.register(self._pidfd, select.POLLIN)
+        self._costs = calibrate()
+        self._writer = CaptureWriter.create(request.capture, request.overwrite)
+        try:
+            self._start()
+        except BaseException:
+            os.close(self._pidfd)
+            self._writer.close()
+            request.capture.unlink(missing_ok=True)
+            raise
+
+    def _start(self) -> None:
+        self._engine = Engine(
+            self.request.pid, self._plan, Options(sample_hz=self.request.sample_hz)
+        )
+        try:
+            resolver = Symbolizer(self._target)
+            self._engine.attach()
+            self._cutter = WindowCutter(
+                self._engine, StackStore(self._engine.stack_addresses, resolver)
+            )
+            self._writer.add(self._meta())
+            self._writer.add(_target_row(self._target, self._plan))
+            self._writer.add(self._probes())
+            self._writer.commit()
+        except BaseException:
+            self._engine.close()
+            raise
+        self._next_ns = monotonic_ns() + self._window_ns
+
+    # ---- while recording ----
+
+    def poll(self, seconds: float) -> None:
+        """Cut the windows that end within the next `seconds`, and return after them.
+
+        Returns at once when the target has ended (`target_ended`).
+        """
+        end_ns = monotonic_ns() + int(seconds * NS_PER_S)
+        while not self.target_ended:
+            now_ns = monotonic_ns()
+            if now_ns >= self._next_ns:
+                self._cut()
+                continue
+            if now_ns >= end_ns:
+                return
+            wait_ms = max(1, (min(self._next_ns, end_ns) - now_ns) // 1_000_000)
+            if self._exited.poll(wait_ms):
+                self.target_ended = True
+
+    def begin_run(self, run_id: int) -> None:
+        """End the window that runs; the following ones belong to `run_id`."""
+        self._cut()
+        self._run_id = run_id
+        self.windows.clear()
+
+    def end_run(self) -> RunTotals:
+        """End the run's last window and say what was seen since `begin_run`."""
+        self._cut()
+        self._run_id = None
+        totals = _run_totals(self.windows)
+        self.windows.clear()
+        if self.target_ended:
+            raise TlstaxError(
+                f"process {self.request.pid} ended while it was recorded",
+                "the server is gone",
+                "look at its error log; finished windows are in the capture",
+                ExitCode.TARGET,
+            )
+        return totals
+
+    def add(self, rows: Iterable[RunResult | StatusSample]) -> None:
+        """Store an experiment's own rows."""
+        for row in rows:
+            if isinstance(row, RunResult):
+                self._writer.add(schema.Run(*astuple(row)))
+            else:
+                self._writer.add(schema.Status(row.time_ns, row.run_id, row.name, str(row.value)))
+        self._writer.commit()
+
+    @property
+    def last(self) -> WindowTotals | None:
+        """The last window that ended, for live display."""
+        return self.windows[-1] if self.windows else None
+
+    def _cut(self) -> None:
+        rows, totals = self._cutter.cut(self._run_id)
+        self._writer.add(rows)
+        self._writer.commit()
+        self.windows.append(totals)
+        if self._run_id is None:
+            del self.windows[:-1]
+        self._next_ns = totals.end_ns + self._window_ns
+        if not self.target_ended and _program_of(self.request.pid) != self._program:
+            self.target_ended = True
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Detach, store what the probes counted, close the capture."""
+        try:
+            self._cut()
+            self._writer.add(self._probes())
+            self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
+        finally:
+            self._engine.close()
+            os.close(self._pidfd)
+            self._writer.close()
+
+    def abandon(self) -> None:
+        """Detach and keep the windows that were committed."""
+        self._engine.close()
+        os.close(self._pidfd)
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None or kind is KeyboardInterrupt:
+            self.close()
+        else:
+            self.abandon()
+
+    # ---- rows ----
+
+    def _meta(self) -> Iterable[schema.Meta]:
+        self._program = _program_of(self.request.pid)
+        values = {
+            "tlstax_version": __version__,
+            "created_wall_ns": time.time_ns(),
+            "monotonic_anchor_ns": monotonic_ns(),
+            "hostname": platform.node(),
+            "kernel": platform.release(),
+            "cpu_count": os.cpu_count(),
+            "cpu_model": _cpu_field("model name"),
+            "cpu_flags": _crypto_flags(_cpu_field("flags")),
+            "sample_hz": self.request.sample_hz,
+            "engine": "native",
+            "command_level": self.request.level.name.lower(),
+            "probe_kind": "uprobe_multi" if self._engine.multi else "perf_event",
+            "privacy": _PRIVACY,
+        }
+        values |= {f"missing_{m.boundary}": m.consequence for m in self._plan.missing}
+        return [schema.Meta(key, str(value)) for key, value in values.items()]
+
+    def _probes(self) -> list[schema.Probe]:
+        suffix = "_multi" if self._engine.multi else ""
+        rows = []
+        for number, (site, hits) in enumerate(
+            zip(self._plan.sites, self._engine.site_hits(), strict=True), start=1
+        ):
+            rows.append(
+                schema.Probe(
+                    number,
+                    site.boundary,
+                    site.event,
+                    site.function,
+                    site.object.path,
+                    site.object.build_id,
+                    site.file_offset,
+                    site.instruction,
+                    site.kind + suffix,
+                    int(site.stepped),
+                    hits,
+                    _site_cost(self._costs, site.kind, site.stepped),
+                )
+            )
+        for name, (kind, hits, cost_ns) in self._engine.program_costs().items():
+            boundary = "sample" if name == SAMPLER else "scheduler"
+            rows.append(
+                schema.Probe(
+                    len(rows) + 1, boundary, "enter", name, "kernel", "", 0, "", kind, 0, hits,
+                    cost_ns,
+                )
+            )  # fmt: skip
+        return rows
+
+
+def open_recorder(pid: int, capture: Path) -> Recorder:
+    """A recorder with the defaults, for experiments."""
+    return Recorder(Request(pid, capture))
+
+
+def _site_cost(costs: Costs, kind: str, stepped: bool) -> float | None:
+    """Calibrated ns of one hit; None where this kind was not calibrated."""
+    if stepped:
+        return costs.stepped_ns
+    return costs.return_ns if kind == "uretprobe" else costs.entry_ns
+
+
+def _target_row(target: Target, plan: Plan) -> schema.Target:
+    tls, server = plan.library("tls"), plan.library("server")
+    return schema.Target(
+        1,
+        target.pid,
+        target.exe,
+        target.program.build_id,
+        server.id if server else "unknown",
+        (server.version if server else "") or "unknown",
+        tls.name if tls else "none",
+        (tls.version if tls else "") or "unknown",
+        tls.linkage if tls else "none",
+    )
+
+
+def _run_totals(windows: list[WindowTotals]) -> RunTotals:
+    """The windows of one run, added up."""
+    handshakes = [handshake for window in windows for handshake in window.handshakes]
+    good = [handshake for handshake in handshakes if handshake.outcome == "success"]
+    outcomes = count_outcomes(handshakes)
+    phases: Counter[str] = Counter()
+    losses: Counter[str] = Counter()
+    for window in windows:
+        phases.update(window.phase_counts)
+        losses.update(window.losses)
+    return RunTotals(
+        start_ns=windows[0].start_ns,
+        end_ns=windows[-1].end_ns,
+        handshake_count=len(good),
+        handshake_failed_count=outcomes.get("failure", 0) + outcomes.get("abandoned", 0),
+        resumed_count=sum(handshake.resumed == 1 for handshake in good),
+        lost_handshake_count=losses["handshake_ring_full"] + losses["handshake_map_full"],
+        tls_versions=Counter(handshake.tls_version for handshake in good),
+        ciphers=Counter(handshake.cipher for handshake in good),
+        phase_counts=dict(phases),
+    )
+
+
+def _open_pidfd(target: Target) -> int:
+    try:
+        return os.pidfd_open(target.pid)
+    except OSError as error:
+        raise TlstaxError(
+            f"process {target.pid} cannot be watched",
+            error.strerror or str(error),
+            "check that it is still running",
+            ExitCode.TARGET,
+        ) from error
+
+
+def _program_of(pid: int) -> tuple[int, int] | None:
+    """Device and inode of what the process runs: changes when it re-executes."""
+    try:
+        status = os.stat(f"/proc/{pid}/exe")
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _cpu_field(name: str) -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return "unknown"
+
+
+_CRYPTO_FLAGS: Final = frozenset(
+    "aes pclmulqdq sha_ni avx avx2 avx512f vaes vpclmulqdq bmi2 adx ssse3".split()
+)
+
+
+def _crypto_flags(flags: str) -> str:
+    return " ".join(sorted(_CRYPTO_FLAGS.intersection(flags.split())))

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Turn the engine's running totals into the rows of one window after another.
+
+The maps only ever grow. A window is the difference to what was handed out before, with the open
+interval of each thread (its last charge to the end of the window) added to where it is now, so
+that windows join without a gap. What a charge put behind the window's end is held back for the
+next one.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.vocabulary import PHASES, STATES
+from tlstax.collectors.ledger_layout import (
+    LATENCY_BUCKETS,
+    OUTCOMES,
+    PHASE_CELLS,
+    STATE_CELLS,
+    HandshakeRecord,
+    bucket_bounds,
+)
+from tlstax.collectors.native import Engine, SlotView, monotonic_ns
+from tlstax.collectors.stack_store import StackStore
+from tlstax.collectors.tls_names import cipher_name, version_name
+
+_CELLS: Final = PHASE_CELLS * STATE_CELLS
+_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_WAITS_MANY: Final = 2000
+_WAITS_FEW: Final = 200
+_SHARE_LIMIT: Final = 1 << 12
+_SCHEDSTAT_THREADS: Final = 256
+
+
+@dataclass
+class _Account:
+    """What of a thread was already handed out."""
+
+    thread_id: int
+    tid: int
+    start_ns: int
+    cells: list[int] = field(default_factory=lambda: [0] * _CELLS)
+    uncertain_ns: int = 0
+    healed_count: int = 0
+    steal_ns: int = 0
+    schedstat: tuple[int, int] | None = None
+    row: schema.Thread | None = None
+
+
+@dataclass(frozen=True)
+class WindowTotals:
+    """What one window saw, for live progress and for the proofs of an experiment's arms."""
+
+    start_ns: int
+    end_ns: int
+    handshakes: tuple[schema.Handshake, ...]
+    phase_counts: dict[str, int]
+    losses: dict[str, int]
+    on_cpu_ns: int
+
+
+class WindowCutter:
+    """Cuts windows out of an attached engine."""
+
+    def __init__(self, engine: Engine, stacks: StackStore) -> None:
+        """Everything up to now is left out of the first window."""
+        self._engine = engine
+        self._stacks = stacks
+        self._accounts: dict[tuple[int, int, int], _Account] = {}
+        self._threads_count = 0
+        self._handshakes_count = 0
+        self._windows_count = 0
+        self._latency: dict[int, tuple[int, ...]] = {}
+        self._losses: dict[str, int] = {}
+        self._wait_share = 1
+        self._host = _host_times()
+        self._own_cpu_ns = time.process_time_ns()
+        self._start_ns = monotonic_ns()
+        self._discard()
+
+    def _discard(self) -> None:
+        """Take what was recorded while attaching, and drop it."""
+        for slot in self._engine.slots():
+            account = self._account(slot)
+            account.cells = _settled(slot, self._start_ns)
+            account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
+            account.steal_ns = slot.steal_ns
+            account.start_ns = slot.thread_start_ns
+            account.schedstat = _schedstat(self._engine.pid, slot.tid)
+        self._engine.handshake_records()
+        self._engine.samples()
+        self._engine.waits()
+        self._losses = self._engine.loss_counts()
+        self._latency = self._engine.latency_counts()
+
+    def cut(self, run_id: int | None) -> tuple[list[schema.Row], WindowTotals]:
+        """End the current window now and begin the next one."""
+        self._windows_count += 1
+        window = self._windows_count
+        start_ns, end_ns = self._start_ns, monotonic_ns()
+        self._start_ns = end_ns
+        rows: list[schema.Row] = [schema.Window(window, run_id, start_ns, end_ns)]
+        on_cpu_ns = self._cut_threads(rows, window, start_ns, end_ns)
+        handshakes = tuple(self._handshake(window, r) for r in self._engine.handshake_records())
+        rows.extend(handshakes)
+        phase_counts = self._cut_latency(rows, window)
+        self._cut_stacks(rows, window, end_ns - start_ns)
+        losses = self._cut_losses(rows, window)
+        rows.append(self._system(window))
+        return rows, WindowTotals(start_ns, end_ns, handshakes, phase_counts, losses, on_cpu_ns)
+
+    # ---- threads ----
+
+    def _account(self, slot: SlotView) -> _Account:
+        key = (slot.index, slot.tid, slot.thread_start_ns)
+        account = self._accounts.get(key)
+        if account is None:
+            self._threads_count += 1
+            account = _Account(self._threads_count, slot.tid, slot.thread_start_ns)
+            account.schedstat = (0, 0)
+            self._accounts[key] = account
+        return account
+
+    def _cut_threads(self, rows: list[schema.Row], window: int, start_ns: int, end_ns: int) -> int:
+        on_cpu_ns = 0
+        clocks_left = _SCHEDSTAT_THREADS
+        for slot in self._engine.slots():
+            account = self._account(slot)
+            role = "connection" if slot.role else "background"
+            finish_ns = slot.last_ns if slot.exited else None
+            name = slot.comm.decode("utf-8", "replace")
+            row = schema.Thread(
+                account.thread_id, slot.tid, name, role, slot.thread_start_ns, finish_ns
+            )
+            if row != account.row:
+                account.row = row
+                rows.append(row)
+            now = _settled(slot, end_ns)
+            for cell, (value, before) in enumerate(zip(now, account.cells, strict=True)):
+                if value > before:
+                    phase, state = divmod(cell, STATE_CELLS)
+                    rows.append(
+                        schema.Ledger(
+                            window, account.thread_id, PHASES[phase], STATES[state], value - before
+                        )
+                    )
+                    account.cells[cell] = value
+                    on_cpu_ns += value - before if state == 0 else 0
+            if slot.role and clocks_left:
+                clocks_left -= 1
+                rows.append(self._clock(window, slot, account, start_ns, end_ns))
+            if slot.exited:
+                del self._accounts[slot.index, slot.tid, slot.thread_start_ns]
+                self._engine.recycle(slot.index)
+        return on_cpu_ns
+
+    def _clock(
+        self, window: int, slot: SlotView, account: _Account, start_ns: int, end_ns: int
+    ) -> schema.ThreadClock:
+        born = max(account.start_ns, start_ns)
+        died = slot.last_ns if slot.exited else end_ns
+        before = account.schedstat
+        now = None if slot.exited else _schedstat(self._engine.pid, slot.tid)
+        account.schedstat = now
+        known = before is not None and now is not None
+        clock = schema.ThreadClock(
+            window,
+            account.thread_id,
+            max(0, died - born),
+            now[0] - before[0] if known and now and before else None,
+            now[1] - before[1] if known and now and before else None,
+            slot.uncertain_ns - account.uncertain_ns,
+            slot.healed_count - account.healed_count,
+            slot.steal_ns - account.steal_ns,
+        )
+        account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
+        account.steal_ns = slot.steal_ns
+        return clock
+
+    # ---- the rest ----
+
+    def _handshake(self, window: int, record: HandshakeRecord) -> schema.Handshake:
+        self._handshakes_count += 1
+        state, phase = record.state_ns, record.phase_ns
+        return schema.Handshake(
+            self._handshakes_count,
+            window,
+            record.tid,
+            record.start_ns,
+            record.end_ns,
+            state[0],
+            state[1],
+            state[2],
+            sum(state[3:]),
+            *phase[1:6],
+            record.call_count,
+            record.network_wait_count,
+            OUTCOMES[record.outcome],
+            version_name(record.tls_version),
+            cipher_name(record.cipher_id),
+            record.group.decode("ascii", "replace") or "unknown",
+            record.resumed if record.resumed in (0, 1) else None,
+        )
+
+    def _cut_latency(self, rows: list[schema.Row], window: int) -> dict[str, int]:
+        ended: dict[str, int] = {}
+        now = self._engine.latency_counts()
+        for phase, counts in now.items():
+            before = self._latency.get(phase)
+            if before == counts:
+                continue
+            total = 0
+            for bucket in range(LATENCY_BUCKETS):
+                count = counts[bucket] - (before[bucket] if before else 0)
+                if count:
+                    low, high = bucket_bounds(bucket)
+                    rows.append(schema.Latency(window, PHASES[phase], low, high, count))
+                    total += count
+            ended[PHASES[phase]] = total
+            rows.append(schema.PhaseCount(window, PHASES[phase], total))
+        self._latency = now
+        return ended
+
+    def _cut_stacks(self, rows: list[schema.Row], window: int, span_ns: int) -> None:
+        for key, count in self._engine.samples():
+            user = self._stacks.user(key.user_stack, rows)
+            kernel = self._stacks.kernel(key.kernel_stack, rows)
+            phase = PHASES[key.phase]
+            rows.append(schema.SampleStack(window, phase, key.syscall, user, kernel, count))
+        walked = 0
+        for wait, value in self._engine.waits():
+            walked += value.wait_count
+            rows.append(
+                schema.OffcpuStack(
+                    window,
+                    PHASES[wait.phase],
+                    STATES[wait.state],
+                    wait.syscall,
+                    self._stacks.user(wait.user_stack, rows),
+                    self._stacks.kernel(wait.kernel_stack, rows),
+                    value.wait_count,
+                    value.time_ns,
+                )
+            )
+        self._tune_waits(walked / self._wait_share / max(span_ns / 1e9, 0.05))
+
+    def _tune_waits(self, walks_per_second: float) -> None:
+        """Keep stack walks of waits cheap: halve or double the share that is walked."""
+        share = self._wait_share
+        if walks_per_second > _WAITS_MANY and share < _SHARE_LIMIT:
+            share *= 2
+        elif walks_per_second < _WAITS_FEW and share > 1:
+            share //= 2
+        if share != self._wait_share:
+            self._engine.walk_one_wait_in(share)
+            self._wait_share = share
+
+    def _cut_losses(self, rows: list[schema.Row], window: int) -> dict[str, int]:
+        now = self._engine.loss_counts()
+        lost = {kind: now[kind] - self._losses.get(kind, 0) for kind in now}
+        self._losses = now
+        rows.extend(schema.Loss(window, kind, count) for kind, count in lost.items() if count)
+        return {kind: count for kind, count in lost.items() if count}
+
+    def _system(self, window: int) -> schema.System:
+        host, own = _host_times(), time.process_time_ns()
+        spent = [now - before for now, before in zip(host, self._host, strict=True)]
+        row = schema.System(window, *spent, own - self._own_cpu_ns, resident_bytes())
+        self._host, self._own_cpu_ns = host, own
+        return row
+
+
+def _settled(slot: SlotView, end_ns: int) -> list[int]:
+    """A thread's cells at `end_ns`: the interval since its last charge belongs to where it is."""
+    cells = list(slot.cells)
+    if not slot.exited:
+        cell = slot.owner * STATE_CELLS + slot.state
+        cells[cell] = max(0, cells[cell] + end_ns - slot.last_ns)
+    return cells
+
+
+def _schedstat(pid: int, tid: int) -> tuple[int, int] | None:
+    """CPU time and run-queue wait of a thread in ns, by the scheduler; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/task/{tid}/schedstat", "rb", buffering=0) as file:
+            cpu, wait, _ = file.read(64).split()
+    except (OSError, ValueError):
+        return None
+    return int(cpu), int(wait)
+
+
+def _host_times() -> tuple[int, int, int, int, int]:
+    """User, system, interrupt, steal and idle time of the host in ns (10 ms resolution)."""
+    with open("/proc/stat", "rb", buffering=0) as file:
+        fields = [int(field) for field in file.read(256).split(b"\n", 1)[0].split()[1:9]]
+    user, nice, system, idle, iowait, irq, softirq, steal = fields
+    times = (user + nice, system, irq + softirq, steal, idle + iowait)
+    return tuple(ticks * _TICK_NS for ticks in times)  # type: ignore[return-value]
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    text = Path("/proc/self/statm").read_text(encoding="ascii")
+    return int(text.split()[1]) * _PAGE_BYTES
+
+
+def count_outcomes(handshakes: Iterable[schema.Handshake]) -> dict[str, int]:
+    """Handshakes by outcome."""
+    counts: dict[str, int] = {}
+    for handshake in handshakes:
+        counts[handshake.outcome] = counts.get(handshake.outcome, 0) + 1
+    return counts
