@@ -92,11 +92,11 @@ class PrivateServer:
         self._binaries = binaries or Binaries.find()
         self.port = self._choose_port()
         self._user = ServerUser.choose()
-        self.places = Places.create(self._user)
         self._supervisor: subprocess.Popen[bytes] | None = None
         self.pid = 0
 
     def __enter__(self) -> "PrivateServer":
+        self.places = Places.create(self._user)
         try:
             self._prepare()
             self._start()
@@ -184,7 +184,6 @@ class PrivateServer:
         """Have the supervisor install the data directory and start the server; wait for it."""
         specification = self.places.root / "specification.json"
         write_private(specification, json.dumps(self._specification()).encode())
-        self.places.write_state({"owner": os.getpid()})
         self._supervisor = subprocess.Popen(
             [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(specification)],
             stdin=subprocess.PIPE,

@@ -79,6 +79,7 @@ class Places:
         """Make the directories with their modes; TlstaxError (IO) if that fails."""
         try:
             places = cls(Path(tempfile.mkdtemp(prefix=PREFIX)))
+            places.write_state({"owner": os.getpid()})
             places.client.mkdir(mode=0o700)
             places.server.mkdir(mode=0o700)
             user.own(places.server)
