@@ -1,34 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Write flame graphs as folded stacks: one line per stack, frames from the root, then its time.
+"""Write stacks in the folded form: one line per stack, frames from the root, then its time.
 
-The format that FlameGraph, inferno and speedscope read. The first frame names the workload and
-the kind of graph, the second the phase; the number is the stack's own time in nanoseconds.
+The form that FlameGraph, inferno and speedscope read. The first frame is the workload and the
+kind of time, the second the phase; the number is the stack's own time in nanoseconds.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+
+from tlstax.analysis.stacks import Folded, folded_lines
 
 
-def render(document: Mapping[str, Any]) -> str:
-    """All flame graphs of the document, one after the other."""
-    return "".join(
-        f"{line}\n" for flame in document["flames"] for line in _lines(flame["name"], flame["root"])
+def render(graphs: Mapping[str, Folded]) -> str:
+    """All stacks of all graphs, each under a frame with the graph's name."""
+    lines = (
+        f"{name.replace(';', ':')};{line}\n"
+        for name, folded in graphs.items()
+        for line in folded_lines(folded)
     )
-
-
-def _lines(name: str, root: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of one tree, depth first, without recursion, as stacks can be deep."""
-    waiting = [(root, _frame(name))]
-    while waiting:
-        node, path = waiting.pop()
-        own_ns = round(node["value"] - sum(child["value"] for child in node["children"]))
-        if own_ns > 0:
-            yield f"{path} {own_ns}"
-        waiting.extend(
-            (child, f"{path};{_frame(child['name'])}") for child in reversed(node["children"])
-        )
-
-
-def _frame(name: str) -> str:
-    """A frame's name without what separates frames and lines in the format."""
-    return " ".join(name.replace(";", ":").split()) or "unknown"
+    return "".join(lines)

@@ -62,7 +62,7 @@ def render(document: Json) -> str:
     sections = [(id_, title) for id_, title in SECTIONS if id_ != "waterfall"]
     if document["comparisons"]:
         sections = list(SECTIONS)
-    flame_arms = _in_order(flame["label"] for flame in document["flames"])
+    flame_arms = _in_order(_flame_arm(flame) for flame in document["flames"])
     return (
         _environment()
         .get_template("report.html.j2")
@@ -82,13 +82,8 @@ def render(document: Json) -> str:
             ),
             ledger_groups=_ledger_groups(document),
             first_tls=_first_tls,
-            flame_arms=flame_arms,
-            flame_arm=_first_tls(
-                [
-                    next(flame for flame in document["flames"] if flame["label"] == label)
-                    for label in flame_arms
-                ]
-            ),
+            flame_arms=[_arm_label(document, arm) for arm in flame_arms],
+            flame_arm=_first_tls([{"name": arm} for arm in flame_arms]),
             flame_kinds=_in_order(quantities.name(flame["kind"]) for flame in document["flames"]),
             flame_rows=_widest_stacks(document),
         )
@@ -119,6 +114,7 @@ def _environment() -> jinja2.Environment:
             "share_interval": quantities.share_interval,
             "size": quantities.size,
             "time": quantities.time,
+            "typeset": quantities.typeset,
             "time_change": quantities.time_change,
         }
     )
@@ -180,6 +176,16 @@ def _in_order(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _flame_arm(flame: Json) -> str:
+    """The name of the ledger bar that a flame graph belongs to."""
+    return str(flame["name"]).removesuffix(f"/{flame['kind']}")
+
+
+def _arm_label(document: Json, name: str) -> str:
+    """The label of a ledger bar by its name."""
+    return next((bar["label"] for bar in document["ledgers"] if bar["name"] == name), name)
+
+
 def _first_tls(items: Sequence[Json]) -> int:
     """Position of the first item of a TLS arm, the one that a reader wants to see; else 0."""
     arms = (index for index, item in enumerate(items) if "tls" in item["name"].split("/"))
@@ -218,7 +224,7 @@ def _widest_stacks(document: Json) -> list[dict[str, Any]]:
         for path, leaf in leaves[:WIDEST_COUNT]:
             rows.append(
                 {
-                    "label": f"{flame['label']}, {quantities.name(flame['kind'])}",
+                    "label": flame["label"],
                     "path": path,
                     "category": leaf["category"],
                     "value_ns": leaf["value"],

@@ -6,12 +6,15 @@ the same rules in assets/format.js; tests/e2e/test_report_browser.py holds the t
 """
 
 import math
+import re
 
 NO_BREAK = " "
 """Between a number and its unit, so that no line breaks there."""
 MINUS = "−"
 ABSENT = "–"
 """Stands for a number that was not measured."""
+NOTHING = 0.005
+"""Less than half of the last digit of the smallest unit: rounding noise, written as 0."""
 
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
@@ -52,7 +55,7 @@ def size(value_bytes: float | None) -> str:
 def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
     if value is None or not math.isfinite(value):
         return ABSENT
-    if value == 0:
+    if abs(value) < NOTHING:
         return f"0{NO_BREAK}{units[-1][1]}"
     scale, name = _unit(value, units)
     scaled = value / scale
@@ -65,7 +68,7 @@ def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
 def time_change(value_ns: float | None) -> str:
     """A difference of durations, always with its sign: "+2.43 ms"."""
     text = time(value_ns)
-    return f"+{text}" if value_ns is not None and value_ns > 0 else text
+    return f"+{text}" if value_ns is not None and value_ns >= NOTHING else text
 
 
 def time_interval(value_ns: float, low_ns: float | None, high_ns: float | None) -> str:
@@ -73,6 +76,8 @@ def time_interval(value_ns: float, low_ns: float | None, high_ns: float | None) 
     if low_ns is None or high_ns is None:
         return ""
     widest = max(abs(value_ns), abs(low_ns), abs(high_ns))
+    if widest < NOTHING:
+        return ""
     scale, name = _unit(widest, _TIME_UNITS)
     decimals = _decimals(widest / scale)
     low, high = (_fixed(bound / scale, decimals) for bound in (low_ns, high_ns))
@@ -135,6 +140,7 @@ def quantile(q: float) -> str:
     return "max" if q >= 1 else f"p{q * 100:g}"
 
 
+_UNIT_AFTER_NUMBER = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|%|×|B|[KMG]iB|Hz)\b|%)")
 _NAMES = {
     "kdf_rng": "key derivation, random",
     "on_cpu": "on CPU",
@@ -143,6 +149,11 @@ _NAMES = {
     "tls_protocol": "TLS protocol",
     "tde": "encryption at rest",
 }
+
+
+def typeset(text: str) -> str:
+    """A sentence in which no line breaks between a number and its unit."""
+    return _UNIT_AFTER_NUMBER.sub(NO_BREAK, text)
 
 
 def name(identifier: str) -> str:

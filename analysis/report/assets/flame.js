@@ -205,13 +205,15 @@
     by("flame-reset").disabled = true;
   }
 
+  const armOf = (flame) => flame.name.slice(0, -flame.kind.length - 1);
+
   // The tabs choose a workload and a kind by their position among those that occur.
   function choose(group, index) {
     state[group] = index;
     const { flames } = tlstax.document;
-    const arm = [...new Set(flames.map((flame) => flame.label))][state["flame-arm"] ?? 0];
+    const arm = [...new Set(flames.map(armOf))][state["flame-arm"] ?? 0];
     const kind = [...new Set(flames.map((flame) => flame.kind))][state["flame-kind"] ?? 0];
-    state.flame = flames.find((flame) => flame.label === arm && flame.kind === kind);
+    state.flame = flames.find((flame) => armOf(flame) === arm && flame.kind === kind);
     show();
   }
 

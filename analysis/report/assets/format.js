@@ -5,6 +5,7 @@
   const NO_BREAK = "\u00a0";
   const MINUS = "\u2212";
   const ABSENT = "\u2013";
+  const NOTHING = 0.005;
   const TIME_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "\u00b5s"], [1, "ns"]];
 
   function decimals(magnitude) {
@@ -30,7 +31,7 @@
 
   function time(valueNs) {
     if (absent(valueNs)) return ABSENT;
-    if (valueNs === 0) return "0" + NO_BREAK + "ns";
+    if (Math.abs(valueNs) < NOTHING) return "0" + NO_BREAK + "ns";
     const [scale, name] = unit(valueNs);
     const scaled = valueNs / scale;
     const digits = scale === 1 && Number.isInteger(valueNs) ? 0 : decimals(Math.abs(scaled));
@@ -38,12 +39,13 @@
   }
 
   function timeChange(valueNs) {
-    return (!absent(valueNs) && valueNs > 0 ? "+" : "") + time(valueNs);
+    return (!absent(valueNs) && valueNs >= NOTHING ? "+" : "") + time(valueNs);
   }
 
   function timeInterval(valueNs, lowNs, highNs) {
     if (absent(lowNs) || absent(highNs)) return "";
     const widest = Math.max(Math.abs(valueNs), Math.abs(lowNs), Math.abs(highNs));
+    if (widest < NOTHING) return "";
     const [scale, name] = unit(widest);
     const digits = decimals(widest / scale);
     return "[" + fixed(lowNs / scale, digits) + ", " + fixed(highNs / scale, digits) + "]" +

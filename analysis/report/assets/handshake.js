@@ -63,7 +63,7 @@
   tlstax.chart("parts", function ([index], width) {
     const rows = tlstax.document.handshakes[index].parts.map((part) => ({
       key: part.name,
-      label: part.label,
+      label: tlstax.upper(part.label),
       value: part.mean.value_ns,
       low: part.mean.low_ns,
       high: part.mean.high_ns,

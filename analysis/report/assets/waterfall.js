@@ -14,9 +14,11 @@
       colour: "var(--bar)",
       seen: true,
     });
-    const steps = comparison.cells.map((cell, index) => ({
+    // A step that cost nothing in either arm did not happen; the table still has it.
+    const happened = (cell) => cell.plaintext_ns || cell.tls_ns || cell.difference.value_ns;
+    const steps = comparison.cells.filter(happened).map((cell, index) => ({
       key: String(index),
-      label: cell.label,
+      label: tlstax.upper(cell.label),
       from: cell.start_ns,
       to: cell.end_ns,
       low: cell.difference.low_ns === null ? null : cell.start_ns + cell.difference.low_ns,

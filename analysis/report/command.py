@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Explain a capture: where the time goes, on the terminal, as HTML, JSON or folded stacks.
+
+    tlstax report demo.tlstax                       print the report
+    tlstax report demo.tlstax --html demo.html      and write it as one file that works offline
+    tlstax report demo.tlstax --json -              print nothing but the whole document as JSON
+    tlstax report demo.tlstax --folded demo.folded  stacks for FlameGraph, inferno or speedscope
+
+Needs neither root nor the host that recorded. Losses, closure and symbol quality come first.
+Exit status: 0; 2 wrong arguments; 5 FILE is no capture or damaged; 6 a report cannot be written.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis import explain, tables
+from tlstax.analysis.document import to_json
+from tlstax.analysis.report import folded, html, jsondoc, terminal
+from tlstax.analysis.stacks import Folded
+from tlstax.collectors.capture.reader import CaptureReader
+
+STANDARD_OUTPUT = "-"
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `tlstax report`."""
+    parser = subparsers.add_parser(
+        "report",
+        help="explain a capture",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("capture", metavar="CAPTURE", help="file written by tlstax")
+    parser.add_argument("--html", metavar="FILE", help="write one self-contained HTML file")
+    parser.add_argument("--json", metavar="FILE", help="write the document as JSON; - prints it")
+    parser.add_argument(
+        "--folded", metavar="FILE", help="write folded stacks, times in nanoseconds; - prints them"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Render the capture in every form that was asked for."""
+    printed = [text for text in (options.json, options.folded) if text == STANDARD_OUTPUT]
+    if len(printed) > 1:
+        raise TlstaxError(
+            "cannot print both forms",
+            "--json and --folded both ask for the standard output",
+            "Give one of them a file",
+            ExitCode.USAGE,
+        )
+    with CaptureReader.open(options.capture) as reader:
+        rows = tables.load(reader)
+    document = to_json(explain.explain(rows))
+    if options.html is not None:
+        write(options.html, html.render(document))
+    if options.json is not None:
+        write(options.json, jsondoc.render(document))
+    if options.folded is not None:
+        write(options.folded, folded.render(_folded(rows)))
+    if not printed:
+        terminal.print_report(document, html_path=options.html)
+    return int(ExitCode.OK)
+
+
+def _folded(rows: tables.Tables) -> dict[str, Folded]:
+    """The whole stacks of every group; the document's flame graphs leave out what is too small."""
+    return {
+        f"{part.name}/{kind}": explain.fold(part, kind, rows)
+        for part in tables.groups(rows)
+        for kind in ("on_cpu", "off_cpu")
+    }
+
+
+def write(path: str, text: str) -> None:
+    """Write a report to a file, whole or not at all, or to the standard output.
+
+    Raises TlstaxError (IO) if the file cannot be written.
+    """
+    if path == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+        return
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        try:
+            partial.write_text(text, encoding="utf-8", errors="replace")
+            # A device such as /dev/stdout cannot be replaced, only written to.
+            if target.exists() and not target.is_file():
+                target.write_text(text, encoding="utf-8", errors="replace")
+            else:
+                partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise TlstaxError(
+            f"cannot write {path}",
+            (error.strerror or str(error)).lower(),
+            "Choose another file, or make room",
+            ExitCode.IO,
+        ) from error

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Print a document on the terminal: what can be trusted, the answer, the numbers behind it.
+
+Every number is one of the document's, written as in the HTML page. Readable from 80 columns on.
+"""
+
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TextIO
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tlstax.analysis.report import quantities
+
+Json = Mapping[str, Any]
+
+WIDTH: Final = 100
+"""Columns where the output is no terminal; a terminal's own width, up to this, otherwise."""
+BAR_COLUMNS: Final = 18
+LABEL_COLUMNS: Final = 34
+SMALLEST_SHARE: Final = 0.01
+"""Categories of CPU time below this share are in the JSON and the HTML only."""
+SMALLEST_STEP: Final = 0.005
+"""Steps of the waterfall below this share of the difference, likewise."""
+_HALVES: Final = {(False, False): " ", (True, False): "▌", (False, True): "▐", (True, True): "█"}
+
+
+def print_report(
+    document: Json, html_path: str | None = None, stream: TextIO | None = None
+) -> None:
+    """Print the report of a document; the last line says where its HTML page is."""
+    console = Console(file=stream or sys.stdout, highlight=False, emoji=False, markup=False)
+    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    for part in _parts(document, console.width):
+        console.print(part)
+    console.print(_last_line(document, html_path), soft_wrap=True)
+
+
+def _parts(document: Json, width: int) -> Iterable[RenderableType]:
+    yield _trust(document["health"], width)
+    yield Text()
+    yield _sentence(document["answer"]["sentence"], width, style="bold")
+    for detail in document["answer"]["details"]:
+        yield _sentence(detail, width, mark="· ")
+    yield _sentence(_subject(document["capture"]), width, style="dim")
+    for comparison in document["comparisons"]:
+        yield _comparison(comparison, width)
+    if not document["comparisons"]:
+        yield from (_ledger(item, width) for item in document["ledgers"] if item["segments"])
+    yield from (_handshake(item, width) for item in document["handshakes"])
+    compositions = [item for item in document["compositions"] if _is_of_interest(item)]
+    yield from (_composition(item, width) for item in compositions)
+    yield _observer(document["health"], width)
+
+
+def _sentence(text: str, width: int, mark: str = "", style: str = "") -> Text:
+    """A sentence on as many lines as it needs; unlike rich, textwrap keeps "12 ms" together."""
+    lines = textwrap.wrap(
+        clean(quantities.typeset(text)),
+        max(20, width),
+        initial_indent=mark,
+        subsequent_indent=" " * len(mark),
+    )
+    return Text("\n".join(lines), style=style)
+
+
+def clean(text: str) -> str:
+    """Text from a capture without control characters: a name must not steer the terminal."""
+    return "".join(
+        letter if letter.isprintable() or letter == quantities.NO_BREAK else "�" for letter in text
+    )
+
+
+def _name(identifier: str) -> str:
+    return clean(quantities.name(identifier))
+
+
+def _trust(health: Json, width: int) -> RenderableType:
+    """What stands above the first number."""
+    symbols, closure, observer = health["symbols"], health["closure"], health["observer"]
+    lost = ", ".join(
+        f"{quantities.count(loss['count'])} {_name(loss['kind'])}" for loss in health["losses"]
+    )
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    table.add_row("lost, healed", Text(lost or "nothing", style="yellow" if lost else "green"))
+    table.add_row(
+        "samples",
+        f"{quantities.count(symbols['sample_count'])}; "
+        f"unattributed {quantities.share(symbols['unknown_share'])}; "
+        f"named {quantities.share(symbols['named_share'])}; "
+        f"without a stack {quantities.share(symbols['no_stack_share'])}",
+    )
+    style = {True: "green", False: "bold red", None: ""}[closure["ok"]]
+    table.add_row(
+        "closure",
+        Text(
+            f"worst window {quantities.share(closure['worst'])}, "
+            f"all {quantities.share(closure['overall'])}, "
+            f"needed {quantities.share(closure['threshold'])}; "
+            f"healed {quantities.count(closure['healed_count'])}, "
+            f"uncertain {quantities.time(closure['uncertain_ns'])}",
+            style=style,
+        ),
+    )
+    table.add_row(
+        "observer",
+        f"probes {quantities.share(observer['probe_cpu_share'])} of one CPU, "
+        f"tlstax itself {quantities.share(observer['engine_cpu_share'])}, "
+        f"{quantities.size(observer['engine_rss_bytes'])}",
+    )
+    warnings = [
+        _sentence(warning, width, mark="! ", style="yellow") for warning in health["warnings"]
+    ]
+    return Group(table, *warnings)
+
+
+def _subject(capture: Json) -> str:
+    """What was measured, in one line."""
+    targets = [f"{target['server']}, {target['tls']}" for target in capture["targets"]]
+    host = [capture["meta"][key] for key in ("hostname", "kernel") if key in capture["meta"]]
+    length = f"recorded {capture['recorded_at']} for {quantities.time(capture['duration_ns'])}"
+    return clean(" · ".join([*targets, *host, length]))
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table whose first column is text and whose others are numbers."""
+    table = Table(
+        title=Text(clean(title), style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for index, column in enumerate(columns):
+        table.add_column(
+            column, justify="right" if index else "left", no_wrap=True, header_style="dim"
+        )
+    return table
+
+
+def _titled(table: Table, width: int, *notes: str) -> RenderableType:
+    """A table between an empty line and its notes."""
+    parts: list[RenderableType] = [Text(), table]
+    parts.extend(_sentence(note, width, style="dim") for note in notes if note)
+    return Group(*parts)
+
+
+def bar(start: float, end: float, whole: float) -> str:
+    """A bar from `start` to `end` of `whole` on BAR_COLUMNS columns, to half a column."""
+    if whole <= 0:
+        return ""
+    halves = 2 * BAR_COLUMNS
+    low, high = sorted(round(max(0.0, min(1.0, edge / whole)) * halves) for edge in (start, end))
+    low = min(low, halves - 1)
+    high = max(high, low + 1)  # what is not zero shows
+    filled = [low <= half < high for half in range(halves)]
+    return "".join(_HALVES[pair] for pair in zip(filled[::2], filled[1::2], strict=True)).rstrip()
+
+
+def _comparison(comparison: Json, width: int) -> RenderableType:
+    """The waterfall of one driver."""
+    title = f"{_name(comparison['driver'])}: {_name(comparison['scenario'])}"
+    if comparison["refusal"] is not None:
+        return Group(Text(), Text(clean(title), style="bold"), Text(clean(comparison["refusal"])))
+    table = _table(
+        f"{title}, per {comparison['operation']}",
+        "step",
+        "difference",
+        "95 % interval",
+        "share",
+        "",
+    )
+    table.columns[-1].justify = "left"
+    ends = [cell[key] for cell in comparison["cells"] for key in ("start_ns", "end_ns")]
+    latencies = comparison["latency"]
+    whole = max([*ends, *(latency["value_ns"] for latency in latencies.values())], default=0.0)
+    for arm in ("plaintext", "tls"):
+        if arm == "tls":
+            _add_cells(table, comparison["cells"], whole)
+        if arm in latencies:
+            latency = latencies[arm]
+            table.add_row(
+                Text(_name(arm), style="bold"),
+                Text(quantities.time(latency["value_ns"]), style="bold"),
+                interval(latency),
+                "",
+                Text(bar(0, latency["value_ns"], whole), style="bright_black"),
+            )
+    return _titled(table, width, *_comparison_notes(comparison))
+
+
+def _add_cells(table: Table, cells: Sequence[Json], whole: float) -> None:
+    """The steps that matter, and what is left unexplained; the HTML has them all."""
+    for cell in cells:
+        if cell["name"] != "unexplained" and abs(cell["share"] or 0.0) < SMALLEST_STEP:
+            continue
+        is_seen = cell["verdict"] in ("more", "less")
+        style = "" if is_seen else "dim"
+        table.add_row(
+            Text(f"  {clean(cell['label'])}", style=style),
+            Text(quantities.time_change(cell["difference"]["value_ns"]), style=style),
+            Text(interval(cell["difference"]), style=style),
+            Text(quantities.share(cell["share"]), style=style),
+            Text(bar(cell["start_ns"], cell["end_ns"], whole), style="cyan" if is_seen else "dim"),
+        )
+
+
+def _comparison_notes(comparison: Json) -> Iterable[str]:
+    difference, ratio = comparison["difference"], comparison["ratio"]
+    if difference is not None and ratio is not None:
+        yield (
+            f"TLS less plaintext {quantities.time_change(difference['value_ns'])} "
+            f"{interval(difference)}, {quantities.ratio(ratio['value'])} "
+            f"the plaintext latency: {comparison['verdict']}"
+        )
+    for cell in comparison["beside"]:
+        yield (
+            f"beside the sum: {cell['label']} "
+            f"{quantities.time_change(cell['difference']['value_ns'])} "
+            f"{interval(cell['difference'])}"
+        )
+    yield comparison["note"]
+
+
+def interval(measure: Json) -> str:
+    """The interval of a measure, or nothing."""
+    return quantities.time_interval(measure["value_ns"], measure["low_ns"], measure["high_ns"])
+
+
+def _ledger(item: Json, width: int) -> RenderableType:
+    """The ledger of one arm; a comparison shows it as a waterfall instead."""
+    table = _table(item["label"], "phase", "state", "time", "share", "")
+    table.columns[1].justify = table.columns[-1].justify = "left"
+    for segment in item["segments"]:
+        table.add_row(
+            _name(segment["phase"]),
+            _name(segment["state"]),
+            quantities.time(segment["time_ns"]),
+            quantities.share(segment["share"]),
+            Text(bar(0, segment["share"], 1), style="cyan"),
+        )
+    return _titled(
+        table,
+        width,
+        f"served {quantities.time(item['total_ns'])}; beside it idle "
+        f"{quantities.time(item['idle_ns'])}, background threads "
+        f"{quantities.time(item['background_ns'])}, before a first boundary "
+        f"{quantities.time(item['unknown_ns'])}",
+    )
+
+
+def _handshake(item: Json, width: int) -> RenderableType:
+    """The mean handshake and its parts."""
+    table = _table(f"handshake: {item['label']}", "part", "mean", "95 % interval", "share", "")
+    table.columns[-1].justify = "left"
+    for part in item["parts"]:
+        table.add_row(
+            clean(part["label"]),
+            quantities.time(part["mean"]["value_ns"]),
+            interval(part["mean"]),
+            quantities.share(part["share"]),
+            Text(bar(0, part["share"], 1), style="cyan"),
+        )
+    quantiles = "  ".join(
+        f"{quantities.quantile(one['q'])} {quantities.time(one['value_ns'])}"
+        for one in item["distribution"]["quantiles"]
+    )
+    if item["mean"] is not None:
+        quantiles = f"mean {quantities.time(item['mean']['value_ns'])}  {quantiles}"
+    kinds = ("versions", "ciphers", "groups", "resumptions", "outcomes")
+    facts = (
+        f"{value} {quantities.count(number)}"
+        for kind in kinds
+        for value, number in item[kind].items()
+    )
+    return _titled(
+        table, width, f"{quantities.count(item['count'])} handshakes  {quantiles}", ", ".join(facts)
+    )
+
+
+def _is_of_interest(composition: Json) -> bool:
+    """The TLS arms and whole recordings; plaintext arms are in the HTML."""
+    return bool(composition["phases"]) and "plaintext" not in composition["name"].split("/")
+
+
+def _composition(item: Json, width: int) -> RenderableType:
+    """What the CPU did, phase by phase, largest categories first."""
+    table = _table(f"CPU: {item['label']}", "phase", "CPU time", "samples", "made of")
+    table.columns[-1].justify = "left"
+    made_of_columns = width - 42
+    for phase in item["phases"]:
+        per_operation = phase["per_operation_ns"]
+        shares = ", ".join(
+            f"{_name(share['category'])} {quantities.share(share['share'])}"
+            for share in phase["shares"]
+            if share["share"] >= SMALLEST_SHARE
+        )
+        if not phase["enough"] and shares:
+            shares += " (few samples)"
+        table.add_row(
+            _name(phase["phase"]),
+            quantities.time(phase["on_cpu_ns"] if per_operation is None else per_operation),
+            "exact" if phase["exact"] else quantities.count(phase["sample_count"]),
+            _sentence(shares or "no samples", made_of_columns),
+        )
+    return _titled(table, width)
+
+
+def _observer(health: Json, width: int) -> RenderableType:
+    """Losses with their consequences, and the price of the probes."""
+    observer = health["observer"]
+    lines = [
+        f"{_name(loss['kind'])} {quantities.count(loss['count'])}: {clean(loss['consequence'])}"
+        for loss in health["losses"]
+    ]
+    lines.append(
+        f"{quantities.count(observer['hits_count'])} probe hits, "
+        f"{quantities.rate(observer['hits_per_second'])}, "
+        f"{quantities.time(observer['probe_ns'])} in all; nothing is subtracted for them"
+    )
+    return Group(Text(), *(_sentence(line, width, style="dim") for line in lines))
+
+
+def _last_line(document: Json, html_path: str | None) -> Text:
+    if html_path is None:
+        return Text("Add --html FILE for charts and flame graphs.", style="dim")
+    return Text(f"Report: {clean(html_path)}", style="bold")
