@@ -89,9 +89,12 @@ class ClosureLine:
     closure: Annotated[float | None, "1 less the sum of the threads' misfits / clock_ns; 1 is full"]
     on_cpu_ns: Annotated[int, "on-CPU time by the ledger, threads with a scheduler clock only"]
     sched_cpu_ns: Annotated[int, "CPU time of the same threads by the scheduler"]
-    on_cpu_ratio: Annotated[float | None, "on_cpu_ns / sched_cpu_ns; above 1: steal"]
+    steal_ns: Annotated[int, "on-CPU time of the same threads that the scheduler does not count"]
+    on_cpu_ratio: Annotated[float | None, "on_cpu_ns / (sched_cpu_ns + steal_ns)"]
     uncertain_ns: Annotated[int, "time between missed probes and their healing"]
     healed_count: Annotated[int, "healed phases"]
+    unchecked_count: Annotated[int, "threads that served and whose clocks were not read"]
+    unchecked_ns: Annotated[int, "their time without idle"]
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,10 @@ class Closure:
     threshold: Annotated[float, "what every window must reach"]
     worst: Annotated[float | None, "worst closure of a window"]
     overall: Annotated[float | None, "closure of all windows together"]
-    on_cpu_ratio: Annotated[float | None, "on-CPU time by the ledger / by the scheduler, overall"]
-    steal_ns: Annotated[int, "CPU time taken by the hypervisor, whole host"]
+    on_cpu_ratio: Annotated[float | None, "on-CPU time by the ledger / by the scheduler + steal"]
+    steal_ns: Annotated[int, "on-CPU time of the threads that the scheduler does not count"]
+    host_steal_ns: Annotated[int, "CPU time taken by the hypervisor, whole host"]
+    unchecked_ns: Annotated[int, "time of threads whose clocks were not read, without idle"]
     uncertain_ns: Annotated[int, "time between missed probes and their healing"]
     healed_count: Annotated[int, "healed phases"]
     windows: Annotated[list[ClosureLine], "every window that has connection threads"]

@@ -15,7 +15,7 @@ from tlstax.analysis import document
 _HEAD: Final = """\
 # The report as JSON
 
-<!-- Made by `python -m tlstax.analysis.document_markdown`: change the dataclasses, not this file. -->
+<!-- Made by `python -m tlstax.analysis.document_markdown`: change the dataclasses instead. -->
 
 `tlstax report --json` prints one object, a `Document`. The terminal and HTML reports are drawn from
 the same object and compute nothing: each number that they show is in it. Times are nanoseconds,

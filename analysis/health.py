@@ -27,6 +27,7 @@ _REPAIRS: Final = ("healed",)
 _UNKNOWN_WARNING: Final = 0.05
 _PROBE_WARNING: Final = 0.10
 _ON_CPU_WARNING: Final = 0.02
+_UNCHECKED_WARNING: Final = 0.10
 
 
 def examine(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Health:
@@ -67,7 +68,9 @@ def close(tables: Tables) -> Closure:
         worst=worst,
         overall=whole.closure,
         on_cpu_ratio=whole.on_cpu_ratio,
-        steal_ns=sum(row.cpu_steal_ns for row in tables.system),
+        steal_ns=whole.steal_ns,
+        host_steal_ns=sum(row.cpu_steal_ns for row in tables.system),
+        unchecked_ns=whole.unchecked_ns,
         uncertain_ns=whole.uncertain_ns,
         healed_count=whole.healed_count,
         windows=[
@@ -86,9 +89,12 @@ def _closure_line(line: WindowClosure, label: str) -> ClosureLine:
         closure=line.closure,
         on_cpu_ns=line.on_cpu_ns,
         sched_cpu_ns=line.sched_cpu_ns,
+        steal_ns=line.steal_ns,
         on_cpu_ratio=line.on_cpu_ratio,
         uncertain_ns=line.uncertain_ns,
         healed_count=line.healed_count,
+        unchecked_count=line.unchecked_count,
+        unchecked_ns=line.unchecked_ns,
     )
 
 
@@ -175,8 +181,14 @@ def _warnings(
         )
     if closure.on_cpu_ratio is not None and abs(closure.on_cpu_ratio - 1) > _ON_CPU_WARNING:
         texts.append(
-            f"On-CPU time is {percent_text(closure.on_cpu_ratio)} of what the scheduler counted; "
-            f"the hypervisor took {time_text(closure.steal_ns)}."
+            f"On-CPU time is {percent_text(closure.on_cpu_ratio)} of what the scheduler counted "
+            f"and the {time_text(closure.steal_ns)} that were stolen."
+        )
+    busy_ns = sum(line.ledger_ns for line in closure.windows) + closure.unchecked_ns
+    if closure.unchecked_ns > _UNCHECKED_WARNING * busy_ns:
+        texts.append(
+            f"{percent_text(closure.unchecked_ns / busy_ns)} of the time is not checked: those "
+            "threads were too many, or were gone before their clocks could be read."
         )
     texts += [
         f"Lost: {line.meaning}, {line.count:,} times; {line.consequence}."

@@ -77,14 +77,17 @@ class WindowClosure(NamedTuple):
     """Ledger against foreign clocks: connection threads of one window, without idle."""
 
     window_id: int
-    thread_count: int
-    ledger_ns: int
-    clock_ns: int
-    misfit_ns: int
-    on_cpu_ns: int
-    sched_cpu_ns: int
-    uncertain_ns: int
-    healed_count: int
+    thread_count: int = 0
+    ledger_ns: int = 0
+    clock_ns: int = 0
+    misfit_ns: int = 0
+    on_cpu_ns: int = 0
+    sched_cpu_ns: int = 0
+    steal_ns: int = 0
+    uncertain_ns: int = 0
+    healed_count: int = 0
+    unchecked_count: int = 0
+    unchecked_ns: int = 0
 
     @property
     def closure(self) -> float | None:
@@ -95,8 +98,9 @@ class WindowClosure(NamedTuple):
 
     @property
     def on_cpu_ratio(self) -> float | None:
-        """On-CPU time by the ledger over CPU time by the scheduler; above 1 is steal."""
-        return self.on_cpu_ns / self.sched_cpu_ns if self.sched_cpu_ns else None
+        """On-CPU time by the ledger over CPU time by the scheduler plus what was stolen."""
+        counted_ns = self.sched_cpu_ns + self.steal_ns
+        return self.on_cpu_ns / counted_ns if self.sched_cpu_ns else None
 
 
 def closures(
@@ -107,6 +111,7 @@ def closures(
     A connection thread is one with that role, or one that served a connection in the window. Its
     misfit is the difference between all of its ledger and its lifetime, both ways, so that one
     thread's surplus cannot hide another's gap; it is set against the time that was not idle.
+    Threads whose clocks were not read (too many, or gone) are counted as unchecked.
     """
     connection_ids = {thread.thread_id for thread in threads if thread.role == "connection"}
     sums: dict[tuple[int, int], Totals] = defaultdict(lambda: defaultdict(int))
@@ -119,39 +124,41 @@ def closures(
         seen.add(key)
         mine = sums.get(key, {})
         if clock.thread_id in connection_ids or served(mine):
-            _add(lines, clock, mine)
-    # A thread that vanished before its clocks were read has a ledger that nothing can check:
-    # all of it counts as misfit.
+            old = lines.get(clock.window_id, WindowClosure(clock.window_id))
+            lines[clock.window_id] = _checked(old, clock, mine)
     for key, mine in sums.items():
-        if key not in seen and served(mine):
-            _add(lines, ThreadClock(*key, phase_time(mine, ("idle",)), None, None, 0, 0), mine)
+        busy_ns = sum(served(mine).values())
+        if key not in seen and busy_ns:
+            old = lines.get(key[0], WindowClosure(key[0]))
+            lines[key[0]] = old._replace(
+                unchecked_count=old.unchecked_count + 1, unchecked_ns=old.unchecked_ns + busy_ns
+            )
     return [lines[window_id] for window_id in sorted(lines)]
 
 
-def _add(
-    lines: dict[int, WindowClosure], clock: ThreadClock, sums: Mapping[tuple[str, str], int]
-) -> None:
-    """Add one thread to its window's line."""
-    old = lines.get(clock.window_id, WindowClosure(clock.window_id, 0, 0, 0, 0, 0, 0, 0, 0))
+def _checked(
+    old: WindowClosure, clock: ThreadClock, sums: Mapping[tuple[str, str], int]
+) -> WindowClosure:
+    """The window's line with one more thread."""
     idle_ns = phase_time(sums, ("idle",))
     total_ns = sum(sums.values())
     timed = clock.sched_cpu_ns is not None
-    lines[clock.window_id] = WindowClosure(
-        clock.window_id,
-        old.thread_count + 1,
-        old.ledger_ns + total_ns - idle_ns,
-        old.clock_ns + max(0, clock.lifetime_ns - idle_ns),
-        old.misfit_ns + abs(total_ns - clock.lifetime_ns),
-        old.on_cpu_ns + (sum(on_cpu(sums).values()) if timed else 0),
-        old.sched_cpu_ns + (clock.sched_cpu_ns or 0),
-        old.uncertain_ns + clock.uncertain_ns,
-        old.healed_count + clock.healed_count,
+    return old._replace(
+        thread_count=old.thread_count + 1,
+        ledger_ns=old.ledger_ns + total_ns - idle_ns,
+        clock_ns=old.clock_ns + max(0, clock.lifetime_ns - idle_ns),
+        misfit_ns=old.misfit_ns + abs(total_ns - clock.lifetime_ns),
+        on_cpu_ns=old.on_cpu_ns + (sum(on_cpu(sums).values()) if timed else 0),
+        sched_cpu_ns=old.sched_cpu_ns + (clock.sched_cpu_ns or 0),
+        steal_ns=old.steal_ns + (clock.steal_ns if timed else 0),
+        uncertain_ns=old.uncertain_ns + clock.uncertain_ns,
+        healed_count=old.healed_count + clock.healed_count,
     )
 
 
 def combine(lines: Iterable[WindowClosure]) -> WindowClosure:
     """All windows together; window_id is -1 and thread_count counts threads of each window."""
-    sums = [sum(values) for values in zip(*lines, strict=True)] or [0] * 9
+    sums = [sum(values) for values in zip(*lines, strict=True)]
     return WindowClosure(-1, *sums[1:])
 
 
