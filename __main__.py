@@ -5,6 +5,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError, __version__
 
@@ -34,9 +35,14 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
 
 
 def connect_stages(options: argparse.Namespace) -> None:
-    """Hand an experiment the later stages that it may not import."""
-    from tlstax.analysis.report.command import render_report
+    """Hand an experiment the later stages, which it may not import."""
+    from tlstax.analysis.report import command as report
     from tlstax.collectors.recorder import open_recorder
+
+    def render_report(capture: Path, output: Path) -> Path:
+        page = output / f"{capture.stem}.html"
+        report.run(argparse.Namespace(capture=capture, html=str(page), json=None, folded=None))
+        return page
 
     options.open_recorder = open_recorder
     options.render_report = render_report

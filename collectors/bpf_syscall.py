@@ -44,7 +44,7 @@ def _bpf(command: int, attributes: bytes) -> int:
     return int(result)
 
 
-def attach_uprobe_multi(  # noqa: PLR0913 - one kernel call, one parameter each
+def attach_uprobe_multi(
     program_fd: int,
     path: str,
     offsets: Sequence[int],

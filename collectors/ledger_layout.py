@@ -210,8 +210,8 @@ SITE_HITS_BYTES: Final = MAX_SITES * 8
 # x86-64 system calls that block, by what they wait for. Those missing wait for "other".
 _NETWORK_CALLS: Final = (7, 23, 42, 43, 44, 45, 46, 47, 232, 270, 271, 281, 288, 299, 307, 441)
 _DISK_CALLS: Final = (
-    (17, 18, 74, 75, 76, 77, 162, 187, 206, 208, 209, 277, 285, 295, 296, 306, 327, 328, 333, 426)
-    + (2, 82, 85, 87, 257, 263, 264, 316, 437)  # open, rename, unlink and friends
+    *(17, 18, 74, 75, 76, 77, 162, 187, 206, 208, 209, 277, 285, 295, 296, 306, 327, 328, 333, 426),
+    *(2, 82, 85, 87, 257, 263, 264, 316, 437),  # open, rename, unlink and friends
 )
 _FUTEX_CALLS: Final = (202, 449, 454, 455, 456)
 _FILE_CALLS: Final = (0, 1, 19, 20)

@@ -223,7 +223,7 @@ class BpfObject:
         handle = self.library.bpf_program__attach_perf_event(self.program(name), event_fd)
         return self._link(handle, f"attach {name}")
 
-    def attach_uprobe(  # noqa: PLR0913 - one kernel call, one parameter each
+    def attach_uprobe(
         self, name: str, pid: int, path: str, offset_bytes: int, cookie: int, is_return: bool
     ) -> Link:
         """One uprobe as a perf event (any kernel with BPF cookies, 5.15+)."""

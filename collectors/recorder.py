@@ -19,7 +19,7 @@ from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.calibration import Costs, calibrate
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
-from tlstax.collectors.native import SAMPLER, TRACEPOINTS, Engine, Options, monotonic_ns
+from tlstax.collectors.native import SAMPLER, Engine, Options, monotonic_ns
 from tlstax.collectors.planning import Plan, plan_in_child
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
@@ -321,7 +321,7 @@ def _cpu_field(name: str) -> str:
 
 
 _CRYPTO_FLAGS: Final = frozenset(
-    "aes pclmulqdq sha_ni avx avx2 avx512f vaes vpclmulqdq bmi2 adx ssse3".split()
+    ("aes", "pclmulqdq", "sha_ni", "avx", "avx2", "avx512f", "vaes", "vpclmulqdq", "bmi2", "adx")
 )
 
 

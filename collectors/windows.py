@@ -197,7 +197,11 @@ class WindowCutter:
             state[1],
             state[2],
             sum(state[3:]),
-            *phase[1:6],
+            phase[1],
+            phase[2],
+            phase[3],
+            phase[4],
+            phase[5],
             record.call_count,
             record.network_wait_count,
             OUTCOMES[record.outcome],
@@ -269,8 +273,12 @@ class WindowCutter:
 
     def _system(self, window: int) -> schema.System:
         host, own = _host_times(), time.process_time_ns()
-        spent = [now - before for now, before in zip(host, self._host, strict=True)]
-        row = schema.System(window, *spent, own - self._own_cpu_ns, resident_bytes())
+        user, system, interrupt, steal, idle = (
+            now - before for now, before in zip(host, self._host, strict=True)
+        )
+        row = schema.System(
+            window, user, system, interrupt, steal, idle, own - self._own_cpu_ns, resident_bytes()
+        )
         self._host, self._own_cpu_ns = host, own
         return row
 
