@@ -2,9 +2,10 @@
 /*
  * Clocks and books of the truth program: what each thread really did, by its own clocks.
  *
- * A step is bracketed by begin() and end(phase, state). Its CPU time is CLOCK_THREAD_CPUTIME_ID,
- * its waiting for a CPU the scheduler's own run_delay (schedstat), and the rest of its
- * CLOCK_MONOTONIC time is what it was blocked for. So the books hold on a busy machine too.
+ * A step is bracketed by begin(phase) and end(phase, state). Its CPU time is
+ * CLOCK_THREAD_CPUTIME_ID, its waiting for a CPU the scheduler's own run_delay (schedstat), and the
+ * rest of its CLOCK_MONOTONIC time is what it was blocked for. What lies between two steps is
+ * charged to the phase of the second, so the books are complete on a busy machine too.
  */
 #ifndef TLSTAX_TRUTH_H
 #define TLSTAX_TRUTH_H
@@ -16,6 +17,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -55,7 +57,7 @@ struct books {
 	uint64_t spent_ns[PHASES][STATES];
 	uint64_t count[PHASES];
 	uint64_t start_ns;
-	uint64_t began_wall_ns, began_cpu_ns, began_delay_ns;
+	uint64_t last_wall_ns, last_cpu_ns, last_delay_ns;
 	int schedstat_fd;
 };
 
@@ -102,28 +104,38 @@ static inline void open_books(const char *thread_name)
 	books.schedstat_fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
 	if (books.schedstat_fd < 0)
 		die("/proc/thread-self/schedstat");
+	books.last_wall_ns = books.start_ns;
+	books.last_cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	books.last_delay_ns = delay_ns();
 }
 
-static inline void begin(void)
-{
-	books.began_delay_ns = delay_ns();
-	books.began_cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	books.began_wall_ns = clock_ns(CLOCK_MONOTONIC);
-}
-
-/* What did not run and was not ready waited for `state`; a spin has only its jitter there. */
+/* Charge the time since the last call. What neither ran nor was ready waited for `state`. */
 static inline void end(enum phase phase, enum state state)
 {
-	uint64_t wall = clock_ns(CLOCK_MONOTONIC) - books.began_wall_ns;
-	uint64_t cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - books.began_cpu_ns;
-	uint64_t delay = delay_ns() - books.began_delay_ns;
-	books.spent_ns[phase][ON_CPU] += cpu;
-	books.spent_ns[phase][RUNNABLE] += delay;
-	if (state != ON_CPU && wall > cpu + delay)
-		books.spent_ns[phase][state] += wall - cpu - delay;
+	uint64_t cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), delay = delay_ns();
+	uint64_t wall = clock_ns(CLOCK_MONOTONIC);
+	uint64_t ran = cpu - books.last_cpu_ns, ready = delay - books.last_delay_ns;
+	uint64_t passed = wall - books.last_wall_ns;
+	books.spent_ns[phase][ON_CPU] += ran;
+	books.spent_ns[phase][RUNNABLE] += ready;
+	if (state != ON_CPU && passed > ran + ready)
+		books.spent_ns[phase][state] += passed - ran - ready;
+	books.last_cpu_ns = cpu;
+	books.last_delay_ns = delay;
+	books.last_wall_ns = wall;
 }
 
-/* One line of JSON; every line is written whole. */
+/* What was done since the last step belongs to this phase already. */
+static inline void begin(enum phase phase)
+{
+	end(phase, ON_CPU);
+}
+
+/* One line of JSON. It is kept until flush(): a write would wake the reader, which may then take
+ * the CPU from a thread whose books are closed but whose phase is not. */
+static char said[1 << 20];
+static _Atomic size_t said_bytes;
+
 static inline void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 {
 	char text[4096];
@@ -134,8 +146,23 @@ static inline void __attribute__((format(printf, 1, 2))) say(const char *format,
 	if (size < 0 || size >= (int)sizeof(text) - 1)
 		die("a line is too long");
 	text[size++] = '\n';
-	if (write(STDOUT_FILENO, text, (size_t)size) != size)
-		die("standard output");
+	size_t place = atomic_fetch_add(&said_bytes, (size_t)size);
+	if (place + (size_t)size > sizeof(said))
+		die("too many lines");
+	memcpy(said + place, text, (size_t)size);
+}
+
+/* Write what was said. Other threads must have ended. */
+static inline void flush(void)
+{
+	size_t written = 0;
+	while (written < said_bytes) {
+		ssize_t size = write(STDOUT_FILENO, said + written, said_bytes - written);
+		if (size <= 0)
+			die("standard output");
+		written += (size_t)size;
+	}
+	said_bytes = 0;
 }
 
 /* Print the thread's books. What follows in the thread is not in them. */
@@ -167,8 +194,8 @@ static inline void close_books(const char *thread_name)
 /* Use the CPU for `spin_ns` of the thread's own CPU time. */
 static inline void spin(enum phase phase, uint64_t spin_ns)
 {
-	begin();
-	uint64_t until = books.began_cpu_ns + spin_ns;
+	begin(phase);
+	uint64_t until = books.last_cpu_ns + spin_ns;
 	while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < until)
 		for (volatile int i = 0; i < 200; i++)
 			;
@@ -196,6 +223,7 @@ static inline void await_go(void)
 {
 	char go;
 	say("{\"kind\":\"ready\",\"pid\":%d}", getpid());
+	flush();
 	if (read(STDIN_FILENO, &go, 1) != 1)
 		exit(1);
 }
@@ -205,6 +233,7 @@ static inline void await_leave(void)
 {
 	char leave;
 	say("{\"kind\":\"done\",\"pid\":%d}", getpid());
+	flush();
 	if (read(STDIN_FILENO, &leave, 1) < 0)
 		exit(1);
 }

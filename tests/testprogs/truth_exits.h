@@ -55,6 +55,7 @@ static void *serve_longjmp(void *argument)
 {
 	struct order *order = argument;
 	open_books("tt-longjmp");
+	end(BACKGROUND, ON_CPU);
 	tt_ready();
 	for (volatile int round = 0; round < order->rounds; round++) {
 		if (setjmp(order->server->out) == 0)
@@ -85,6 +86,7 @@ PHASE_CALL void tt_dispatch_and_exit(struct server *server)
 static void *serve_exit(void *argument)
 {
 	open_books("tt-exit");
+	end(BACKGROUND, ON_CPU);
 	tt_ready();
 	tt_await_spin(argument, tt_dispatch_and_exit);
 	return NULL;
@@ -97,15 +99,17 @@ PHASE_CALL void tt_write_and_fork(struct server *server)
 	int status;
 	books.count[RECORD_WRITE]++;
 	spin(RECORD_WRITE, server->unit_ns);
-	begin();
+	begin(RECORD_WRITE);
 	child = fork();
 	if (child < 0)
 		die("fork");
 	if (child == 0) {
+		said_bytes = 0; /* the parent says that itself */
 		open_books("tt-child");
 		for (int round = 0; round < 5; round++)
 			tt_await_spin(server, tt_dispatch_spin);
 		close_books("tt-child");
+		flush();
 		_exit(0);
 	}
 	if (waitpid(child, &status, 0) != child || status)
@@ -125,6 +129,7 @@ static void *serve_fork(void *argument)
 {
 	struct server *server = argument;
 	open_books("tt-fork");
+	end(BACKGROUND, ON_CPU);
 	tt_ready();
 	tt_await_spin(server, tt_dispatch_and_fork);
 	tt_await_spin(server, tt_dispatch_spin);

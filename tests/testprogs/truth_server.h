@@ -43,7 +43,7 @@ PHASE_CALL void tt_net_real_write(struct server *server, uint64_t bytes)
 	static char block[65536];
 	books.count[RECORD_WRITE]++;
 	spin(RECORD_WRITE, server->unit_ns / 2);
-	begin();
+	begin(RECORD_WRITE);
 	for (uint64_t left = bytes; left;) {
 		ssize_t sent = send(server->peer, block,
 				    left < sizeof(block) ? left : sizeof(block), MSG_NOSIGNAL);
@@ -84,12 +84,13 @@ static void read_pipe(void)
 	char byte;
 	if (pipe(ends))
 		die("pipe");
+	begin(COMMAND);
 	pthread_t writer = start(write_late, ends);
-	begin();
 	if (read(ends[0], &byte, 1) != 1)
 		die("pipe");
 	end(COMMAND, OTHER);
 	pthread_join(writer, NULL);
+	end(COMMAND, FUTEX);
 	close(ends[0]);
 	close(ends[1]);
 }
@@ -98,12 +99,14 @@ static void read_pipe(void)
 static void write_to_disk(struct server *server)
 {
 	static __attribute__((aligned(4096))) char block[65536];
+	begin(COMMAND);
 	int fd = open(server->file, O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
+	end(COMMAND, DISK);
 	if (fd < 0)
 		die(server->file);
 	uint64_t before = books.spent_ns[COMMAND][DISK];
 	for (int i = 0; i < 2000 && books.spent_ns[COMMAND][DISK] - before < server->unit_ns; i++) {
-		begin();
+		begin(COMMAND);
 		if (pwrite(fd, block, sizeof(block), (off_t)(i % 16) * (off_t)sizeof(block)) < 0 ||
 		    fsync(fd))
 			die(server->file);
@@ -124,42 +127,42 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 		spin(COMMAND, unit_ns);
 		break;
 	case SLEEP:
-		begin();
+		begin(COMMAND);
 		doze(unit_ns);
 		end(COMMAND, OTHER);
 		break;
 	case CONDITION:
-		begin();
+		begin(COMMAND);
 		wait_for_condition(&server->helper, unit_ns);
 		end(COMMAND, FUTEX);
 		break;
 	case MUTEX:
+		begin(COMMAND);
 		have_mutex_held(&server->helper, unit_ns);
-		begin();
 		pthread_mutex_lock(&server->helper.held);
 		end(COMMAND, FUTEX);
 		pthread_mutex_unlock(&server->helper.held);
 		break;
 	case LOCK_WAIT:
-		begin();
+		begin(COMMAND);
 		tt_lock_wait(server);
 		end(COMMAND, LOCK);
 		break;
 	case RECEIVE:
-		begin();
+		begin(COMMAND);
 		ask(server->peer, unit_ns, 0);
 		receive(server);
 		end(COMMAND, NETWORK);
 		break;
 	case READ:
-		begin();
+		begin(COMMAND);
 		ask(server->peer, unit_ns, 0);
 		if (read(server->peer, &answer, 1) != 1)
 			die("read");
 		end(COMMAND, NETWORK);
 		break;
 	case POLL:
-		begin();
+		begin(COMMAND);
 		ask(server->peer, unit_ns, 0);
 		poll_and_receive(server);
 		end(COMMAND, NETWORK);
@@ -183,7 +186,7 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 PHASE_CALL void tt_do_command(struct server *server, enum command command)
 {
 	books.count[RECORD_READ]++;
-	begin();
+	begin(RECORD_READ);
 	receive(server);
 	end(IDLE, NETWORK);
 	spin(RECORD_READ, server->unit_ns / 2);
@@ -194,7 +197,7 @@ PHASE_CALL void tt_prepare_connection(struct server *server)
 {
 	books.count[CONNECT]++;
 	spin(CONNECT, server->unit_ns);
-	begin();
+	begin(CONNECT);
 	ask(server->peer, server->unit_ns, 0);
 	receive(server);
 	end(CONNECT, NETWORK);
@@ -208,7 +211,7 @@ PHASE_CALL void tt_end_connection(struct server *server)
 PHASE_CALL void tt_close_connection(struct server *server)
 {
 	books.count[DISCONNECT]++;
-	begin();
+	begin(DISCONNECT);
 	doze(server->unit_ns);
 	end(DISCONNECT, OTHER);
 }
@@ -219,6 +222,7 @@ PHASE_CALL void tt_handle_connection(struct server *server, int rounds)
 	for (int round = 0; round < rounds; round++)
 		for (enum command command = 0; command < COMMANDS; command++) {
 			ask(server->peer, server->unit_ns, 0);
+			end(round || command ? COMMAND : IDLE, ON_CPU);
 			tt_do_command(server, command);
 		}
 	tt_end_connection(server);
@@ -233,7 +237,7 @@ struct order {
 /* A thread parked for its next connection, as a thread cache does: that is idle, too. */
 static void park(struct server *server)
 {
-	begin();
+	begin(IDLE);
 	wait_for_condition(&server->helper, server->unit_ns);
 	end(IDLE, FUTEX);
 }
@@ -242,6 +246,7 @@ static void *serve_states(void *argument)
 {
 	struct order *order = argument;
 	open_books("tt-states");
+	end(BACKGROUND, ON_CPU);
 	tt_handle_connection(order->server, order->rounds);
 	park(order->server);
 	close_books("tt-states");

@@ -85,6 +85,8 @@ static inline SSL_SESSION *connect_once(SSL_CTX *context, uint16_t port, char ki
 	int fd = connect_to(port);
 	SSL_SESSION *session = NULL;
 	char answer;
+	if (recv(fd, &answer, 1, 0) != 1) /* like MySQL's: the server greets */
+		die("greeting");
 	if (kind == 'c') {
 		close(fd);
 		return NULL;
@@ -143,7 +145,7 @@ PHASE_CALL void tt_ssl_accept(SSL *ssl, int fd, char kind, struct accepted *acce
 {
 	int timeout_ms = kind == 'a' ? (int)(SILENCE_NS / MILLISECOND) : -1;
 	for (;;) {
-		begin();
+		begin(HANDSHAKE);
 		int result = SSL_accept(ssl);
 		int error = result == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl, result);
 		/* A blocking socket waits inside of the call. */
@@ -155,7 +157,7 @@ PHASE_CALL void tt_ssl_accept(SSL *ssl, int fd, char kind, struct accepted *acce
 		struct pollfd ready = {.fd = fd,
 				       .events = error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT};
 		uint64_t before = clock_ns(CLOCK_MONOTONIC);
-		begin();
+		begin(HANDSHAKE);
 		int events = poll(&ready, 1, timeout_ms);
 		end(HANDSHAKE, NETWORK);
 		accepted->wait_ns += clock_ns(CLOCK_MONOTONIC) - before;
@@ -172,7 +174,7 @@ static inline void read_implicitly(SSL *ssl, struct accepted *accepted)
 {
 	char question;
 	SSL_set_accept_state(ssl);
-	begin();
+	begin(HANDSHAKE);
 	int got = SSL_read(ssl, &question, 1);
 	end(HANDSHAKE, NETWORK);
 	accepted->calls = 1;
@@ -219,6 +221,8 @@ static inline void *serve_tls(void *argument)
 	struct accepted accepted = {0};
 	char kind = connection->kind;
 	open_books("tt-tls");
+	if (send(connection->fd, "g", 1, MSG_NOSIGNAL) != 1)
+		die("greeting");
 	SSL *ssl = SSL_new(connection->context);
 	if (!ssl || !SSL_set_fd(ssl, connection->fd))
 		die_tls("server");
@@ -228,6 +232,7 @@ static inline void *serve_tls(void *argument)
 		SSL_set_min_proto_version(ssl, TLS1_3_VERSION);
 	if (kind != 'b' && kind != 'i' && fcntl(connection->fd, F_SETFL, O_NONBLOCK))
 		die("O_NONBLOCK");
+	end(BACKGROUND, ON_CPU);
 	tt_prepare_tls(ssl, connection, &accepted);
 	say_handshake(ssl, kind, &accepted);
 	if (accepted.done)
