@@ -28,7 +28,7 @@ class Costs:
     """Nanoseconds per hit by kind of probe; None where it could not be measured."""
 
     entry_ns: float | None = None  # uprobe on an emulated instruction
-    return_ns: float | None = None  # uretprobe: the part that comes on top at the return
+    return_ns: float | None = None  # uretprobe: what the return adds to the entry's trap
     stepped_ns: float | None = None  # uprobe on a single-stepped instruction
 
 
@@ -47,7 +47,7 @@ def calibrate() -> Costs:
             entry = _probed_ns(call, program, path, 0, is_return=False)
             both = _probed_ns(call, program, path, 0, is_return=True)
             stepped = _probed_ns(call, program, path, 1, is_return=False)  # the `ret`
-            return Costs(entry - bare, max(0.0, both - bare), stepped - bare)
+            return Costs(entry - bare, max(0.0, both - entry), stepped - bare)
     except OSError:
         return Costs()
 

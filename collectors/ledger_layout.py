@@ -132,7 +132,7 @@ class ThreadSlot(ctypes.Structure):
         ("exit_ns", ctypes.c_uint64),
         ("run_start_ns", ctypes.c_uint64),
         ("sched_cpu_ns", ctypes.c_uint64),
-        ("steal_ns", ctypes.c_uint64),
+        ("steal_ns", ctypes.c_int64),
         ("switch_gap_ns", ctypes.c_int64),
         ("uncertain_ns", ctypes.c_uint64),
         ("phase_event_ns", ctypes.c_uint64),

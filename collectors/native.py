@@ -238,7 +238,7 @@ class Engine:
                 break
         tid, status, role, _, born, first, last = struct.unpack_from("=IIIIQQQ", raw)
         uncertain = struct.unpack_from("=Q", raw, layout.ThreadSlot.uncertain_ns.offset)[0]
-        steal = struct.unpack_from("=Q", raw, layout.ThreadSlot.steal_ns.offset)[0]
+        steal = struct.unpack_from("=q", raw, layout.ThreadSlot.steal_ns.offset)[0]
         state, owner = struct.unpack_from("=II", raw, layout.ThreadSlot.state.offset)
         healed = struct.unpack_from("=I", raw, layout.ThreadSlot.healed_count.offset)[0]
         comm = struct.unpack_from("=16s", raw, layout.ThreadSlot.comm.offset)[0]

@@ -20,7 +20,7 @@ from tlstax.collectors.calibration import Costs, calibrate
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.native import SAMPLER, Engine, Options, monotonic_ns
-from tlstax.collectors.planning import Plan, plan_in_child
+from tlstax.collectors.planning import Plan, Site, plan_in_child
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
 from tlstax.collectors.target import Target
@@ -210,6 +210,11 @@ class Recorder:
 
     def _probes(self) -> list[schema.Probe]:
         suffix = "_multi" if self._engine.multi else ""
+        entries = {
+            (site.object.open_path, site.file_offset)
+            for site in self._plan.sites
+            if site.kind == "uprobe"
+        }
         rows = []
         for number, (site, hits) in enumerate(
             zip(self._plan.sites, self._engine.site_hits(), strict=True), start=1
@@ -227,7 +232,9 @@ class Recorder:
                     site.kind + suffix,
                     int(site.stepped),
                     hits,
-                    _site_cost(self._costs, site.kind, site.stepped),
+                    _site_cost(
+                        self._costs, site, (site.object.open_path, site.file_offset) in entries
+                    ),
                 )
             )
         for name, (kind, hits, cost_ns) in self._engine.program_costs().items():
@@ -246,11 +253,15 @@ def open_recorder(pid: int, capture: Path) -> Recorder:
     return Recorder(Request(pid, capture))
 
 
-def _site_cost(costs: Costs, kind: str, stepped: bool) -> float | None:
-    """Calibrated ns of one hit; None where this kind was not calibrated."""
-    if stepped:
-        return costs.stepped_ns
-    return costs.return_ns if kind == "uretprobe" else costs.entry_ns
+def _site_cost(costs: Costs, site: Site, trap_is_shared: bool) -> float | None:
+    """Calibrated ns of one hit; None where this kind was not calibrated.
+
+    A return probe also traps at the function's entry, unless an entry probe does so anyway.
+    """
+    trap_ns = costs.stepped_ns if site.stepped else costs.entry_ns
+    if site.kind == "uprobe" or trap_ns is None or costs.return_ns is None:
+        return trap_ns
+    return costs.return_ns if trap_is_shared else costs.return_ns + trap_ns
 
 
 def _target_row(target: Target, plan: Plan) -> schema.Target:

@@ -73,7 +73,7 @@ struct sched_entity {
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
-	int on_cpu;
+	unsigned int on_cpu; /* u8 from 7.2 on: libbpf fits the width of unsigned fields only */
 	int pid;
 	int tgid;
 	unsigned int in_iowait : 1;

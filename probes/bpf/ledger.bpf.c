@@ -28,8 +28,9 @@ char LICENSE[] SEC("license") = "GPL";
  * On-CPU time ends and begins by the scheduler's stamps, which it takes before it chooses the next
  * thread; the tracepoint comes after that, and on a virtual machine sometimes much later. What the
  * ledger is ahead (positive) is taken off the end of this stay on the CPU; what it is behind
- * (negative) is added at the start of the next one. What the scheduler does not count and is too
- * long for choosing a thread was stolen, and stays on-CPU.
+ * (negative) is added at the start of the next one. A difference too long for choosing a thread is
+ * the hypervisor's or a late clock's: those of one sign are followed by the other, so that what
+ * remains of their sum was stolen.
  */
 static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct *task, u64 now)
 {
@@ -38,7 +39,7 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 
 	if (!slot->run_start_ns)
 		return now;
-	if (gap > SWITCH_GAP_NS) {
+	if (gap > SWITCH_GAP_NS || gap < -SWITCH_GAP_NS) {
 		slot->steal_ns += gap;
 		return now;
 	}

@@ -150,7 +150,7 @@ struct thread_slot {
 	u64 exit_ns;
 	u64 run_start_ns;  /* when it was last switched in */
 	u64 sched_cpu_ns;  /* the scheduler's own CPU time of it at that moment */
-	u64 steal_ns;	   /* on-CPU time that the scheduler does not count as the thread's */
+	s64 steal_ns;	   /* on-CPU time that the scheduler does not count as the thread's */
 	s64 switch_gap_ns; /* ledger's on-CPU time ahead of the scheduler's, not yet given back */
 	u64 uncertain_ns;
 	u64 phase_event_ns; /* last time a boundary of this thread was seen */
@@ -218,7 +218,7 @@ struct config {
 
 /*
  * The scheduler stops a thread's clock when it starts to look for the next one; the tracepoint
- * comes up to this much later. A larger gap was taken by the hypervisor or by interrupts.
+ * comes up to this much later. A larger difference is not the scheduler's.
  */
 enum { SWITCH_GAP_NS = 20000 };
 
