@@ -35,6 +35,9 @@ _MAGIC: Final = b"SQLite format 3\x00"
 _BUSY_SECONDS: Final = 10.0
 # Limits for values from a file that nobody vouches for: no text of a capture is near them.
 _MAX_VALUE_BYTES: Final = 1 << 24
+# What sqlite3 raises for a damaged file: also when its own message quotes text that is not UTF-8,
+# or when a damaged length is beyond memory.
+_DAMAGES: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError, OverflowError)
 _DO: Final = "record it again, or ask for the original file"
 
 
@@ -64,7 +67,7 @@ class CaptureReader:
             if not _journal_of(source).exists():
                 raise _damaged(source, str(error)) from error
             reader = _open_copy(cls, source)
-        except sqlite3.DatabaseError as error:
+        except _DAMAGES as error:
             raise _damaged(source, str(error)) from error
         try:
             reader._check_tables()
@@ -93,8 +96,7 @@ class CaptureReader:
                             self.path, f"{table_name(table)}.{column.name} holds {value!r:.40}"
                         )
                 yield table(*values)
-        # Text that is not UTF-8 is an OperationalError; a length beyond memory a MemoryError.
-        except (sqlite3.DatabaseError, MemoryError, OverflowError) as error:
+        except _DAMAGES as error:
             raise _damaged(self.path, str(error) or type(error).__name__) from error
 
     def meta(self) -> dict[str, str]:
@@ -124,7 +126,7 @@ class CaptureReader:
         query = "SELECT name, sql FROM sqlite_schema WHERE type <> 'index' ORDER BY name"
         try:
             found = list(self._connection.execute(query))
-        except (sqlite3.DatabaseError, MemoryError) as error:
+        except _DAMAGES as error:
             raise _damaged(self.path, str(error)) from error
         if found != wanted:
             raise _damaged(self.path, "its tables are not those of a capture")
@@ -175,7 +177,7 @@ def _connect(path: Path, mode: str = "ro") -> sqlite3.Connection:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    except sqlite3.DatabaseError:
+    except _DAMAGES:
         connection.close()
         raise
     return connection
@@ -191,7 +193,7 @@ def _open_copy(kind: type[CaptureReader], path: Path) -> CaptureReader:
         if _journal_of(path).exists():
             shutil.copyfile(_journal_of(path), _journal_of(target))
         return kind(_connect(target, "rw"), path, copy)
-    except (OSError, sqlite3.DatabaseError) as error:
+    except (OSError, *_DAMAGES) as error:
         copy.cleanup()
         raise _damaged(path, str(error)) from error
 
