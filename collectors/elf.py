@@ -15,22 +15,21 @@ import mmap
 import re
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple, cast
-
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from tlstax import ExitCode, TlstaxError
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, value, size
 CODE_TYPES = frozenset({2, 10})  # STT_FUNC, STT_GNU_IFUNC
 SECTION_HEADER_BYTES = 64
 # What pyelftools was seen to raise on flipped bytes, beside its own error.
 MALFORMED = (
-    ELFError, ValueError, LookupError, ArithmeticError, AttributeError, TypeError, AssertionError,
+    ValueError, LookupError, ArithmeticError, AttributeError, TypeError, AssertionError,
     struct.error,
 )  # fmt: skip
 
@@ -64,10 +63,20 @@ class Symbol(NamedTuple):
     name: str
 
 
+class Headers(NamedTuple):
+    """What the headers say. Kept, so that a file need not be parsed twice."""
+
+    machine: str
+    build_id: str
+    segments: tuple[Segment, ...]
+    sections: tuple[Section, ...]
+
+
 class Elf:
     """One open ELF file (64-bit little-endian). Use it as a context manager."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, headers: Headers | None = None) -> None:
+        """Open a file. `headers` are those of an earlier Elf of the same file, if there was one."""
         self.path = str(path)
         try:
             with open(path, "rb") as file:
@@ -80,11 +89,14 @@ class Elf:
                 ExitCode.TARGET,
             ) from None
         try:
-            with self._checked("its headers are damaged"):
-                self._read_headers()
+            self.headers = headers or self._read_headers()
         except TlstaxError:
             self.close()
             raise
+        self.machine = self.headers.machine
+        self.build_id = self.headers.build_id
+        self.segments = self.headers.segments
+        self._by_name = {section.name: section for section in self.headers.sections}
 
     def __enter__(self) -> "Elf":
         return self
@@ -106,36 +118,36 @@ class Elf:
         """The file's own name, without its directory."""
         return self.path.rpartition("/")[2]
 
-    def _read_headers(self) -> None:
+    def _read_headers(self) -> Headers:
         if self.data[:4] != b"\x7fELF":
-            raise self._refuse("it is not an ELF file")
+            raise self.refuse("it is not an ELF file")
         if len(self.data) < 64:
-            raise self._refuse("it is cut off within its header")
-        self.bits = {1: 32, 2: 64}.get(self.data[4], 0)
-        if self.bits != 64 or self.data[5] != 1:
-            raise self._refuse("it is not a 64-bit little-endian program")
-        header = ELFFile(cast(IO[bytes], self.data))
-        self.machine: str = header["e_machine"]
-        self.position_independent: bool = header["e_type"] == "ET_DYN"
+            raise self.refuse("it is cut off within its header")
+        if self.data[4] != 2 or self.data[5] != 1:
+            raise self.refuse("it is not a 64-bit little-endian program")
+        # Here, not above: 5 MB that a process with known headers saves.
+        from elftools.common.exceptions import ELFError
+        from elftools.elf.elffile import ELFFile
+
+        try:
+            return self._headers_of(ELFFile(cast(IO[bytes], self.data)))
+        except (ELFError, *MALFORMED):
+            raise self.refuse("its headers are damaged") from None
+
+    def _headers_of(self, file: "ELFFile") -> Headers:
         # A count taken from the file is a loop bound: never more than the file can hold.
         limit = len(self.data) // 32
-        if header.num_segments() > limit or header.num_sections() > limit:
-            raise self._refuse("its header counts more entries than the file can hold")
-        self.segments = []
-        self.build_id = ""
-        for segment in header.iter_segments():
-            if segment["p_type"] == "PT_LOAD":
-                self.segments.append(
-                    Segment(
-                        segment["p_vaddr"],
-                        segment["p_offset"],
-                        segment["p_filesz"],
-                        bool(segment["p_flags"] & 1),
-                    )
-                )
-            elif segment["p_type"] == "PT_NOTE" and not self.build_id:
-                self.build_id = self._build_id(segment["p_offset"], segment["p_filesz"])
-        self._sections = [
+        if file.num_segments() > limit or file.num_sections() > limit:
+            raise self.refuse("its header counts more entries than the file can hold")
+        segments = []
+        build_id = ""
+        for entry in file.iter_segments():
+            kind, offset, size = entry["p_type"], entry["p_offset"], entry["p_filesz"]
+            if kind == "PT_LOAD":
+                segments.append(Segment(entry["p_vaddr"], offset, size, bool(entry["p_flags"] & 1)))
+            elif kind == "PT_NOTE" and not build_id:
+                build_id = self._build_id(offset, size)
+        sections = [
             Section(
                 section.name,
                 str(section["sh_type"]),
@@ -145,9 +157,9 @@ class Elf:
                 section["sh_link"],
                 bool(section["sh_flags"] & 4),
             )
-            for section in header.iter_sections()
+            for section in file.iter_sections()
         ]
-        self._by_name = {section.name: section for section in self._sections}
+        return Headers(file["e_machine"], build_id, tuple(segments), tuple(sections))
 
     def _build_id(self, offset: int, size: int) -> str:
         """The GNU build-id of a note segment as hex digits, "" if it has none."""
@@ -162,14 +174,8 @@ class Elf:
             position = content + (content_size + 3) // 4 * 4
         return ""
 
-    @contextmanager
-    def _checked(self, why: str) -> Iterator[None]:
-        try:
-            yield
-        except MALFORMED:
-            raise self._refuse(why) from None
-
-    def _refuse(self, why: str) -> TlstaxError:
+    def refuse(self, why: str) -> TlstaxError:
+        """The error that says why this file is of no use."""
         return TlstaxError(
             f"{self.path} cannot be used",
             why,
@@ -184,7 +190,7 @@ class Elf:
     def slice(self, offset: int, size: int) -> bytes:
         """`size` bytes at a file offset. Raises TlstaxError when the file ends before."""
         if offset < 0 or size < 0 or offset + size > len(self.data):
-            raise self._refuse("it is cut off: a header points behind its end")
+            raise self.refuse("it is cut off: a header points behind its end")
         return self.data[offset : offset + size]
 
     def content(self, name: str) -> bytes:
@@ -230,10 +236,23 @@ class Elf:
     def names(self, table: str) -> bytes:
         """The string table of a symbol table."""
         section = self.section(table)
-        if section is None or section.link >= len(self._sections):
+        if section is None or section.link >= len(self.headers.sections):
             return b""
-        strings = self._sections[section.link]
+        strings = self.headers.sections[section.link]
         return b"" if strings.kind == "SHT_NOBITS" else self.slice(strings.offset, strings.size)
+
+    def name_range(self, table: str) -> tuple[int, int]:
+        """File offsets between which the names of a symbol table lie."""
+        section = self.section(table)
+        if section is None or section.link >= len(self.headers.sections):
+            return 0, 0
+        strings = self.headers.sections[section.link]
+        return strings.offset, min(len(self.data), strings.offset + strings.size)
+
+    def name_at(self, offset: int, end: int) -> bytes:
+        """The NUL-terminated name at a file offset, not beyond `end`."""
+        stop = self.data.find(b"\0", offset, end)
+        return self.data[offset:stop] if stop >= 0 else b""
 
     def find(self, expression: re.Pattern[str]) -> list[Symbol]:
         """Every defined function whose name is a full match, by address, each name once."""

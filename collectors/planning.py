@@ -6,12 +6,10 @@ a forked child and hands back the result, so that a process that stays attached 
 small. This module imports neither.
 """
 
-import os
-import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.child import run_in_child
 from tlstax.collectors.target import MappedObject, Target
 from tlstax.probes.definitions import Level
 
@@ -84,55 +82,13 @@ def plan_in_child(
     `extra` is a directory of further definitions. Raises what open_target, load_definitions and
     plan raise (TlstaxError); call it before starting threads.
     """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        _answer(writing, pid, level, extra)
-    os.close(writing)
-    with open(reading, "rb") as pipe:
-        answer = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if status or not answer:
-        raise TlstaxError(
-            f"Process {pid} could not be examined",
-            f"the child process that reads its binaries ended with status {status}",
-            "Check that memory is left and that its binaries are not being replaced",
-            ExitCode.TARGET,
-        )
-    result = pickle.loads(answer)  # written by our own child
-    if isinstance(result, TlstaxFailure):
-        raise TlstaxError(result.what, result.why, result.do, result.exit_code)
-    target, planned = result
-    return target, planned
+    return run_in_child(f"Examining process {pid}", lambda: _plan(pid, level, extra))
 
 
-@dataclass(frozen=True)
-class TlstaxFailure:
-    """A TlstaxError on its way out of the child."""
+def _plan(pid: int, level: Level, extra: Path | None) -> tuple[Target, Plan]:
+    from tlstax.collectors.placement import plan
+    from tlstax.collectors.target import open_target
+    from tlstax.probes.definitions import load_definitions
 
-    what: str
-    why: str
-    do: str
-    exit_code: ExitCode
-
-
-def _answer(writing: int, pid: int, level: Level, extra: Path | None) -> None:
-    """The child's whole life: it never returns to the caller's code."""
-    status = 1
-    try:
-        from tlstax.collectors.placement import plan
-        from tlstax.collectors.target import open_target
-        from tlstax.probes.definitions import load_definitions
-
-        result: object
-        try:
-            target = open_target(pid)
-            result = (target, plan(target, load_definitions(extra), level))
-        except TlstaxError as error:
-            result = TlstaxFailure(error.what, error.why, error.do, error.exit_code)
-        with open(writing, "wb") as pipe:
-            pickle.dump(result, pipe)
-        status = 0
-    finally:
-        os._exit(status)
+    target = open_target(pid)
+    return target, plan(target, load_definitions(extra), level)

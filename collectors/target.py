@@ -11,10 +11,16 @@ Every way in which a process cannot be a target raises TlstaxError (exit code TA
 
 import os
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
+
+if TYPE_CHECKING:
+    from tlstax.collectors.elf import Headers
 
 PROC = Path("/proc")
 TLS_OBJECT = re.compile(r"lib(ssl|gnutls|wolfssl)[-.\w]*\.so[.\d]*", re.ASCII)
@@ -44,6 +50,7 @@ class MappedObject:
     build_id: str
     deleted: bool
     segments: tuple[TextSegment, ...]
+    headers: "Headers | None" = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -128,8 +135,11 @@ def find_by_name(name: str) -> int:
     )
 
 
-def read_maps(pid: int, maps: str) -> tuple[MappedObject, ...]:
-    """The objects with executable file mappings in the text of /proc/PID/maps."""
+def read_maps(pid: int, maps: str, known: Sequence[MappedObject] = ()) -> tuple[MappedObject, ...]:
+    """The objects with executable file mappings in the text of /proc/PID/maps.
+
+    Files among the `known` ones are not read again.
+    """
     from tlstax.collectors.elf import Elf  # only here: attach itself must stay small
 
     segments: dict[tuple[str, int, str], list[TextSegment]] = {}
@@ -142,12 +152,16 @@ def read_maps(pid: int, maps: str) -> tuple[MappedObject, ...]:
         segments.setdefault(key, []).append(TextSegment(start, end, offset))
     objects = []
     for (device, inode, path), mapped in segments.items():
+        before = next((k for k in known if (k.device, k.inode) == (device, inode)), None)
+        if before is not None:
+            objects.append(replace(before, segments=tuple(mapped)))
+            continue
         open_path = _open_path(pid, path, device, inode, mapped[0])
-        build_id = ""
+        headers = None
         if open_path:
             try:
                 with Elf(open_path) as elf:
-                    build_id = elf.build_id
+                    headers = elf.headers
             except TlstaxError:
                 open_path = ""  # not an ELF file (a JIT's dump, data mapped executable)
         objects.append(
@@ -156,12 +170,25 @@ def read_maps(pid: int, maps: str) -> tuple[MappedObject, ...]:
                 open_path,
                 device,
                 inode,
-                build_id,
+                headers.build_id if headers else "",
                 path.endswith(DELETED),
                 tuple(mapped),
+                headers,
             )
         )
     return tuple(objects)
+
+
+def read_special_maps(pid: int) -> list[tuple[int, int, str]]:
+    """(start, end, name) of executable mappings without a file: [vdso], generated code."""
+    special = []
+    with suppress(OSError):
+        maps = (PROC / str(pid) / "maps").read_text(errors="surrogateescape")
+        for line in maps.split("\n"):
+            match = MAPS_LINE.fullmatch(line)
+            if match is not None and "x" in match[3] and match[6] == "0":
+                special.append((int(match[1], 16), int(match[2], 16), match[7] or "[anonymous]"))
+    return special
 
 
 def _open_path(pid: int, path: str, device: str, inode: int, segment: TextSegment) -> str:

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Running something costly in a forked child, so that its memory is gone with it."""
+
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tlstax import ExitCode, TlstaxError
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A TlstaxError on its way out of the child."""
+
+    what: str
+    why: str
+    do: str
+    exit_code: ExitCode
+
+
+def run_in_child(what: str, function: Callable[[], Result]) -> Result:
+    """Call the function in a forked child and return its (picklable) result.
+
+    A TlstaxError of the function is raised again here. If the child dies otherwise, TlstaxError
+    says that `what` failed. Call it while this process has one thread.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _answer(writing, function)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status or not answer:
+        raise TlstaxError(
+            f"{what} failed",
+            f"the child process that does it ended with wait status {status}",
+            "Check that memory is left, and report this",
+        )
+    result: Result | Failure = pickle.loads(answer)  # written by our own child
+    if isinstance(result, Failure):
+        raise TlstaxError(result.what, result.why, result.do, result.exit_code)
+    return result
+
+
+def _answer(writing: int, function: Callable[[], object]) -> None:
+    """The child's whole life: it never returns to the caller's code."""
+    status = 1
+    try:
+        try:
+            result = function()
+        except TlstaxError as error:
+            result = Failure(error.what, error.why, error.do, error.exit_code)
+        with open(writing, "wb") as pipe:
+            pickle.dump(result, pipe)
+        status = 0
+    except KeyboardInterrupt:
+        status = int(ExitCode.INTERRUPTED)  # the parent got the signal, too, and says so
+    finally:
+        os._exit(status)
