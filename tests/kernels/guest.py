@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 # What the initramfs needs to reach the root: stock kernels have virtio and 9p as modules.
-BOOT_MODULES = ("virtio_pci", "9p", "9pnet_virtio")
+# ext4 asks for crc32c by its algorithm's name up to 6.12.
+BOOT_MODULES = ("virtio_pci", "9p", "9pnet_virtio", "virtio_blk", "crc32c_generic", "ext4")
+DISK_BYTES = 2 << 30
 MEMORY_MIB = 3072
 CPU_COUNT = 2
 GUEST_DIED = 125
@@ -44,7 +46,8 @@ mount -t sysfs sys /sys
 mkdir -p /dev/pts /dev/shm /run/lock /run/home /run/source
 mount -t devpts devpts /dev/pts
 mount --bind {folder} /run/source
-for covered in /dev/shm /tmp /var/tmp; do mount -t tmpfs tmpfs $covered; done
+for covered in /dev/shm /var/tmp; do mount -t tmpfs tmpfs $covered; done
+mount -t ext4 /dev/vda /tmp # a real disk: tests time what fsync waits for
 [ -d {folder} ] || {{ mkdir -p {folder} && mount --bind /run/source {folder}; }}
 mount -t tracefs tracefs /sys/kernel/tracing
 mount -t bpf bpf /sys/fs/bpf
@@ -57,8 +60,9 @@ cd {folder}
 {command} > /run/guest/output 2>&1 < /dev/null
 echo $? > /run/guest/status
 sync
+mkfifo /run/never
 echo o > /proc/sysrq-trigger
-sleep 60
+read -r nothing < /run/never
 """
 
 
@@ -114,8 +118,15 @@ def initramfs(modules: Path, busybox: Path) -> bytes:
     return archive(entries)
 
 
+def make_disk(path: Path) -> None:
+    """An empty ext4 file system in a sparse file."""
+    with path.open("wb") as disk:
+        disk.truncate(DISK_BYTES)
+    subprocess.run(["/sbin/mke2fs", "-q", "-t", "ext4", str(path)], check=True)
+
+
 def qemu_command(tools: Path, kernel: Path, control: Path) -> list[str]:
-    """How QEMU is started: no disk, no network, the root and the control folder over 9p."""
+    """How QEMU is started: no network, a scratch disk, the root and the control folder over 9p."""
     shares = (
         "path=/,mount_tag=root,readonly=on,id=root",
         f"path={control},mount_tag=control,id=control",
@@ -129,6 +140,7 @@ def qemu_command(tools: Path, kernel: Path, control: Path) -> list[str]:
     command += ["-kernel", str(kernel), "-initrd", str(control / "initramfs")]
     command += ["-append", "console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off tsc=reliable"]
     command += ["-serial", f"file:{control / 'console'}"]
+    command += ["-drive", f"file={control / 'disk'},if=virtio,format=raw,cache=unsafe"]
     for share in shares:
         command += ["-virtfs", f"local,security_model=none,multidevs=remap,{share}"]
     return command
@@ -141,6 +153,7 @@ def run(cache: Path, suite: str, folder: Path, command: list[str], timeout_s: fl
     with tempfile.TemporaryDirectory(prefix="tlstax-guest-") as name:
         control = Path(name)
         (control / "initramfs").write_bytes(initramfs(modules, tools / "bin/busybox"))
+        make_disk(control / "disk")
         script = GUEST_INIT.format(folder=shlex.quote(str(folder)), command=shlex.join(command))
         (control / "init").write_text(script)
         (control / "busybox").write_bytes((tools / "bin/busybox").read_bytes())
