@@ -109,8 +109,11 @@ static inline void open_books(const char *thread_name)
 	books.last_delay_ns = delay_ns();
 }
 
-/* Charge the time since the last call. What neither ran nor was ready waited for `state`. */
-static inline void end(enum phase phase, enum state state)
+/*
+ * Charge the time since the last call: what was run and was ready belongs to `phase`, the rest was
+ * spent waiting for `state`, in the phase `waiting`.
+ */
+static inline void end_wait(enum phase phase, enum phase waiting, enum state state)
 {
 	uint64_t cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), delay = delay_ns();
 	uint64_t wall = clock_ns(CLOCK_MONOTONIC);
@@ -119,10 +122,15 @@ static inline void end(enum phase phase, enum state state)
 	books.spent_ns[phase][ON_CPU] += ran;
 	books.spent_ns[phase][RUNNABLE] += ready;
 	if (state != ON_CPU && passed > ran + ready)
-		books.spent_ns[phase][state] += passed - ran - ready;
+		books.spent_ns[waiting][state] += passed - ran - ready;
 	books.last_cpu_ns = cpu;
 	books.last_delay_ns = delay;
 	books.last_wall_ns = wall;
+}
+
+static inline void end(enum phase phase, enum state state)
+{
+	end_wait(phase, phase, state);
 }
 
 /* What was done since the last step belongs to this phase already. */

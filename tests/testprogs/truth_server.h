@@ -188,7 +188,7 @@ PHASE_CALL void tt_do_command(struct server *server, enum command command)
 	books.count[RECORD_READ]++;
 	begin(RECORD_READ);
 	receive(server);
-	end(IDLE, NETWORK);
+	end_wait(RECORD_READ, IDLE, NETWORK);
 	spin(RECORD_READ, server->unit_ns / 2);
 	tt_dispatch_command(server, command);
 }
@@ -234,12 +234,15 @@ struct order {
 	int rounds;
 };
 
-/* A thread parked for its next connection, as a thread cache does: that is idle, too. */
+/*
+ * A thread parked for its next connection, as a thread cache does: that is idle, too. When it wakes
+ * the next connection begins.
+ */
 static void park(struct server *server)
 {
-	begin(IDLE);
+	begin(DISCONNECT);
 	wait_for_condition(&server->helper, server->unit_ns);
-	end(IDLE, FUTEX);
+	end_wait(CONNECT, IDLE, FUTEX);
 }
 
 static void *serve_states(void *argument)

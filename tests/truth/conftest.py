@@ -22,6 +22,7 @@ from tlstax.collectors.planning import plan_in_child
 
 PROGRAM_SECONDS = 60
 TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
+STACK_LOSSES = {"user_stack_failed", "kernel_stack_failed", "stack_map_full"}
 OUTCOMES = ("success", "failure", "abandoned")
 
 
@@ -56,7 +57,7 @@ class Measured:
     handshakes: list[dict[str, Any]]  # kind "handshake"
     ledgers: dict[int, list[Ledger]]  # by tid; a tid may be used twice
     records: list[layout.HandshakeRecord]
-    losses: dict[str, int]
+    losses: dict[str, int]  # of the ledger and the records; a failed stack walk costs neither
 
     def ledger(self, tid: int) -> Ledger:
         """The only account of a thread."""
@@ -162,7 +163,11 @@ def measure(truth_program: Path, repository: Path) -> Callable[..., Measured]:
                     handshakes=[line for line in lines if line["kind"] == "handshake"],
                     ledgers=ledgers,
                     records=engine.handshake_records(),
-                    losses={kind: n for kind, n in engine.loss_counts().items() if n},
+                    losses={
+                        kind: count
+                        for kind, count in engine.loss_counts().items()
+                        if count and kind not in STACK_LOSSES
+                    },
                 )
             finally:
                 engine.close()
