@@ -46,6 +46,7 @@ BYTE_SHUFFLE: Final = _mnemonics("PSHUFB", "VPSHUFB")
 SHA: Final = _mnemonics("SHA1", "SHA256", "VSHA512")
 LONG_CARRY: Final = _mnemonics("MULX", "ADCX", "ADOX", "VPMADD52")
 VECTOR_MULTIPLY: Final = _mnemonics("PMULUDQ", "VPMULUDQ", "VPMADD52")
+CARRY: Final = frozenset({Mnemonic.ADC, Mnemonic.SBB})
 RANDOM: Final = _mnemonics("RDRAND", "RDSEED")
 ROTATE: Final = frozenset({Mnemonic.ROL, Mnemonic.ROR, Mnemonic.RORX})
 VECTOR_ROTATE: Final = _mnemonics("VPROL")
@@ -112,7 +113,7 @@ class _Signs:
     def __init__(self) -> None:
         self.count = 0
         self.mnemonics: Counter[int] = Counter()
-        self.long_multiplications = 0
+        self.carries = 0
         self.rotations: Counter[int] = Counter()  # left rotations, in bits
         self.wide_rotations: set[int] = set()
         self.shifts: set[tuple[str, int]] = set()
@@ -124,6 +125,9 @@ class _Signs:
         mnemonic = instruction.mnemonic
         self.count += 1
         self.mnemonics[mnemonic] += 1
+        # Subtracting a register from itself with borrow is how C makes a mask: not counted.
+        same = instruction.op0_register == instruction.op1_register
+        self.carries += mnemonic in CARRY and not (mnemonic == Mnemonic.SBB and same)
         last = instruction.op_count - 1
         immediate = None
         if last >= 0 and OpKind.IMMEDIATE8 <= instruction.op_kind(last) <= OpKind.IMMEDIATE32TO64:
@@ -170,12 +174,13 @@ def _by_instruction(signs: _Signs) -> Iterable[str]:
     if signs.any_of(RANDOM):
         yield "rdrand"
     multiplications = signs.mnemonics[Mnemonic.MUL]
-    carries = signs.mnemonics[Mnemonic.ADC]
+    carries = signs.carries
     signed = signs.mnemonics[Mnemonic.IMUL]
     if signs.any_of(LONG_CARRY) or any(
         (
             multiplications >= 4 and (multiplications + carries) * 20 >= signs.count,
             carries >= 8 and carries * 12 >= signs.count,
+            carries >= 4 and carries * 7 >= signs.count,
             signed >= 24 and signed * 12 >= signs.count,
             _multiplies(signs) >= 40,
         )

@@ -70,6 +70,16 @@ class Symbolizer:
         for entry in self._objects.values():
             entry.close()
 
+    def locate(self, address: int) -> Place:
+        """The file and offset of an address, without reading the file for a name."""
+        found = self._mapping(address)
+        if found is None:
+            return Place("", "", 0, UNNAMED, 0, "none", "")
+        start, file_offset, entry = found
+        offset, path = address - start + file_offset, entry.mapped.path
+        name = f"[{stem(path)}+{offset:#x}]"
+        return Place(path, entry.mapped.build_id, offset, name, 0, "none", "")
+
     def user(self, address: int) -> Place:
         """Name an address of the process. Objects mapped since are looked up, once a second."""
         found = self._mapping(address)
@@ -223,7 +233,7 @@ class KernelSymbols:
             order = sorted(range(len(addresses)), key=addresses.__getitem__)
             addresses = array("Q", (addresses[index] for index in order))
             offsets = array("I", (offsets[index] for index in order))
-        self._addresses, self._offsets, self._names = addresses, offsets, bytes(names)
+        self._addresses, self._offsets, self._names = addresses, offsets, names
 
     def place(self, address: int) -> Place:
         """Name an address."""
