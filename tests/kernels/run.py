@@ -23,7 +23,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlst
 SUITES = ("bookworm", "trixie", "sid")
 RUNGS = ("tests/probes", "tests/kernel", "tests/truth")
 TIMEOUT_S = 2400.0
-BEGIN, END = "<!-- make test-kernels: begin -->", "<!-- make test-kernels: end -->"
+BEGIN, END = "<!-- kernels: begin -->", "<!-- kernels: end -->"
 COMPLAINT = re.compile(r"Oops|BUG:|WARNING:|soft lockup|rcu.*stall|general protection|Kernel panic")
 
 
