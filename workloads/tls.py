@@ -37,7 +37,8 @@ class TlsChoice:
 
     def openssl_configuration(self) -> str:
         """The text of an OpenSSL configuration file that enforces the choice."""
-        lines = ["openssl_conf = default", "[default]", "ssl_conf = ssl", "[ssl]"]
+        # No section may be called [default]: that is the name of the file's nameless head.
+        lines = ["openssl_conf = tlstax", "[tlstax]", "ssl_conf = ssl", "[ssl]"]
         lines += ["system_default = choice", "[choice]"]
         if self.version:
             lines += [f"MinProtocol = {self.version}", f"MaxProtocol = {self.version}"]
