@@ -412,5 +412,23 @@ class Document:
 
 
 def to_json(document: Document) -> dict[str, Any]:
-    """The document as dictionaries, lists, strings, numbers and None."""
-    return dataclasses.asdict(document)
+    """The document as dictionaries, lists, strings, numbers and None.
+
+    Flame trees are JSON already and deep: they are taken as they are.
+    """
+    plain: dict[str, Any] = _plain(document)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        names = (field.name for field in dataclasses.fields(value))
+        return {name: _plain(getattr(value, name)) for name in names}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if _is_table(value) else value
+
+
+def _is_table(value: Any) -> bool:
+    """A dictionary that may hold dataclasses, so no flame tree."""
+    return isinstance(value, dict) and "children" not in value

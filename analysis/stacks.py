@@ -21,6 +21,9 @@ from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack
 NO_STACK: Final = "(no stack)"
 NO_SAMPLES: Final = "(no samples)"
 SMALL: Final = "(small)"
+LEFT_OUT: Final = "(frames left out)"
+MAX_DEPTH: Final = 200
+"""Frames of a stack that a flame graph shows."""
 PRUNE_SHARE: Final = 0.0005
 """Frames below this share of the graph are merged into SMALL."""
 
@@ -102,10 +105,7 @@ def flame_graph(
     group: Group, kind: str, label: str, folded: Mapping[Path, float], sample_count: int
 ) -> FlameGraph:
     """The tree of folded stacks, without frames that are too small to see."""
-    root = _node("all", "unknown")
-    for path, time_ns in folded.items():
-        _insert(root, path, time_ns)
-    dropped_ns = _prune(root, root["value"] * PRUNE_SHARE)
+    root, dropped_ns = _grow(folded)
     return FlameGraph(
         f"{group.name}/{kind}",
         f"{group.label}: {label}",
@@ -168,38 +168,54 @@ def _user_frames(phase: str, frames: tuple[Frame, ...], taxonomy: Taxonomy) -> l
     ]
 
 
-def _node(name: str, category: str) -> FlameNode:
-    return {"name": name, "value": 0.0, "category": category, "children": []}
+def _node(name: str, category: str, value: float) -> FlameNode:
+    return {"name": name, "value": value, "category": category, "children": []}
 
 
-def _insert(root: FlameNode, path: Path, time_ns: float) -> None:
-    node = root
-    node["value"] += time_ns
-    for frame in path:
-        for child in node["children"]:
-            if child["name"] == frame.name and child["category"] == frame.category:
-                node = child
-                break
-        else:
-            node["children"].append(_node(frame.name, frame.category))
-            node = node["children"][-1]
-        node["value"] += time_ns
+class _Branch:
+    """A node while the tree grows: children are found by frame."""
+
+    def __init__(self, frame: FoldedFrame) -> None:
+        self.frame = frame
+        self.time_ns = 0.0
+        self.children: dict[FoldedFrame, _Branch] = {}
+
+    def add(self, path: Path, time_ns: float) -> None:
+        """Add a stack below this branch."""
+        branch = self
+        branch.time_ns += time_ns
+        for frame in path:
+            branch = branch.children.setdefault(frame, _Branch(frame))
+            branch.time_ns += time_ns
 
 
-def _prune(root: FlameNode, least_ns: float) -> float:
-    """Merge the small children of each node into one; the time that this hides."""
+def _cut(path: Path) -> Path:
+    """The path, without the middle if it is deeper than pages and JSON readers can take."""
+    if len(path) <= MAX_DEPTH:
+        return path
+    half = MAX_DEPTH // 2
+    return (*path[:half], FoldedFrame(LEFT_OUT, "unknown"), *path[len(path) - half + 1 :])
+
+
+def _grow(folded: Mapping[Path, float]) -> tuple[FlameNode, float]:
+    """The tree with the largest frames first, and the time in frames too small to keep."""
+    trunk = _Branch(FoldedFrame("all", "unknown"))
+    for path, time_ns in folded.items():
+        trunk.add(_cut(path), time_ns)
+    least_ns = trunk.time_ns * PRUNE_SHARE
+    root = _node(*trunk.frame, trunk.time_ns)
     dropped_ns = 0.0
-    pending = [root]
+    pending = [(trunk, root)]
     while pending:
-        node = pending.pop()
-        kept = [child for child in node["children"] if child["value"] >= least_ns]
-        small = [child for child in node["children"] if child["value"] < least_ns]
-        if len(small) > 1 or (small and small[0]["children"]):
-            merged = _node(SMALL, "unknown")
-            merged["value"] = sum(child["value"] for child in small)
-            dropped_ns += merged["value"]
-            small = [merged]
-        pending += kept
-        kept.sort(key=lambda child: -child["value"])
-        node["children"] = kept + small
-    return dropped_ns
+        branch, node = pending.pop()
+        small = [child for child in branch.children.values() if child.time_ns < least_ns]
+        merge = len(small) > 1 or any(child.children for child in small)
+        for child in sorted(branch.children.values(), key=lambda child: -child.time_ns):
+            if child.time_ns >= least_ns or not merge:
+                node["children"].append(_node(*child.frame, child.time_ns))
+                pending.append((child, node["children"][-1]))
+        if merge:
+            small_ns = sum(child.time_ns for child in small)
+            node["children"].append(_node(SMALL, "unknown", small_ns))
+            dropped_ns += small_ns
+    return root, dropped_ns
