@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Shared by the kernel rung: what BPF objects exist in the kernel right now."""
+"""Shared by the kernel rung: `tlstax` as a process, a target for it, and what it leaves behind."""
 
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tlstax.collectors.doctor_syscalls import Command, next_id
+from tlstax.collectors.planning import plan_in_child
 
 IDENTIFIED = (Command.PROG_GET_NEXT_ID, Command.MAP_GET_NEXT_ID, Command.LINK_GET_NEXT_ID)
 FREED_SECONDS = 5.0
+READY = b'"ready"'
 
 
 def identifiers() -> set[tuple[str, int]]:
@@ -35,3 +41,74 @@ def leftover() -> Callable[[], set[tuple[str, int]]]:
         return more
 
     return remaining
+
+
+@pytest.fixture
+def tlstax() -> list[str]:
+    """The command that runs tlstax in the tests' own environment."""
+    return [sys.executable, "-m", "tlstax"]
+
+
+@pytest.fixture
+def program(repository: Path) -> Path:
+    """The truth program; `make testprogs` builds it."""
+    path = repository / "tests/testprogs/bin/truth"
+    assert path.exists(), "run `make testprogs`"
+    return path
+
+
+@pytest.fixture
+def target(program: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """The truth program, serving 500 handshakes once it is told to go; it must end well."""
+    process = subprocess.Popen(
+        [program, "tls", "s" * 500], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert READY in process.stdout.readline()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def mapped_address(pid: int, path: str, offset: int) -> int | None:
+    """Where a process maps a file offset executably."""
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) < 6 or "x" not in fields[1] or not path.endswith(fields[5]):
+            continue
+        start, end = (int(part, 16) for part in fields[0].split("-"))
+        mapped_offset = int(fields[2], 16)
+        if mapped_offset <= offset < mapped_offset + end - start:
+            return start + offset - mapped_offset
+    return None
+
+
+@pytest.fixture
+def breakpoints(repository: Path) -> Callable[[int], int]:
+    """How many of the planned sites differ in the process's memory from its files."""
+
+    def count(pid: int) -> int:
+        _, plan = plan_in_child(pid, extra=repository / "tests/testprogs")
+        changed = 0
+        compared = 0
+        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
+        try:
+            for site in plan.sites:
+                address = mapped_address(pid, site.object.path, site.file_offset)
+                if address is None:
+                    continue
+                with open(site.object.open_path, "rb") as file:
+                    file.seek(site.file_offset)
+                    compared += 1
+                    changed += file.read(1) != os.pread(memory, 1, address)
+        finally:
+            os.close(memory)
+        assert compared > 10, "the sites of the plan were not found in the process"
+        return changed
+
+    return count

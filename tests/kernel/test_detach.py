@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Attaching and detaching leaves nothing in the kernel and nothing in the target."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.native import Engine, Options
+from tlstax.collectors.planning import plan_in_child
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+Leftover = Callable[[], set[tuple[str, int]]]
+Breakpoints = Callable[[int], int]
+Target = subprocess.Popen[bytes]
+ATTACHED = "attached to"
+
+
+def go_and_finish(target: Target) -> None:
+    """Let the target serve, and end: it must not have noticed anything."""
+    assert target.stdin is not None
+    assert target.stdout is not None
+    target.stdin.write(b"g")
+    while b'"done"' not in (line := target.stdout.readline()):
+        assert line, "the target ended"
+    target.stdin.write(b"x")
+    assert target.wait(30) == 0
+
+
+def start(tlstax: list[str], target: Target, capture: Path, *more: str) -> "subprocess.Popen[str]":
+    """`tlstax attach`, once it says that it is attached."""
+    process = subprocess.Popen(
+        [*tlstax, "attach", str(target.pid), "-o", str(capture), "--window", "100ms", *more],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert ATTACHED in line, line + process.stderr.read()
+    return process
+
+
+def windows(capture: Path) -> int:
+    """Finished windows in a capture."""
+    with closing(sqlite3.connect(f"file:{capture}?mode=ro", uri=True)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        (count,) = connection.execute("SELECT count(*) FROM window").fetchone()
+        return int(count)
+
+
+def test_the_engine_attaches_and_leaves_nothing(
+    target: Target, leftover: Leftover, breakpoints: Breakpoints, repository: Path
+) -> None:
+    assert breakpoints(target.pid) == 0
+    _, plan = plan_in_child(target.pid, extra=repository / "tests/testprogs")
+    engine = Engine(target.pid, plan, Options())
+    try:
+        engine.attach()
+        assert breakpoints(target.pid) > 10
+    finally:
+        engine.close()
+    assert breakpoints(target.pid) == 0
+    assert leftover() == set()
+    go_and_finish(target)
+
+
+def test_detaching_while_the_target_is_busy(
+    target: Target, leftover: Leftover, repository: Path
+) -> None:
+    _, plan = plan_in_child(target.pid, extra=repository / "tests/testprogs")
+    assert target.stdin is not None
+    target.stdin.write(b"g")
+    for _ in range(3):
+        engine = Engine(target.pid, plan, Options())
+        try:
+            engine.attach()
+            time.sleep(0.1)
+        finally:
+            engine.close()
+    assert leftover() == set()
+    assert target.stdout is not None
+    while b'"done"' not in (line := target.stdout.readline()):
+        assert line
+    target.stdin.write(b"x")
+    assert target.wait(30) == 0
+
+
+def test_for_a_time(
+    tlstax: list[str], target: Target, leftover: Leftover, breakpoints: Breakpoints, tmp_path: Path
+) -> None:
+    capture = tmp_path / "a.tlstax"
+    process = start(tlstax, target, capture, "--for", "500ms")
+    assert breakpoints(target.pid) > 0
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert breakpoints(target.pid) == 0
+    assert leftover() == set()
+    assert windows(capture) >= 3
+    assert capture.stat().st_mode & 0o777 == 0o600
+    go_and_finish(target)
+
+
+@pytest.mark.timing
+def test_ready_and_detached_within_a_second(
+    tlstax: list[str], target: Target, leftover: Leftover, tmp_path: Path
+) -> None:
+    # The symbols of the samples are looked up after the probes are gone: what counts for the
+    # server is when its breakpoints are.
+    before = time.monotonic()
+    process = start(tlstax, target, tmp_path / "a.tlstax")
+    ready_s = time.monotonic() - before
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    before = time.monotonic()
+    _, errors = process.communicate(timeout=30)
+    gone_s = time.monotonic() - before
+    assert process.returncode == 0, errors
+    assert ready_s < 1.5, f"attached after {ready_s:.2f} s"  # 0.3 s of it start Python
+    assert gone_s < 1.5, f"detached after {gone_s:.2f} s"
+    assert leftover() == set()
+
+
+def test_kill_9_leaves_only_the_finished_windows(
+    tlstax: list[str], target: Target, leftover: Leftover, breakpoints: Breakpoints, tmp_path: Path
+) -> None:
+    capture = tmp_path / "a.tlstax"
+    process = start(tlstax, target, capture)
+    assert target.stdin is not None
+    target.stdin.write(b"g")
+    time.sleep(0.6)
+    process.kill()
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
+    assert leftover() == set()
+    assert breakpoints(target.pid) == 0
+    assert windows(capture) >= 3
+    # SQLite's own journal may stay beside a capture that was being written; nothing else may.
+    allowed = {
+        capture.name,
+        f"{capture.name}-journal",
+        f"{capture.name}-wal",
+        f"{capture.name}-shm",
+    }
+    assert {entry.name for entry in tmp_path.iterdir()} <= allowed
+    assert target.stdout is not None
+    while b'"done"' not in (line := target.stdout.readline()):
+        assert line, "the target noticed"
+    target.stdin.write(b"x")
+    assert target.wait(30) == 0
+
+
+def test_everything_hangs_on_descriptors(tlstax: list[str], target: Target, tmp_path: Path) -> None:
+    process = start(tlstax, target, tmp_path / "a.tlstax")
+    try:
+        kinds = {os.readlink(entry) for entry in Path(f"/proc/{process.pid}/fd").iterdir()}
+        assert any("bpf" in kind for kind in kinds)
+        assert not list(Path("/sys/fs/bpf").glob("**/*tlstax*"))
+    finally:
+        process.kill()
+        process.communicate()
