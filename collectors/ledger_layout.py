@@ -19,7 +19,7 @@ MAX_SYSCALLS: Final = 512
 LATENCY_SUBBITS: Final = 4
 LATENCY_BUCKETS: Final = 640
 LATENCY_SHARDS: Final = 8
-STACK_DEPTH: Final = 127
+STACK_DEPTH: Final = 64
 MORE_STACKS: Final = 1 << 30
 
 PHASE_INDEX: Final = {name: index for index, name in enumerate(PHASES)}
@@ -166,6 +166,7 @@ class Config(ctypes.Structure):
         ("sites", ctypes.c_uint32),
         ("off_version", ctypes.c_int32),
         ("off_rwstate", ctypes.c_int32),
+        ("off_state", ctypes.c_int32),
         ("off_hit", ctypes.c_int32),
         ("off_session", ctypes.c_int32),
         ("off_session_cipher", ctypes.c_int32),

@@ -29,7 +29,8 @@ from tlstax.probes.definitions import Level
 from tlstax.workloads.results import RunResult, RunTotals, StatusSample
 
 NS_PER_S: Final = 1_000_000_000
-_SHORTEST_WINDOW_NS: Final = 50_000_000
+_EXPERIMENT_HZ: Final = 499
+_NAME_EVERY_WINDOWS: Final = 300
 _PRIVACY: Final = "no payload, SQL text, key, password or pointer is recorded"
 
 
@@ -54,6 +55,7 @@ class Recorder:
         self.windows: list[WindowTotals] = []  # of the current run only
         self.target_ended = False
         self._run_id: int | None = None
+        self._windows_count = 0
         self._window_ns = int(request.window_s * NS_PER_S)
         self._target, self._plan = plan_in_child(request.pid, request.level, request.definitions)
         self._pidfd = _open_pidfd(self._target)
@@ -74,11 +76,10 @@ class Recorder:
             self.request.pid, self._plan, Options(sample_hz=self.request.sample_hz)
         )
         try:
-            resolver = Symbolizer(self._target)
+            self._symbolizer = Symbolizer(self._target)
+            self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
             self._engine.attach()
-            self._cutter = WindowCutter(
-                self._engine, StackStore(self._engine.stack_addresses, resolver)
-            )
+            self._cutter = WindowCutter(self._engine, self._stacks)
             self._writer.add(self._meta())
             self._writer.add(_target_row(self._target, self._plan))
             self._writer.add(self._probes())
@@ -147,6 +148,9 @@ class Recorder:
         self._writer.add(rows)
         self._writer.commit()
         self.windows.append(totals)
+        self._windows_count += 1
+        if self._windows_count % _NAME_EVERY_WINDOWS == 0:
+            self._name_frames()
         if self._run_id is None:
             del self.windows[:-1]
         self._next_ns = totals.end_ns + self._window_ns
@@ -161,14 +165,21 @@ class Recorder:
             self._cut()
             self._writer.add(self._probes())
             self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
-        finally:
             self._engine.close()
-            os.close(self._pidfd)
-            self._writer.close()
+            self._name_frames()
+        finally:
+            self.abandon()
+
+    def _name_frames(self) -> None:
+        rows: list[schema.Row] = []
+        self._stacks.name_frames(rows)
+        self._writer.add(rows)
+        self._writer.commit()
 
     def abandon(self) -> None:
         """Detach and keep the windows that were committed."""
         self._engine.close()
+        self._symbolizer.close()
         os.close(self._pidfd)
         self._writer.close()
 
@@ -249,8 +260,8 @@ class Recorder:
 
 
 def open_recorder(pid: int, capture: Path) -> Recorder:
-    """A recorder with the defaults, for experiments."""
-    return Recorder(Request(pid, capture))
+    """A recorder for experiments, which are short and want many samples."""
+    return Recorder(Request(pid, capture, sample_hz=_EXPERIMENT_HZ))
 
 
 def _site_cost(costs: Costs, site: Site, trap_is_shared: bool) -> float | None:

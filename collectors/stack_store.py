@@ -1,56 +1,36 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stacks of addresses become rows: each address is resolved once, each stack is stored once.
+"""Stacks of addresses become rows: each address is one frame, each stack is stored once.
 
-Resolved while recording, on the host that records, so that the report needs neither the host nor
-the binaries, and a recording that is killed keeps the names of its finished windows.
+While recording, a frame only says where its address lies (file, build-id, offset). Names are looked
+up at the end, on the host that recorded, in a forked child, because symbol tables are large: so
+the recorder stays small, and the report needs neither the host nor the binaries.
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from tlstax.collectors.capture import schema
+from tlstax.collectors.forked import in_child
+from tlstax.collectors.symbols import Place, Symbolizer
 
 # The recorder's own frames on top of a stack that was walked in the scheduler's tracepoint.
-_OWN_FRAMES: Final = ("bpf_", "__bpf_", "__traceiter_", "bpf:")
-
-
-class Place(Protocol):
-    """Where an address lies: the fields of schema.Frame but its key."""
-
-    @property
-    def object(self) -> str: ...
-    @property
-    def build_id(self) -> str: ...
-    @property
-    def offset_bytes(self) -> int: ...
-    @property
-    def symbol(self) -> str: ...
-    @property
-    def symbol_offset_bytes(self) -> int: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def code(self) -> str: ...
-
-
-class Resolver(Protocol):
-    """Names addresses of the target and of the kernel."""
-
-    def user(self, address: int) -> Place: ...
-    def kernel(self, address: int) -> Place: ...
+_OWN_FRAMES: Final = ("bpf_", "__bpf_", "__traceiter_", "bpf:", "trace_event_raw")
 
 
 class StackStore:
     """Rows for stacks, made when a stack is seen for the first time."""
 
-    def __init__(self, addresses_of: Callable[[int], tuple[int, ...]], resolver: Resolver) -> None:
+    def __init__(
+        self, addresses_of: Callable[[int], tuple[int, ...]], symbolizer: Symbolizer
+    ) -> None:
         """`addresses_of` gives the addresses of a kernel stack id, leaf first."""
         self._addresses_of = addresses_of
-        self._resolver = resolver
-        self._frames: dict[tuple[bool, int], schema.Frame] = {}
-        self._frames_count = 0
-        self._stacks: dict[str, int] = {}
+        self._symbolizer = symbolizer
+        self._frames: dict[tuple[bool, int], int] = {}  # (of the kernel, address) -> frame id
+        self._unnamed: dict[tuple[bool, int], int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
         self._ids: dict[tuple[bool, int], int | None] = {}
+        self._waits: set[int] = set()  # kernel stacks that begin with the recorder's own frames
 
     def user(self, stack: int, rows: list[schema.Row]) -> int | None:
         """The stored id of a user stack, None when there was none; new rows go to `rows`."""
@@ -60,48 +40,69 @@ class StackStore:
         """The same for a kernel stack."""
         return self._store(stack, True, rows)
 
+    def wait(self, stack: int, rows: list[schema.Row]) -> int | None:
+        """The same for a kernel stack that was walked when the thread left the CPU."""
+        stored = self._store(stack, True, rows)
+        if stored is not None:
+            self._waits.add(stored)
+        return stored
+
+    def name_frames(self, rows: list[schema.Row]) -> None:
+        """Look up the names of all frames that are still without; the rows replace earlier ones."""
+        if not self._unnamed:
+            return
+        addresses = list(self._unnamed)
+        places = in_child(
+            lambda: [self._resolve(*address) for address in addresses],
+            "the functions of the recorded stacks cannot be named",
+        )
+        own: set[int] = set()
+        for address, place in zip(addresses, places, strict=True):
+            frame = self._unnamed[address]
+            rows.append(schema.Frame(frame, *place))
+            if address[0] and place.symbol.startswith(_OWN_FRAMES):
+                own.add(frame)
+        self._unnamed.clear()
+        for frames, stack in self._stacks.items():
+            if stack in self._waits and frames[0] in own:
+                first = next((i for i, frame in enumerate(frames) if frame not in own), 0)
+                rows.append(_stack_row(stack, frames[first:]))
+
+    def _resolve(self, kernel: bool, address: int) -> Place:
+        return self._symbolizer.kernel(address) if kernel else self._symbolizer.user(address)
+
     def _store(self, stack: int, kernel: bool, rows: list[schema.Row]) -> int | None:
         if stack < 0:
             return None
-        known = self._ids.get((kernel, stack), -1)
-        if known != -1:
-            return known
-        frames: list[schema.Frame] = []
-        for depth, address in enumerate(self._addresses_of(stack)):
-            # A return address can lie behind the end of a function that never returns.
-            frames.append(self._frame(address - (depth > 0), kernel, rows))
-        if kernel:
-            while frames and frames[0].symbol.startswith(_OWN_FRAMES):
-                frames.pop(0)
-        stored = self._stack(" ".join(str(frame.frame_id) for frame in frames), rows)
-        self._ids[kernel, stack] = stored
-        return stored
-
-    def _stack(self, frame_ids: str, rows: list[schema.Row]) -> int | None:
-        if not frame_ids:
-            return None
-        stored = self._stacks.get(frame_ids)
-        if stored is None:
+        key = (kernel, stack)
+        if key in self._ids:
+            return self._ids[key]
+        # A return address can lie behind the end of a function that never returns.
+        frames = tuple(
+            self._frame(address - (depth > 0), kernel, rows)
+            for depth, address in enumerate(self._addresses_of(stack))
+        )
+        stored = self._stacks.get(frames) if frames else None
+        if frames and stored is None:
             stored = len(self._stacks) + 1
-            self._stacks[frame_ids] = stored
-            rows.append(schema.Stack(stored, frame_ids))
+            self._stacks[frames] = stored
+            rows.append(_stack_row(stored, frames))
+        self._ids[key] = stored
         return stored
 
-    def _frame(self, address: int, kernel: bool, rows: list[schema.Row]) -> schema.Frame:
-        frame = self._frames.get((kernel, address))
+    def _frame(self, address: int, kernel: bool, rows: list[schema.Row]) -> int:
+        key = (kernel, address)
+        frame = self._frames.get(key)
         if frame is None:
-            place = self._resolver.kernel(address) if kernel else self._resolver.user(address)
-            self._frames_count += 1
-            frame = schema.Frame(
-                self._frames_count,
-                place.object,
-                place.build_id,
-                place.offset_bytes,
-                place.symbol,
-                place.symbol_offset_bytes,
-                place.source,
-                place.code,
-            )
-            self._frames[kernel, address] = frame
-            rows.append(frame)
+            frame = len(self._frames) + 1
+            self._frames[key] = self._unnamed[key] = frame
+            place = KERNEL if kernel else self._symbolizer.locate(address)
+            rows.append(schema.Frame(frame, *place))
         return frame
+
+
+KERNEL: Final = Place("kernel", "", 0, "[kernel]", 0, "none", "")
+
+
+def _stack_row(stack: int, frames: tuple[int, ...]) -> schema.Stack:
+    return schema.Stack(stack, " ".join(map(str, frames)))

@@ -246,7 +246,7 @@ class WindowCutter:
                     STATES[wait.state],
                     wait.syscall,
                     self._stacks.user(wait.user_stack, rows),
-                    self._stacks.kernel(wait.kernel_stack, rows),
+                    self._stacks.wait(wait.kernel_stack, rows),
                     value.wait_count,
                     value.time_ns,
                 )

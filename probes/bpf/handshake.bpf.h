@@ -11,7 +11,9 @@
 
 #include "phases.bpf.h"
 
-enum { SSL_NOTHING = 1 }; /* SSL_want(): not waiting for anything (openssl/ssl.h) */
+/* From openssl/ssl.h. */
+enum { SSL_NOTHING = 1 };   /* SSL_want(): not waiting for anything */
+enum { TLS_ST_BEFORE = 0 }; /* SSL_get_state(): no message was sent or received yet */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -80,17 +82,24 @@ static __noinline void send_record(struct handshake *handshake, u64 now, u32 tid
 	bpf_ringbuf_submit(record, 0);
 }
 
-static __noinline void start_or_resume(struct thread_slot *slot, u64 now, u64 ssl)
+/*
+ * Make the connection's handshake the slot's; false when the call is not part of one. The library
+ * handles what comes after a handshake (tickets, key updates) by the same functions, so a record
+ * begins only on a connection on which nothing was exchanged yet, as far as that can be read.
+ */
+static __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ssl)
 {
 	struct handshake *handshake = &slot->handshake;
 	if (handshake->active && handshake->ssl == ssl)
-		return;
-	put_aside(slot);
+		return true;
 	struct handshake *kept = bpf_map_lookup_elem(&handshakes, &ssl);
+	if (!kept && read_field(ssl, config.off_state) > TLS_ST_BEFORE)
+		return false;
+	put_aside(slot);
 	if (kept) {
 		__builtin_memcpy(handshake, kept, sizeof(*handshake));
 		bpf_map_delete_elem(&handshakes, &ssl);
-		return;
+		return true;
 	}
 	__builtin_memset(handshake, 0, sizeof(*handshake));
 	handshake->ssl = ssl;
@@ -99,6 +108,7 @@ static __noinline void start_or_resume(struct thread_slot *slot, u64 now, u64 ss
 	handshake->cipher_id = -1;
 	handshake->resumed = -1;
 	handshake->active = 1;
+	return true;
 }
 
 /* Drop the stand-in for a handshake between two calls. */
@@ -114,8 +124,13 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 {
 	charge(slot, now);
 	heal(slot, now, sp);
+	if (!start_or_resume(slot, now, ssl)) {
+		slot->flags |= FLAG_NO_RECORD;
+		settle(slot, now);
+		return;
+	}
+	slot->flags &= ~FLAG_NO_RECORD;
 	unstitch(slot);
-	start_or_resume(slot, now, ssl);
 	slot->handshake.call_count++;
 	if (in_handshake(slot))
 		settle(slot, now); /* the server's own function already opened the phase */
@@ -124,8 +139,9 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 }
 
 /*
- * SSL_do_handshake returned. 1 is success. Anything else is a failure only when the connection
- * does not want to read or write more; with the offset unknown the next call decides.
+ * The library's handshake function returned. 1 is success. Anything else is a failure only when
+ * the connection does not want to read or write more; with the offset unknown the next call
+ * decides.
  */
 static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp,
 						 s32 result)
@@ -136,6 +152,11 @@ static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 n
 	struct frame *top = NULL;
 
 	charge(slot, now);
+	if (slot->flags & FLAG_NO_RECORD) {
+		slot->flags &= ~FLAG_NO_RECORD;
+		settle(slot, now);
+		return;
+	}
 	if (!handshake->active) {
 		count_loss(LOSS_UNMATCHED_EXIT);
 		return;

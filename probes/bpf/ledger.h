@@ -87,6 +87,9 @@ enum { LATENCY_SUBBITS = 4, LATENCY_BUCKETS = 640, LATENCY_SHARDS = 8 };
 /* Bit of a stack id: it is in the second stack map. */
 enum { MORE_STACKS = 1 << 30 };
 
+/* Deepest frames kept; two maps of 16,384 stacks are then 16 MB of kernel memory. */
+enum { STACK_DEPTH = 64 };
+
 /* What a blocking system call waits for. */
 enum wait_kind {
 	WAIT_OTHER,
@@ -103,6 +106,7 @@ enum thread_flag {
 	FLAG_AWAIT = 1,	     /* reading the next command: blocked on the network is idle */
 	FLAG_PARK = 2,	     /* connection gone: blocked on a condition is idle */
 	FLAG_WAIT_STACK = 4, /* the current wait's stacks were walked */
+	FLAG_NO_RECORD = 8,  /* the current handshake call belongs to no handshake record */
 };
 
 enum frame_flag {
@@ -208,6 +212,7 @@ struct config {
 	u32 sites;
 	s32 off_version; /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;
+	s32 off_state;
 	s32 off_hit;
 	s32 off_session;
 	s32 off_session_cipher;

@@ -18,15 +18,15 @@ struct {
 	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
 	__uint(max_entries, 16384);
 	__uint(key_size, sizeof(u32));
-	__uint(value_size, 127 * sizeof(u64));
+	__uint(value_size, STACK_DEPTH * sizeof(u64));
 } stacks SEC(".maps");
 
 /* Stacks whose bucket in the first map was taken by another one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 16384);
 	__uint(key_size, sizeof(u32));
-	__uint(value_size, 127 * sizeof(u64));
+	__uint(value_size, STACK_DEPTH * sizeof(u64));
 } more_stacks SEC(".maps");
 
 struct {
