@@ -86,13 +86,13 @@ def write(path: str, text: str) -> None:
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
+        # A device such as /dev/stdout cannot be replaced, only written to.
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8", errors="replace")
+            return
         try:
             partial.write_text(text, encoding="utf-8", errors="replace")
-            # A device such as /dev/stdout cannot be replaced, only written to.
-            if target.exists() and not target.is_file():
-                target.write_text(text, encoding="utf-8", errors="replace")
-            else:
-                partial.replace(target)
+            partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:

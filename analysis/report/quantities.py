@@ -8,7 +8,7 @@ the same rules in assets/format.js; tests/e2e/test_report_browser.py holds the t
 import math
 import re
 
-NO_BREAK = " "
+NO_BREAK = "\u00a0"
 """Between a number and its unit, so that no line breaks there."""
 MINUS = "−"
 ABSENT = "–"
@@ -142,6 +142,13 @@ def quantile(q: float) -> str:
 
 _UNIT_AFTER_NUMBER = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|%|×|B|[KMG]iB|Hz)\b|%)")
 _NAMES = {
+    "cpu_count": "CPUs",
+    "cpu_flags": "CPU features",
+    "cpu_model": "CPU",
+    "created_wall_ns": "recorded at, wall clock in ns",
+    "monotonic_anchor_ns": "the same, monotonic clock in ns",
+    "sample_hz": "samples per second and CPU",
+    "tlstax_version": "version of tlstax",
     "kdf_rng": "key derivation, random",
     "on_cpu": "on CPU",
     "off_cpu": "off CPU",

@@ -24,7 +24,7 @@
   tlstax.isNarrow = (width) => width < NARROW;
 
   tlstax.plot = function (options) {
-    const svg = Plot.plot({ className: "plot", marginTop: 8, marginBottom: 26, ...options });
+    const svg = Plot.plot({ className: "plot", color: { type: "identity" }, marginTop: 8, marginBottom: 26, ...options });
     svg.setAttribute("aria-hidden", "true"); // the box has the label, the table the numbers
     return svg;
   };

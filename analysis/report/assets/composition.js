@@ -24,7 +24,13 @@
       marginRight: 58,
       x: { domain: [0, Math.max(...rows.map(right))], axis: null },
       marks: [
-        Plot.barX(rows, { y: "key", x: "value", fill: "colour", fillOpacity: phase.enough ? 1 : 0.55 }),
+        Plot.barX(rows, {
+          y: "key",
+          x: "value",
+          fill: "colour",
+          fillOpacity: phase.enough ? 1 : 0.4,
+          stroke: (row) => tlstax.edge(row.colour),
+        }),
         Plot.ruleY(rows.filter((row) => row.low !== null), {
           y: "key",
           x1: "low",

@@ -10,23 +10,29 @@
 
   function label(node) {
     const total = state.flame.root.value;
-    const category = node.data.category ? ` (${tlstax.name(node.data.category)})` : "";
+    const category = isFiled(node) ? ` (${tlstax.name(node.data.category)})` : "";
     const part = total ? `, ${tlstax.format.share(node.data.value / total)} of the graph` : "";
     return `${node.data.name}${category}: ${tlstax.format.time(node.data.value)}${part}`;
+  }
+
+  // The whole and its phases have no category of their own, unless all in them is of one kind.
+  function isFiled(node) {
+    const { category } = node.data;
+    return Boolean(category) && (category !== "unknown" || node.depth > 1);
   }
 
   const isSearching = () => Boolean(state.term || state.category);
 
   function matches(node) {
-    if (state.category) return node.data.category === state.category;
+    if (state.category) return isFiled(node) && node.data.category === state.category;
     return Boolean(state.term) && node.data.name.toLowerCase().includes(state.term);
   }
 
   function summary(results, sum, total) {
-    const what = state.category ? tlstax.name(state.category) : `\u201c${state.term}\u201d`;
+    const what = state.category ? tlstax.name(state.category) : `\u201c${state.typed}\u201d`;
     const part = total ? ` (${tlstax.format.share(sum / total)} of the graph)` : "";
     return results.length
-      ? `${what}: ${tlstax.format.time(sum)}${part}, in ${tlstax.format.count(results.length)} frames`
+      ? `${what}: ${tlstax.format.time(sum)}${part}, in ${results.length === 1 ? "1 frame" : `${tlstax.format.count(results.length)} frames`}`
       : `${what}: no frame matches`;
   }
 
@@ -109,26 +115,16 @@
     say("");
   }
 
-  function categoriesOf(root) {
-    const found = new Set();
-    const waiting = [root];
-    while (waiting.length) {
-      const next = waiting.pop();
-      if (next.category) found.add(next.category);
-      waiting.push(...next.children);
-    }
-    return found;
-  }
-
   function legend() {
-    const present = state.flame ? categoriesOf(state.flame.root) : new Set();
+    const nodes = state.chart ? state.root.descendants().filter(isFiled) : [];
+    const present = new Set(nodes.map((node) => node.data.category));
     const known = tlstax.document.method.categories.map((term) => term.name);
     const items = known.filter((name) => present.has(name)).map((name) => {
       const item = document.createElement("li");
       const button = document.createElement("button");
       const swatch = document.createElement("i");
       swatch.className = "swatch";
-      swatch.style.background = tlstax.colour("category", name);
+      tlstax.paint(swatch, tlstax.colour("category", name));
       button.type = "button";
       button.setAttribute("aria-pressed", "false");
       button.append(swatch, tlstax.name(name));
@@ -185,7 +181,7 @@
       .setLabelHandler(label)
       .setDetailsHandler(say)
       .setColorMapper((node) =>
-        node.data.category ? tlstax.colour("category", node.data.category) : "var(--bar)")
+        isFiled(node) ? tlstax.colour("category", node.data.category) : "var(--bar)")
       .setSearchMatch(matches)
       .setSearchHandler((results, sum, total) => {
         state.found = summary(results, sum, total);
@@ -201,7 +197,8 @@
     state.root = selection.datum();
     state.zoomed = state.root;
     state.focused = state.root;
-    selection.select("svg").attr("role", "tree").attr("aria-label", "Frames");
+    const svg = selection.select("svg").attr("role", "tree").attr("aria-label", "Frames");
+    svg.attr("viewBox", `0 0 ${width} ${state.chart.height()}`); // so that print can scale it
     by("flame-reset").disabled = true;
   }
 
@@ -220,8 +217,8 @@
   function show() {
     state.chart = null;
     state.found = "";
-    legend();
     draw();
+    legend();
     highlight(state.category);
   }
 
@@ -239,7 +236,8 @@
       const text = input.value;
       highlight("");
       input.value = text;
-      state.term = text.trim().toLowerCase();
+      state.typed = text.trim();
+      state.term = state.typed.toLowerCase();
       search();
     });
     input.addEventListener("keydown", (event) => {

@@ -13,11 +13,17 @@
     return magnitude >= 9.995 ? 1 : 2;
   }
 
+  // As Python rounds: the number's exact value, and a tie to the even digit.
+  function rounded(value, digits) {
+    const exact = value.toFixed(digits + 30);
+    const kept = exact.slice(0, -30).replace(/\.$/, "");
+    const isTie = /^50*$/.test(exact.slice(-30));
+    return isTie && Number(kept.at(-1)) % 2 === 0 ? kept : value.toFixed(digits);
+  }
+
   function fixed(value, digits) {
-    const text = Math.abs(value).toLocaleString("en-US", {
-      minimumFractionDigits: digits,
-      maximumFractionDigits: digits,
-    });
+    const [whole, ...part] = rounded(Math.abs(value), digits).split(".");
+    const text = [whole.replace(/\B(?=(\d{3})+$)/g, ","), ...part].join(".");
     return value >= 0 || !/[1-9]/.test(text) ? text : MINUS + text;
   }
 

@@ -79,7 +79,12 @@
       marginBottom: 8,
       x: { domain: [0, highest], axis: null },
       marks: [
-        Plot.barX(rows, { y: "key", x: "value", fill: "var(--group-handshake)" }),
+        Plot.barX(rows, {
+          y: "key",
+          x: "value",
+          fill: "var(--group-handshake)",
+          stroke: () => tlstax.edge("var(--group-handshake)"),
+        }),
         Plot.ruleY(rows.filter((row) => row.low !== null), {
           y: "key",
           x1: "low",

@@ -65,8 +65,8 @@
           y1: (row) => place.get(row.key) + 1,
           y2: (row) => place.get(row.key) + bar - 1,
           fill: "colour",
-          stroke: "var(--paper)",
-          strokeWidth: 0.5,
+          stroke: (row) => tlstax.edge(row.colour),
+          inset: 0.25,
         })),
         // A segment's own number, where it has the room.
         Plot.text(rows, Plot.stackX({

@@ -10,7 +10,6 @@
     if (group.startsWith("flame-")) flame.choose(group, index);
     else draw();
   });
-  tlstax.startPrint(draw);
   draw();
   let waiting = 0;
   window.addEventListener("resize", () => {

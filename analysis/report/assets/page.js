@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The document and what is not a chart: theme, tabs, swatches, print.
+// The document and what is not a chart: theme, tabs, swatches.
 "use strict";
 (function (tlstax) {
   tlstax.document = JSON.parse(document.getElementById("document").textContent);
@@ -7,6 +7,9 @@
   // A colour by name, as a CSS variable: charts follow the theme without being drawn again.
   tlstax.colour = (kind, name) =>
     /^[a-z0-9_]+$/.test(name) ? `var(--${kind}-${name}, var(--bar))` : "var(--bar)";
+
+  // The edge of a mark: darker on paper, lighter on slate, so that pale marks are seen as well.
+  tlstax.edge = (colour) => `color-mix(in srgb, ${colour} 62%, var(--ink))`;
 
   const NAMES = {
     kdf_rng: "key derivation, random",
@@ -19,10 +22,15 @@
   tlstax.name = (identifier) => NAMES[identifier] ?? identifier.replaceAll("_", " ");
   tlstax.upper = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
+  tlstax.paint = function (swatch, colour) {
+    swatch.style.background = colour;
+    swatch.style.borderColor = tlstax.edge(colour);
+  };
+
   tlstax.paintSwatches = function (root) {
     for (const swatch of root.querySelectorAll("[data-colour]")) {
       const [kind, name] = swatch.dataset.colour.split(/-(.*)/);
-      swatch.style.background = tlstax.colour(kind, name);
+      tlstax.paint(swatch, tlstax.colour(kind, name));
     }
   };
 
@@ -59,17 +67,5 @@
       group.hidden = group.querySelectorAll("input").length < 2;
       show(group.querySelector("input:checked").value);
     }
-  };
-
-  tlstax.startPrint = function (draw) {
-    let opened = [];
-    window.addEventListener("beforeprint", () => {
-      opened = [...document.querySelectorAll("details:not([open])")];
-      for (const details of opened) details.open = true;
-      draw();
-    });
-    window.addEventListener("afterprint", () => {
-      for (const details of opened) details.open = false;
-    });
   };
 })((window.tlstax = window.tlstax || {}));

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Every renderer on captures with and without arms, empty ones, and hostile ones."""
+
+import copy
+import functools
+import importlib.util
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.__main__ import main
+from tlstax.analysis import explain, tables
+from tlstax.analysis.document import to_json
+from tlstax.analysis.report import html, jsondoc, terminal
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Frame, Probe, Target, Window
+from tlstax.collectors.capture.writer import CaptureWriter
+
+HOSTILE = "</script><script>alert(1)</script><!-- & \u2028\u2029 \x1b[31m '\" {{ 7*7 }}"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(path: Path) -> ModuleType:
+    """A module of tests/golden, which is no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+shown = load(ROOT / "tests/golden/report/shown.py")
+
+
+def synthetic(path: Path, *options: str) -> Path:
+    """A capture whose model is known."""
+    script = ROOT / "tests/golden/capture/synthetic.py"
+    subprocess.run([sys.executable, str(script), str(path), *options], check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic(tmp_path_factory.mktemp("report") / "experiment.tlstax", "--rounds", "4")
+
+
+@pytest.fixture(scope="module")
+def attached(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic(tmp_path_factory.mktemp("report") / "attached.tlstax", "--attach")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture in which every text that a stranger chooses is an attack."""
+    path = synthetic(tmp_path_factory.mktemp("report") / "source.tlstax", "--rounds", "2")
+    with CaptureReader.open(path) as reader:
+        rows = tables.load(reader)
+    target = path.with_name("hostile.tlstax")
+    with CaptureWriter.create(target) as writer:
+        for table in vars(rows).values():
+            if isinstance(table, list):
+                writer.add(spoil(row) for row in table)
+        writer.commit()
+    return target
+
+
+def spoil(row: Any) -> Any:
+    if isinstance(row, Frame):
+        return row._replace(symbol=HOSTILE, object=HOSTILE)
+    if isinstance(row, Probe):
+        return row._replace(function=HOSTILE, instruction=HOSTILE, boundary=HOSTILE)
+    if isinstance(row, Target):
+        return row._replace(exe=HOSTILE, server=HOSTILE, tls_version=HOSTILE)
+    return row
+
+
+def document(path: Path) -> dict[str, Any]:
+    return copy.deepcopy(explained(path))
+
+
+@functools.cache
+def explained(path: Path) -> dict[str, Any]:
+    with CaptureReader.open(path) as reader:
+        return to_json(explain.explain(tables.load(reader)))
+
+
+def printed(content: dict[str, Any], html_path: str | None = None) -> str:
+    stream = io.StringIO()
+    terminal.print_report(content, html_path, stream)
+    return stream.getvalue()
+
+
+@pytest.fixture(params=["experiment", "attached"])
+def content(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return document(request.getfixturevalue(request.param))
+
+
+def test_terminal_shows_numbers_of_the_document_only(content: dict[str, Any]) -> None:
+    assert shown.missing(printed(content), content) == []
+
+
+def test_page_shows_numbers_of_the_document_only(content: dict[str, Any]) -> None:
+    assert shown.missing(shown.visible_text(html.render(content)), content) == []
+
+
+def test_the_check_itself_finds_a_foreign_number(content: dict[str, Any]) -> None:
+    assert shown.missing("took 123.456 ms, [1.23, 4567.89] µs", content) != []
+
+
+def test_what_limits_trust_stands_above_the_answer(content: dict[str, Any]) -> None:
+    page, text = html.render(content), printed(content)
+    for output in (re.sub(r"(?s)<style>.*?</style>", "", page), text):
+        answer = re.split(r"\W+", content["answer"]["sentence"])[:4]
+        answer_at = re.search(r"\W+".join(answer), output)
+        assert answer_at is not None
+        for mark in ("nattributed", "named", "amples", "lost|Lost"):
+            found = re.search(mark, output)
+            assert found is not None, mark
+            assert found.start() < answer_at.start(), mark
+
+
+def test_terminal_fits_100_columns_and_ends_with_the_page(content: dict[str, Any]) -> None:
+    lines = printed(content, "out/report.html").splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 100
+    assert lines[-1] == "Report: out/report.html"
+
+
+def test_page_is_one_small_file_that_asks_for_nothing(content: dict[str, Any]) -> None:
+    page = html.render(content)
+    assert len(page.encode()) < 3_000_000
+    own = re.sub(r"(?s)<script>.*?</script>", "", page)
+    assert not re.search(r"(?:src|href)=[\"'](?!#|data:,)", own)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    assert "default-src &#39;none&#39;" in policy[1]
+    assert "unsafe" not in policy[1]
+
+
+def test_same_document_gives_the_same_page(content: dict[str, Any]) -> None:
+    assert html.render(content) == html.render(content)
+
+
+def test_json_is_the_document(content: dict[str, Any]) -> None:
+    assert json.loads(jsondoc.render(content)) == content
+    assert json.loads(jsondoc.for_script(content)) == content
+
+
+def test_hostile_names_stay_text(hostile: Path) -> None:
+    content = document(hostile)
+    page = html.render(content)
+    assert "alert(1)" in page
+    assert "<script>alert" not in page
+    assert "49" not in re.findall(r"\{\{.*?\}\}", page)
+    data = re.search(r'(?s)<script type="application/json" id="document">(.*?)</script>', page)
+    assert data is not None
+    assert not set(data[1]) & set("<>&\u2028\u2029")
+    assert json.loads(data[1]) == content
+    assert "\x1b" not in printed(content)
+
+
+def test_empty_capture(tmp_path: Path) -> None:
+    path = tmp_path / "empty.tlstax"
+    with CaptureWriter.create(path) as writer:
+        writer.commit()
+    content = document(path)
+    page = html.render(content)
+    assert "holds no TLS handshake" in page
+    assert shown.missing(shown.visible_text(page), content) == []
+    assert shown.missing(printed(content), content) == []
+
+
+def test_window_without_anything_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "idle.tlstax"
+    with CaptureWriter.create(path) as writer:
+        writer.add(Window(1, None, 1_000, 2_000_000_000))
+        writer.commit()
+    content = document(path)
+    assert "no stacks" in html.render(content)
+    assert printed(content)
+
+
+@pytest.mark.parametrize("part", ["comparisons", "ledgers", "compositions", "handshakes", "flames"])
+def test_a_missing_part_is_left_out(content: dict[str, Any], part: str) -> None:
+    content[part] = []
+    assert html.render(content)
+    assert printed(content)
+
+
+def test_refused_comparison_says_why(experiment: Path) -> None:
+    content = document(experiment)
+    line = content["comparisons"][0]
+    line.update(refusal="the arms ran on different servers", cells=[], beside=[], latency={})
+    line.update(difference=None, ratio=None)
+    assert "the arms ran on different servers" in html.render(content)
+    assert "the arms ran on different servers" in printed(content)
+
+
+def test_command_writes_every_form(experiment: Path, tmp_path: Path, capsys: Any) -> None:
+    page, data, stacks = (tmp_path / name for name in ("r.html", "r.json", "r.folded"))
+    options = ["--html", str(page), "--json", str(data), "--folded", str(stacks)]
+    assert main(["report", str(experiment), *options]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(f"Report: {page}")
+    assert json.loads(data.read_text())["version"] == 1
+    assert page.read_text().startswith("<!doctype html>")
+    for line in stacks.read_text().splitlines():
+        assert re.fullmatch(r"[^;]+(;[^;]+)+ \d+", line), line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.folded", "r.html", "r.json"]
+
+
+def test_folded_stacks_sum_to_the_flame_graphs(experiment: Path, capsys: Any) -> None:
+    assert main(["report", str(experiment), "--folded", "-"]) == 0
+    sums: dict[str, int] = {}
+    for line in capsys.readouterr().out.splitlines():
+        stack, _, value = line.rpartition(" ")
+        name = stack.partition(";")[0]
+        sums[name] = sums.get(name, 0) + int(value)
+    flames = {flame["name"]: flame["total_ns"] for flame in document(experiment)["flames"]}
+    assert sums == pytest.approx(flames, rel=1e-6)
+
+
+def test_json_on_standard_output_is_all_there_is(experiment: Path, capsys: Any) -> None:
+    assert main(["report", str(experiment), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == document(experiment)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["/nonexistent/x.tlstax"], ExitCode.CAPTURE, ""),
+        ([__file__], ExitCode.CAPTURE, "capture"),
+        (["{capture}", "--html", "/nonexistent/r.html"], ExitCode.IO, "no such file"),
+        (["{capture}", "--html", "/proc/self/r.html"], ExitCode.IO, "cannot write"),
+        (["{capture}", "--json", "-", "--folded", "-"], ExitCode.USAGE, "standard output"),
+    ],
+)
+def test_errors(
+    experiment: Path, options: list[str], code: ExitCode, says: str, capsys: Any
+) -> None:
+    arguments = [option.format(capture=experiment) for option in options]
+    assert main(["report", *arguments]) == code
+    error = capsys.readouterr().err
+    assert error.startswith("tlstax: ")
+    assert says in error
+    assert error.count("\n") == 1
+
+
+def test_full_disk_leaves_no_half_report(experiment: Path, capsys: Any) -> None:
+    assert main(["report", str(experiment), "--html", "/dev/full"]) == ExitCode.IO
+    assert "no space" in capsys.readouterr().err
+
+
+def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, experiment: Path) -> None:
+    monkeypatch.setattr(html, "VENDORED", ("absent.min.js", *html.VENDORED))
+    with pytest.raises(TlstaxError, match="make assets"):
+        html.render(document(experiment))
+
+
+def test_bar_is_as_wide_as_its_share() -> None:
+    assert terminal.bar(0, 1, 1) == "█" * terminal.BAR_COLUMNS
+    assert terminal.bar(0, 0.5, 1) == "█" * (terminal.BAR_COLUMNS // 2)
+    assert terminal.bar(0.5, 1, 1) == " " * 9 + "█" * 9
+    assert terminal.bar(1, 1, 1).strip() == "▐"
+    assert terminal.bar(0, 0, 1) == "▌"
+    assert terminal.bar(0, 1, 0) == ""
