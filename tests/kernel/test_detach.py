@@ -111,19 +111,19 @@ def test_for_a_time(
 def test_ready_and_detached_within_a_second(
     tlstax: list[str], target: Target, leftover: Leftover, tmp_path: Path
 ) -> None:
-    # The symbols of the samples are looked up after the probes are gone: what counts for the
-    # server is when its breakpoints are.
-    before = time.monotonic()
-    process = start(tlstax, target, tmp_path / "a.tlstax")
-    ready_s = time.monotonic() - before
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    before = time.monotonic()
-    _, errors = process.communicate(timeout=30)
-    gone_s = time.monotonic() - before
-    assert process.returncode == 0, errors
-    assert ready_s < 1.5, f"attached after {ready_s:.2f} s"  # 0.3 s of it start Python
-    assert gone_s < 1.5, f"detached after {gone_s:.2f} s"
+    took_s = []
+    for attempt in range(3):  # the best of three: other work on the host is not ours
+        before = time.monotonic()
+        process = start(tlstax, target, tmp_path / f"{attempt}.tlstax")
+        attached = time.monotonic()
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        asked = time.monotonic()
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+        took_s.append((attached - before, time.monotonic() - asked))
+    assert min(ready for ready, _ in took_s) < 1, took_s
+    assert min(gone for _, gone in took_s) < 1, took_s
     assert leftover() == set()
 
 
@@ -134,7 +134,10 @@ def test_kill_9_leaves_only_the_finished_windows(
     process = start(tlstax, target, capture)
     assert target.stdin is not None
     target.stdin.write(b"g")
-    time.sleep(0.6)
+    deadline = time.monotonic() + 20
+    while windows(capture) < 3:
+        assert time.monotonic() < deadline, "no windows are committed"
+        time.sleep(0.1)
     process.kill()
     process.communicate(timeout=30)
     assert process.returncode == -signal.SIGKILL
