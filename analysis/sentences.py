@@ -97,13 +97,17 @@ def factor_text(ratio: float) -> str:
     return f"{percent_text(1 - ratio)} cheaper"
 
 
+def _operation_text(comparison: Comparison) -> str:
+    return {"connection": "a new connection", "query": "a query"}.get(
+        comparison.operation, f"a {comparison.operation}"
+    )
+
+
 def comparison_sentence(comparison: Comparison) -> str:
     """The result of one comparison."""
     if comparison.refusal is not None or comparison.difference is None or comparison.ratio is None:
         return comparison.sentence
-    what = {"connection": "a new connection", "query": "a query"}.get(
-        comparison.operation, f"a {comparison.operation}"
-    )
+    what = _operation_text(comparison)
     if comparison.verdict == NO_DIFFERENCE:
         return f"TLS on {what}: no difference seen ({measure_text(comparison.difference)})"
     sentence = (
@@ -116,6 +120,14 @@ def comparison_sentence(comparison: Comparison) -> str:
 
 def _causes(lines: Sequence[Cell]) -> str:
     """The largest causes that are beyond doubt, and what is left unexplained."""
+    texts = [f"{percent_text(share)} is {label}" for share, label in _largest_causes(lines)]
+    unexplained = next((cell.share for cell in lines if cell.name == "unexplained"), None)
+    texts.append(f"{percent_text(unexplained or 0.0)} unexplained")
+    return ", ".join(texts)
+
+
+def _largest_causes(lines: Sequence[Cell]) -> list[tuple[float, str]]:
+    """Share of the difference and name of at most two causes, largest first."""
     shares = {cell.name: cell.share or 0.0 for cell in lines}
     firm = {cell.name for cell in lines if cell.verdict in ("more", NO_INTERVAL)}
     found = [
@@ -123,13 +135,7 @@ def _causes(lines: Sequence[Cell]) -> str:
         for label, names in _GROUPS
         if any(name in firm for name in names)
     ]
-    texts = [
-        f"{percent_text(share)} is {label}"
-        for share, label in sorted(found, reverse=True)[:2]
-        if share >= 0.05
-    ]
-    texts.append(f"{percent_text(shares.get('unexplained', 0.0))} unexplained")
-    return ", ".join(texts)
+    return [cause for cause in sorted(found, reverse=True)[:2] if cause[0] >= 0.05]
 
 
 def answer(
@@ -146,19 +152,33 @@ def answer(
     details += [line.sentence for line in comparisons if line.refusal is not None]
     details += [text for table in handshakes if (text := _handshake_text(table))]
     if told:
-        return Answer("; ".join(_short(line) for line in told) + ".", details)
+        return Answer(_headline(told), details)
     if comparisons:
         return Answer(comparisons[0].sentence, details)
     return _attached(ledgers, compositions, details)
 
 
-def _short(line: Comparison) -> str:
-    """A comparison as part of the one sentence."""
-    return (
-        line.sentence[0].lower() + line.sentence[1:]
-        if line.sentence[:3] != "TLS"
-        else line.sentence
-    )
+def _headline(told: Sequence[Comparison]) -> str:
+    """All comparisons in one sentence; intervals and smaller causes are left to the details."""
+    changed = [text for line in told if (text := _change_text(line))]
+    same = [_operation_text(line) for line in told if not _change_text(line)]
+    sentence = f"TLS makes {' and '.join(changed)}" if changed else "TLS: no difference seen"
+    if changed and same:
+        sentence += ", and no difference seen"
+    if same:
+        sentence += f" for {' and '.join(same)}"
+    return f"{sentence}."
+
+
+def _change_text(line: Comparison) -> str:
+    """What TLS does to an operation, with the largest cause; '' where no difference was seen."""
+    if line.verdict == NO_DIFFERENCE or line.difference is None or line.ratio is None:
+        return ""
+    text = signed_text(line.difference.value_ns)
+    causes = _largest_causes(line.cells) if line.difference.value_ns > 0 else []
+    if causes:
+        text += f"; {percent_text(causes[0][0])} of it {causes[0][1]}"
+    return f"{_operation_text(line)} {factor_text(line.ratio.value)} ({text})"
 
 
 def _handshake_text(table: HandshakeTable) -> str:

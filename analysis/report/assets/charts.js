@@ -3,6 +3,7 @@
 "use strict";
 (function (tlstax) {
   const NARROW = 560; // px; below it a bar's name stands above the bar
+  const HALO = { stroke: "var(--paper)", strokeWidth: 4, paintOrder: "stroke" }; // where lines pass
   const drawers = {};
 
   tlstax.chart = (kind, drawer) => {
@@ -43,7 +44,7 @@
     const narrow = tlstax.isNarrow(width);
     const options = { y: "key", text: "label", fill: "var(--ink)", fontSize: 13 };
     if (narrow) {
-      return Plot.text(rows, { ...options, x: 0, frameAnchor: "left", textAnchor: "start", dy: -19, dx: 4 });
+      return Plot.text(rows, { ...options, x: 0, frameAnchor: "left", textAnchor: "start", dy: -19, dx: 4, ...HALO });
     }
     return Plot.text(rows, { ...options, frameAnchor: "left", textAnchor: "end", dx: -10 });
   };
