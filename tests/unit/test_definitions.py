@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Definition files: the bundled ones, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture import vocabulary
+from tlstax.probes.definitions import (
+    ACTIONS,
+    PHASES,
+    Function,
+    Level,
+    load_definitions,
+    parse_definition,
+)
+
+GOOD = """
+id = "own"
+kind = "server"
+name = "Own server"
+[detect]
+objects = ["own*"]
+symbols = ["own_main"]
+version = { text = "Own", pattern = 'Own (\\d+)' }
+[[boundary]]
+id = "work"
+action = "phase"
+phase = "command"
+level = "command"
+functions = ["_Z3runP1A*", { name = "run_twice", hits = 2 }]
+missing = "Work is not seen."
+"""
+
+
+def test_phases_are_those_of_the_capture() -> None:
+    assert tuple(vocabulary.PHASES) == PHASES
+
+
+def test_bundled_definitions_are_valid_and_complete() -> None:
+    definitions = {entry.id: entry for entry in load_definitions()}
+    assert {"openssl3", "mariadb"} <= set(definitions)
+    used = {b.action for entry in definitions.values() for b in entry.boundaries}
+    assert used == set(ACTIONS)
+    for entry in definitions.values():
+        for boundary in entry.boundaries:
+            assert boundary.missing.endswith(".")
+            assert boundary.functions
+
+
+def test_a_definition_is_read_as_written() -> None:
+    own = parse_definition(GOOD.encode(), "own.toml")
+    (boundary,) = own.boundaries
+    assert boundary.events == ("enter", "exit")
+    assert boundary.level is Level.COMMAND
+    assert boundary.functions[1] == Function("run_twice", 2.0)
+    assert own.detect.version_pattern.fullmatch("Own 5")
+
+
+def test_patterns_match_the_tail_of_a_mangled_name_only() -> None:
+    function = Function("_Z10do_commandP3THD*")
+    assert function.matches("_Z10do_commandP3THD")
+    assert function.matches("_Z10do_commandP3THDb")
+    assert not function.matches("_Z10do_commandP3THDb.cold")
+    assert not function.matches("x_Z10do_commandP3THDb")
+
+
+def test_a_directory_adds_definitions(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(GOOD)
+    assert "own" in {entry.id for entry in load_definitions(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ('kind = "server"', 'kind = "client"', "not one of tls, server"),
+        ('id = "own"', "", "'id' is missing"),
+        ('action = "phase"', 'action = "fase"', "not one of phase"),
+        ('phase = "command"', 'phase = "lunch"', "'lunch'"),
+        ('phase = "command"', "", "'phase' is missing"),
+        ('level = "command"', 'level = "all"', "not one of sample"),
+        ("hits = 2", "hits = 0", "above 0"),
+        ("hits = 2", "hits = true", "above 0"),
+        ('"_Z3runP1A*"', '"run; rm"', "not a function name"),
+        ('missing = "Work is not seen."', 'missing = " "', "must be a text"),
+        ("'Own (\\d+)'", "'Own ('", "not a regular expression"),
+        ('id = "work"', 'id = "work"\nprice = 3', "price is not known here"),
+        ('["own_main"]', "[]", "something in it"),
+        ("[detect]", "[detect", "not TOML"),
+    ],
+)
+def test_what_is_refused(before: str, after: str, reason: str) -> None:
+    assert before in GOOD
+    with pytest.raises(TlstaxError, match=r"own\.toml") as caught:
+        parse_definition(GOOD.replace(before, after, 1).encode(), "own.toml")
+    assert reason in caught.value.why
+    assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_an_id_may_occur_once(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(GOOD)
+    (tmp_path / "b.toml").write_text(GOOD)
+    with pytest.raises(TlstaxError, match="two definition files"):
+        load_definitions(tmp_path)
+    twice = GOOD + GOOD[GOOD.index("[[boundary]]") :]
+    with pytest.raises(TlstaxError, match="occurs twice"):
+        parse_definition(twice.encode(), "own.toml")
+
+
+def test_an_empty_directory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TlstaxError, match=r"no \.toml file"):
+        load_definitions(tmp_path)
