@@ -56,8 +56,9 @@ def count_samples(
     """Samples by window, phase and category."""
     counts: dict[int, Counts] = defaultdict(lambda: defaultdict(int))
     for row in rows:
-        category = taxonomy.category(stacks.sample(row))
-        counts[row.window_id][row.phase, category] += row.sample_count
+        if row.sample_count > 0:
+            category = taxonomy.category(stacks.sample(row))
+            counts[row.window_id][row.phase, category] += row.sample_count
     return {window_id: dict(mine) for window_id, mine in counts.items()}
 
 
@@ -147,6 +148,8 @@ def symbol_quality(
     total = named = unknown = bare = 0
     sources: dict[str, int] = defaultdict(int)
     for row in rows:
+        if row.sample_count <= 0:
+            continue
         sample = stacks.sample(row)
         total += row.sample_count
         if row.phase not in EXACT:

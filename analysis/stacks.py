@@ -58,7 +58,7 @@ def fold_on_cpu(
     samples: dict[Path, int] = defaultdict(int)
     per_phase: dict[str, int] = defaultdict(int)
     for row in rows:
-        if row.window_id in window_ids:
+        if row.window_id in window_ids and row.sample_count > 0:
             samples[_on_cpu_path(stacks.sample(row), taxonomy)] += row.sample_count
             per_phase[row.phase] += row.sample_count
     on_cpu = ledger.on_cpu(totals)
