@@ -102,7 +102,10 @@ def _patterns(definitions: Sequence[Definition]) -> list[str]:
     patterns: list[str] = []
     for definition in definitions:
         patterns += definition.detect.symbols
-        patterns += (f.pattern for b in definition.boundaries for f in b.functions)
+        for boundary in definition.boundaries:
+            patterns += (function.pattern for function in boundary.functions)
+            if boundary.method_table:
+                patterns += (boundary.method_table.getter, *boundary.method_table.setters)
         patterns += (accessor.function for accessor in definition.accessors)
     return sorted(set(patterns))
 

@@ -31,6 +31,9 @@ BITS = 64
 ARGUMENT_REGISTERS: Final = (
     Register.RDI, Register.RSI, Register.RDX, Register.RCX, Register.R8, Register.R9,
 )  # fmt: skip
+CALLEE_SAVED: Final = frozenset(
+    {Register.RBX, Register.RBP, Register.R12, Register.R13, Register.R14, Register.R15}
+)
 EMULATED_FLOW = frozenset(
     {FlowControl.CONDITIONAL_BRANCH, FlowControl.UNCONDITIONAL_BRANCH, FlowControl.CALL}
 )
@@ -116,10 +119,34 @@ def returned_fields(code: bytes, address: int) -> set[Chain]:
     """What a function that only reads fields returns: chains of loads from its first argument.
 
     `(8, 64)` means that it returned `*(*(argument + 8) + 64)`. All paths are followed; those that
-    call something, or that return anything else, add nothing.
+    return anything else, such as what another function returned, add nothing.
     """
+    return {
+        chain
+        for instruction, known in _walk(code, address)
+        if instruction.flow_control == FlowControl.RETURN and (chain := known.get(Register.RAX))
+    }
+
+
+def copied_fields(code: bytes, address: int) -> set[tuple[Chain, int]]:
+    """What a function copies into its first argument: (chain of loads, offset it is stored at)."""
+    found = set()
+    for instruction, known in _walk(code, address):
+        stores = (
+            instruction.mnemonic == Mnemonic.MOV
+            and instruction.op0_kind == OpKind.MEMORY
+            and instruction.op1_kind == OpKind.REGISTER
+            and not instruction.memory_index
+            and known.get(instruction.memory_base) == ()
+        )
+        if stores and (chain := known.get(instruction.op1_register)):
+            found.add((chain, instruction.memory_displacement))
+    return found
+
+
+def _walk(code: bytes, address: int) -> Iterator[tuple[Instruction, dict[int, Chain]]]:
+    """The instructions of all paths, each with what the registers hold before it."""
     by_address = {instruction.ip: instruction for instruction in decode(code, address)}
-    found: set[Chain] = set()
     paths: list[tuple[int, dict[int, Chain], int]] = [(address, {Register.RDI: ()}, 0)]
     walked = 0
     while paths and walked < ACCESSOR_PATHS:
@@ -130,21 +157,19 @@ def returned_fields(code: bytes, address: int) -> set[Chain]:
             if instruction is None:
                 break
             steps += 1
+            yield instruction, known
             flow = instruction.flow_control
-            if flow == FlowControl.RETURN:
-                if chain := known.get(Register.RAX):
-                    found.add(chain)
-                break
             if flow == FlowControl.CONDITIONAL_BRANCH:
                 paths.append((instruction.near_branch_target, dict(known), steps))
             elif flow == FlowControl.UNCONDITIONAL_BRANCH:
                 position = instruction.near_branch_target
                 continue
+            elif flow in (FlowControl.CALL, FlowControl.INDIRECT_CALL):
+                known = {r: chain for r, chain in known.items() if r in CALLEE_SAVED}
             elif flow != FlowControl.NEXT:
                 break
             _follow_load(instruction, known)
             position = instruction.next_ip
-    return found
 
 
 def _follow_load(instruction: Instruction, known: dict[int, Chain]) -> None:

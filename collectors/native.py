@@ -40,6 +40,7 @@ _ADDRESS_BYTES: Final = 8
 _ACCESSORS: Final = {
     "ssl_version": "off_version",
     "ssl_rwstate": "off_rwstate",
+    "ssl_state": "off_state",
     "ssl_hit": "off_hit",
     "ssl_session": "off_session",
     "session_cipher": "off_session_cipher",

@@ -13,6 +13,9 @@ For each boundary of the definitions one of its equivalent functions is taken, a
   callers of that function that do not come through the boundary make exits without an entry, which
   the kernel side ignores by stack pointer.
 
+A boundary with a method table is placed in the functions that the table leads to, and in its named
+functions only in an object whose table cannot be read.
+
 Where nothing better exists the probe stays at offset 0 and is marked `stepped`. Nothing is attached
 here, and the process is not touched.
 
@@ -22,11 +25,12 @@ Each address is verified to be an instruction boundary inside the function's bou
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from iced_x86 import FlowControl, Instruction
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.detection import Detected, detect
+from tlstax.collectors.detection import Detected, OpenObject, detect
 from tlstax.collectors.elf import Elf, Symbol
 from tlstax.collectors.instructions import (
     ARGUMENT_REGISTERS,
@@ -38,9 +42,17 @@ from tlstax.collectors.instructions import (
     text_of,
     written_registers,
 )
+from tlstax.collectors.method_table import functions_in
 from tlstax.collectors.planning import Missing, Plan, Site
 from tlstax.collectors.target import MappedObject, Target
-from tlstax.probes.definitions import Accessor, Boundary, Definition, Function, Level
+from tlstax.probes.definitions import (
+    Accessor,
+    Boundary,
+    Definition,
+    Function,
+    Level,
+    MethodTable,
+)
 
 # Measured on one machine; only their order decides a placement.
 EMULATED_COST_NS = 700
@@ -80,11 +92,9 @@ def plan(target: Target, definitions: Sequence[Definition], level: Level = Level
         for entry in detected:
             for boundary in entry.definition.boundaries:
                 if boundary.level <= level:
-                    placed = place(boundary, entry)
+                    placed, lost = place(boundary, entry)
                     sites += placed
-                    if not placed:
-                        names = tuple(function.pattern for function in boundary.functions)
-                        missing.append(Missing(boundary.id, names, boundary.missing))
+                    missing += lost
             for accessor in entry.definition.accessors:
                 offset = read_accessor(accessor, entry)
                 accessors[accessor.id] = max(offset, accessors.get(accessor.id, -1))
@@ -94,26 +104,66 @@ def plan(target: Target, definitions: Sequence[Definition], level: Level = Level
         return Plan(target.pid, level, libraries, tuple(sites), tuple(missing), accessors)
 
 
-def place(boundary: Boundary, library: Detected) -> list[Site]:
-    """The probes of one boundary, on its cheapest function; none when the binary has none."""
-    best: tuple[float, list[tuple[str, MappedObject, Elf, Spot]]] | None = None
+def place(boundary: Boundary, library: Detected) -> tuple[list[Site], list[Missing]]:
+    """The probes of one boundary, in its cheapest functions, and what is lost without others."""
+    chosen = _in_named(boundary, library)
+    missing = []
+    if not chosen:
+        names = tuple(function.pattern for function in boundary.functions)
+        missing.append(Missing(boundary.id, names, boundary.missing))
+    elif (table := boundary.method_table) is not None:
+        for entry in library.objects:
+            named = [spot for spot in chosen if spot.mapped == entry.mapped]
+            better = _in_table(boundary, table, entry)
+            if named and better:
+                chosen = [spot for spot in chosen if spot not in named] + better
+            elif named:
+                missing.append(Missing(boundary.id, (table.getter, *table.setters), table.missing))
+    sites = []
+    for event, mapped, elf, spot in chosen:
+        offset = elf.to_offset(spot.address)
+        if offset is not None:
+            sites.append(_site(boundary, event, mapped, offset, spot))
+    return sites, missing
+
+
+class Chosen(NamedTuple):
+    """A spot with its event and the object it is in."""
+
+    event: str
+    mapped: MappedObject
+    elf: Elf
+    spot: Spot
+
+
+def _in_named(boundary: Boundary, library: Detected) -> list[Chosen]:
+    """The cheapest of the boundary's named functions; nothing when the binary has none."""
+    best: tuple[float, list[Chosen]] | None = None
     for function in boundary.functions:
         found = library.functions(function)
         if not found:
             continue
-        spots = []
-        for mapped, elf, symbol in found:
-            chosen = spots_of(elf, symbol, boundary.events, boundary.argument)
-            spots += [(event, mapped, elf, spot) for event, spot in chosen]
-        cost = function.hits * sum(spot.cost_ns for _, _, _, spot in spots) / len(found)
+        spots = [
+            Chosen(event, mapped, elf, spot)
+            for mapped, elf, symbol in found
+            for event, spot in spots_of(elf, symbol, boundary.events, boundary.argument)
+        ]
+        cost = function.hits * sum(chosen.spot.cost_ns for chosen in spots) / len(found)
         if best is None or cost < best[0]:
             best = (cost, spots)
-    sites = []
-    for event, mapped, elf, spot in best[1] if best else []:
-        offset = elf.to_offset(spot.address)
-        if offset is not None:
-            sites.append(_site(boundary, event, mapped, offset, spot))
-    return sites
+    return best[1] if best else []
+
+
+def _in_table(boundary: Boundary, table: MethodTable, entry: OpenObject) -> list[Chosen]:
+    """The functions of a method table; nothing when it cannot be read."""
+    chosen: dict[tuple[str, int], Chosen] = {}
+    for symbol in functions_in(table, entry):
+        named = symbol._replace(name=_name_at(entry.elf, symbol.address))
+        spots = spots_of(entry.elf, named, boundary.events, boundary.argument)
+        for event, spot in spots:
+            # Functions that leave by a jump into the same one share its return.
+            chosen.setdefault((event, spot.address), Chosen(event, entry.mapped, entry.elf, spot))
+    return list(chosen.values())
 
 
 def _site(boundary: Boundary, event: str, mapped: MappedObject, offset: int, spot: Spot) -> Site:

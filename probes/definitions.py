@@ -7,6 +7,12 @@ more equivalent functions, best first; `tlstax.collectors.placement` takes the c
 binary has. What the report loses without the boundary is written beside it, because it is printed
 when no function is found.
 
+A boundary may lie in functions that have no name, because the library calls them through a table of
+pointers. Its `method_table` says how they are found: the exported `getter` that returns the table,
+and the exported `setters` that each copy one slot of it into the connection (see
+`tlstax.collectors.method_table`). They are then probed *instead of* `functions`, which serve only
+where the table cannot be read; what is lost by that is the `missing` of the table.
+
 Function names are symbol names as the linker knows them (C++ names mangled). A `*` stands for any
 run of letters, digits and underscores, because the tail of a mangled name changes between versions.
 
@@ -77,6 +83,15 @@ class Function:
 
 
 @dataclass(frozen=True)
+class MethodTable:
+    """How to find functions that are only called through a table of pointers."""
+
+    getter: str  # the function that returns the table
+    setters: tuple[str, ...]  # each copies the slot of one of the functions into the connection
+    missing: str  # consequence when the table cannot be read, one sentence
+
+
+@dataclass(frozen=True)
 class Boundary:
     """A place where a thread changes what it is doing."""
 
@@ -87,6 +102,7 @@ class Boundary:
     missing: str  # consequence for the report when no function is found, one sentence
     level: Level
     only_in: str = ""  # the phase that must be open, else the boundary is ignored
+    method_table: MethodTable | None = None  # where it has one, better than the functions
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -219,6 +235,9 @@ def _boundary(table: "_Table") -> Boundary:
         missing=table.text("missing"),
         level=Level[table.choice("level", tuple(level.name.lower() for level in Level)).upper()],
         only_in=table.choice("only_in", PHASES, default=""),
+        method_table=_method_table(table.table("method_table"))
+        if "method_table" in table
+        else None,
     )
     table.finish()
     return boundary
@@ -233,6 +252,18 @@ def _function(entry: object, where: str) -> Function:
         table.finish()
         return function
     raise _refuse(where, f"{entry!r} is not a function name or a {{name, hits}} table")
+
+
+def _method_table(table: "_Table") -> MethodTable:
+    found = MethodTable(table.text("getter"), table.texts("setters"), table.text("missing"))
+    table.finish()
+    names = (found.getter, *found.setters)
+    if len(set(names)) != len(names):
+        raise _refuse(table.where, "it names a function twice")
+    for name in names:
+        if not re.fullmatch(r"[\w$.@]+", name, re.ASCII):
+            raise _refuse(table.where, f"{name!r} is not a function name")
+    return found
 
 
 def _accessor(table: "_Table") -> Accessor:
@@ -252,6 +283,9 @@ class _Table:
     def __init__(self, content: Mapping[str, Any], where: str) -> None:
         self.content = dict(content)
         self.where = where
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.content
 
     def _take(self, key: str) -> Any:
         if key not in self.content:
