@@ -10,6 +10,7 @@ installed or running server is neither used nor touched.
 """
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
@@ -93,9 +94,9 @@ def run_server(options: argparse.Namespace) -> int:
     from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
 
     request = ServerRequest(key=KeyKind.parse(options.key), port=options.port)
-    with PrivateServer(request) as server:
-        print(f"mariadbd {server.pid} listens on 127.0.0.1:{server.port}")
+    with PrivateServer(request) as server, suppress(KeyboardInterrupt):
         administrator = server.client_directory / "administrator.cnf"
+        print(f"mariadbd {server.pid} listens on 127.0.0.1:{server.port}")
         print(f"  administrator: mariadb --defaults-file={administrator}")
         for what, user in (("plaintext", USER_PLAINTEXT), ("TLS", USER_TLS)):
             print(
@@ -103,10 +104,7 @@ def run_server(options: argparse.Namespace) -> int:
                 f"sysbench --config-file={server.option_file(user).name} ..."
             )
         print("Ctrl-C stops it and removes everything.", flush=True)
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            print("stopping")
+        threading.Event().wait()
     return int(ExitCode.OK)
 
 

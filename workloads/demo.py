@@ -12,13 +12,14 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.drivers.sysbench import Sysbench
-from tlstax.workloads.experiment import Experiment, NullRecorder
+from tlstax.workloads.experiment import WARM_UP_S, Experiment, NullRecorder
 from tlstax.workloads.experiment import Progress as Done
 from tlstax.workloads.recipe import Recipe
-from tlstax.workloads.results import OpenRecorder, Recorder, RenderReport, RunResult
+from tlstax.workloads.results import ARMS, OpenRecorder, Recorder, RenderReport, RunResult
 from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
 
 NS_PER_US = 1000
+BESIDE_S = 15  # server, data, attaching, what runs cost beside their seconds, report
 
 
 def measure(
@@ -26,19 +27,22 @@ def measure(
 ) -> Path:
     """Record the recipe into a new capture below `output` and render it; the report's path."""
     console = Console()
+    started_s = time.monotonic()
     capture = new_capture_path(output)
+    announce(recipe, console)
     with ready_experiment(recipe, console) as experiment:
         with open_recorder(experiment.server.pid, capture) as recorder:
             drive(experiment, recorder, console)
         console.print(f"recorded {capture}")
     report = render_report(capture, output)
-    console.print(f"report   {report}", soft_wrap=True)
+    console.print(f"demo     took {duration(time.monotonic() - started_s)} in all")
     return report
 
 
 def drive_only(recipe: Recipe) -> list[RunResult]:
     """Run the recipe without a recorder and print what the clients saw."""
     console = Console()
+    announce(recipe, console)
     with ready_experiment(recipe, console) as experiment:
         results = drive(experiment, NullRecorder(), console)
     for result in results:
@@ -46,9 +50,18 @@ def drive_only(recipe: Recipe) -> list[RunResult]:
             f"{result.scenario:14}{result.arm:10} round {result.round + 1}"
             f"{result.operation_count:10} operations"
             f"{result.client_mean_ns / NS_PER_US:10.1f} us mean"
-            f"{result.client_p95_ns / NS_PER_US:10.1f} us p95"
+            f"{result.client_p95_ns / NS_PER_US:10.1f} us p95",
+            soft_wrap=True,
         )
     return results
+
+
+def announce(recipe: Recipe, console: Console) -> None:
+    """Say what is to come and how long it will take."""
+    total_s = recipe.driving_s + len(recipe.loads) * len(ARMS) * WARM_UP_S + BESIDE_S
+    names = ", ".join(load.scenario.name for load in recipe.loads)
+    console.print(f"loads    {names}; plaintext and TLS; {recipe.rounds_count} rounds")
+    console.print(f"time     about {duration(total_s)} in all")
 
 
 def new_capture_path(output: Path) -> Path:
@@ -75,8 +88,7 @@ def ready_experiment(recipe: Recipe, console: Console) -> Iterator[Experiment]:
         driver = Sysbench(server, table_rows=recipe.table_rows)
         driver.prepare()
         experiment = Experiment(server, driver, status, recipe.loads, recipe.rounds_count)
-        arms = 2 * len(recipe.loads)
-        console.print(f"warm-up  {arms} short runs, one per load and arm")
+        console.print("warm-up  one short run of each load and arm")
         experiment.warm_up()
         yield experiment
 

@@ -25,17 +25,7 @@ from tlstax.workloads.tls import TlsChoice
 PATIENCE_S = 30.0
 
 
-@pytest.fixture(autouse=True)
-def own_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Labs of this test only: a short path (socket names are limited), passable for the server."""
-    directory = Path(f"/tmp/tlstax-test-{os.getpid()}-{time.monotonic_ns() % 1_000_000}")
-    directory.mkdir(mode=0o711)
-    directory.chmod(0o711)
-    monkeypatch.setenv("TMPDIR", str(directory))
-    monkeypatch.setattr("tempfile.tempdir", str(directory))
-    yield directory
-    assert list(directory.iterdir()) == [], "something was left behind"
-    directory.rmdir()
+pytestmark = pytest.mark.usefixtures("lab_directory")
 
 
 def await_true(condition: Callable[[], bool]) -> bool:
@@ -166,6 +156,40 @@ def test_nothing_stays_when_tlstax_is_ended(number: signal.Signals, exit_status:
     assert not is_running(server_pid)
 
 
+@pytest.mark.parametrize(
+    ("number", "exit_status"),
+    [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_nothing_stays_when_a_run_is_cut_short(number: signal.Signals, exit_status: int) -> None:
+    command = [sys.executable, "-m", "tlstax", "lab", "demo", "--unwatched", "--seconds", "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        while not process.stdout.readline().startswith("runs "):
+            assert process.poll() is None
+        (places,) = list(all_places())
+        belongings = places.living()
+        assert await_true(lambda: bool(drivers_of(places)))
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == exit_status
+    assert await_true(lambda: not places.root.exists())
+    assert not is_running(belongings["server"])
+    assert await_true(lambda: not drivers_of(places))
+
+
+def drivers_of(places: Places) -> list[int]:
+    """The sysbench processes that use an option file of this lab."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_text(errors="replace").split("\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if "sysbench" in words[0] and any(str(places.root) in word for word in words):
+            found.append(int(path.parent.name))
+    return found
+
+
 def test_clean_removes_what_a_killed_supervisor_leaves() -> None:
     process, places, server_pid = start_lab()
     assert clean() == f"in use  {places.root}\n"
@@ -214,8 +238,8 @@ def test_clean_does_not_trust_a_pid_that_was_given_to_another_process(
 
 
 @pytest.mark.root
-def test_clean_ignores_a_directory_that_somebody_else_made(own_temporary_directory: Path) -> None:
-    foreign = own_temporary_directory / "tlstax-lab-foreign"
+def test_clean_ignores_a_directory_that_somebody_else_made(lab_directory: Path) -> None:
+    foreign = lab_directory / "tlstax-lab-foreign"
     foreign.mkdir()
     os.chown(foreign, 65534, -1)
     assert clean() == "nothing to remove\n"
@@ -262,9 +286,9 @@ def test_a_broken_install_program_shows_its_words(tmp_path: Path) -> None:
 
 
 def test_a_temporary_directory_with_a_long_name_is_refused(
-    own_temporary_directory: Path, monkeypatch: pytest.MonkeyPatch
+    lab_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = own_temporary_directory / ("x" * 100)
+    long = lab_directory / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
     with pytest.raises(TlstaxError, match="would exceed 107 bytes"):

@@ -7,11 +7,12 @@ local NAMES = {"events", "reads", "writes", "other", "errors", "reconnects", "ti
 
 sysbench.hooks.report_cumulative = function(stat)
    for _, name in ipairs(NAMES) do
-      print(string.format("tlstax %s=%.9f", name, stat[name]))
+      io.write(string.format("tlstax %s=%.9f\n", name, stat[name]))
    end
 end
 
--- One line per thread: the connections that it opened, counted where they are opened.
+-- One line per thread: the connections that it opened, counted where they are opened. io.write with
+-- its line end in one piece, because print writes it apart and lines of two threads would mix.
 function tlstax_report_connects(connects)
-   print(string.format("tlstax thread=%d connects=%d", sysbench.tid, connects))
+   io.write(string.format("tlstax thread=%d connects=%d\n", sysbench.tid, connects))
 end

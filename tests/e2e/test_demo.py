@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The whole chain on real parts: certificates, server, drivers, probes, capture, report."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Run, Status
+
+PATIENCE_S = 200
+
+
+@pytest.mark.root
+@pytest.mark.needs("uprobes", "btf")
+@pytest.mark.usefixtures("lab_directory")  # also sees that nothing is left behind
+def test_a_demo_proves_its_arms_and_explains_them(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tlstax", "lab", "demo", "-o", str(tmp_path / "out")]
+    done = subprocess.run(
+        [*command, "--rounds", "2", "--seconds", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout[-2000:]
+    (capture,) = (tmp_path / "out").glob("*.tlstax")
+    (page,) = (tmp_path / "out").glob("*.html")
+    assert page.stat().st_size > 100_000
+    assert page.name in done.stdout
+    assert re.search(r"^demo +took \d+ s in all$", done.stdout, re.MULTILINE)
+
+    with CaptureReader.open(capture) as reader:
+        runs, statuses = list(reader.rows(Run)), list(reader.rows(Status))
+    assert len(runs) == 3 * 2 * 2
+    for run in runs:
+        proof = json.loads(run.proof)
+        handshakes = run.connection_count if run.arm == "tls" else 0
+        assert proof["recorder_handshakes"] == proof["server_handshakes"] == handshakes
+        counted = [
+            int(status.value)
+            for status in statuses
+            if status.run_id == run.run_id and status.name == "Ssl_finished_accepts"
+        ]
+        assert len(counted) == 2
+        assert counted[1] - counted[0] == handshakes
