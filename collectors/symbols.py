@@ -54,9 +54,10 @@ class Place(NamedTuple):
 class Symbolizer:
     """Names the addresses of one process, and of the kernel."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, root: Path | None = None) -> None:
+        """Open the target's files. Separate debug files are looked for below `root` (its own)."""
         self._pid = target.pid
-        self._root = PROC / str(target.pid) / "root"
+        self._root = PROC / str(target.pid) / "root" if root is None else root
         self._mappings: list[tuple[int, int, int, _OpenObject]] = []
         self._objects: dict[tuple[str, int, str], _OpenObject] = {}
         self._special: list[tuple[int, int, str]] = []

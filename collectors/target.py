@@ -99,7 +99,7 @@ def open_target(pid: int) -> Target:
     except ProcessLookupError:
         raise _gone(pid) from None
     exe = exe.removesuffix(DELETED)
-    _require_64_bit(pid, exe_link)
+    require_64_bit(pid, exe_link)
     objects = read_maps(pid, maps)
     if not any(entry.path == exe for entry in objects):
         raise _no_target(pid, "its program is not among its mappings", "Name a server process")
@@ -234,9 +234,10 @@ def _exists(pid: int) -> bool:
     return (PROC / str(pid)).exists()
 
 
-def _require_64_bit(pid: int, exe_link: Path) -> None:
+def require_64_bit(pid: int, program: Path) -> None:
+    """Raise TlstaxError unless the program is for x86-64."""
     try:
-        with exe_link.open("rb") as file:
+        with program.open("rb") as file:
             header = file.read(20)
     except OSError as error:
         raise _no_target(
