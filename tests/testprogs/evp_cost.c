@@ -5,17 +5,19 @@
  * Calls the same functions of libcrypto as libssl does, with the same parameters, on the same
  * keys, and times only the calls that tlstax times, by the CPU clock of the thread:
  *   sign         EVP_DigestSign of a CertificateVerify by the server's key
- *   keygen       EVP_PKEY_keygen in the group
+ *   keygen       EVP_PKEY_paramgen for the client's share, EVP_PKEY_keygen for the server's own
  *   derive       EVP_PKEY_derive, both calls of it (the length, then the secret)
- *   verify       EVP_DigestVerify of the client's CertificateVerify, plus the one that checks the
- *                client certificate's signature with the CA's key
- *   certificate  X509_verify_cert of the client certificate, less that last verification
+ *   verify       EVP_DigestVerify of the client's CertificateVerify, and the two that check the
+ *                signatures on the client's and the server's certificate with the CA's key
+ *   certificate  X509_verify_cert of the client's certificate, and of the server's own (libssl
+ *                builds the chain that it sends that way), less those two verifications
  * RSA keys sign as rsa_pss_rsae_sha256 does (PSS, salt as long as the digest), EC keys ecdsa.
  *
- * evp_cost SERVER_KEY CLIENT_KEY CLIENT_CERT CA_CERT GROUP SECONDS [COLD_BYTES]
+ * evp_cost SERVER_KEY SERVER_CERT CLIENT_KEY CLIENT_CERT CA_CERT GROUP SECONDS [COLD_BYTES]
  *
- * The operations take turns, as in a handshake. Before each turn COLD_BYTES of memory are written,
- * because a server's handshake never finds its caches warm either; 0 by default. Prints one JSON
+ * The operations take turns, as in a handshake. Before each of them COLD_BYTES of memory are
+ * written: in a server each happens once in milliseconds, between the work of other processes, and
+ * does not find the code and data in the caches that a loop would. 0 by default. Prints one JSON
  * object: per operation the count, the median, the mean without the slowest tenth, and the
  * interval of the median (95 %, order statistics), in nanoseconds.
  */
@@ -37,7 +39,7 @@ static const char *const OPERATION_NAMES[OPERATIONS] = {"sign", "keygen", "deriv
 
 struct material {
 	EVP_PKEY *server_key, *client_key, *peer_share;
-	X509 *ca;
+	X509 *server, *ca;
 	unsigned char *client_der;
 	int client_der_bytes;
 	X509_STORE *store;
@@ -84,6 +86,16 @@ static X509 *read_certificate(const char *path)
 	return certificate;
 }
 
+static size_t cold_bytes;
+static volatile char *cold;
+
+/* Displace what the caches hold. */
+static void cool(void)
+{
+	for (size_t i = 0; i < cold_bytes; i += 64)
+		cold[i]++;
+}
+
 static uint64_t now(void)
 {
 	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -108,6 +120,7 @@ static uint64_t sign(const struct material *with, EVP_PKEY *key, unsigned char *
 		fail("EVP_DigestSignInit_ex");
 	set_padding(parameters, key);
 	*bytes = SIGNATURE_BYTES;
+	cool();
 	uint64_t start = now();
 	int done = EVP_DigestSign(context, signature, bytes, with->message, SIGNED_BYTES);
 	uint64_t spent = now() - start;
@@ -125,6 +138,7 @@ static uint64_t verify(const struct material *with, EVP_PKEY *key)
 	    EVP_DigestVerifyInit_ex(context, &parameters, "SHA256", NULL, NULL, key, NULL) <= 0)
 		fail("EVP_DigestVerifyInit_ex");
 	set_padding(parameters, key);
+	cool();
 	uint64_t start = now();
 	int done = EVP_DigestVerify(context, with->client_signature, with->client_signature_bytes,
 				    with->message, SIGNED_BYTES);
@@ -151,6 +165,7 @@ static uint64_t verify_issued(const struct material *with, X509 *certificate)
 	    EVP_DigestVerifyInit_ex(context, NULL, digest == NID_undef ? NULL : OBJ_nid2sn(digest),
 				    NULL, NULL, X509_get0_pubkey(with->ca), NULL) <= 0)
 		fail("EVP_DigestVerifyInit_ex");
+	cool();
 	uint64_t start = now();
 	int done = EVP_DigestVerify(context, signature->data, (size_t)signature->length, body,
 				    (size_t)body_bytes);
@@ -172,18 +187,40 @@ static X509 *receive_certificate(const struct material *with)
 	return certificate;
 }
 
-static uint64_t verify_chain(const struct material *with, X509 *certificate)
+/* `purpose` is what the certificate must be good for; NULL: anything. */
+static uint64_t verify_chain(const struct material *with, X509 *certificate, const char *purpose)
 {
 	X509_STORE_CTX *context = X509_STORE_CTX_new();
 	if (!context || !X509_STORE_CTX_init(context, with->store, certificate, NULL) ||
-	    !X509_STORE_CTX_set_default(context, "ssl_client"))
+	    (purpose && !X509_STORE_CTX_set_default(context, purpose)))
 		fail("X509_STORE_CTX_init");
+	cool();
 	uint64_t start = now();
 	int done = X509_verify_cert(context);
 	uint64_t spent = now() - start;
 	if (done <= 0)
 		fail(X509_verify_cert_error_string(X509_STORE_CTX_get_error(context)));
 	X509_STORE_CTX_free(context);
+	return spent;
+}
+
+/* A key that has the client's group and no value yet, for the share that it sent. */
+static uint64_t generate_parameters(const struct material *with)
+{
+	EVP_PKEY *key = NULL;
+	const char *type = with->group[0] == 'X' ? with->group : "EC";
+	EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_from_name(NULL, type, NULL);
+	if (!context || EVP_PKEY_paramgen_init(context) <= 0 ||
+	    EVP_PKEY_CTX_set_group_name(context, with->group) <= 0)
+		fail("group");
+	cool();
+	uint64_t start = now();
+	int done = EVP_PKEY_paramgen(context, &key);
+	uint64_t spent = now() - start;
+	if (done <= 0)
+		fail("EVP_PKEY_paramgen");
+	EVP_PKEY_free(key);
+	EVP_PKEY_CTX_free(context);
 	return spent;
 }
 
@@ -195,6 +232,7 @@ static EVP_PKEY *generate(const struct material *with, uint64_t *spent)
 	if (!context || EVP_PKEY_keygen_init(context) <= 0 ||
 	    EVP_PKEY_CTX_set_group_name(context, with->group) <= 0)
 		fail("group");
+	cool();
 	uint64_t start = now();
 	int done = EVP_PKEY_keygen(context, &key);
 	*spent = now() - start;
@@ -212,6 +250,7 @@ static uint64_t derive(const struct material *with, EVP_PKEY *own)
 	if (!context || EVP_PKEY_derive_init(context) <= 0 ||
 	    EVP_PKEY_derive_set_peer(context, with->peer_share) <= 0)
 		fail("EVP_PKEY_derive_set_peer");
+	cool();
 	uint64_t start = now();
 	int done = EVP_PKEY_derive(context, NULL, &bytes) > 0 &&
 		   EVP_PKEY_derive(context, secret, &bytes) > 0;
@@ -229,13 +268,14 @@ static void one_round(const struct material *with, int round)
 	uint64_t spent;
 
 	EVP_PKEY *own = generate(with, &spent);
-	taken_ns[KEYGEN][round] = spent;
+	taken_ns[KEYGEN][round] = spent + generate_parameters(with);
 	taken_ns[DERIVE][round] = derive(with, own);
 	EVP_PKEY_free(own);
 	taken_ns[SIGN][round] = sign(with, with->server_key, signature, &bytes);
 	X509 *certificate = receive_certificate(with);
-	uint64_t chain = verify_chain(with, certificate);
-	uint64_t issued = verify_issued(with, certificate);
+	uint64_t chain = verify_chain(with, certificate, "ssl_client") +
+			 verify_chain(with, with->server, NULL);
+	uint64_t issued = verify_issued(with, certificate) + verify_issued(with, with->server);
 	X509_free(certificate);
 	taken_ns[CERTIFICATE][round] = chain > issued ? chain - issued : 0;
 	taken_ns[VERIFY][round] = verify(with, with->client_key) + issued;
@@ -272,11 +312,12 @@ static void print(int rounds)
 static void prepare(struct material *with, char **argv)
 {
 	uint64_t spent;
-	X509 *client = read_certificate(argv[3]);
+	X509 *client = read_certificate(argv[4]);
 	with->server_key = read_key(argv[1]);
-	with->client_key = read_key(argv[2]);
-	with->ca = read_certificate(argv[4]);
-	with->group = argv[5];
+	with->server = read_certificate(argv[2]);
+	with->client_key = read_key(argv[3]);
+	with->ca = read_certificate(argv[5]);
+	with->group = argv[6];
 	with->client_der_bytes = i2d_X509(client, &with->client_der);
 	with->store = X509_STORE_new();
 	if (with->client_der_bytes <= 0 || !with->store ||
@@ -293,22 +334,20 @@ static void prepare(struct material *with, char **argv)
 int main(int argc, char **argv)
 {
 	static struct material material;
-	if (argc < 7) {
-		fprintf(stderr, "usage: evp_cost SERVER_KEY CLIENT_KEY CLIENT_CERT CA_CERT GROUP "
-				"SECONDS [COLD_BYTES]\n");
+	if (argc < 8) {
+		fprintf(stderr,
+			"usage: evp_cost SERVER_KEY SERVER_CERT CLIENT_KEY CLIENT_CERT CA_CERT "
+			"GROUP SECONDS [COLD_BYTES]\n");
 		return 2;
 	}
 	prepare(&material, argv);
-	size_t cold_bytes = argc > 7 ? strtoul(argv[7], NULL, 10) : 0;
-	volatile char *cold = cold_bytes ? malloc(cold_bytes) : NULL;
-	uint64_t until = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(strtod(argv[6], NULL) * 1e9);
+	cold_bytes = argc > 8 ? strtoul(argv[8], NULL, 10) : 0;
+	cold = cold_bytes ? malloc(cold_bytes) : NULL;
+	uint64_t until = clock_ns(CLOCK_MONOTONIC) + (uint64_t)(strtod(argv[7], NULL) * 1e9);
 	int rounds = 0;
 
-	while (rounds < MAX_ROUNDS && (rounds < 20 || clock_ns(CLOCK_MONOTONIC) < until)) {
-		for (size_t i = 0; i < cold_bytes; i += 64)
-			cold[i]++;
+	while (rounds < MAX_ROUNDS && (rounds < 20 || clock_ns(CLOCK_MONOTONIC) < until))
 		one_round(&material, rounds++);
-	}
 	print(rounds);
 	return 0;
 }

@@ -103,10 +103,6 @@ def test_private_key_and_key_exchange_have_their_own_time(measure: Callable[...,
         assert all(spent), phase
 
 
-@pytest.mark.xfail(
-    reason="SSL_read runs the handshake through a function that a stripped libssl does not name;"
-    " its time is connect (docs/limits.md)"
-)
 def test_a_handshake_inside_of_a_read_is_a_handshake(
     measure: Callable[..., Any], outcome_counts: Callable[..., Any]
 ) -> None:
