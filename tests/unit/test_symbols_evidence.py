@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What nameless functions are taken for: those of the system's libcrypto, and small made-up ones."""
+"""What nameless functions are taken for: those of the system's libcrypto, and made-up ones."""
 
 import re
 from collections import Counter
