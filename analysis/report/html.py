@@ -8,7 +8,7 @@ every script and style by its hash, so that nothing else could run even if a nam
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from tlstax import ExitCode, TlstaxError, __version__
-from tlstax.analysis.report import jsondoc, quantities
+from tlstax.analysis.report import jsondoc, layout, quantities
 
 Json = Mapping[str, Any]
 
@@ -50,8 +50,6 @@ SECTIONS: Final = (
     ("trust", "Trust"),
     ("method", "Method"),
 )
-WIDEST_COUNT: Final = 12
-"""Stacks of each flame graph in its text alternative."""
 
 
 def render(document: Json) -> str:
@@ -62,7 +60,9 @@ def render(document: Json) -> str:
     sections = [(id_, title) for id_, title in SECTIONS if id_ != "waterfall"]
     if document["comparisons"]:
         sections = list(SECTIONS)
-    flame_arms = _in_order(_flame_arm(flame) for flame in document["flames"])
+    flame_arms = layout.in_order(layout.bar_name(flame["name"]) for flame in document["flames"])
+    cells = [cell for item in document["comparisons"] for cell in item["cells"]]
+    segments = [part for bar in document["ledgers"] for part in bar["segments"]]
     return (
         _environment()
         .get_template("report.html.j2")
@@ -74,18 +74,15 @@ def render(document: Json) -> str:
             styles=[Markup(style) for style in styles],
             scripts=[Markup(script) for script in scripts],
             data=Markup(jsondoc.for_script(document)),
-            groups=_in_order(
-                cell["group"] for item in document["comparisons"] for cell in item["cells"]
+            groups=layout.in_order(cell["group"] for cell in cells),
+            states=layout.in_order(part["state"] for part in segments),
+            ledger_groups=layout.ledger_groups(document),
+            flame_arms=layout.bar_labels(document, flame_arms),
+            flame_arm=layout.opening(flame_arms, document),
+            flame_kinds=layout.in_order(
+                quantities.name(flame["kind"]) for flame in document["flames"]
             ),
-            states=_in_order(
-                part["state"] for bar in document["ledgers"] for part in bar["segments"]
-            ),
-            ledger_groups=_ledger_groups(document),
-            first_tls=_first_tls,
-            flame_arms=[_arm_label(document, arm) for arm in flame_arms],
-            flame_arm=_first_tls([{"name": arm} for arm in flame_arms]),
-            flame_kinds=_in_order(quantities.name(flame["kind"]) for flame in document["flames"]),
-            flame_rows=_widest_stacks(document),
+            flame_rows=layout.widest_stacks(document),
         )
     )
 
@@ -100,8 +97,10 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(
         {
+            "at": layout.quantile_at,
             "basename": lambda path: str(path).rsplit("/", 1)[-1],
             "count": quantities.count,
+            "opening": layout.opening,
             "fraction": quantities.fraction,
             "interval": lambda measure: quantities.time_interval(
                 measure["value_ns"], measure["low_ns"], measure["high_ns"]
@@ -169,78 +168,3 @@ def _policy(scripts: list[str], styles: list[str]) -> str:
 def _hash(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _in_order(names: Iterable[str]) -> list[str]:
-    """Each name once, in the order of its first appearance."""
-    return list(dict.fromkeys(names))
-
-
-def _flame_arm(flame: Json) -> str:
-    """The name of the ledger bar that a flame graph belongs to."""
-    return str(flame["name"]).removesuffix(f"/{flame['kind']}")
-
-
-def _arm_label(document: Json, name: str) -> str:
-    """The label of a ledger bar by its name."""
-    return next((bar["label"] for bar in document["ledgers"] if bar["name"] == name), name)
-
-
-def _first_tls(items: Sequence[Json]) -> int:
-    """Position of the first item of a TLS arm, the one that a reader wants to see; else 0."""
-    arms = (index for index, item in enumerate(items) if "tls" in item["name"].split("/"))
-    return next(arms, 0)
-
-
-def _ledger_groups(document: Json) -> list[dict[str, Any]]:
-    """Indices of the ledger bars to be drawn in one chart: both arms of a driver together."""
-    groups: dict[tuple[str, str, str], list[int]] = {}
-    for index, bar in enumerate(document["ledgers"]):
-        if bar["segments"]:
-            alone = "" if bar["driver"] else bar["name"]
-            groups.setdefault((bar["driver"], bar["scenario"], alone), []).append(index)
-    return [_ledger_group(document["ledgers"], key, bars) for key, bars in groups.items()]
-
-
-def _ledger_group(
-    ledgers: list[Json], key: tuple[str, str, str], bars: list[int]
-) -> dict[str, Any]:
-    driver, scenario, _ = key
-    first = ledgers[bars[0]]
-    title = f"{quantities.name(driver)}: {quantities.name(scenario)}" if driver else first["label"]
-    per_operation = all(ledgers[index]["operation_count"] for index in bars)
-    return {
-        "title": title,
-        "bars": bars,
-        "operation": first["operation"] if per_operation else "",
-    }
-
-
-def _widest_stacks(document: Json) -> list[dict[str, Any]]:
-    """The widest leaves of each flame graph, for its text alternative."""
-    rows = []
-    for flame in document["flames"]:
-        leaves = sorted(_leaves(flame["root"]), key=lambda leaf: -leaf[1]["value"])
-        for path, leaf in leaves[:WIDEST_COUNT]:
-            rows.append(
-                {
-                    "label": flame["label"],
-                    "path": path,
-                    "category": leaf["category"],
-                    "value_ns": leaf["value"],
-                }
-            )
-    return rows
-
-
-def _leaves(root: Json) -> Iterator[tuple[str, Json]]:
-    """Every leaf with "phase › … › function"; without recursion, as stacks can be deep."""
-    waiting: list[tuple[Json, str, int]] = [(child, child["name"], 1) for child in root["children"]]
-    while waiting:
-        node, phase, depth = waiting.pop()
-        if node["children"]:
-            waiting.extend((child, phase, depth + 1) for child in node["children"])
-        elif depth == 1:
-            yield phase, node
-        else:
-            yield f"{phase} {'› ' if depth == 2 else '› … › '}{node['name']}", node

@@ -145,8 +145,6 @@ _NAMES = {
     "cpu_count": "CPUs",
     "cpu_flags": "CPU features",
     "cpu_model": "CPU",
-    "created_wall_ns": "recorded at, wall clock in ns",
-    "monotonic_anchor_ns": "the same, monotonic clock in ns",
     "sample_hz": "samples per second and CPU",
     "tlstax_version": "version of tlstax",
     "kdf_rng": "key derivation, random",

@@ -23,7 +23,11 @@ WIDTH: Final = 100
 BAR_COLUMNS: Final = 18
 LABEL_COLUMNS: Final = 34
 SMALLEST_SHARE: Final = 0.01
-"""Categories of CPU time below this share are in the JSON and the HTML only."""
+"""Phases and categories below this share of the CPU time are in the JSON and the HTML only."""
+MOST_CATEGORIES: Final = 6
+"""Categories of a phase, largest first; the others likewise."""
+FEW_HANDSHAKES: Final = 30
+"""Fewer are no distribution: one line instead of a table."""
 SMALLEST_STEP: Final = 0.005
 """Steps of the waterfall below this share of the difference, likewise."""
 _HALVES: Final = {(False, False): " ", (True, False): "▌", (False, True): "▐", (True, True): "█"}
@@ -198,7 +202,9 @@ def _comparison(comparison: Json, width: int) -> RenderableType:
 def _add_cells(table: Table, cells: Sequence[Json], whole: float) -> None:
     """The steps that matter, and what is left unexplained; the HTML has them all."""
     for cell in cells:
-        if cell["name"] != "unexplained" and abs(cell["share"] or 0.0) < SMALLEST_STEP:
+        # Without a difference to explain there are no shares of it: judge by the whole then.
+        share = cell["difference"]["value_ns"] / whole if cell["share"] is None else cell["share"]
+        if cell["name"] != "unexplained" and abs(share) < SMALLEST_STEP:
             continue
         is_seen = cell["verdict"] in ("more", "less")
         style = "" if is_seen else "dim"
@@ -215,17 +221,17 @@ def _comparison_notes(comparison: Json) -> Iterable[str]:
     difference, ratio = comparison["difference"], comparison["ratio"]
     if difference is not None and ratio is not None:
         yield (
-            f"TLS less plaintext {quantities.time_change(difference['value_ns'])} "
-            f"{interval(difference)}, {quantities.ratio(ratio['value'])} "
+            f"TLS less plaintext {_change(difference)}, {quantities.ratio(ratio['value'])} "
             f"the plaintext latency: {comparison['verdict']}"
         )
     for cell in comparison["beside"]:
-        yield (
-            f"beside the sum: {cell['label']} "
-            f"{quantities.time_change(cell['difference']['value_ns'])} "
-            f"{interval(cell['difference'])}"
-        )
+        yield (f"beside the sum: {cell['label']} {_change(cell['difference'])}")
     yield comparison["note"]
+
+
+def _change(measure: Json) -> str:
+    """A difference, with its interval if it has one."""
+    return f"{quantities.time_change(measure['value_ns'])} {interval(measure)}".rstrip()
 
 
 def interval(measure: Json) -> str:
@@ -257,7 +263,24 @@ def _ledger(item: Json, width: int) -> RenderableType:
 
 def _handshake(item: Json, width: int) -> RenderableType:
     """The mean handshake and its parts."""
-    table = _table(f"handshake: {item['label']}", "part", "mean", "95 % interval", "share", "")
+    title = f"handshake: {item['label']}"
+    quantiles = "  ".join(
+        f"{quantities.quantile(one['q'])} {quantities.time(one['value_ns'])}"
+        for one in item["distribution"]["quantiles"]
+    )
+    if item["mean"] is not None:
+        quantiles = f"mean {quantities.time(item['mean']['value_ns'])}  {quantiles}"
+    kinds = ("versions", "ciphers", "groups", "resumptions", "outcomes")
+    facts = ", ".join(
+        f"{value} {quantities.count(number)}"
+        for kind in kinds
+        for value, number in item[kind].items()
+    )
+    notes = (f"{quantities.count(item['count'])} handshakes  {quantiles}", facts)
+    if item["count"] < FEW_HANDSHAKES:
+        lines = (_sentence(note, width, style="dim") for note in notes)
+        return Group(Text(), Text(clean(title), style="bold"), *lines)
+    table = _table(title, "part", "mean", "95 % interval", "share", "")
     table.columns[-1].justify = "left"
     for part in item["parts"]:
         table.add_row(
@@ -267,21 +290,7 @@ def _handshake(item: Json, width: int) -> RenderableType:
             quantities.share(part["share"]),
             Text(bar(0, part["share"], 1), style="cyan"),
         )
-    quantiles = "  ".join(
-        f"{quantities.quantile(one['q'])} {quantities.time(one['value_ns'])}"
-        for one in item["distribution"]["quantiles"]
-    )
-    if item["mean"] is not None:
-        quantiles = f"mean {quantities.time(item['mean']['value_ns'])}  {quantiles}"
-    kinds = ("versions", "ciphers", "groups", "resumptions", "outcomes")
-    facts = (
-        f"{value} {quantities.count(number)}"
-        for kind in kinds
-        for value, number in item[kind].items()
-    )
-    return _titled(
-        table, width, f"{quantities.count(item['count'])} handshakes  {quantiles}", ", ".join(facts)
-    )
+    return _titled(table, width, *notes)
 
 
 def _is_of_interest(composition: Json) -> bool:
@@ -294,22 +303,35 @@ def _composition(item: Json, width: int) -> RenderableType:
     table = _table(f"CPU: {item['label']}", "phase", "CPU time", "samples", "made of")
     table.columns[-1].justify = "left"
     made_of_columns = width - 42
+    total_ns = sum(phase["on_cpu_ns"] for phase in item["phases"])
     for phase in item["phases"]:
+        if phase["on_cpu_ns"] < SMALLEST_SHARE * total_ns:
+            continue
         per_operation = phase["per_operation_ns"]
-        shares = ", ".join(
-            f"{_name(share['category'])} {quantities.share(share['share'])}"
-            for share in phase["shares"]
-            if share["share"] >= SMALLEST_SHARE
-        )
-        if not phase["enough"] and shares:
-            shares += " (few samples)"
         table.add_row(
             _name(phase["phase"]),
             quantities.time(phase["on_cpu_ns"] if per_operation is None else per_operation),
             "exact" if phase["exact"] else quantities.count(phase["sample_count"]),
-            _sentence(shares or "no samples", made_of_columns),
+            _sentence(_made_of(phase), made_of_columns),
         )
     return _titled(table, width)
+
+
+def _made_of(phase: Json) -> str:
+    """The largest categories of a phase; too few samples make no shares."""
+    largest = [
+        share for share in phase["shares"][:MOST_CATEGORIES] if share["share"] >= SMALLEST_SHARE
+    ]
+    if not largest:
+        return "no samples"
+    if phase["enough"]:
+        return ", ".join(
+            f"{_name(share['category'])} {quantities.share(share['share'])}" for share in largest
+        )
+    counts = ", ".join(
+        f"{_name(share['category'])} {quantities.count(share['sample_count'])}" for share in largest
+    )
+    return f"too few samples to split: {counts}"
 
 
 def _observer(health: Json, width: int) -> RenderableType:

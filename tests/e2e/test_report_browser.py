@@ -395,4 +395,10 @@ def test_size_and_data(report: Path, document: dict[str, Any]) -> None:
     assert len(text.encode()) < 3_000_000
     data = re.search(r'(?s)<script type="application/json" id="document">(.*?)</script>', text)
     assert data is not None
-    assert json.loads(data[1]) == document
+    embedded = json.loads(data[1])
+    for part in ("comparisons", "ledgers", "compositions", "handshakes", "method"):
+        assert embedded[part] == document[part]
+
+
+def test_flame_graphs_arrive_as_they_were(page: Page, document: dict[str, Any]) -> None:
+    assert page.evaluate("tlstax.document.flames") == document["flames"]

@@ -8,9 +8,10 @@
       key: share.category,
       label: tlstax.upper(tlstax.name(share.category)),
       value: share.share,
-      low: share.low,
-      high: share.high,
-      text: tlstax.format.share(share.share),
+      // Too few samples make no share: the chart shows how many there are instead.
+      low: phase.enough ? share.low : null,
+      high: phase.enough ? share.high : null,
+      text: phase.enough ? tlstax.format.share(share.share) : tlstax.format.count(share.sample_count),
       colour: tlstax.colour("category", share.category),
     }));
     if (!rows.length) return null;

@@ -12,10 +12,16 @@
   tlstax.chart("distribution", function ([index], width) {
     const { buckets, quantiles } = tlstax.document.handshakes[index].distribution;
     if (!buckets.length) return null;
-    const most = Math.max(...buckets.map((bucket) => bucket.count / (bucket.high_ns - bucket.low_ns)));
+    // Height is density on the axis as it is drawn, so that areas of unequal buckets compare.
+    const density = ({ count, low_ns, high_ns }) => count / Math.log(high_ns / Math.max(low_ns, 1));
+    const most = Math.max(...buckets.map(density));
     const low = buckets[0].low_ns;
     const high = buckets.at(-1).high_ns;
-    const steps = [{ x: low, y: 0 }, ...buckets.map((bucket) => ({ x: bucket.high_ns, y: bucket.cumulative }))];
+    // Flat between buckets, straight within one.
+    const steps = buckets.flatMap((bucket, at) => [
+      { x: bucket.low_ns, y: at ? buckets[at - 1].cumulative : 0 },
+      { x: bucket.high_ns, y: bucket.cumulative },
+    ]);
     const marked = quantiles.filter((quantile) => QUANTILES.includes(quantile.q));
     return tlstax.plot({
       width,
@@ -34,15 +40,14 @@
           label: null,
           tickSize: 3,
         }),
-        // Height is density, so that the log-linear buckets' areas can be compared.
         Plot.rect(buckets, {
           x1: "low_ns",
           x2: "high_ns",
           y1: 0,
-          y2: (bucket) => bucket.count / (bucket.high_ns - bucket.low_ns) / most,
+          y2: (bucket) => density(bucket) / most,
           fill: "var(--bar)",
           fillOpacity: 0.55,
-          insetLeft: 0.5,
+          insetLeft: buckets.length > 60 ? 0 : 0.5,
         }),
         Plot.line(steps, { x: "x", y: "y", stroke: "var(--group-handshake)", strokeWidth: 2 }),
         Plot.ruleX(marked, { x: "value_ns", stroke: "var(--ink)", strokeDasharray: "2,3" }),

@@ -4,6 +4,8 @@
 (function (tlstax) {
   const ARMS = { plaintext: "plain", tls: "TLS", "": "" };
 
+  const LEAST = 0.004; // of the longest phase: shorter ones are in the table only
+
   function rowsOf(bars) {
     const perOperation = bars.every((bar) => bar.operation_count > 0);
     const phases = [...new Set(tlstax.document.method.phases.map((phase) => phase.name))];
@@ -16,8 +18,13 @@
         colour: tlstax.colour("state", segment.state),
       })),
     );
-    const shown = new Set(rows.map((row) => row.phase));
-    return { rows, phases: phases.filter((phase) => shown.has(phase)) };
+    const sums = d3.rollups(rows, (group) => d3.sum(group, (row) => row.time), (row) => row.phase);
+    const least = LEAST * Math.max(...sums.map(([, sum]) => sum));
+    const shown = new Set(sums.filter(([, sum]) => sum >= least).map(([phase]) => phase));
+    return {
+      rows: rows.filter((row) => shown.has(row.phase)),
+      phases: phases.filter((phase) => shown.has(phase)),
+    };
   }
 
   tlstax.chart("ledger", function (indices, width) {

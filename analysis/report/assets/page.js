@@ -4,6 +4,13 @@
 (function (tlstax) {
   tlstax.document = JSON.parse(document.getElementById("document").textContent);
 
+  // Flame graphs travel as [name, category, value, children] with positions in one list of names.
+  function unpack([name, category, value, children]) {
+    const { names } = tlstax.document;
+    return { name: names[name], category: names[category], value, children: children.map(unpack) };
+  }
+  for (const flame of tlstax.document.flames) flame.root = unpack(flame.root);
+
   // A colour by name, as a CSS variable: charts follow the theme without being drawn again.
   tlstax.colour = (kind, name) =>
     /^[a-z0-9_]+$/.test(name) ? `var(--${kind}-${name}, var(--bar))` : "var(--bar)";

@@ -2,6 +2,17 @@
 // The waterfall from the plaintext arm to the TLS arm, one step a row.
 "use strict";
 (function (tlstax) {
+  const LEAST = 0.004; // of the axis, about three pixels: narrower steps are in the table only
+
+  function canBeSeen(comparison) {
+    const ends = comparison.cells.flatMap((cell) => [cell.start_ns, cell.end_ns]);
+    const least = LEAST * Math.max(...ends);
+    return ({ name, difference }) =>
+      name === "unexplained" ||
+      Math.abs(difference.value_ns) >= least ||
+      (difference.high_ns ?? 0) - (difference.low_ns ?? 0) >= 4 * least;
+  }
+
   function rowsOf(comparison) {
     const end = (arm, key) => ({
       key,
@@ -14,9 +25,7 @@
       colour: "var(--bar)",
       seen: true,
     });
-    // A step that cost nothing in either arm did not happen; the table still has it.
-    const happened = (cell) => cell.plaintext_ns || cell.tls_ns || cell.difference.value_ns;
-    const steps = comparison.cells.filter(happened).map((cell, index) => ({
+    const steps = comparison.cells.filter(canBeSeen(comparison)).map((cell, index) => ({
       key: String(index),
       label: tlstax.upper(cell.label),
       from: cell.start_ns,

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which parts of a document stand together on the page. Selects and orders; computes no number."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from tlstax.analysis.report import quantities
+
+Json = Mapping[str, Any]
+
+WIDEST_COUNT: Final = 12
+"""Stacks of each flame graph in its text alternative."""
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Each name once, in the order of its first appearance."""
+    return list(dict.fromkeys(names))
+
+
+def opening(names: Sequence[str], document: Json) -> int:
+    """Position of the workload that a panel opens with: the TLS arm with most handshakes."""
+    tables = sorted(document["handshakes"], key=lambda table: -table["count"])
+    wanted = [table["name"] for table in tables]
+    wanted += [name for name in names if "tls" in name.split("/")]
+    return next((names.index(name) for name in wanted if name in names), 0)
+
+
+def quantile_at(distribution: Json, q: float) -> float | None:
+    """The quantile `q` of a distribution, if its count allowed for one."""
+    found = (item["value_ns"] for item in distribution["quantiles"] if item["q"] == q)
+    return next(found, None)
+
+
+def bar_name(name: str) -> str:
+    """The name of the ledger bar that a flame graph or a latency belongs to."""
+    return name.rpartition("/")[0]
+
+
+def bar_labels(document: Json, names: Iterable[str]) -> list[str]:
+    """The labels of ledger bars by their names."""
+    labels = {bar["name"]: bar["label"] for bar in document["ledgers"]}
+    return [labels.get(name, name) for name in names]
+
+
+def ledger_groups(document: Json) -> list[dict[str, Any]]:
+    """The ledger bars of each chart, by index: both arms of a driver and scenario together."""
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for index, bar in enumerate(document["ledgers"]):
+        if bar["segments"]:
+            alone = "" if bar["driver"] else bar["name"]
+            groups.setdefault((bar["driver"], bar["scenario"], alone), []).append(index)
+    return [_ledger_group(document, indices) for indices in groups.values()]
+
+
+def _ledger_group(document: Json, indices: Sequence[int]) -> dict[str, Any]:
+    bars = [document["ledgers"][index] for index in indices]
+    first = bars[0]
+    title = first["label"]
+    if first["driver"]:
+        title = f"{quantities.name(first['driver'])}: {quantities.name(first['scenario'])}"
+    return {
+        "title": title,
+        "bars": indices,
+        "operation": first["operation"] if all(bar["operation_count"] for bar in bars) else "",
+        "latencies": [
+            (bar["arm"], latency)
+            for bar in bars
+            for latency in document["latencies"]
+            if bar_name(latency["name"]) == bar["name"]
+        ],
+    }
+
+
+def widest_stacks(document: Json) -> list[dict[str, Any]]:
+    """The widest leaves of each flame graph, for its text alternative."""
+    rows = []
+    for flame in document["flames"]:
+        leaves = sorted(_leaves(flame["root"]), key=lambda leaf: -leaf[1]["value"])
+        rows += [
+            {
+                "label": flame["label"],
+                "path": path,
+                "category": leaf["category"],
+                "value_ns": leaf["value"],
+            }
+            for path, leaf in leaves[:WIDEST_COUNT]
+        ]
+    return rows
+
+
+def _leaves(root: Json) -> Iterator[tuple[str, Json]]:
+    """Every leaf with "phase › … › function"; without recursion, as stacks can be deep."""
+    waiting: list[tuple[Json, str, int]] = [(child, child["name"], 1) for child in root["children"]]
+    while waiting:
+        node, phase, depth = waiting.pop()
+        if node["children"]:
+            waiting.extend((child, phase, depth + 1) for child in node["children"])
+        elif depth == 1:
+            yield phase, node
+        else:
+            yield f"{phase} {'› ' if depth == 2 else '› … › '}{node['name']}", node
