@@ -151,8 +151,9 @@ test-kernels: root-test-kernels test-install packages-kernels ## kernel and trut
 	$(BIN)/python tests/kernels/run.py
 
 .PHONY: capture-docs
-capture-docs: python ## regenerate docs/capture.md from the schema
-	$(BIN)/python -m tlstax.collectors.capture.schema > docs/capture.md
+capture-docs: python ## regenerate docs/capture.md and docs/report-json.md from their definitions
+	$(BIN)/python -m tlstax.collectors.capture.document > docs/capture.md
+	$(BIN)/python -m tlstax.analysis.document_markdown > docs/report-json.md
 
 .PHONY: clean
 clean: ## remove what was built (not the Debian packages)

@@ -142,3 +142,25 @@ def test_exit_codes_are_documented(repository: Path) -> None:
     page = (repository / "docs/exit-codes.md").read_text()
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)
     assert rows == [(str(int(code)), code.name) for code in ExitCode]
+
+
+def test_links_between_pages_lead_somewhere(repository: Path) -> None:
+    broken = []
+    for page in tracked(repository):
+        if page.suffix != ".md":
+            continue
+        for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text()):
+            if not (page.parent / link).exists():
+                broken.append(f"{page.relative_to(repository)}: {link}")
+    assert broken == []
+
+
+def test_pages_name_only_targets_that_exist(repository: Path) -> None:
+    targets = set(
+        re.findall(r"^([a-z0-9-]+):", (repository / "Makefile").read_text(), re.MULTILINE)
+    )
+    named = set()
+    for page in tracked(repository):
+        if page.suffix == ".md":
+            named |= set(re.findall(r"`make ([a-z0-9-]+)`", page.read_text()))
+    assert named - targets == set()
