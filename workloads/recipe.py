@@ -56,11 +56,11 @@ def load_recipe(path: Path = DEMO) -> Recipe:
         raise _refuse(path, f"it is not TOML: {error}") from error
     top = _Table(path, "", document)
     experiment = top.table("experiment")
-    seconds = experiment.number("seconds", 6, SECONDS_MAX)
+    seconds = experiment.number("seconds", 5, SECONDS_MAX)
     loads = tuple(_load(table, seconds) for table in top.tables("load"))
     choice = top.table("tls", required=False)
     recipe = Recipe(
-        rounds_count=experiment.number("rounds", 4, ROUNDS_MAX),
+        rounds_count=experiment.number("rounds", 6, ROUNDS_MAX),
         key=KeyKind.parse(experiment.take("key", str, "rsa:2048")),
         tls=TlsChoice(
             version=choice.take("version", str, "") or None,

@@ -213,7 +213,7 @@ def all_places() -> Iterator[Places]:
 def clean() -> tuple[list[Path], list[Path]]:
     """Remove what crashed runs left: directories whose owner is gone, and their processes.
 
-    Returns (removed, still in use by a living tlstax).
+    Returns (removed, still in use by a living tlstax); TlstaxError (IO) if one resists.
     """
     removed, in_use = [], []
     for places in all_places():
@@ -224,7 +224,15 @@ def clean() -> tuple[list[Path], list[Path]]:
         for role in ("supervisor", "server"):
             if role in living:
                 _kill(living[role])
-        shutil.rmtree(places.root, ignore_errors=True)
+        try:
+            shutil.rmtree(places.root)
+        except OSError as error:
+            raise TlstaxError(
+                f"cannot remove {places.root}",
+                f"{error.filename}: {error.strerror}",
+                "Remove it by hand",
+                ExitCode.IO,
+            ) from error
         removed.append(places.root)
     return removed, in_use
 
