@@ -11,6 +11,7 @@ Exit status: 0; 2 wrong arguments; 5 FILE is no capture or damaged; 6 a report c
 """
 
 import argparse
+import io
 import os
 import sys
 from pathlib import Path
@@ -62,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
     if options.folded is not None:
         write(options.folded, folded.render(_folded(rows)))
     if not printed:
+        _encode_output(None)
         terminal.print_report(document, html_path=options.html)
     return int(ExitCode.OK)
 
@@ -75,12 +77,19 @@ def _folded(rows: tables.Tables) -> dict[str, Folded]:
     }
 
 
+def _encode_output(encoding: str | None) -> None:
+    """Let the standard output take every character, replaced where its encoding lacks one."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding=encoding, errors="replace")
+
+
 def write(path: str, text: str) -> None:
     """Write a report to a file, whole or not at all, or to the standard output.
 
     Raises TlstaxError (IO) if the file cannot be written.
     """
     if path == STANDARD_OUTPUT:
+        _encode_output("utf-8")
         sys.stdout.write(text)
         return
     target = Path(path)

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -262,6 +263,26 @@ def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, experiment: P
     monkeypatch.setattr(html, "VENDORED", ("absent.min.js", *html.VENDORED))
     with pytest.raises(TlstaxError, match="make assets"):
         html.render(document(experiment))
+
+
+@pytest.mark.parametrize("options", [[], ["--json", "-"]])
+def test_output_that_lacks_characters(experiment: Path, options: list[str]) -> None:
+    command = [sys.executable, "-m", "tlstax", "report", str(experiment), *options]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == b""
+    if options:
+        assert json.loads(done.stdout.decode("utf-8")) == document(experiment)
+
+
+def test_shipped_captures_can_be_reported(tmp_path: Path) -> None:
+    for path in sorted((ROOT / "docs/demo").glob("*.tlstax")):
+        content = document(path)
+        page = html.render(content)
+        assert len(page.encode()) < 3_000_000
+        assert shown.missing(shown.visible_text(page), content) == []
+        assert shown.missing(printed(content), content) == []
 
 
 def test_bar_is_as_wide_as_its_share() -> None:
