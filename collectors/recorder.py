@@ -29,7 +29,7 @@ from tlstax.probes.definitions import Level
 from tlstax.workloads.results import RunResult, RunTotals, StatusSample
 
 NS_PER_S: Final = 1_000_000_000
-_EXPERIMENT_HZ: Final = 499
+_EXPERIMENT_HZ: Final = 997
 _NAME_EVERY_WINDOWS: Final = 300
 _PRIVACY: Final = "no payload, SQL text, key, password or pointer is recorded"
 

@@ -87,7 +87,7 @@ enum { LATENCY_SUBBITS = 4, LATENCY_BUCKETS = 640, LATENCY_SHARDS = 8 };
 /* Bit of a stack id: it is in the second stack map. */
 enum { MORE_STACKS = 1 << 30 };
 
-/* Deepest frames kept; two maps of 16,384 stacks are then 16 MB of kernel memory. */
+/* Deepest frames kept; the two maps are then 24 MB of kernel memory. */
 enum { STACK_DEPTH = 64 };
 
 /* What a blocking system call waits for. */

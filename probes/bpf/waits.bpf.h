@@ -16,7 +16,7 @@ enum { FUTEX_COMMAND_MASK = 0x7f, FUTEX_OP_WAIT_BITSET = 9 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 32768);
 	__uint(key_size, sizeof(u32));
 	__uint(value_size, STACK_DEPTH * sizeof(u64));
 } stacks SEC(".maps");
