@@ -5,23 +5,19 @@ Every number is one of the document's, written as in the HTML page. Readable fro
 """
 
 import sys
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tlstax.analysis.report import quantities
+from tlstax.analysis.report import console, quantities
 
 Json = Mapping[str, Any]
 
 WIDTH: Final = 100
 """Columns where the output is no terminal; a terminal's own width, up to this, otherwise."""
-BAR_COLUMNS: Final = 18
-LABEL_COLUMNS: Final = 34
 SMALLEST_SHARE: Final = 0.01
 """Phases and categories below this share of the CPU time are in the JSON and the HTML only."""
 MOST_CATEGORIES: Final = 6
@@ -30,27 +26,26 @@ FEW_HANDSHAKES: Final = 30
 """Fewer are no distribution: one line instead of a table."""
 SMALLEST_STEP: Final = 0.005
 """Steps of the waterfall below this share of the difference, likewise."""
-_HALVES: Final = {(False, False): " ", (True, False): "▌", (False, True): "▐", (True, True): "█"}
 
 
 def print_report(
     document: Json, html_path: str | None = None, stream: TextIO | None = None
 ) -> None:
     """Print the report of a document; the last line says where its HTML page is."""
-    console = Console(file=stream or sys.stdout, highlight=False, emoji=False, markup=False)
-    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
-    for part in _parts(document, console.width):
-        console.print(part)
-    console.print(_last_line(document, html_path), soft_wrap=True)
+    screen = Console(file=stream or sys.stdout, highlight=False, emoji=False, markup=False)
+    screen.width = min(screen.width, WIDTH) if screen.is_terminal else WIDTH
+    for part in _parts(document, screen.width):
+        screen.print(part)
+    screen.print(_last_line(html_path), soft_wrap=True)
 
 
 def _parts(document: Json, width: int) -> Iterable[RenderableType]:
     yield _trust(document["health"], width)
     yield Text()
-    yield _sentence(document["answer"]["sentence"], width, style="bold")
+    yield console.sentence(document["answer"]["sentence"], width, style="bold")
     for detail in document["answer"]["details"]:
-        yield _sentence(detail, width, mark="· ")
-    yield _sentence(_subject(document["capture"]), width, style="dim")
+        yield console.sentence(detail, width, mark="· ")
+    yield console.sentence(_subject(document["capture"]), width, style="dim")
     for comparison in document["comparisons"]:
         yield _comparison(comparison, width)
     if not document["comparisons"]:
@@ -61,33 +56,12 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
     yield _observer(document["health"], width)
 
 
-def _sentence(text: str, width: int, mark: str = "", style: str = "") -> Text:
-    """A sentence on as many lines as it needs; unlike rich, textwrap keeps "12 ms" together."""
-    lines = textwrap.wrap(
-        clean(quantities.typeset(text)),
-        max(20, width),
-        initial_indent=mark,
-        subsequent_indent=" " * len(mark),
-    )
-    return Text("\n".join(lines), style=style)
-
-
-def clean(text: str) -> str:
-    """Text from a capture without control characters: a name must not steer the terminal."""
-    return "".join(
-        letter if letter.isprintable() or letter == quantities.NO_BREAK else "�" for letter in text
-    )
-
-
-def _name(identifier: str) -> str:
-    return clean(quantities.name(identifier))
-
-
 def _trust(health: Json, width: int) -> RenderableType:
     """What stands above the first number."""
     symbols, closure, observer = health["symbols"], health["closure"], health["observer"]
     lost = ", ".join(
-        f"{quantities.count(loss['count'])} {_name(loss['kind'])}" for loss in health["losses"]
+        f"{quantities.count(loss['count'])} {console.name(loss['kind'])}"
+        for loss in health["losses"]
     )
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
@@ -119,7 +93,8 @@ def _trust(health: Json, width: int) -> RenderableType:
         f"{quantities.size(observer['engine_rss_bytes'])}",
     )
     warnings = [
-        _sentence(warning, width, mark="! ", style="yellow") for warning in health["warnings"]
+        console.sentence(warning, width, mark="! ", style="yellow")
+        for warning in health["warnings"]
     ]
     return Group(table, *warnings)
 
@@ -129,50 +104,19 @@ def _subject(capture: Json) -> str:
     targets = [f"{target['server']}, {target['tls']}" for target in capture["targets"]]
     host = [capture["meta"][key] for key in ("hostname", "kernel") if key in capture["meta"]]
     length = f"recorded {capture['recorded_at']} for {quantities.time(capture['duration_ns'])}"
-    return clean(" · ".join([*targets, *host, length]))
-
-
-def _table(title: str, *columns: str) -> Table:
-    """A table whose first column is text and whose others are numbers."""
-    table = Table(
-        title=Text(clean(title), style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-    )
-    for index, column in enumerate(columns):
-        table.add_column(
-            column, justify="right" if index else "left", no_wrap=True, header_style="dim"
-        )
-    return table
-
-
-def _titled(table: Table, width: int, *notes: str) -> RenderableType:
-    """A table between an empty line and its notes."""
-    parts: list[RenderableType] = [Text(), table]
-    parts.extend(_sentence(note, width, style="dim") for note in notes if note)
-    return Group(*parts)
-
-
-def bar(start: float, end: float, whole: float) -> str:
-    """A bar from `start` to `end` of `whole` on BAR_COLUMNS columns, to half a column."""
-    if whole <= 0:
-        return ""
-    halves = 2 * BAR_COLUMNS
-    low, high = sorted(round(max(0.0, min(1.0, edge / whole)) * halves) for edge in (start, end))
-    low = min(low, halves - 1)
-    high = max(high, low + 1)  # what is not zero shows
-    filled = [low <= half < high for half in range(halves)]
-    return "".join(_HALVES[pair] for pair in zip(filled[::2], filled[1::2], strict=True)).rstrip()
+    return console.clean(" · ".join([*targets, *host, length]))
 
 
 def _comparison(comparison: Json, width: int) -> RenderableType:
     """The waterfall of one driver."""
-    title = f"{_name(comparison['driver'])}: {_name(comparison['scenario'])}"
+    title = f"{console.name(comparison['driver'])}: {console.name(comparison['scenario'])}"
     if comparison["refusal"] is not None:
-        return Group(Text(), Text(clean(title), style="bold"), Text(clean(comparison["refusal"])))
-    table = _table(
+        return Group(
+            Text(),
+            Text(console.clean(title), style="bold"),
+            Text(console.clean(comparison["refusal"])),
+        )
+    table = console.table(
         f"{title}, per {comparison['operation']}",
         "step",
         "difference",
@@ -190,30 +134,35 @@ def _comparison(comparison: Json, width: int) -> RenderableType:
         if arm in latencies:
             latency = latencies[arm]
             table.add_row(
-                Text(_name(arm), style="bold"),
+                Text(console.name(arm), style="bold"),
                 Text(quantities.time(latency["value_ns"]), style="bold"),
-                interval(latency),
+                console.interval(latency),
                 "",
-                Text(bar(0, latency["value_ns"], whole), style="bright_black"),
+                Text(console.bar(0, latency["value_ns"], whole), style="bright_black"),
             )
-    return _titled(table, width, *_comparison_notes(comparison))
+    return console.titled(table, width, *_comparison_notes(comparison))
 
 
 def _add_cells(table: Table, cells: Sequence[Json], whole: float) -> None:
     """The steps that matter, and what is left unexplained; the HTML has them all."""
     for cell in cells:
         # Without a difference to explain there are no shares of it: judge by the whole then.
-        share = cell["difference"]["value_ns"] / whole if cell["share"] is None else cell["share"]
+        share = cell["share"]
+        if share is None:
+            share = cell["difference"]["value_ns"] / whole if whole else 0.0
         if cell["name"] != "unexplained" and abs(share) < SMALLEST_STEP:
             continue
         is_seen = cell["verdict"] in ("more", "less")
         style = "" if is_seen else "dim"
         table.add_row(
-            Text(f"  {clean(cell['label'])}", style=style),
+            Text(f"  {console.clean(cell['label'])}", style=style),
             Text(quantities.time_change(cell["difference"]["value_ns"]), style=style),
-            Text(interval(cell["difference"]), style=style),
+            Text(console.interval(cell["difference"]), style=style),
             Text(quantities.share(cell["share"]), style=style),
-            Text(bar(cell["start_ns"], cell["end_ns"], whole), style="cyan" if is_seen else "dim"),
+            Text(
+                console.bar(cell["start_ns"], cell["end_ns"], whole),
+                style="cyan" if is_seen else "dim",
+            ),
         )
 
 
@@ -221,37 +170,27 @@ def _comparison_notes(comparison: Json) -> Iterable[str]:
     difference, ratio = comparison["difference"], comparison["ratio"]
     if difference is not None and ratio is not None:
         yield (
-            f"TLS less plaintext {_change(difference)}, {quantities.ratio(ratio['value'])} "
+            f"TLS less plaintext {console.change(difference)}, {quantities.ratio(ratio['value'])} "
             f"the plaintext latency: {comparison['verdict']}"
         )
     for cell in comparison["beside"]:
-        yield (f"beside the sum: {cell['label']} {_change(cell['difference'])}")
+        yield f"beside the sum: {cell['label']} {console.change(cell['difference'])}"
     yield comparison["note"]
-
-
-def _change(measure: Json) -> str:
-    """A difference, with its interval if it has one."""
-    return f"{quantities.time_change(measure['value_ns'])} {interval(measure)}".rstrip()
-
-
-def interval(measure: Json) -> str:
-    """The interval of a measure, or nothing."""
-    return quantities.time_interval(measure["value_ns"], measure["low_ns"], measure["high_ns"])
 
 
 def _ledger(item: Json, width: int) -> RenderableType:
     """The ledger of one arm; a comparison shows it as a waterfall instead."""
-    table = _table(item["label"], "phase", "state", "time", "share", "")
+    table = console.table(item["label"], "phase", "state", "time", "share", "")
     table.columns[1].justify = table.columns[-1].justify = "left"
     for segment in item["segments"]:
         table.add_row(
-            _name(segment["phase"]),
-            _name(segment["state"]),
+            console.name(segment["phase"]),
+            console.name(segment["state"]),
             quantities.time(segment["time_ns"]),
             quantities.share(segment["share"]),
-            Text(bar(0, segment["share"], 1), style="cyan"),
+            Text(console.bar(0, segment["share"], 1), style="cyan"),
         )
-    return _titled(
+    return console.titled(
         table,
         width,
         f"served {quantities.time(item['total_ns'])}; beside it idle "
@@ -278,19 +217,19 @@ def _handshake(item: Json, width: int) -> RenderableType:
     )
     notes = (f"{quantities.count(item['count'])} handshakes  {quantiles}", facts)
     if item["count"] < FEW_HANDSHAKES:
-        lines = (_sentence(note, width, style="dim") for note in notes)
-        return Group(Text(), Text(clean(title), style="bold"), *lines)
-    table = _table(title, "part", "mean", "95 % interval", "share", "")
+        lines = (console.sentence(note, width, style="dim") for note in notes)
+        return Group(Text(), Text(console.clean(title), style="bold"), *lines)
+    table = console.table(title, "part", "mean", "95 % interval", "share", "")
     table.columns[-1].justify = "left"
     for part in item["parts"]:
         table.add_row(
-            clean(part["label"]),
+            console.clean(part["label"]),
             quantities.time(part["mean"]["value_ns"]),
-            interval(part["mean"]),
+            console.interval(part["mean"]),
             quantities.share(part["share"]),
-            Text(bar(0, part["share"], 1), style="cyan"),
+            Text(console.bar(0, part["share"], 1), style="cyan"),
         )
-    return _titled(table, width, *notes)
+    return console.titled(table, width, *notes)
 
 
 def _is_of_interest(composition: Json) -> bool:
@@ -300,7 +239,7 @@ def _is_of_interest(composition: Json) -> bool:
 
 def _composition(item: Json, width: int) -> RenderableType:
     """What the CPU did, phase by phase, largest categories first."""
-    table = _table(f"CPU: {item['label']}", "phase", "CPU time", "samples", "made of")
+    table = console.table(f"CPU: {item['label']}", "phase", "CPU time", "samples", "made of")
     table.columns[-1].justify = "left"
     made_of_columns = width - 42
     total_ns = sum(phase["on_cpu_ns"] for phase in item["phases"])
@@ -309,12 +248,12 @@ def _composition(item: Json, width: int) -> RenderableType:
             continue
         per_operation = phase["per_operation_ns"]
         table.add_row(
-            _name(phase["phase"]),
+            console.name(phase["phase"]),
             quantities.time(phase["on_cpu_ns"] if per_operation is None else per_operation),
             "exact" if phase["exact"] else quantities.count(phase["sample_count"]),
-            _sentence(_made_of(phase), made_of_columns),
+            console.sentence(_made_of(phase), made_of_columns),
         )
-    return _titled(table, width)
+    return console.titled(table, width)
 
 
 def _made_of(phase: Json) -> str:
@@ -326,10 +265,12 @@ def _made_of(phase: Json) -> str:
         return "no samples"
     if phase["enough"]:
         return ", ".join(
-            f"{_name(share['category'])} {quantities.share(share['share'])}" for share in largest
+            f"{console.name(share['category'])} {quantities.share(share['share'])}"
+            for share in largest
         )
     counts = ", ".join(
-        f"{_name(share['category'])} {quantities.count(share['sample_count'])}" for share in largest
+        f"{console.name(share['category'])} {quantities.count(share['sample_count'])}"
+        for share in largest
     )
     return f"too few samples to split: {counts}"
 
@@ -338,7 +279,7 @@ def _observer(health: Json, width: int) -> RenderableType:
     """Losses with their consequences, and the price of the probes."""
     observer = health["observer"]
     lines = [
-        f"{_name(loss['kind'])} {quantities.count(loss['count'])}: {clean(loss['consequence'])}"
+        f"{quantities.name(loss['kind'])} {quantities.count(loss['count'])}: {loss['consequence']}"
         for loss in health["losses"]
     ]
     lines.append(
@@ -346,10 +287,10 @@ def _observer(health: Json, width: int) -> RenderableType:
         f"{quantities.rate(observer['hits_per_second'])}, "
         f"{quantities.time(observer['probe_ns'])} in all; nothing is subtracted for them"
     )
-    return Group(Text(), *(_sentence(line, width, style="dim") for line in lines))
+    return Group(Text(), *(console.sentence(line, width, style="dim") for line in lines))
 
 
-def _last_line(document: Json, html_path: str | None) -> Text:
+def _last_line(html_path: str | None) -> Text:
     if html_path is None:
         return Text("Add --html FILE for charts and flame graphs.", style="dim")
-    return Text(f"Report: {clean(html_path)}", style="bold")
+    return Text(f"Report: {console.clean(html_path)}", style="bold")

@@ -20,7 +20,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.analysis import explain, tables
 from tlstax.analysis.document import to_json
-from tlstax.analysis.report import html, jsondoc, terminal
+from tlstax.analysis.report import console, html, jsondoc, terminal
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame, Probe, Target, Window
 from tlstax.collectors.capture.writer import CaptureWriter
@@ -285,10 +285,20 @@ def test_shipped_captures_can_be_reported(tmp_path: Path) -> None:
         assert shown.missing(printed(content), content) == []
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_terminal_of_any_width(
+    content: dict[str, Any], width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "WIDTH", width)
+    lines = printed(content).splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= width
+    assert not [line for line in lines if "\N{HORIZONTAL ELLIPSIS}" in line]
+
+
 def test_bar_is_as_wide_as_its_share() -> None:
-    assert terminal.bar(0, 1, 1) == "█" * terminal.BAR_COLUMNS
-    assert terminal.bar(0, 0.5, 1) == "█" * (terminal.BAR_COLUMNS // 2)
-    assert terminal.bar(0.5, 1, 1) == " " * 9 + "█" * 9
-    assert terminal.bar(1, 1, 1).strip() == "▐"
-    assert terminal.bar(0, 0, 1) == "▌"
-    assert terminal.bar(0, 1, 0) == ""
+    assert console.bar(0, 1, 1) == "█" * console.BAR_COLUMNS
+    assert console.bar(0, 0.5, 1) == "█" * (console.BAR_COLUMNS // 2)
+    assert console.bar(0.5, 1, 1) == " " * 9 + "█" * 9
+    assert console.bar(1, 1, 1).strip() == "▐"
+    assert console.bar(0, 0, 1) == "▌"
+    assert console.bar(0, 1, 0) == ""
