@@ -227,6 +227,8 @@ def clean() -> tuple[list[Path], list[Path]]:
         try:
             shutil.rmtree(places.root)
         except OSError as error:
+            if not places.root.exists():  # its own supervisor was quicker
+                continue
             raise TlstaxError(
                 f"cannot remove {places.root}",
                 f"{error.filename}: {error.strerror}",
