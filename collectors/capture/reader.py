@@ -35,6 +35,7 @@ _MAGIC: Final = b"SQLite format 3\x00"
 _BUSY_SECONDS: Final = 10.0
 # Limits for values from a file that nobody vouches for: no text of a capture is near them.
 _MAX_VALUE_BYTES: Final = 1 << 24
+_MAX_NUMBER: Final = 1 << 63
 # What sqlite3 raises for a damaged file: also when its own message quotes text that is not UTF-8,
 # or when a damaged length is beyond memory.
 _DAMAGES: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError, OverflowError)
@@ -203,7 +204,7 @@ def _fits(column: Column, value: object) -> bool:
     if value is None:
         return column.nullable
     if column.kind is float:
-        return isinstance(value, int | float)
+        return isinstance(value, int | float) and abs(value) < _MAX_NUMBER
     return isinstance(value, column.kind)
 
 

@@ -247,6 +247,15 @@ def test_a_value_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
     assert "ledger.time_ns" in refusal(path).why
 
 
+def test_a_number_without_end_is_refused(tmp_path: Path) -> None:
+    path = small_capture(tmp_path / "a")
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE probe SET cost_ns = 9e999")
+    connection.commit()
+    connection.close()
+    assert "probe.cost_ns" in refusal(path).why
+
+
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = small_capture(tmp_path / "a")
     connection = sqlite3.connect(path)
