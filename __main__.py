@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments[0] if arguments and arguments[0] in COMMANDS else None
     try:
         options = build_parser(chosen).parse_args(arguments)
-        if chosen == "lab":
+        if chosen == "lab" and options.action == "demo":
             connect_stages(options)
         return int(options.run(options))
     except TlstaxError as error:

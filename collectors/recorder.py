@@ -112,13 +112,14 @@ class Recorder:
         """End the window that runs; the following ones belong to `run_id`."""
         self._cut()
         self._run_id = run_id
+        self._tls_calls_before = self._tls_call_count()
         self.windows.clear()
 
     def end_run(self) -> RunTotals:
         """End the run's last window and say what was seen since `begin_run`."""
         self._cut()
         self._run_id = None
-        totals = _run_totals(self.windows)
+        totals = _run_totals(self.windows, self._tls_call_count() - self._tls_calls_before)
         self.windows.clear()
         if self.target_ended:
             raise TlstaxError(
@@ -137,6 +138,13 @@ class Recorder:
             else:
                 self._writer.add(schema.Status(row.time_ns, row.run_id, row.name, str(row.value)))
         self._writer.commit()
+
+    def _tls_call_count(self) -> int:
+        """Probe hits so far in the TLS library; a plaintext arm must not add to them."""
+        tls = self._plan.library("tls")
+        paths = {entry.path for entry in tls.objects} if tls else set()
+        hits = zip(self._plan.sites, self._engine.site_hits(), strict=True)
+        return sum(count for site, count in hits if site.object.path in paths)
 
     @property
     def last(self) -> WindowTotals | None:
@@ -290,7 +298,7 @@ def _target_row(target: Target, plan: Plan) -> schema.Target:
     )
 
 
-def _run_totals(windows: list[WindowTotals]) -> RunTotals:
+def _run_totals(windows: list[WindowTotals], tls_call_count: int) -> RunTotals:
     """The windows of one run, added up."""
     handshakes = [handshake for window in windows for handshake in window.handshakes]
     good = [handshake for handshake in handshakes if handshake.outcome == "success"]
@@ -306,6 +314,7 @@ def _run_totals(windows: list[WindowTotals]) -> RunTotals:
         handshake_count=len(good),
         handshake_failed_count=outcomes.get("failure", 0) + outcomes.get("abandoned", 0),
         resumed_count=sum(handshake.resumed == 1 for handshake in good),
+        tls_call_count=tls_call_count,
         lost_handshake_count=losses["handshake_ring_full"] + losses["handshake_map_full"],
         tls_versions=Counter(handshake.tls_version for handshake in good),
         ciphers=Counter(handshake.cipher for handshake in good),
