@@ -31,7 +31,7 @@ class Stacks:
     def __init__(self, frames: Iterable[Frame], stacks: Iterable[Stack]) -> None:
         by_id = {frame.frame_id: frame for frame in frames}
         self._frames = {
-            stack.stack_id: tuple(
+            stack.stack_id: _believable(
                 by_id[int(text)]
                 for text in stack.frame_ids.split()
                 if text.isascii() and text.isdigit() and int(text) in by_id
@@ -48,6 +48,20 @@ class Stacks:
         return Sample(
             row.phase, row.syscall, self.frames(row.user_stack_id), self.frames(row.kernel_stack_id)
         )
+
+
+def _believable(frames: Iterable[Frame]) -> tuple[Frame, ...]:
+    """The frames, leaf first, up to the first address above the leaf that lies in no file.
+
+    Code that uses the frame pointer for something else (bignum and AES-GCM assembly) sends the
+    walk into data; what it finds there is no caller.
+    """
+    kept: list[Frame] = []
+    for frame in frames:
+        if kept and not frame.object:
+            break
+        kept.append(frame)
+    return tuple(kept)
 
 
 def count_samples(

@@ -100,7 +100,7 @@ class WindowClosure(NamedTuple):
     def on_cpu_ratio(self) -> float | None:
         """On-CPU time by the ledger over CPU time by the scheduler plus what was stolen."""
         counted_ns = self.sched_cpu_ns + self.steal_ns
-        return self.on_cpu_ns / counted_ns if self.sched_cpu_ns else None
+        return self.on_cpu_ns / counted_ns if self.sched_cpu_ns > 0 and counted_ns > 0 else None
 
 
 def closures(

@@ -37,6 +37,8 @@ def main() -> None:
         page.goto(options.report.resolve().as_uri())
         page.wait_for_timeout(SETTLE_MS)
         if options.section:
+            # The bar that stays at the top would cover a part of a tall section.
+            page.evaluate("document.querySelector('.top').style.position = 'static'")
             page.locator(f"#{options.section}").screenshot(path=options.picture)
         else:
             page.screenshot(path=options.picture, full_page=options.full)
