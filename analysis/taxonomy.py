@@ -10,6 +10,8 @@ sample was taken (user or kernel side), the phase, the system call and the frame
 - `object`: pattern for the file name of the leaf, without directory.
 - `code`: list of evidence from the leaf's own instructions; `""` = none.
 - `named`: whether the leaf has a symbol.
+- `source_file`: pattern for the source file or directory that a nameless leaf was compiled from,
+  as far as the recorder could tell it; `^$` = not known.
 - `symbol`: pattern for the nearest name: the leaf's, or, where the leaf has none, that of its
   nearest named caller in the same object. Stripped libraries name only what they export.
 - `any_symbol`: pattern for the name of some frame of the leaf's side.
@@ -35,6 +37,8 @@ from tlstax.collectors.capture.schema import Frame
 from tlstax.collectors.capture.vocabulary import CATEGORIES, PHASES
 
 UNKNOWN: Final = "unknown"
+# Paths below the top directory of a TLS library's sources.
+_SOURCE: Final = re.compile(r"\b(?:crypto|ssl|providers|engines)/[\w./-]*")
 
 
 class Sample(NamedTuple):
@@ -66,6 +70,7 @@ class Match:
     object: str | None = None
     code: tuple[str, ...] | None = None
     named: bool | None = None
+    source_file: str | None = None
     symbol: str | None = None
     any_symbol: str | None = None
     unless: tuple["Match", ...] = ()
@@ -85,15 +90,17 @@ class Match:
         )
 
     def _leaf_applies(self, frames: tuple[Frame, ...]) -> bool:
-        if self.object is None and self.code is None and self.named is None and self.symbol is None:
+        conditions = (self.object, self.code, self.named, self.source_file, self.symbol)
+        if conditions == (None,) * len(conditions):
             return True
         if not frames:
             return False
         leaf = frames[0]
         return (
             (self.object is None or _found(self.object, _file_name(leaf.object)))
-            and (self.code is None or leaf.code in self.code)
+            and (self.code is None or instructions(leaf) in self.code)
             and (self.named is None or is_named(leaf) == self.named)
+            and (self.source_file is None or _found(self.source_file, source_file(leaf)))
             and (self.symbol is None or _found(self.symbol, nearest_name(frames)))
         )
 
@@ -138,6 +145,17 @@ class Taxonomy:
 def is_named(frame: Frame) -> bool:
     """Whether a symbol covers the frame: `[object+0x...]` is a place, not a name."""
     return bool(frame.symbol) and not frame.symbol.startswith("[")
+
+
+def source_file(frame: Frame) -> str:
+    """The source file or directory that the recorder found for a nameless function, or ''."""
+    found = None if is_named(frame) else _SOURCE.search(f"{frame.code} {frame.symbol}")
+    return found[0] if found else ""
+
+
+def instructions(frame: Frame) -> str:
+    """The evidence from the function's own instructions, or ''."""
+    return _SOURCE.sub("", frame.code).strip()
 
 
 def nearest_name(frames: tuple[Frame, ...]) -> str:
@@ -194,7 +212,7 @@ def _match(file: str, label: str, table: dict[str, Any], define: dict[str, Any])
     values = {
         key: _defined(file, label, value, define) for key, value in table.items() if key != "unless"
     }
-    for key in ("object", "symbol", "any_symbol"):
+    for key in ("object", "source_file", "symbol", "any_symbol"):
         try:
             re.compile(values.get(key, ""))
         except re.error as error:
