@@ -8,8 +8,10 @@ unknown origin: whoever shows them escapes them.
 
 Where no symbol covers the address, the symbol reads `[object+0x...]`, with the address (the file's
 own) of the nameless function's start where the unwind tables tell it, else of the instruction; the
-source is `none`. In TLS libraries such a function's own instructions are then asked what it does
-(`tlstax.collectors.code_evidence`).
+source is `none`. In TLS libraries `code` then says what the function's own instructions do
+(`tlstax.collectors.code_evidence`), or else from which source file or directory it was compiled
+(`tlstax.collectors.source_files`); the latter has a `/` in it. A stub that calls another function
+is named after it, `CRYPTO_free@plt`.
 
 Kernel names come from /proc/kallsyms. It has no sizes: a name holds up to the next one.
 """
@@ -24,11 +26,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from tlstax import TlstaxError
+from tlstax.collectors.import_stubs import imported_name
 from tlstax.collectors.symbol_tables import ObjectSymbols
 from tlstax.collectors.target import PROC, MappedObject, Target, read_maps, read_special_maps
 
 if TYPE_CHECKING:
     from tlstax.collectors.elf import Elf
+    from tlstax.collectors.source_files import SourceFiles
     from tlstax.collectors.unwind_table import Bounds, UnwindTable
 
 CRYPTOGRAPHY = compile_pattern(r"lib(crypto|ssl|gnutls|nettle|hogweed|gcrypt|wolfssl)[-.].*")
@@ -142,6 +146,7 @@ class _OpenObject:
         self._elf: Elf | None = None
         self._symbols: ObjectSymbols | None = None
         self._unwind: UnwindTable | None = None
+        self._sources: SourceFiles | None = None
         self._evidence: dict[int, str] = {}
 
     def close(self) -> None:
@@ -166,6 +171,9 @@ class _OpenObject:
                 distance = address - named.start
                 symbol = demangle(named.name)
                 return Place(path, build_id, file_offset, symbol, distance, named.source, "")
+            if stub := imported_name(elf, address):
+                symbol, distance = demangle(stub[0]) + "@plt", address - stub[1]
+                return Place(path, build_id, file_offset, symbol, distance, "dynsym", "")
             bounds, code = self._nameless(elf, address)
             text = f"[{stem(path)}+{bounds.start:#x}]"
             distance = address - bounds.start
@@ -197,8 +205,16 @@ class _OpenObject:
         if CRYPTOGRAPHY.fullmatch(stem(self.mapped.path) + ".") is None:
             return bounds, ""
         if bounds.start not in self._evidence:
-            self._evidence[bounds.start] = _evidence(elf, bounds)
+            code = _evidence(elf, bounds) or self._source_file(elf, bounds)
+            self._evidence[bounds.start] = code
         return bounds, self._evidence[bounds.start]
+
+    def _source_file(self, elf: "Elf", bounds: "Bounds") -> str:
+        from tlstax.collectors.source_files import SourceFiles
+
+        if self._sources is None:
+            self._sources = SourceFiles(elf)
+        return self._sources.of(bounds.start, bounds.end)
 
 
 def _evidence(elf: "Elf", bounds: "Bounds") -> str:
