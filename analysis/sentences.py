@@ -57,6 +57,17 @@ _GROUPS: Final = (
     ("the measurement", ("probe",)),
 )
 
+_CRYPTO: Final = (
+    "asymmetric",
+    "cipher",
+    "digest",
+    "record_crypto",
+    "kdf_rng",
+    "certificate",
+    "provider_fetch",
+    "tls_protocol",
+)
+
 
 def time_text(time_ns: float) -> str:
     """A time with three digits and a unit that suits it: 12.3 ms."""
@@ -202,24 +213,20 @@ def _attached(
             "Nothing was served while recording, so there is nothing to explain.", details
         )
     handshake_ns = sum(part.time_ns for part in bar.segments if part.phase in HANDSHAKE_PHASES)
-    crypto = (
-        "asymmetric",
-        "cipher",
-        "digest",
-        "record_crypto",
-        "kdf_rng",
-        "certificate",
-        "provider_fetch",
-        "tls_protocol",
-    )
-    shares = (
-        {share.category: share.share for share in compositions[0].total} if compositions else {}
-    )
-    tls_share = sum(shares.get(name, 0.0) for name in crypto)
     return Answer(
         f"Of {time_text(bar.total_ns)} spent serving connections, handshakes took "
-        f"{percent_text(handshake_ns / bar.total_ns)}; TLS and cryptography took "
-        f"{percent_text(tls_share)} of the CPU time. "
+        f"{percent_text(handshake_ns / bar.total_ns)}{_crypto_text(compositions)}. "
         "Without a plaintext arm this is a share, not a difference.",
         details,
     )
+
+
+def _crypto_text(compositions: Sequence[Composition]) -> str:
+    """The share of TLS and cryptography in all CPU time, if enough samples stand behind it."""
+    if not compositions:
+        return ""
+    whole = compositions[0]
+    if sum(phase.sample_count for phase in whole.phases) < whole.minimum_sample_count:
+        return ""
+    share = sum(part.share for part in whole.total if part.category in _CRYPTO)
+    return f"; TLS and cryptography took {percent_text(share)} of the CPU time"

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -283,6 +284,44 @@ def test_shipped_captures_can_be_reported(tmp_path: Path) -> None:
         assert len(page.encode()) < 3_000_000
         assert shown.missing(shown.visible_text(page), content) == []
         assert shown.missing(printed(content), content) == []
+
+
+def test_answer_is_one_short_sentence(experiment: Path, attached: Path) -> None:
+    answer = document(experiment)["answer"]
+    assert len(answer["sentence"]) < 240
+    assert answer["sentence"].startswith("TLS makes a new connection 7.")
+    assert "95 %" not in answer["sentence"]
+    assert "95 %" in answer["details"][0]
+    assert "TLS and cryptography took" in document(attached)["answer"]["sentence"]
+
+
+def test_answer_needs_samples_for_a_share(attached: Path) -> None:
+    with CaptureReader.open(attached) as reader:
+        rows = tables.load(reader)
+    rows.samples = rows.samples[:3]
+    sentence = explain.explain(rows).answer.sentence
+    assert "handshakes took" in sentence
+    assert "cryptography" not in sentence
+
+
+def test_stacks_end_where_the_walk_leaves_the_code(attached: Path) -> None:
+    with CaptureReader.open(attached) as reader:
+        rows = tables.load(reader)
+    rows.frames = [
+        frame._replace(object="", symbol="[unknown]") if frame.symbol == "sslaccept" else frame
+        for frame in rows.frames
+    ]
+    names = {node["name"] for node in nodes(to_json(explain.explain(rows))["flames"])}
+    assert "SSL_do_handshake" in names
+    assert "[unknown]" not in names
+
+
+def nodes(flames: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    waiting = [flame["root"] for flame in flames]
+    while waiting:
+        node = waiting.pop()
+        waiting += node["children"]
+        yield node
 
 
 @pytest.mark.parametrize("width", [80, 100])
