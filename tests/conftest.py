@@ -86,3 +86,9 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def repository() -> Path:
     """The root of the source tree."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def emulated_cpu() -> bool:
+    """Whether the CPU is QEMU's (make test-kernels says so): right, but slow and jittery."""
+    return os.environ.get("TLSTAX_EMULATED_CPU") == "1"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Run = Callable[..., list[dict[str, Any]]]
 UNIT_MS = 10
 UNIT_NS = UNIT_MS * 1_000_000
@@ -16,6 +18,7 @@ def threads(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == "thread"]
 
 
+@pytest.mark.timing
 def test_every_wait_lasts_as_long_as_it_was_asked_to(run_alone: Run, tmp_path: Path) -> None:
     (books,) = threads(run_alone("states", tmp_path / "disk", 1, UNIT_MS))
     cells = books["cells"]
