@@ -266,7 +266,12 @@ def test_charts_write_numbers_as_tables_do(page: Page) -> None:
     found = page.evaluate("(values) => values.map(tlstax.format.share)", shares)
     assert found == [quantities.share(value) for value in shares]
     assert page.evaluate("tlstax.format.time(null)") == quantities.ABSENT
-    pairs = [[2.43e6, 2.4e6, 2.461e6], [934, 560, 1310], [0, 0, 0], [-4450, -4570, -4400]]
+    pairs: list[list[float]] = [
+        [2.43e6, 2.4e6, 2.461e6],
+        [934, 560, 1310],
+        [0, 0, 0],
+        [-4450, -4570, -4400],
+    ]
     found = page.evaluate("(rows) => rows.map((row) => tlstax.format.timeInterval(...row))", pairs)
     assert found == [quantities.time_interval(*row) for row in pairs]
 

@@ -16,7 +16,7 @@ MS = 1_000_000
 KEYS = st.tuples(st.sampled_from(PHASES), st.sampled_from(STATES))
 LEDGERS = st.lists(
     st.builds(
-        lambda window, thread, key, ns: Ledger(window, thread, *key, ns),
+        lambda window, thread, key, ns: Ledger(window, thread, key[0], key[1], ns),
         st.integers(1, 3),
         st.integers(1, 4),
         KEYS,

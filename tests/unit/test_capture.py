@@ -80,9 +80,9 @@ def test_every_table_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_nullable_columns_hold_null(tmp_path: Path) -> None:
     with CaptureWriter.create(tmp_path / "a") as writer:
         for table in TABLES:
-            values = (
+            values: list[Any] = [
                 None if column.nullable else example_value(column, 1) for column in columns(table)
-            )
+            ]
             writer.add(table(*values))
     with CaptureReader.open(tmp_path / "a") as reader:
         assert next(reader.rows(Window)).run_id is None
@@ -93,7 +93,8 @@ def test_one_row_a_list_and_a_mixture_can_be_added(tmp_path: Path) -> None:
     with CaptureWriter.create(tmp_path / "a") as writer:
         writer.add(Meta("a", "1"))
         writer.add([])
-        writer.add(row for row in [Meta("b", "2"), Window(1, None, 0, 9), Meta("c", "3")])
+        mixture: list[Row] = [Meta("b", "2"), Window(1, None, 0, 9), Meta("c", "3")]
+        writer.add(row for row in mixture)
         writer.add(Ledger(1, 2, "idle", "on_cpu", n) for n in range(1000))
     with CaptureReader.open(tmp_path / "a") as reader:
         assert list(reader.meta()) == ["a", "b", "c"]
