@@ -15,9 +15,14 @@ from typing import Final
 import numpy as np
 
 from tlstax.analysis import cells, operations
-from tlstax.analysis.cells import BESIDE, CLIENT_WAITS, KINDS, SAMPLED_PHASES, UNEXPLAINED
+from tlstax.analysis.cells import BESIDE, CLIENT_WAITS, KINDS, SAMPLED_PHASES, UNEXPLAINED, CellKind
 from tlstax.analysis.composition import Counts
-from tlstax.analysis.document import Cell, Comparison, Measure, Ratio
+from tlstax.analysis.document_tables import (
+    Cell,
+    Comparison,
+    Measure,
+    Ratio,
+)
 from tlstax.analysis.ledger import Totals
 from tlstax.analysis.statistics import (
     MIN_ROUNDS,
@@ -59,6 +64,8 @@ class ArmCosts:
 
     latency_ns: Floats
     cells_ns: Floats
+    sample_counts: dict[str, int]
+    """Samples by phase, over all rounds."""
 
 
 def compare(
@@ -228,7 +235,10 @@ def _costs(arm: ArmRounds, weights: Floats) -> ArmCosts:
             costs[:, column] += times_ns[:, place] * shares[:, index]
     costs /= count[:, None]
     costs[:, _INDEX["client_cpu"]] = weights @ arm.client_cpu_ns / count
-    return ArmCosts(weights @ arm.latency_ns / count, costs)
+    sample_counts = {
+        phase: int(arm.samples[:, place, :].sum()) for place, phase in enumerate(SAMPLED_PHASES)
+    }
+    return ArmCosts(weights @ arm.latency_ns / count, costs, sample_counts)
 
 
 def _close(plaintext: ArmCosts, tls: ArmCosts) -> None:
@@ -274,8 +284,18 @@ def _lines(
         if on_path and total is not None and total.value_ns > 0:
             share = difference.value_ns / total.value_ns
         costs = float(plaintext.cells_ns[0, index]), float(tls.cells_ns[0, index])
-        lines.append(Cell(*kind, *costs, difference, share, judge(difference), start_ns, end_ns))
+        verdict = judge(difference)
+        samples = _samples_behind(kind, tls.sample_counts)
+        lines.append(Cell(*kind, *costs, difference, share, verdict, start_ns, end_ns, samples))
     return lines
+
+
+def _samples_behind(kind: CellKind, counts: Mapping[str, int]) -> int | None:
+    """Samples of the phases that the cell is a part of; None for cells that need none."""
+    if kind.basis != "sampled":
+        return None
+    phases = {"handshake": ("handshake",), "record": ("record_read", "record_write")}
+    return sum(counts[phase] for phase in phases.get(kind.group, SAMPLED_PHASES))
 
 
 def _throughput(runs: Sequence[Run]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tlstax.analysis import ledger, operations
-from tlstax.analysis.document import Composition, PhaseComposition, Share
+from tlstax.analysis.document_tables import Composition, PhaseComposition, Share
 from tlstax.analysis.statistics import wilson
 from tlstax.analysis.tables import Group
 from tlstax.analysis.taxonomy import Sample, Taxonomy, is_named

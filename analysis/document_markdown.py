@@ -48,7 +48,7 @@ def _kinds(root: type[Any]) -> Iterator[type[Any]]:
 def _objects(hint: Any) -> Iterator[type[Any]]:
     for argument in get_args(hint):
         yield from _objects(argument)
-    if isinstance(hint, type) and hint.__module__ == document.__name__:
+    if isinstance(hint, type) and hint.__module__.startswith(document.__name__):
         yield hint
 
 

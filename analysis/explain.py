@@ -22,15 +22,17 @@ from tlstax.analysis.composition import Counts, Stacks, add_counts, compose, cou
 from tlstax.analysis.document import (
     DOCUMENT_VERSION,
     CaptureFacts,
+    Document,
+    RunLine,
+    TargetFacts,
+)
+from tlstax.analysis.document_tables import (
     Comparison,
     Distribution,
-    Document,
     FlameGraph,
     HandshakeTable,
     LedgerBar,
     LedgerSegment,
-    RunLine,
-    TargetFacts,
 )
 from tlstax.analysis.tables import Group, Tables, groups
 from tlstax.analysis.taxonomy import Taxonomy, builtin

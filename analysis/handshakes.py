@@ -8,7 +8,12 @@ from typing import Final
 import numpy as np
 
 from tlstax.analysis import latency
-from tlstax.analysis.document import Distribution, HandshakePart, HandshakeTable, Measure
+from tlstax.analysis.document_tables import (
+    Distribution,
+    HandshakePart,
+    HandshakeTable,
+    Measure,
+)
 from tlstax.analysis.statistics import Floats, mean_interval
 from tlstax.analysis.tables import Group
 from tlstax.collectors.capture.schema import Handshake

@@ -6,7 +6,7 @@ from typing import Final
 
 from tlstax.analysis import ledger
 from tlstax.analysis.composition import MINIMUM_SAMPLES, Stacks, symbol_quality
-from tlstax.analysis.document import (
+from tlstax.analysis.document_trust import (
     Closure,
     ClosureLine,
     Health,

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from tlstax.analysis.document import Bucket, Distribution, Quantile
+from tlstax.analysis.document_tables import Bucket, Distribution, Quantile
 from tlstax.collectors.capture.schema import Latency
 from tlstax.collectors.capture.vocabulary import PHASES
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tlstax.analysis.compare import NO_DIFFERENCE, NO_INTERVAL
-from tlstax.analysis.document import (
-    Answer,
+from tlstax.analysis.document import Answer
+from tlstax.analysis.document_tables import (
     Cell,
     Comparison,
     Composition,
@@ -57,6 +57,7 @@ _GROUPS: Final = (
     ("the measurement", ("probe",)),
 )
 
+_FEW_HANDSHAKES: Final = 30
 _CRYPTO: Final = (
     "asymmetric",
     "cipher",
@@ -193,8 +194,8 @@ def _change_text(line: Comparison) -> str:
 
 
 def _handshake_text(table: HandshakeTable) -> str:
-    """The mean handshake of a group in a sentence."""
-    if table.mean is None or not table.parts:
+    """The mean handshake of a group in a sentence; nothing where few make no mean."""
+    if table.mean is None or not table.parts or table.distribution.count < _FEW_HANDSHAKES:
         return ""
     largest = max(table.parts, key=lambda part: part.share)
     return (

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tlstax.analysis import ledger
 from tlstax.analysis.composition import EXACT, Stacks
-from tlstax.analysis.document import FlameGraph, FlameNode
+from tlstax.analysis.document_tables import FlameGraph, FlameNode
 from tlstax.analysis.syscalls import syscall_name
 from tlstax.analysis.tables import Group
 from tlstax.analysis.taxonomy import Sample, Taxonomy

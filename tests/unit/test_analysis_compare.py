@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlstax.analysis import cells, explain, sentences
-from tlstax.analysis.document import Cell, Comparison
+from tlstax.analysis.document_tables import Cell, Comparison
 from tlstax.analysis.tables import Tables
 from tlstax.collectors.capture.schema import (
     Frame,

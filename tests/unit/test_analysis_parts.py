@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tlstax import TlstaxError
 from tlstax.analysis import composition, handshakes, latency, stacks, taxonomy
-from tlstax.analysis.document import FlameNode
+from tlstax.analysis.document_tables import FlameNode
 from tlstax.analysis.tables import Group
 from tlstax.collectors.capture.schema import (
     Frame,

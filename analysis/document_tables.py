@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The shape of a report, part two: its tables and pictures."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypedDict
+
+Interval = Annotated[float | None, "bound of the 95 % interval, or null where there is none"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A time with its 95 % interval."""
+
+    value_ns: Annotated[float, "estimate"]
+    low_ns: Interval = None
+    high_ns: Interval = None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A number without unit with its 95 % interval."""
+
+    value: Annotated[float, "estimate"]
+    low: Interval = None
+    high: Interval = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One step of the waterfall: time per operation, plaintext and TLS."""
+
+    name: Annotated[str, "stable id, for example handshake_sign"]
+    label: Annotated[str, "what it is, for people"]
+    group: Annotated[str, "handshake, record, server, waiting, client or unexplained"]
+    basis: Annotated[str, "exact (ledger), sampled (ledger split by samples) or client (driver)"]
+    description: Annotated[str, "what is counted in it"]
+    plaintext_ns: Annotated[float, "per operation in the plaintext arm"]
+    tls_ns: Annotated[float, "per operation in the TLS arm"]
+    difference: Annotated[Measure, "TLS less plaintext, per operation"]
+    share: Annotated[float | None, "difference / total difference; null if the total is no more"]
+    verdict: Annotated[str, "more, less, no difference seen, or no interval"]
+    start_ns: Annotated[float, "where its bar starts in the waterfall"]
+    end_ns: Annotated[float, "where its bar ends"]
+    sample_count: Annotated[int | None, "samples behind the TLS arm; null: none needed"] = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Plaintext against TLS for one driver and scenario, per operation."""
+
+    name: Annotated[str, "stable id: driver/scenario"]
+    driver: Annotated[str, "driver"]
+    scenario: Annotated[str, "scenario"]
+    operation: Annotated[str, "what one operation is: connection, transaction, query"]
+    refusal: Annotated[str | None, "why the arms cannot be compared; then all below is empty"]
+    sentence: Annotated[str, "the result in one sentence"]
+    note: Annotated[str, "how the intervals were made and how far they can be trusted"]
+    round_count: Annotated[int, "paired rounds"]
+    resample_count: Annotated[int, "bootstrap resamples; 0 = no intervals"]
+    operation_counts: Annotated[dict[str, int], "operations by arm"]
+    latency: Annotated[dict[str, Measure], "mean latency of an operation at the client, by arm"]
+    throughput_per_second: Annotated[dict[str, float], "operations per second by arm"]
+    difference: Annotated[Measure | None, "latency, TLS less plaintext"]
+    ratio: Annotated[Ratio | None, "latency, TLS / plaintext"]
+    verdict: Annotated[str, "more, less, no difference seen, or no interval"]
+    cells: Annotated[list[Cell], "waterfall; with unexplained (last) they sum to the difference"]
+    beside: Annotated[list[Cell], "costs off the client's path, not part of the sum"]
+
+
+@dataclass(frozen=True)
+class LedgerSegment:
+    """Exact time in one phase and state."""
+
+    phase: Annotated[str, "phase"]
+    state: Annotated[str, "state"]
+    time_ns: Annotated[int, "time"]
+    share: Annotated[float, "of the bar's total_ns"]
+    per_operation_ns: Annotated[float | None, "per operation; null without operations"]
+
+
+@dataclass(frozen=True)
+class LedgerBar:
+    """Where the connection threads' time went in one arm, without idle."""
+
+    name: Annotated[str, "stable id: driver/scenario/arm, or all"]
+    label: Annotated[str, "for people"]
+    driver: Annotated[str, "driver, or ''"]
+    scenario: Annotated[str, "scenario, or ''"]
+    arm: Annotated[str, "plaintext, tls, or ''"]
+    operation: Annotated[str, "what one operation is, or ''"]
+    operation_count: Annotated[int, "operations; 0 without a driver"]
+    total_ns: Annotated[int, "sum of the segments"]
+    idle_ns: Annotated[int, "idle time, not in the segments"]
+    background_ns: Annotated[int, "time of background threads, not in the segments"]
+    unknown_ns: Annotated[int, "time before a thread's first boundary, not in the segments"]
+    segments: Annotated[list[LedgerSegment], "by phase, then state, in vocabulary order"]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A category's share of a phase's CPU time."""
+
+    category: Annotated[str, "category, see vocabulary"]
+    share: Annotated[float, "of the phase's on-CPU time"]
+    low: Interval
+    high: Interval
+    time_ns: Annotated[float, "share x exact on-CPU time"]
+    sample_count: Annotated[int, "samples in it"]
+
+
+@dataclass(frozen=True)
+class PhaseComposition:
+    """What the CPU did inside a phase: exact total, sampled split."""
+
+    phase: Annotated[str, "phase"]
+    on_cpu_ns: Annotated[int, "exact on-CPU time"]
+    per_operation_ns: Annotated[float | None, "per operation; null without operations"]
+    exact: Annotated[bool, "the phase is its category by definition; no samples needed"]
+    sample_count: Annotated[int, "samples behind the split"]
+    enough: Annotated[bool, "exact, or at least 1,000 samples"]
+    shares: Annotated[list[Share], "largest first; they sum to 1 (empty: no samples)"]
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What the CPU did, by phase, in one arm."""
+
+    name: Annotated[str, "stable id: driver/scenario/arm, or all"]
+    label: Annotated[str, "for people"]
+    minimum_sample_count: Annotated[int, "samples that a printed share needs"]
+    phases: Annotated[list[PhaseComposition], "phases with CPU time, in vocabulary order"]
+    total: Annotated[list[Share], "all phases together, largest first; no interval"]
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """A quantile with the bucket it lies in."""
+
+    q: Annotated[float, "0..1"]
+    value_ns: Annotated[float, "estimate"]
+    low_ns: Annotated[float, "lower bound"]
+    high_ns: Annotated[float, "upper bound"]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bar of a histogram."""
+
+    low_ns: Annotated[float, "from, inclusive"]
+    high_ns: Annotated[float, "to, exclusive"]
+    count: Annotated[int, "how many"]
+    cumulative: Annotated[float, "share at or below high_ns: the CDF"]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A latency distribution."""
+
+    name: Annotated[str, "stable id"]
+    label: Annotated[str, "for people"]
+    phase: Annotated[str, "phase, or handshake_wall for handshake records"]
+    count: Annotated[int, "values"]
+    mean_ns: Annotated[float | None, "mean; null without values"]
+    quantiles: Annotated[list[Quantile], "p50 p90 p95 p99 and max, as far as the count allows"]
+    buckets: Annotated[list[Bucket], "without empty buckets"]
+
+
+@dataclass(frozen=True)
+class HandshakePart:
+    """A part of the mean handshake."""
+
+    name: Annotated[str, "sign, keygen, derive, verify, certificate, other_cpu, runnable, ..."]
+    label: Annotated[str, "for people"]
+    mean: Annotated[Measure, "per handshake"]
+    share: Annotated[float, "of the mean wall time"]
+
+
+@dataclass(frozen=True)
+class HandshakeTable:
+    """The handshakes of one driver: wall time of each connection's handshake."""
+
+    name: Annotated[str, "stable id: driver/scenario/arm, or all"]
+    label: Annotated[str, "for people"]
+    count: Annotated[int, "records"]
+    outcomes: Annotated[dict[str, int], "by outcome"]
+    versions: Annotated[dict[str, int], "by TLS version, most frequent first"]
+    ciphers: Annotated[dict[str, int], "by cipher suite"]
+    groups: Annotated[dict[str, int], "by key exchange group"]
+    resumptions: Annotated[dict[str, int], "full, resumed, unknown"]
+    mean: Annotated[Measure | None, "mean wall time of the successful ones"]
+    call_count: Annotated[float | None, "calls per handshake, mean"]
+    network_wait_count: Annotated[float | None, "waits for the peer per handshake, mean"]
+    parts: Annotated[list[HandshakePart], "split of the mean; they sum to it"]
+    distribution: Annotated[Distribution, "wall time of the successful ones"]
+
+
+class FlameNode(TypedDict):
+    """A frame of a flame graph, as d3-flame-graph wants it."""
+
+    name: str
+    value: float
+    category: str
+    children: list["FlameNode"]
+
+
+@dataclass(frozen=True)
+class FlameGraph:
+    """Folded stacks of one arm, with the phase as the first frame."""
+
+    name: Annotated[str, "stable id: driver/scenario/arm/kind, or all/kind"]
+    label: Annotated[str, "for people"]
+    kind: Annotated[str, "on_cpu or off_cpu"]
+    total_ns: Annotated[float, "value of the root: exact time by the ledger"]
+    sample_count: Annotated[int, "samples, or waits, behind it"]
+    dropped_ns: Annotated[float, "time in frames too small to keep, shown as '(small)'"]
+    root: Annotated[FlameNode, "tree; value in ns, own time included"]
