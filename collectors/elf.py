@@ -159,6 +159,10 @@ class Elf:
             )
             for section in file.iter_sections()
         ]
+        for section in sections:
+            inside = section.offset + section.size <= len(self.data)
+            if not inside and section.kind not in ("SHT_NOBITS", "SHT_NULL"):
+                raise self.refuse("it is cut off: a section lies behind its end")
         return Headers(file["e_machine"], build_id, tuple(segments), tuple(sections))
 
     def _build_id(self, offset: int, size: int) -> str:

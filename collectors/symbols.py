@@ -140,14 +140,16 @@ class _OpenObject:
         self.mapped = mapped
         self._root = root
         self._descriptor = -1
-        if mapped.open_path:
-            with suppress(OSError):
-                self._descriptor = os.open(mapped.open_path, os.O_RDONLY | os.O_CLOEXEC)
         self._elf: Elf | None = None
         self._symbols: ObjectSymbols | None = None
         self._unwind: UnwindTable | None = None
         self._sources: SourceFiles | None = None
         self._evidence: dict[int, str] = {}
+        if mapped.open_path:
+            with suppress(OSError):
+                self._descriptor = os.open(mapped.open_path, os.O_RDONLY | os.O_CLOEXEC)
+                if os.fstat(self._descriptor).st_ino != mapped.inode:
+                    self.close()  # replaced since the maps were read: names would be wrong
 
     def close(self) -> None:
         if self._symbols is not None:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.elf import Elf
+from tlstax.collectors.import_stubs import imported_name
+from tlstax.collectors.source_files import SourceFiles
 from tlstax.collectors.symbol_tables import ObjectSymbols
 from tlstax.collectors.unwind_table import UnwindTable
 
@@ -114,6 +116,11 @@ def exercise(path: Path) -> None:
             symbols = ObjectSymbols(elf, Path("/proc/self/root"), str(path))
             symbols.find(address)
             symbols.close()
+            imported_name(elf, address)
+        for section in (".plt", ".plt.sec", ".plt.got"):
+            if stubs := elf.section(section):
+                imported_name(elf, stubs.address + 16)
+        SourceFiles(elf).of(0x1000, 0x2000)
 
 
 def refusal(path: Path) -> TlstaxError | None:

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.elf import Elf
+from tlstax.collectors.import_stubs import imported_name
+from tlstax.collectors.instructions import decode
+from tlstax.collectors.source_files import SourceFiles
 from tlstax.collectors.symbols import KernelSymbols, Place, Symbolizer, demangle, stem
 from tlstax.collectors.target import MappedObject, Target, TextSegment
 
@@ -23,11 +26,12 @@ int main(void) { return first(1) + second(2); }
 BASE = 0x7F0000000000
 
 
-def mapped(path: Path, inode: int = 1) -> MappedObject:
+def mapped(path: Path) -> MappedObject:
     """The file as if mapped whole at BASE, so that addresses are BASE plus file offset."""
     with Elf(path) as elf:
         headers = elf.headers
-    segment = TextSegment(BASE, BASE + path.stat().st_size, 0)
+    size, inode = path.stat().st_size, path.stat().st_ino
+    segment = TextSegment(BASE, BASE + size, 0)
     return MappedObject(
         str(path), str(path), "00:00", inode, headers.build_id, False, (segment,), headers
     )
@@ -166,6 +170,69 @@ def test_compressed_debug_data(separated: tuple[Path, Path, int], tmp_path: Path
     assert place(path, address).source == "none"
 
 
+def test_stubs_are_named_after_what_they_call(libraries: dict[str, Path]) -> None:
+    """SSL_accept leaves through a stub: objdump calls it SSL_do_handshake@plt."""
+    path = libraries["libssl"]
+    address, size = address_of(path, "SSL_accept")
+    with Elf(path) as elf:
+        jumps = [i for i in decode(elf.code_at(address, size), address) if i.is_jmp_short_or_near]
+        for jump in jumps:
+            if imported_name(elf, jump.near_branch_target):
+                break
+    found = place(path, jump.near_branch_target)
+    assert (found.symbol, found.symbol_offset_bytes) == ("SSL_do_handshake@plt", 0)
+    assert place(path, jump.near_branch_target + 6).symbol == "SSL_do_handshake@plt"
+
+
+def test_stubs_of_every_kind(compile_c: Compile) -> None:
+    source = '#include <stdio.h>\nint main(void) { return puts("") + (int)(long)&puts; }'
+    for number, flags in enumerate((["-Wl,-z,lazy"], ["-fcf-protection=full"], ["-fno-plt"])):
+        path = compile_c(source, "-fPIE", "-pie", *flags, name=f"stubs{number}")
+        with Elf(path) as elf:
+            names = set()
+            for section in (".plt", ".plt.sec", ".plt.got"):
+                if stubs := elf.section(section):
+                    for offset in range(0, stubs.size, 8):
+                        if named := imported_name(elf, stubs.address + offset):
+                            names.add(named[0])
+        assert flags == ["-fno-plt"] or "puts" in names
+
+
+def test_source_files_of_nameless_functions(libraries: dict[str, Path]) -> None:
+    """Functions with names show whether the files found are right."""
+    expected = {
+        "X509_verify_cert": "crypto/x509/x509_vfy.c",
+        "EVP_DigestSign": "crypto/evp/m_sigver.c",
+        "OPENSSL_LH_insert": "crypto/lhash/lhash.c",
+        "BN_mod_exp_mont_consttime": "crypto/bn/bn_exp.c",
+        "RSA_sign": "crypto/rsa/",
+    }
+    with Elf(libraries["libcrypto"]) as elf:
+        sources = SourceFiles(elf)
+        for symbol in elf.find(re.compile("|".join(expected))):
+            found = sources.of(symbol.address, symbol.address + symbol.size)
+            assert found == expected.pop(symbol.name)
+    assert expected == {}
+
+
+def test_source_directories_agree_with_names(libraries: dict[str, Path]) -> None:
+    """All of one family's functions lie in its directories, or nothing is said about them."""
+    families = {
+        r"BN_\w+": {"crypto/bn", "crypto/asn1"},
+        r"X509V3_EXT_\w+": {"crypto/x509"},
+        r"EC_POINT_\w+": {"crypto/ec"},
+        r"OSSL_STORE_\w+": {"crypto/store"},
+    }
+    with Elf(libraries["libcrypto"]) as elf:
+        sources = SourceFiles(elf)
+        for family, directories in families.items():
+            symbols = elf.find(re.compile(family))
+            found = [sources.of(s.address, s.address + s.size) for s in symbols]
+            wrong = {name for name in found if name and name.rpartition("/")[0] not in directories}
+            assert wrong == set()
+            assert sum(map(bool, found)) > len(found) / 2
+
+
 def test_cpp_names() -> None:
     assert demangle("_Z10do_commandP3THDb") == "do_command(THD*, bool)"
     assert demangle("main") == "main"
@@ -256,6 +323,24 @@ def test_the_kernel(tmp_path: Path) -> None:
     listing.write_text("0000000000000000 T _text\n")
     assert KernelSymbols(listing).place(0xFFFFFFFF81000180).symbol == "[kernel]"
     assert KernelSymbols(tmp_path / "absent").place(5).source == "none"
+
+
+def test_a_file_that_was_replaced_is_not_read(compile_c: Compile) -> None:
+    path = compile_c(SOURCE)
+    address, _ = address_of(path, "second")
+    old = replace(mapped(path), inode=path.stat().st_ino + 1)
+    symbolizer = Symbolizer(Target(1 << 22, "test", str(path), 0, (old,)))
+    assert symbolizer.user(BASE + address).source == "none"
+    symbolizer.close()
+
+
+def test_names_outlive_the_process(tls_process: Target, libraries: dict[str, Path]) -> None:
+    symbolizer = Symbolizer(replace(tls_process, pid=(1 << 22) - 1))
+    entry = next(e for e in tls_process.objects if e.name == libraries["libssl"].name)
+    before = symbolizer.user(entry.segments[0].start + 0x8000)
+    assert before.object == entry.path
+    assert symbolizer.user(8).symbol == "[unknown]"
+    symbolizer.close()
 
 
 def test_stem() -> None:
