@@ -22,6 +22,8 @@ Json = Mapping[str, Any]
 
 VENDORED: Final = ("d3.min.js", "plot.umd.min.js", "d3-flamegraph.min.js")
 """Libraries that `make assets` fetches, in the order in which they load."""
+LICENCES: Final = ("LICENSE.d3", "LICENSE.plot", "LICENSE.d3-flame-graph")
+"""Their terms ask to be passed on with every copy, and each report is one."""
 STYLES: Final = ("report.css", "charts.css")
 SCRIPTS: Final = (
     "format.js",
@@ -73,6 +75,7 @@ def render(document: Json) -> str:
             sections=sections,
             styles=[Markup(style) for style in styles],
             scripts=[Markup(script) for script in scripts],
+            licences=[_asset(f"vendor/{name}") for name in LICENCES],
             data=Markup(jsondoc.for_script(document)),
             groups=layout.in_order(cell["group"] for cell in cells),
             states=layout.in_order(part["state"] for part in segments),
@@ -105,6 +108,7 @@ def _environment() -> jinja2.Environment:
             "interval": lambda measure: quantities.time_interval(
                 measure["value_ns"], measure["low_ns"], measure["high_ns"]
             ),
+            "moment": quantities.moment,
             "name": quantities.name,
             "quantile": quantities.quantile,
             "rate": quantities.rate,

@@ -156,6 +156,11 @@ _NAMES = {
 }
 
 
+def moment(text: str) -> str:
+    """A time of the document, ISO 8601 in UTC, for people: "2026-11-21 06:44:19 UTC"."""
+    return text.replace("T", NO_BREAK).replace("+00:00", f"{NO_BREAK}UTC")
+
+
 def typeset(text: str) -> str:
     """A sentence in which no line breaks between a number and its unit."""
     return _UNIT_AFTER_NUMBER.sub(NO_BREAK, text)

@@ -103,8 +103,9 @@ def _subject(capture: Json) -> str:
     """What was measured, in one line."""
     targets = [f"{target['server']}, {target['tls']}" for target in capture["targets"]]
     host = [capture["meta"][key] for key in ("hostname", "kernel") if key in capture["meta"]]
-    length = f"recorded {capture['recorded_at']} for {quantities.time(capture['duration_ns'])}"
-    return console.clean(" · ".join([*targets, *host, length]))
+    start = quantities.moment(capture["recorded_at"])
+    length = quantities.time(capture["duration_ns"])
+    return console.clean(" · ".join([*targets, *host, f"recorded {start} for {length}"]))
 
 
 def _comparison(comparison: Json, width: int) -> RenderableType:

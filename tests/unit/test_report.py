@@ -148,6 +148,12 @@ def test_page_is_one_small_file_that_asks_for_nothing(content: dict[str, Any]) -
     assert "unsafe" not in policy[1]
 
 
+def test_page_carries_the_licences_of_its_libraries(content: dict[str, Any]) -> None:
+    page = html.render(content)
+    assert "Permission to use, copy, modify, and/or distribute" in page
+    assert "Apache License" in page
+
+
 def test_same_document_gives_the_same_page(content: dict[str, Any]) -> None:
     assert html.render(content) == html.render(content)
 
