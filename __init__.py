@@ -26,9 +26,7 @@ class TlstaxError(Exception):
     Each part is one sentence without its full stop.
     """
 
-    def __init__(
-        self, what: str, why: str, do: str, exit_code: ExitCode = ExitCode.FAILED
-    ) -> None:
+    def __init__(self, what: str, why: str, do: str, exit_code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(f"{what}: {why}. {do}.")
         self.what = what
         self.why = why
