@@ -201,7 +201,7 @@ def test_rounds_are_weighted_by_their_operations() -> None:
         (lambda e: e.tables.runs.append(e.tables.runs.pop()._replace(round=7)), "no round"),
         (
             lambda e: e.tables.targets.extend(
-                Target(n, n, "", "", "", "", "", "", "") for n in "12"
+                Target(n, n, "", "", "", "", "", "", "") for n in (1, 2)
             ),
             "more than one server",
         ),

@@ -52,10 +52,10 @@ SAMPLES = st.lists(
 )
 WAITS = st.lists(
     st.builds(
-        lambda key, syscall, user, kernel, count, ns: OffcpuStack(
-            1, *key, syscall, user, kernel, count, ns
-        ),
-        KEYS,
+        OffcpuStack,
+        st.just(1),
+        st.sampled_from(PHASES),
+        st.sampled_from(STATES),
         st.sampled_from((-1, 7)),
         IDS,
         IDS,
@@ -163,20 +163,13 @@ def check_graph(folded: stacks.Folded, exact: int) -> None:
 
 def test_frames_that_are_too_small_are_merged_and_counted() -> None:
     frame = stacks.FoldedFrame
-    folded = {
-        (frame("command", "unknown"), frame("big", "server")): 1e6,
-        **{
-            (
-                frame("command", "unknown"),
-                frame(f"small{n}", "server"),
-                frame("leaf", "server"),
-            ): 1.0
-            for n in range(50)
-        },
-    }
+    phase = frame("command", "unknown")
+    folded: stacks.Folded = {(phase, frame("big", "server")): 1e6}
+    for number in range(50):
+        folded[phase, frame(f"small{number}", "server"), frame("leaf", "server")] = 1.0
     graph = stacks.flame_graph(GROUP, "on_cpu", "on CPU", folded, 1)
-    (phase,) = graph.root["children"]
-    assert [child["name"] for child in phase["children"]] == ["big", stacks.SMALL]
+    (branch,) = graph.root["children"]
+    assert [child["name"] for child in branch["children"]] == ["big", stacks.SMALL]
     assert graph.dropped_ns == 50
 
 
@@ -218,13 +211,20 @@ def test_quantiles_need_values_beyond_them() -> None:
 TIMES = st.integers(0, 10**8)
 SHAKES = st.lists(
     st.builds(
-        lambda start, wall, times, outcome: Handshake(
-            1, 1, 5, start, start + wall, *times, 3, 2, outcome, "TLSv1.3", "A", "X25519", None
-        ),
+        Handshake,
+        st.just(1),
+        st.just(1),
+        st.just(5),
         st.integers(0, 10**12),
-        TIMES,
-        st.tuples(*[TIMES] * 9),
+        st.integers(10**12, 2 * 10**12),
+        *[TIMES] * 9,
+        st.just(3),
+        st.just(2),
         st.sampled_from(("success", "failure", "abandoned")),
+        st.just("TLSv1.3"),
+        st.just("A"),
+        st.just("X25519"),
+        st.none(),
     ),
     max_size=40,
 )
