@@ -85,6 +85,7 @@ def render(document: Json) -> str:
             flame_kinds=layout.in_order(
                 quantities.name(flame["kind"]) for flame in document["flames"]
             ),
+            minimum=layout.minimum_sample_count(document),
             flame_rows=layout.widest_stacks(document),
         )
     )
@@ -105,6 +106,7 @@ def _environment() -> jinja2.Environment:
             "count": quantities.count,
             "opening": layout.opening,
             "fraction": quantities.fraction,
+            "rests_on_few": layout.rests_on_few,
             "interval": lambda measure: quantities.time_interval(
                 measure["value_ns"], measure["low_ns"], measure["high_ns"]
             ),

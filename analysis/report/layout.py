@@ -31,6 +31,16 @@ def quantile_at(distribution: Json, q: float) -> float | None:
     return next(found, None)
 
 
+def minimum_sample_count(document: Json) -> int:
+    """Samples that a printed share needs; 0 where nothing was sampled."""
+    return max((item["minimum_sample_count"] for item in document["compositions"]), default=0)
+
+
+def rests_on_few(cell: Json, minimum: int) -> bool:
+    """Whether a step of the waterfall was split off by fewer samples than a share needs."""
+    return cell["sample_count"] is not None and cell["sample_count"] < minimum
+
+
 def bar_name(name: str) -> str:
     """The name of the ledger bar that a flame graph or a latency belongs to."""
     return name.rpartition("/")[0]

@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tlstax.analysis.report import console, quantities
+from tlstax.analysis.report import console, layout, quantities
 
 Json = Mapping[str, Any]
 
@@ -24,6 +24,8 @@ MOST_CATEGORIES: Final = 6
 """Categories of a phase, largest first; the others likewise."""
 FEW_HANDSHAKES: Final = 30
 """Fewer are no distribution: one line instead of a table."""
+FEW_MARK: Final = " °"
+"""Behind steps that rest on too few samples for a share."""
 SMALLEST_STEP: Final = 0.005
 """Steps of the waterfall below this share of the difference, likewise."""
 
@@ -46,8 +48,9 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
     for detail in document["answer"]["details"]:
         yield console.sentence(detail, width, mark="· ")
     yield console.sentence(_subject(document["capture"]), width, style="dim")
+    minimum = layout.minimum_sample_count(document)
     for comparison in document["comparisons"]:
-        yield _comparison(comparison, width)
+        yield _comparison(comparison, width, minimum)
     if not document["comparisons"]:
         yield from (_ledger(item, width) for item in document["ledgers"] if item["segments"])
     yield from (_handshake(item, width) for item in document["handshakes"])
@@ -108,7 +111,7 @@ def _subject(capture: Json) -> str:
     return console.clean(" · ".join([*targets, *host, f"recorded {start} for {length}"]))
 
 
-def _comparison(comparison: Json, width: int) -> RenderableType:
+def _comparison(comparison: Json, width: int, minimum: int) -> RenderableType:
     """The waterfall of one driver."""
     title = f"{console.name(comparison['driver'])}: {console.name(comparison['scenario'])}"
     if comparison["refusal"] is not None:
@@ -131,7 +134,7 @@ def _comparison(comparison: Json, width: int) -> RenderableType:
     whole = max([*ends, *(latency["value_ns"] for latency in latencies.values())], default=0.0)
     for arm in ("plaintext", "tls"):
         if arm == "tls":
-            _add_cells(table, comparison["cells"], whole)
+            _add_cells(table, comparison["cells"], whole, minimum)
         if arm in latencies:
             latency = latencies[arm]
             table.add_row(
@@ -141,10 +144,10 @@ def _comparison(comparison: Json, width: int) -> RenderableType:
                 "",
                 Text(console.bar(0, latency["value_ns"], whole), style="bright_black"),
             )
-    return console.titled(table, width, *_comparison_notes(comparison))
+    return console.titled(table, width, *_comparison_notes(comparison, minimum))
 
 
-def _add_cells(table: Table, cells: Sequence[Json], whole: float) -> None:
+def _add_cells(table: Table, cells: Sequence[Json], whole: float, minimum: int) -> None:
     """The steps that matter, and what is left unexplained; the HTML has them all."""
     for cell in cells:
         # Without a difference to explain there are no shares of it: judge by the whole then.
@@ -153,13 +156,14 @@ def _add_cells(table: Table, cells: Sequence[Json], whole: float) -> None:
             share = cell["difference"]["value_ns"] / whole if whole else 0.0
         if cell["name"] != "unexplained" and abs(share) < SMALLEST_STEP:
             continue
+        is_few = layout.rests_on_few(cell, minimum)
         is_seen = cell["verdict"] in ("more", "less")
-        style = "" if is_seen else "dim"
+        style = "" if is_seen and not is_few else "dim"
         table.add_row(
-            Text(f"  {console.clean(cell['label'])}", style=style),
+            Text(f"  {console.clean(cell['label'])}{FEW_MARK * is_few}", style=style),
             Text(quantities.time_change(cell["difference"]["value_ns"]), style=style),
             Text(console.interval(cell["difference"]), style=style),
-            Text(quantities.share(cell["share"]), style=style),
+            Text("" if is_few else quantities.share(cell["share"]), style=style),
             Text(
                 console.bar(cell["start_ns"], cell["end_ns"], whole),
                 style="cyan" if is_seen else "dim",
@@ -167,7 +171,7 @@ def _add_cells(table: Table, cells: Sequence[Json], whole: float) -> None:
         )
 
 
-def _comparison_notes(comparison: Json) -> Iterable[str]:
+def _comparison_notes(comparison: Json, minimum: int) -> Iterable[str]:
     difference, ratio = comparison["difference"], comparison["ratio"]
     if difference is not None and ratio is not None:
         yield (
@@ -176,6 +180,8 @@ def _comparison_notes(comparison: Json) -> Iterable[str]:
         )
     for cell in comparison["beside"]:
         yield f"beside the sum: {cell['label']} {console.change(cell['difference'])}"
+    if any(layout.rests_on_few(cell, minimum) for cell in comparison["cells"]):
+        yield f"{FEW_MARK.strip()} fewer than {quantities.count(minimum)} samples"
     yield comparison["note"]
 
 

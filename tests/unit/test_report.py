@@ -203,6 +203,22 @@ def test_a_missing_part_is_left_out(content: dict[str, Any], part: str) -> None:
     assert printed(content)
 
 
+def test_steps_on_few_samples_have_no_share(experiment: Path) -> None:
+    content = document(experiment)
+    storm = content["comparisons"][-1]
+    cell = next(cell for cell in storm["cells"] if cell["name"] == "handshake_fetch")
+    line_of = re.compile(r"^ +handshake: method fetch.*$", re.MULTILINE)
+    enough = line_of.search(printed({**content, "comparisons": [storm]}))
+    assert enough is not None
+    assert "%" in enough[0]
+    cell["sample_count"] = 3
+    few = line_of.search(printed({**content, "comparisons": [storm]}))
+    assert few is not None
+    assert "%" not in few[0]
+    assert "fetch °" in few[0]
+    assert "3&nbsp;samples" in html.render(content)
+
+
 def test_refused_comparison_says_why(experiment: Path) -> None:
     content = document(experiment)
     line = content["comparisons"][0]

@@ -4,6 +4,13 @@
 (function (tlstax) {
   const LEAST = 0.004; // of the axis, about three pixels: narrower steps are in the table only
 
+  const PALE = 0.4;
+
+  // Samples that a share needs.
+  function minimum() {
+    return Math.max(0, ...tlstax.document.compositions.map((item) => item.minimum_sample_count));
+  }
+
   function canBeSeen(comparison) {
     const ends = comparison.cells.flatMap((cell) => [cell.start_ns, cell.end_ns]);
     const least = LEAST * Math.max(...ends);
@@ -35,6 +42,7 @@
       text: tlstax.format.timeChange(cell.difference.value_ns),
       colour: tlstax.colour("group", cell.group),
       seen: cell.verdict !== "no difference seen",
+      pale: cell.sample_count !== null && cell.sample_count < minimum(),
     }));
     const rows = [...steps];
     if (comparison.latency.plaintext) rows.unshift(end("plaintext", "plaintext"));
@@ -63,7 +71,7 @@
           x2: "to",
           fill: "colour",
           stroke: (row) => tlstax.edge(row.colour),
-          fillOpacity: (row) => (row.seen ? 1 : 0),
+          fillOpacity: (row) => (row.seen ? (row.pale ? PALE : 1) : 0),
           inset: 0.5,
         }),
         Plot.ruleY(rows.filter((row) => row.low !== null), {
