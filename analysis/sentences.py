@@ -134,6 +134,8 @@ def _causes(lines: Sequence[Cell]) -> str:
     """The largest causes that are beyond doubt, and what is left unexplained."""
     texts = [f"{percent_text(share)} is {label}" for share, label in _largest_causes(lines)]
     unexplained = next((cell.share for cell in lines if cell.name == "unexplained"), None)
+    if abs(unexplained or 0.0) > 1:
+        return "it is smaller than what is unexplained, and cannot be split"
     texts.append(f"{percent_text(unexplained or 0.0)} unexplained")
     return ", ".join(texts)
 
@@ -147,6 +149,8 @@ def _largest_causes(lines: Sequence[Cell]) -> list[tuple[float, str]]:
         for label, names in _GROUPS
         if any(name in firm for name in names)
     ]
+    if abs(shares.get("unexplained", 0.0)) > 1 or any(share > 1 for share, _ in found):
+        return []  # parts larger than the whole: what is between them is noise
     return [cause for cause in sorted(found, reverse=True)[:2] if cause[0] >= 0.05]
 
 
@@ -187,6 +191,8 @@ def _change_text(line: Comparison) -> str:
     if line.verdict == NO_DIFFERENCE or line.difference is None or line.ratio is None:
         return ""
     text = signed_text(line.difference.value_ns)
+    if line.verdict == NO_INTERVAL:
+        text += ", no interval"
     causes = _largest_causes(line.cells) if line.difference.value_ns > 0 else []
     if causes:
         text += f"; {percent_text(causes[0][0])} of it {causes[0][1]}"
