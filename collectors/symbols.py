@@ -8,10 +8,9 @@ unknown origin: whoever shows them escapes them.
 
 Where no symbol covers the address, the symbol reads `[object+0x...]`, with the address (the file's
 own) of the nameless function's start where the unwind tables tell it, else of the instruction; the
-source is `none`. In TLS libraries `code` then says what the function's own instructions do
-(`tlstax.collectors.code_evidence`), or else from which source file or directory it was compiled
-(`tlstax.collectors.source_files`); the latter has a `/` in it. A stub that calls another function
-is named after it, `CRYPTO_free@plt`.
+source is `none`. In TLS libraries `code` then says what else is known of the function
+(`tlstax.collectors.nameless`). A stub that calls another function is named after it,
+`CRYPTO_free@plt`.
 
 Kernel names come from /proc/kallsyms. It has no sizes: a name holds up to the next one.
 """
@@ -21,7 +20,6 @@ from array import array
 from bisect import bisect_right
 from contextlib import suppress
 from pathlib import Path
-from re import compile as compile_pattern
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,12 +30,9 @@ from tlstax.collectors.target import PROC, MappedObject, Target, read_maps, read
 
 if TYPE_CHECKING:
     from tlstax.collectors.elf import Elf
-    from tlstax.collectors.source_files import SourceFiles
-    from tlstax.collectors.unwind_table import Bounds, UnwindTable
+    from tlstax.collectors.nameless import NamelessFunctions
 
-CRYPTOGRAPHY = compile_pattern(r"lib(crypto|ssl|gnutls|nettle|hogweed|gcrypt|wolfssl)[-.].*")
 REFRESH_SECONDS = 1.0
-GAP_WINDOW_BYTES = 2048  # how much is read from an address that no function covers
 MANGLED_LIMIT = 2000  # longer names are left alone: demangling may expand them without bound
 UNNAMED = "[unknown]"
 HIDDEN = b"0" * 16  # every address, when the kernel does not trust the reader
@@ -142,9 +137,7 @@ class _OpenObject:
         self._descriptor = -1
         self._elf: Elf | None = None
         self._symbols: ObjectSymbols | None = None
-        self._unwind: UnwindTable | None = None
-        self._sources: SourceFiles | None = None
-        self._evidence: dict[int, str] = {}
+        self._nameless: NamelessFunctions | None = None
         if mapped.open_path:
             with suppress(OSError):
                 self._descriptor = os.open(mapped.open_path, os.O_RDONLY | os.O_CLOEXEC)
@@ -176,7 +169,11 @@ class _OpenObject:
             if stub := imported_name(elf, address):
                 symbol, distance = demangle(stub[0]) + "@plt", address - stub[1]
                 return Place(path, build_id, file_offset, symbol, distance, "dynsym", "")
-            bounds, code = self._nameless(elf, address)
+            if self._nameless is None:
+                from tlstax.collectors.nameless import NamelessFunctions
+
+                self._nameless = NamelessFunctions(elf, stem(path))
+            bounds, code = self._nameless.describe(address)
             text = f"[{stem(path)}+{bounds.start:#x}]"
             distance = address - bounds.start
             return Place(path, build_id, file_offset, text, distance, "none", code)
@@ -192,43 +189,6 @@ class _OpenObject:
             self._elf = Elf(path, self.mapped.headers)
             self._symbols = ObjectSymbols(self._elf, self._root, self.mapped.path)
         return self._elf
-
-    def _nameless(self, elf: "Elf", address: int) -> "tuple[Bounds, str]":
-        """Bounds and evidence of the function around an address that no symbol covers."""
-        from tlstax.collectors.unwind_table import Bounds, UnwindTable
-
-        if self._unwind is None:
-            self._unwind = UnwindTable(elf)
-        bounds = self._unwind.covering(address)
-        if bounds is None:
-            gap = self._unwind.gap(address)
-            end = gap.end if gap else address + GAP_WINDOW_BYTES
-            bounds = Bounds(address, min(end, address + GAP_WINDOW_BYTES))
-        if CRYPTOGRAPHY.fullmatch(stem(self.mapped.path) + ".") is None:
-            return bounds, ""
-        if bounds.start not in self._evidence:
-            code = _evidence(elf, bounds) or self._source_file(elf, bounds)
-            self._evidence[bounds.start] = code
-        return bounds, self._evidence[bounds.start]
-
-    def _source_file(self, elf: "Elf", bounds: "Bounds") -> str:
-        from tlstax.collectors.source_files import SourceFiles
-
-        if self._sources is None:
-            self._sources = SourceFiles(elf)
-        return self._sources.of(bounds.start, bounds.end)
-
-
-def _evidence(elf: "Elf", bounds: "Bounds") -> str:
-    from tlstax.collectors.code_evidence import classify
-
-    def read_constant(address: int, size: int) -> bytes:
-        offset = elf.to_offset(address)
-        return elf.data[offset : offset + size] if offset is not None else b""
-
-    return classify(
-        elf.code_at(bounds.start, bounds.end - bounds.start), bounds.start, read_constant
-    )
 
 
 class KernelSymbols:

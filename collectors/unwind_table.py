@@ -66,6 +66,11 @@ class UnwindTable:
         """The last row whose function starts at or before the address, -1 if none does."""
         return bisect_right(range(self._count), address, key=lambda index: self._row(index)[0]) - 1
 
+    def index(self, start: int) -> int | None:
+        """The row of the function that begins at an address."""
+        index = self._before(start)
+        return index if index >= 0 and self._row(index)[0] == start else None
+
     def covering(self, address: int) -> Bounds | None:
         """The function that contains an address."""
         index = self._before(address)

@@ -10,6 +10,7 @@ import pytest
 
 from tlstax.collectors.code_evidence import KECCAK_ROTATIONS, classify
 from tlstax.collectors.elf import Elf
+from tlstax.collectors.nameless import NamelessFunctions
 from tlstax.collectors.unwind_table import UnwindTable
 
 Compile = Callable[..., Path]
@@ -157,6 +158,24 @@ def test_tables_in_c(compile_c: Compile, kind: str, first: str) -> None:
         (symbol,) = elf.find(re.compile("f"))
         code = elf.code_at(symbol.address, symbol.size)
         assert classify(code, symbol.address, constants(elf)) == kind
+
+
+def test_a_function_among_others_of_one_kind_is_of_that_kind(compile_c: Compile) -> None:
+    kinds = {"before": MULTIPLY, "between": "mov (%rdi),%rax", "after": MULTIPLY}
+    source = "".join(
+        f'asm(".globl {name}\\n.type {name}, @function\\n{name}: .cfi_startproc\\n'
+        f'{"; ".join([line] * 4)}; ret\\n.cfi_endproc\\n.size {name}, .-{name}\\n");\n'
+        for name, line in kinds.items()
+    )
+    with Elf(compile_c(source + "int main(void) { return 0; }")) as elf:
+        nameless = NamelessFunctions(elf, "libcrypto")
+        for symbol in elf.find(re.compile("before|between|after")):
+            bounds, kind = nameless.describe(symbol.address + 2)
+            assert bounds == (symbol.address, symbol.address + symbol.size)
+            assert kind == "bignum"
+        (main,) = elf.find(re.compile("main"))
+        assert nameless.describe(main.address)[1] == "", "nothing of that kind behind it"
+        assert NamelessFunctions(elf, "libother").describe(symbol.address)[1] == ""
 
 
 def test_damaged_code_gives_no_evidence_and_no_error() -> None:
