@@ -11,7 +11,7 @@ In TLS libraries three sources are asked, best first:
    numbers stand among the arithmetic they serve.
 
 Checked by sampling `openssl speed` with Debian's OpenSSL 3.0.19. Share of the samples in libcrypto
-with the right evidence or directory: AES-GCM and AES-CBC (with HMAC-SHA1 too), ChaCha20-Poly1305 and
+with the right evidence or directory: AES-GCM, AES-CBC (HMAC-SHA1 too), ChaCha20-Poly1305 and
 SHA-256 in blocks of 1 to 16 KB 95 to 99 %; RSA-2048 95 %, RSA-4096 97 %, X25519 99 %, Ed25519 97 %.
 Of a connect storm's samples in libcrypto 4 % were left without name, evidence and source.
 """
