@@ -98,6 +98,14 @@ def test_what_is_refused(before: str, after: str, reason: str) -> None:
     assert caught.value.exit_code is ExitCode.USAGE
 
 
+def test_the_documented_example_is_valid(repository: Path) -> None:
+    text = (repository / "docs/definitions.md").read_text()
+    example = text.partition("```toml\n")[2].partition("```")[0]
+    assert parse_definition(example.encode(), "the example").id == "myserver"
+    actions = text.partition("| action |")[2].partition("\n\n")[0]
+    assert all(f"`{action}`" in actions for action in ACTIONS)
+
+
 def test_an_id_may_occur_once(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(GOOD)
     (tmp_path / "b.toml").write_text(GOOD)
