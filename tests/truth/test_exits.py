@@ -65,7 +65,7 @@ def test_a_forked_child_inside_a_phase_is_not_the_target(
     assert ledger.counts["command"] == 2
 
 
-def test_many_short_threads_are_all_found(measure: Callable[..., Any]) -> None:
+def test_many_short_threads_are_all_found(measure: Callable[..., Any], emulated_cpu: bool) -> None:
     run = measure("threads", 300, 300)
     assert len(run.books) == 300
     found = [ledger for ledgers in run.ledgers.values() for ledger in ledgers]
@@ -74,6 +74,7 @@ def test_many_short_threads_are_all_found(measure: Callable[..., Any]) -> None:
     assert all(ledger.exited for ledger in short)
     told = sum(books["cpu_ns"] for books in run.books)
     measured = sum(ledger.state_ns("on_cpu") for ledger in short)
-    # A thread's own CPU clock is read before its end, which costs it some 20 us more.
-    assert 0.95 * told <= measured <= 1.25 * told
+    # A thread's own CPU clock is read before its end, which costs it some 20 us more, and
+    # an emulated one a millisecond.
+    assert 0.95 * told <= measured <= (4 if emulated_cpu else 1.25) * told
     assert run.losses == {}

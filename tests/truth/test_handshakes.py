@@ -60,6 +60,7 @@ def test_the_group_is_the_one_that_was_agreed(measure: Callable[..., Any]) -> No
         assert record.group.decode() in {"P-256", "prime256v1", "secp256r1"}
 
 
+@pytest.mark.timing
 def test_a_record_lasts_from_the_first_call_to_success(measure: Callable[..., Any]) -> None:
     run = measure("tls", "sbmrdsdd")
     for told, record in pairs(run):
@@ -74,6 +75,7 @@ def test_a_record_lasts_from_the_first_call_to_success(measure: Callable[..., An
         assert record.call_count == told["call_count"]
 
 
+@pytest.mark.timing
 def test_waits_between_the_calls_belong_to_the_handshake(measure: Callable[..., Any]) -> None:
     run = measure("tls", "ddda")
     for told, record in pairs(run):
