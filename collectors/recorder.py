@@ -61,7 +61,7 @@ class Recorder:
         self._pidfd = _open_pidfd(self._target)
         self._exited = select.poll()
         self._exited.register(self._pidfd, select.POLLIN)
-        self._costs = calibrate()
+        self._costs: Costs | None = None  # measured once the first window is stored
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
             self._start()
@@ -157,6 +157,8 @@ class Recorder:
         self._writer.commit()
         self.windows.append(totals)
         self._windows_count += 1
+        if self._costs is None:
+            self._costs = calibrate()
         if self._windows_count % _NAME_EVERY_WINDOWS == 0:
             self._name_frames()
         if self._run_id is None:
@@ -252,7 +254,9 @@ class Recorder:
                     int(site.stepped),
                     hits,
                     _site_cost(
-                        self._costs, site, (site.object.open_path, site.file_offset) in entries
+                        self._costs or Costs(),
+                        site,
+                        (site.object.open_path, site.file_offset) in entries,
                     ),
                 )
             )

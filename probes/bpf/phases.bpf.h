@@ -51,15 +51,17 @@ static __always_inline void heal_top(struct thread_slot *slot, u64 now)
 }
 
 /* Drop every frame at or below `sp`. Charge first. Open frames end here by design. */
-static __noinline void drop_dead(struct thread_slot *slot, u64 now, u64 sp)
+__noinline int drop_dead(struct thread_slot *slot, u64 now, u64 sp)
 {
+	if (!slot)
+		return 0;
 	for (int i = 0; i < MAX_FRAMES; i++) {
 		u32 depth = slot->depth;
 		if (depth == 0 || depth > MAX_FRAMES)
-			return;
+			return 0;
 		struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
 		if (top->flags & FRAME_STITCHED || top->sp > sp)
-			return;
+			return 0;
 		if (top->flags & FRAME_OPEN) {
 			slot->depth--;
 			finished(slot, top->phase, now - top->start_ns);
@@ -67,6 +69,7 @@ static __noinline void drop_dead(struct thread_slot *slot, u64 now, u64 sp)
 			heal_top(slot, now);
 		}
 	}
+	return 0;
 }
 
 static __always_inline void heal(struct thread_slot *slot, u64 now, u64 sp)
@@ -137,8 +140,10 @@ static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 s
 }
 
 /* A function returned; `sp` is the stack pointer behind its return address. */
-static __always_inline void leave_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie)
+__noinline int leave_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie)
 {
+	if (!slot)
+		return 0;
 	u32 phase = COOKIE_PHASE(cookie);
 	u32 depth = slot->depth;
 
@@ -153,20 +158,21 @@ static __always_inline void leave_phase(struct thread_slot *slot, u64 now, u64 s
 		if (top->phase == phase) {
 			if (top->tail_calls) {
 				top->tail_calls--;
-				return;
+				return 0;
 			}
 			slot->depth--;
 			/* A handshake is counted by its record: the call may be one of many. */
 			if (phase != PHASE_HANDSHAKE)
 				finished(slot, phase, now - top->start_ns);
 			settle(slot, now);
-			return;
+			return 0;
 		}
 		heal_top(slot, now);
 	}
 	if (!out_of_place(slot, cookie))
 		count_loss(LOSS_UNMATCHED_EXIT);
 	settle(slot, now);
+	return 0;
 }
 
 /* The connection itself moves on: no frame can be open. */
