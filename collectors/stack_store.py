@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.forked import in_child
+from tlstax.collectors.child import run_in_child
 from tlstax.collectors.symbols import Place, Symbolizer
 
 # The recorder's own frames on top of a stack that was walked in the scheduler's tracepoint.
@@ -52,9 +52,9 @@ class StackStore:
         if not self._unnamed:
             return
         addresses = list(self._unnamed)
-        places = in_child(
+        places = run_in_child(
+            "Naming the functions of the recorded stacks",
             lambda: [self._resolve(*address) for address in addresses],
-            "the functions of the recorded stacks cannot be named",
         )
         own: set[int] = set()
         for address, place in zip(addresses, places, strict=True):

@@ -10,7 +10,7 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.collectors.attach_command import duration, sample_hz
-from tlstax.collectors.forked import in_child
+from tlstax.collectors.child import run_in_child
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_who_is_asked_for_must_be_said() -> None:
 
 
 def test_a_child_gives_its_result() -> None:
-    assert in_child(lambda: [os.getpid() == os.getppid(), "text"], "never") == [False, "text"]
+    assert run_in_child("never", lambda: [os.getpid() == os.getppid(), "text"]) == [False, "text"]
 
 
 def test_a_childs_error_is_raised_here() -> None:
@@ -47,10 +47,10 @@ def test_a_childs_error_is_raised_here() -> None:
         raise TlstaxError("what", "why", "do", ExitCode.TARGET)
 
     with pytest.raises(TlstaxError, match="why") as caught:
-        in_child(fail, "never")
+        run_in_child("never", fail)
     assert caught.value.exit_code == ExitCode.TARGET
 
 
 def test_a_child_that_is_killed_is_one_error() -> None:
     with pytest.raises(TlstaxError, match="status 9"):
-        in_child(lambda: os.kill(os.getpid(), signal.SIGKILL), "names cannot be had")
+        run_in_child("names", lambda: os.kill(os.getpid(), signal.SIGKILL))
