@@ -55,21 +55,22 @@ def fold_on_cpu(
     taxonomy: Taxonomy,
 ) -> tuple[Folded, int]:
     """CPU time by path, and the samples behind it. Sums to the ledger's on-CPU time."""
-    samples: dict[Path, int] = defaultdict(int)
+    samples: dict[SampleStack, int] = defaultdict(int)
     per_phase: dict[str, int] = defaultdict(int)
     for row in rows:
         if row.window_id in window_ids and row.sample_count > 0:
-            samples[_on_cpu_path(stacks.sample(row), taxonomy)] += row.sample_count
+            samples[row._replace(window_id=0, sample_count=0)] += row.sample_count
             per_phase[row.phase] += row.sample_count
     on_cpu = ledger.on_cpu(totals)
-    folded: Folded = {}
-    for path, count in samples.items():
-        phase = path[0].name
-        folded[path] = on_cpu.get(phase, 0) * count / per_phase[phase]
+    paths = _Paths(stacks, taxonomy)
+    folded: Folded = defaultdict(float)
+    for row, count in samples.items():
+        time_ns = on_cpu.get(row.phase, 0) * count / per_phase[row.phase]
+        folded[paths.on_cpu(row)] += time_ns
     for phase, time_ns in on_cpu.items():
         if time_ns and not per_phase.get(phase):
             category = EXACT.get(phase, "unknown")
-            folded[FoldedFrame(phase, category), FoldedFrame(NO_SAMPLES, category)] = float(time_ns)
+            folded[FoldedFrame(phase, category), FoldedFrame(NO_SAMPLES, category)] += time_ns
     return {path: ns for path, ns in folded.items() if ns > 0}, sum(per_phase.values())
 
 
@@ -82,13 +83,14 @@ def fold_off_cpu(
 ) -> tuple[Folded, int]:
     """Waiting time by path, and the waits behind it. Sums to the ledger's waits while serving."""
     wanted = {key: ns for key, ns in ledger.served(totals).items() if key[1] != "on_cpu" and ns}
+    paths = _Paths(stacks, taxonomy)
     estimates: dict[Path, float] = defaultdict(float)
     per_key: dict[tuple[str, str], float] = defaultdict(float)
     waits = 0
     for row in rows:
         key = (row.phase, row.state)
         if row.window_id in window_ids and key in wanted and row.time_ns > 0:
-            estimates[_off_cpu_path(row, stacks, taxonomy)] += row.time_ns
+            estimates[paths.off_cpu(row)] += row.time_ns
             per_key[key] += row.time_ns
             waits += row.wait_count
     folded: Folded = {}
@@ -127,45 +129,64 @@ def folded_lines(folded: Mapping[Path, float]) -> list[str]:
     return [f"{stack} {round(time_ns)}" for stack, time_ns in sorted(sums.items())]
 
 
-def _on_cpu_path(sample: Sample, taxonomy: Taxonomy) -> Path:
-    """Root first: phase, user frames, system call, kernel frames."""
-    leaf_category = EXACT.get(sample.phase) or taxonomy.category(sample)
-    path = [FoldedFrame(sample.phase, EXACT.get(sample.phase, "unknown"))]
-    path += _user_frames(sample.phase, sample.user, taxonomy)
-    if sample.side == "kernel":
-        path.append(FoldedFrame(f"[{syscall_name(sample.syscall)}]", leaf_category))
-        path += [FoldedFrame(frame.symbol, leaf_category) for frame in reversed(sample.kernel)]
-    if len(path) == 1:
-        path.append(FoldedFrame(NO_STACK, leaf_category))
-    return tuple(path)
+class _Paths:
+    """Paths of samples and waits, root first; equal frames are one object."""
 
+    def __init__(self, stacks: Stacks, taxonomy: Taxonomy) -> None:
+        self._stacks = stacks
+        self._taxonomy = taxonomy
+        self._frames: dict[FoldedFrame, FoldedFrame] = {}
+        self._users: dict[tuple[str, int | None], Path] = {}
 
-def _off_cpu_path(row: OffcpuStack, stacks: Stacks, taxonomy: Taxonomy) -> Path:
-    user = stacks.frames(row.user_stack_id)
-    kernel = stacks.frames(row.kernel_stack_id)
-    phase, state = _wait_root(row.phase, row.state)
-    path = [phase, state, *_user_frames(row.phase, user, taxonomy)]
-    if row.syscall >= 0:
-        path.append(FoldedFrame(f"[{syscall_name(row.syscall)}]", state.category))
-    path += [FoldedFrame(frame.symbol, state.category) for frame in reversed(kernel)]
-    return tuple(path)
+    def on_cpu(self, row: SampleStack) -> Path:
+        """Phase, user frames, system call, kernel frames."""
+        sample = self._stacks.sample(row)
+        exact = EXACT.get(row.phase)
+        category = exact or self._taxonomy.category(sample)
+        path = [self._frame(row.phase, exact or "unknown"), *self._user(row)]
+        if sample.side == "kernel":
+            path += self._kernel(row.syscall, sample.kernel, category)
+        if len(path) == 1:
+            path.append(self._frame(NO_STACK, category))
+        return tuple(path)
+
+    def off_cpu(self, row: OffcpuStack) -> Path:
+        """Phase, state, user frames, system call, kernel frames."""
+        phase, state = _wait_root(row.phase, row.state)
+        path = [phase, state, *self._user(row)]
+        kernel = self._stacks.frames(row.kernel_stack_id)
+        if row.syscall >= 0 or kernel:
+            path += self._kernel(row.syscall, kernel, state.category)
+        return tuple(path)
+
+    def _user(self, row: SampleStack | OffcpuStack) -> Path:
+        """User frames, each coloured as if it were the leaf."""
+        key = row.phase, row.user_stack_id
+        if key not in self._users:
+            frames = self._stacks.frames(row.user_stack_id)
+            exact = EXACT.get(row.phase)
+            self._users[key] = tuple(
+                self._frame(
+                    frames[index].symbol,
+                    exact or self._taxonomy.category(Sample(row.phase, -1, frames[index:], ())),
+                )
+                for index in reversed(range(len(frames)))
+            )
+        return self._users[key]
+
+    def _kernel(self, syscall: int, frames: tuple[Frame, ...], category: str) -> list[FoldedFrame]:
+        names = [f"[{syscall_name(syscall)}]"] if syscall >= 0 else ["[interrupt]"]
+        names += [frame.symbol for frame in reversed(frames)]
+        return [self._frame(name, category) for name in names]
+
+    def _frame(self, name: str, category: str) -> FoldedFrame:
+        frame = FoldedFrame(name, category)
+        return self._frames.setdefault(frame, frame)
 
 
 def _wait_root(phase: str, state: str) -> tuple[FoldedFrame, FoldedFrame]:
     category = _STATE_CATEGORIES.get(state, "kernel_other")
     return FoldedFrame(phase, EXACT.get(phase, "unknown")), FoldedFrame(state, category)
-
-
-def _user_frames(phase: str, frames: tuple[Frame, ...], taxonomy: Taxonomy) -> list[FoldedFrame]:
-    """User frames, root first, each coloured as if it were the leaf."""
-    exact = EXACT.get(phase)
-    return [
-        FoldedFrame(
-            frames[index].symbol,
-            exact or taxonomy.category(Sample(phase, -1, frames[index:], ())),
-        )
-        for index in reversed(range(len(frames)))
-    ]
 
 
 def _node(name: str, category: str, value: float) -> FlameNode:

@@ -25,7 +25,7 @@ leaf: samples pile up where the kernel enables interrupts again.
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.resources import files
@@ -89,6 +89,14 @@ class Match:
             and not any(match.applies(sample) for match in self.unless)
         )
 
+    def searched(self, side: str) -> Iterator[str]:
+        """The patterns that are searched in all frames of a side."""
+        if self.side in (None, side):
+            if self.any_symbol is not None:
+                yield self.any_symbol
+            for match in self.unless:
+                yield from match.searched(side)
+
     def _leaf_applies(self, frames: tuple[Frame, ...]) -> bool:
         conditions = (self.object, self.code, self.named, self.source_file, self.symbol)
         if conditions == (None,) * len(conditions):
@@ -121,12 +129,25 @@ class Rule:
         return any(match.applies(sample) for match in self.matches)
 
 
+Key = tuple[str, int, str, str, str, str, str, tuple[str, ...]]
+"""All that rules can see of a sample; samples alike in it have the same category."""
+
+
 @dataclass(frozen=True)
 class Taxonomy:
     """A set of rules."""
 
     rules: tuple[Rule, ...]
-    _known: dict[Sample, str] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[Key, str] = field(default_factory=dict, compare=False, repr=False)
+    _searched: dict[str, tuple[str, ...]] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        matches = [match for rule in self.rules for match in rule.matches]
+        patterns = {
+            side: tuple({p for match in matches for p in match.searched(side)})
+            for side in ("user", "kernel")
+        }
+        object.__setattr__(self, "_searched", patterns)
 
     def hits(self, sample: Sample) -> list[Rule]:
         """All rules that apply."""
@@ -134,12 +155,35 @@ class Taxonomy:
 
     def category(self, sample: Sample) -> str:
         """The category of a sample: `unknown` if no rule applies, or if rules disagree."""
-        known = self._known.get(sample)
+        key = self._key(sample)
+        known = self._known.get(key)
         if known is None:
             found = {rule.category for rule in self.hits(sample)}
             known = found.pop() if len(found) == 1 else UNKNOWN
-            self._known[sample] = known
+            self._known[key] = known
         return known
+
+    def _key(self, sample: Sample) -> Key:
+        side, frames = sample.side, sample.frames
+        if not frames:
+            return sample.phase, sample.syscall, side, "", "", "", "", ()
+        leaf = frames[0]
+        present = tuple(
+            pattern
+            for pattern in self._searched[side]
+            if any(_found(pattern, frame.symbol) for frame in frames)
+        )
+        name = nearest_name(frames)
+        return (
+            sample.phase,
+            sample.syscall,
+            side,
+            leaf.object,
+            leaf.symbol,
+            leaf.code,
+            name,
+            present,
+        )
 
 
 def is_named(frame: Frame) -> bool:
