@@ -41,6 +41,7 @@ LOSS_NAMES: Final = (
     "clock_retry_failed",
     "healed",
     "unmatched_exit",
+    "switch_missed",
 )
 LOSS_CELLS: Final = 16
 

@@ -146,6 +146,11 @@ LOSS_KINDS = (
         "an exit arrived for a phase that was not open",
         "the phase's entry was missed; its time is filed under the outer phase",
     ),
+    LossKind(
+        "switch_missed",
+        "the kernel did not report that a thread was given a CPU",
+        "its on-CPU time since then is the scheduler's, which is late by some microseconds",
+    ),
 )
 LOSSES = {kind.name: kind for kind in LOSS_KINDS}
 

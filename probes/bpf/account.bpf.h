@@ -112,6 +112,7 @@ static __noinline struct thread_slot *make_slot(struct task_struct *task, u64 no
 	}
 	ref->index_plus_one = index + 1;
 	slot->tid = task->pid;
+	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	slot->thread_start_ns = task->start_time;
 	slot->first_ns = now;
 	slot->last_ns = now;

@@ -37,6 +37,7 @@ typedef _Bool bool;
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_STACK_TRACE = 7,
 	BPF_MAP_TYPE_QUEUE = 22,
 	BPF_MAP_TYPE_RINGBUF = 27,
@@ -67,6 +68,7 @@ struct files_struct {
 };
 
 struct sched_entity {
+	u64 exec_start; /* when sum_exec_runtime was last brought up to date */
 	u64 sum_exec_runtime;
 };
 

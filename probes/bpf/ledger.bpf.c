@@ -24,6 +24,16 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* ---- scheduler ---- */
 
+enum { TICK_NS = 10000000 }; /* the scheduler brings its count up to date at least that often */
+
+/* CLOCK_MONOTONIC less the clock of the CPU's run queue, from the last switch to the target. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} clock_offset SEC(".maps");
+
 /*
  * On-CPU time ends and begins by the scheduler's stamps, which it takes before it chooses the next
  * thread; the tracepoint comes after that, and on a virtual machine sometimes much later. What the
@@ -66,6 +76,50 @@ static __always_inline void repay_gap(struct thread_slot *slot, u64 now)
 	slot->state = STATE_ON_CPU;
 }
 
+/* The wait is over: the thread is ready, on whatever phase it was in. */
+static __always_inline void woken(struct thread_slot *slot, u64 now)
+{
+	charge(slot, now);
+	finish_wait(slot, now);
+	if (slot->owner == PHASE_IDLE) {
+		if (slot->flags & FLAG_PARK)
+			slot->base = PHASE_CONNECT;
+		if (slot->flags & (FLAG_PARK | FLAG_AWAIT))
+			slot->base_start_ns = now;
+		slot->phase_event_ns = now;
+	}
+	slot->state = STATE_RUNNABLE;
+	slot->owner = innermost_phase(slot);
+}
+
+/*
+ * The thread runs, though nothing said that it was given a CPU. Some kernels do not report every
+ * switch: a virtual machine's kernel was seen to hide those away from its own agent's threads. The
+ * scheduler still counts: what it counted since the thread left the CPU, and what has passed since
+ * it last did, is the time that the thread has been running.
+ */
+static __noinline void came_unseen(struct thread_slot *slot, struct task_struct *task, u64 now)
+{
+	u64 ran = task->se.sum_exec_runtime - slot->sched_cpu_ns;
+	u32 zero = 0;
+	u64 *offset = bpf_map_lookup_elem(&clock_offset, &zero);
+
+	if (offset && *offset) {
+		u64 uncounted = now - *offset - task->se.exec_start;
+		if (uncounted < TICK_NS)
+			ran += uncounted;
+	}
+	if (ran > now - slot->last_ns)
+		ran = now - slot->last_ns;
+	if (slot->state >= STATE_BLOCKED_NETWORK)
+		woken(slot, now - ran);
+	charge(slot, now - ran);
+	slot->state = STATE_ON_CPU;
+	slot->run_start_ns = now - ran;
+	slot->switch_gap_ns = 0;
+	count_loss(LOSS_SWITCH_MISSED);
+}
+
 static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 now, bool runnable)
 {
 	bool exiting = task->flags & TASK_EXITING;
@@ -76,7 +130,10 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		slot = make_slot(task, now, STATE_ON_CPU, PHASE_BACKGROUND);
 	if (!slot || slot->status != THREAD_LIVE)
 		return;
+	if (slot->state != STATE_ON_CPU)
+		came_unseen(slot, task, now);
 	charge(slot, left_cpu(slot, task, now));
+	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	if (runnable) {
 		slot->state = STATE_RUNNABLE;
 		return;
@@ -94,22 +151,6 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	walk_wait(ctx, slot);
 }
 
-/* The wait is over: the thread is ready, on whatever phase it was in. */
-static __always_inline void woken(struct thread_slot *slot, u64 now)
-{
-	charge(slot, now);
-	finish_wait(slot, now);
-	if (slot->owner == PHASE_IDLE) {
-		if (slot->flags & FLAG_PARK)
-			slot->base = PHASE_CONNECT;
-		if (slot->flags & (FLAG_PARK | FLAG_AWAIT))
-			slot->base_start_ns = now;
-		slot->phase_event_ns = now;
-	}
-	slot->state = STATE_RUNNABLE;
-	slot->owner = innermost_phase(slot);
-}
-
 static __always_inline void switch_in(struct task_struct *task, u64 now)
 {
 	struct thread_slot *slot = find_slot(task);
@@ -124,6 +165,10 @@ static __always_inline void switch_in(struct task_struct *task, u64 now)
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now;
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
+	u32 zero = 0;
+	u64 *offset = bpf_map_lookup_elem(&clock_offset, &zero);
+	if (offset)
+		*offset = now - task->se.exec_start;
 }
 
 SEC("tp_btf/sched_switch")
@@ -178,6 +223,8 @@ int on_exit_thread(u64 *ctx)
 	if (!slot || slot->status != THREAD_LIVE)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
+	if (slot->state != STATE_ON_CPU)
+		came_unseen(slot, task, now);
 	charge(slot, now);
 	put_aside(slot);
 	if (slot->base == PHASE_DISCONNECT && !(slot->flags & FLAG_PARK))
@@ -282,6 +329,8 @@ static __always_inline struct thread_slot *hit(u64 cookie)
 	struct thread_slot *slot = find_slot(task);
 	if (!slot)
 		slot = make_slot(task, bpf_ktime_get_ns(), STATE_ON_CPU, PHASE_UNKNOWN);
+	else if (slot->state != STATE_ON_CPU && slot->status == THREAD_LIVE)
+		came_unseen(slot, task, bpf_ktime_get_ns());
 	count_hit(cookie);
 	return slot;
 }

@@ -53,6 +53,7 @@ enum loss {
 	LOSS_CLOCK_RETRY_FAILED,
 	LOSS_HEALED,
 	LOSS_UNMATCHED_EXIT,
+	LOSS_SWITCH_MISSED,
 	LOSSES = 16,
 };
 
@@ -153,7 +154,7 @@ struct thread_slot {
 	u64 last_ns; /* everything up to here is charged */
 	u64 exit_ns;
 	u64 run_start_ns;  /* when it was last switched in */
-	u64 sched_cpu_ns;  /* the scheduler's own CPU time of it at that moment */
+	u64 sched_cpu_ns;  /* the scheduler's own CPU time of it when it was last switched */
 	s64 steal_ns;	   /* on-CPU time that the scheduler does not count as the thread's */
 	s64 switch_gap_ns; /* ledger's on-CPU time ahead of the scheduler's, not yet given back */
 	u64 uncertain_ns;
