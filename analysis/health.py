@@ -22,7 +22,7 @@ from tlstax.analysis.taxonomy import Taxonomy
 from tlstax.collectors.capture.schema import Probe
 from tlstax.collectors.capture.vocabulary import LOSSES
 
-_REPAIRS: Final = ("healed",)
+_REPAIRS: Final = ("healed", "switch_missed")
 """Losses that the collector repaired; they are shown, and no cause for a warning."""
 _UNKNOWN_WARNING: Final = 0.05
 _PROBE_WARNING: Final = 0.10
