@@ -111,11 +111,14 @@ def _patterns(definitions: Sequence[Definition]) -> list[str]:
 
 
 def _version(detection: Detection, objects: Sequence[OpenObject]) -> str:
-    """The library's version string, read from its read-only data."""
-    longest = ""
-    for entry in objects:
-        for text in entry.elf.text_around(detection.version_text.encode()):
-            if match := re.fullmatch(detection.version_pattern, text):
-                version = str(match[1] if match.re.groups else match[0])
-                longest = max(longest, version, key=len)
-    return longest
+    """The library's version string, read from its read-only data; "" where there is none."""
+    for literal in detection.version_text:
+        longest = ""
+        for entry in objects:
+            for text in entry.elf.text_around(literal.encode()):
+                if match := re.fullmatch(detection.version_pattern, text):
+                    version = str(match[1] if match.re.groups else match[0])
+                    longest = max(longest, version, key=len)
+        if longest:
+            return longest
+    return ""

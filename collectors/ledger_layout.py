@@ -233,10 +233,13 @@ def wait_kinds() -> bytes:
     return bytes(kinds)
 
 
-def cookie(action: Action, phase: str | None, site: int, in_handshake: bool) -> int:
+def cookie(
+    action: Action, phase: str | None, site: int, in_handshake: bool, blocking: bool = False
+) -> int:
     """The attach cookie that tells a program what a site means (COOKIE_* in ledger.h)."""
     phase_index = PHASE_INDEX[phase] if phase else 0
-    return int(action) | phase_index << 8 | site << 16 | int(in_handshake) << 24
+    flags = int(in_handshake) | int(blocking) << 1
+    return int(action) | phase_index << 8 | site << 16 | flags << 24
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:

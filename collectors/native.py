@@ -174,7 +174,11 @@ class Engine:
         groups: dict[tuple[str, bool], list[tuple[int, int]]] = defaultdict(list)
         for number, site in enumerate(self.plan.sites[: layout.MAX_SITES]):
             cookie = layout.cookie(
-                Action[site.action.upper()], _phase(site), number, site.only_in == "handshake"
+                Action[site.action.upper()],
+                _phase(site),
+                number,
+                site.only_in == "handshake",
+                site.blocking,
             )
             groups[site.object.open_path, site.kind == "uretprobe"].append(
                 (site.file_offset, cookie)

@@ -182,6 +182,7 @@ def _site(boundary: Boundary, event: str, mapped: MappedObject, offset: int, spo
         argument=boundary.argument if event == "enter" else -1,
         only_in=boundary.only_in,
         reason=spot.reason,
+        blocking=boundary.blocking,
     )
 
 

@@ -35,6 +35,7 @@ class Site:
     argument: int  # index of the argument to read on entry, -1 for none
     only_in: str  # phase that must be open, "" for any
     reason: str  # why here, one clause
+    blocking: bool = False  # the function waits for the network itself: its return is final
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ class Boundary:
     level: Level
     only_in: str = ""  # the phase that must be open, else the boundary is ignored
     method_table: MethodTable | None = None  # where it has one, better than the functions
+    blocking: bool = False  # it waits for the network itself: whatever it returns is final
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -131,7 +132,7 @@ class Detection:
 
     objects: tuple[str, ...]  # file name patterns (`*`) of the shared objects it lives in
     symbols: tuple[str, ...]  # all of them must be defined in its objects
-    version_text: str  # a literal inside the version string, to find it quickly
+    version_text: tuple[str, ...]  # literals inside it, to find it quickly; the first that serves
     version_pattern: re.Pattern[str]  # what the whole string must look like; group 1 if any
 
 
@@ -214,7 +215,7 @@ def _detection(table: "_Table") -> Detection:
     detection = Detection(
         objects=table.texts("objects"),
         symbols=table.texts("symbols"),
-        version_text=version.text("text"),
+        version_text=version.text_or_texts("text"),
         version_pattern=pattern,
     )
     version.finish()
@@ -238,6 +239,7 @@ def _boundary(table: "_Table") -> Boundary:
         method_table=_method_table(table.table("method_table"))
         if "method_table" in table
         else None,
+        blocking=table.flag("blocking"),
     )
     table.finish()
     return boundary
@@ -297,6 +299,15 @@ class _Table:
         if not isinstance(value, str) or not value.strip():
             raise _refuse(self.where, f"{key!r} must be a text")
         return " ".join(value.split())
+
+    def text_or_texts(self, key: str) -> tuple[str, ...]:
+        return self.texts(key) if isinstance(self.content.get(key), list) else (self.text(key),)
+
+    def flag(self, key: str) -> bool:
+        value = self.content.pop(key, False)
+        if not isinstance(value, bool):
+            raise _refuse(self.where, f"{key!r} must be true or false")
+        return value
 
     def number(self, key: str) -> float:
         value = self._take(key)

@@ -141,13 +141,13 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 /*
  * The library's handshake function returned. 1 is success. Anything else is a failure only when
  * the connection does not want to read or write more; with the offset unknown the next call
- * decides.
+ * decides. A function that blocks has waited already: there is no next call.
  */
 static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp,
-						 s32 result)
+						 s32 result, bool blocking)
 {
 	struct handshake *handshake = &slot->handshake;
-	bool finished_now = result == 1;
+	bool finished_now = result == 1 || blocking;
 	u32 depth = slot->depth;
 	struct frame *top = NULL;
 

@@ -312,7 +312,7 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 		change_base(slot, now, sp, PHASE_DISCONNECT, FLAG_PARK);
 		break;
 	case ACTION_HANDSHAKE_CALL:
-		leave_handshake_call(slot, now, sp, (s32)ctx->ax);
+		leave_handshake_call(slot, now, sp, (s32)ctx->ax, COOKIE_BLOCKING(cookie));
 		break;
 	case ACTION_LOCK_WAIT:
 		slot->lock_sp = 0;

@@ -74,11 +74,15 @@ enum action {
 	ACTION_LOCK_WAIT,
 };
 
-/* Attach cookie: action 0-7, phase 8-15, site 16-23, only inside a handshake 24. */
+/*
+ * Attach cookie: action 0-7, phase 8-15, site 16-23, only inside a handshake 24, a handshake
+ * function that waits for the network itself 25.
+ */
 #define COOKIE_ACTION(cookie) ((cookie)&0xff)
 #define COOKIE_PHASE(cookie) (((cookie) >> 8) & (PHASES - 1))
 #define COOKIE_SITE(cookie) (((cookie) >> 16) & (MAX_SITES - 1))
 #define COOKIE_IN_HANDSHAKE(cookie) ((cookie) >> 24 & 1)
+#define COOKIE_BLOCKING(cookie) ((cookie) >> 25 & 1)
 
 enum { MAX_SITES = 128, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };
 

@@ -40,7 +40,7 @@ def test_phases_are_those_of_the_capture() -> None:
 
 def test_bundled_definitions_are_valid_and_complete() -> None:
     definitions = {entry.id: entry for entry in load_definitions()}
-    assert {"openssl3", "mariadb"} <= set(definitions)
+    assert {"openssl3", "yassl", "mariadb", "mysql"} <= set(definitions)
     used = {b.action for entry in definitions.values() for b in entry.boundaries}
     assert used == set(ACTIONS)
     for entry in definitions.values():
@@ -56,6 +56,22 @@ def test_a_definition_is_read_as_written() -> None:
     assert boundary.level is Level.COMMAND
     assert boundary.functions[1] == Function("run_twice", 2.0)
     assert own.detect.version_pattern.fullmatch("Own 5")
+    assert own.detect.version_text == ("Own",)
+    assert not boundary.blocking
+
+
+def test_a_version_may_be_looked_for_by_several_texts_and_a_function_may_block() -> None:
+    text = GOOD.replace('text = "Own"', 'text = ["Own 9", "Own 8"]')
+    text = text.replace("hits = 2 }]", "hits = 2 }]\nblocking = true")
+    own = parse_definition(text.encode(), "own.toml")
+    assert own.detect.version_text == ("Own 9", "Own 8")
+    assert own.boundaries[0].blocking
+
+
+def test_the_two_servers_are_told_apart_by_functions_of_one_place() -> None:
+    by_id = {entry.id: entry for entry in load_definitions()}
+    assert "net_real_write" in by_id["mariadb"].detect.symbols
+    assert "*net_write_packet*" in by_id["mysql"].detect.symbols
 
 
 def test_patterns_match_the_tail_of_a_mangled_name_only() -> None:
@@ -82,6 +98,7 @@ def test_a_directory_adds_definitions(tmp_path: Path) -> None:
         ('level = "command"', 'level = "all"', "not one of sample"),
         ("hits = 2", "hits = 0", "above 0"),
         ("hits = 2", "hits = true", "above 0"),
+        ('level = "command"', 'level = "command"\nblocking = 1', "must be true or false"),
         ('"_Z3runP1A*"', '"run; rm"', "not a function name"),
         ('missing = "Work is not seen."', 'missing = " "', "must be a text"),
         ("'Own (\\d+)'", "'Own ('", "not a regular expression"),
