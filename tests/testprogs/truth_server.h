@@ -175,6 +175,7 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 		break;
 	case SEND:
 		ask(server->peer, unit_ns, flood_bytes);
+		end(COMMAND, ON_CPU);
 		tt_net_real_write(server, flood_bytes);
 		break;
 	case COMMANDS:
