@@ -143,6 +143,25 @@ def run_alone(truth_program: Path) -> Callable[..., list[dict[str, Any]]]:
 
 
 @pytest.fixture
+def run_watched(truth_program: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Run the program between attach(pid) and detach(); its lines."""
+
+    def run(
+        attach: Callable[[int], None], detach: Callable[[], None], *arguments: object
+    ) -> list[dict[str, Any]]:
+        with running(truth_program, *map(str, arguments)) as process:
+            lines_until(process, "ready")
+            attach(process.pid)
+            assert process.stdin is not None
+            process.stdin.write(b"g")
+            lines = lines_until(process, "done")
+            detach()
+            return lines
+
+    return run
+
+
+@pytest.fixture
 def measure(truth_program: Path, repository: Path) -> Callable[..., Measured]:
     """Run the program under the engine, with every boundary probed."""
 

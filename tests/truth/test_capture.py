@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The same truths read out of a capture that `tlstax attach` cut into many windows."""
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Handshake, Ledger, Thread, ThreadClock
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+Compare = Callable[..., dict[str, tuple[float, float]]]
+Record = Callable[..., list[dict[str, Any]]]
+COUNT = 23
+
+
+@pytest.fixture
+def record(run_watched: Callable[..., list[dict[str, Any]]], repository: Path) -> Record:
+    """Run the truth program under `tlstax attach`; what it says."""
+
+    def run(capture: Path, *arguments: object) -> list[dict[str, Any]]:
+        started: list[subprocess.Popen[str]] = []
+
+        def attach(pid: int) -> None:
+            command = [sys.executable, "-m", "tlstax", "attach", str(pid), "-o", str(capture)]
+            command += ["--definitions", str(repository / "tests/testprogs"), "--quiet"]
+            process = subprocess.Popen(
+                [*command, "--window", "100ms"], stderr=subprocess.PIPE, text=True
+            )
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert "attached" in line, line + process.stderr.read()
+            started.append(process)
+
+        def detach() -> None:
+            (process,) = started
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 0, errors
+
+        return run_watched(attach, detach, *arguments)
+
+    return run
+
+
+def test_windows_add_up_to_what_the_program_did(
+    record: Record, disagreements: Compare, tmp_path: Path
+) -> None:
+    lines = record(tmp_path / "capture", "states", tmp_path / "disk", 2, 20)
+    (books,) = (line for line in lines if line["kind"] == "thread")
+    with CaptureReader.open(tmp_path / "capture") as reader:
+        (thread,) = (row for row in reader.rows(Thread) if row.tid == books["tid"])
+        cells: Counter[str] = Counter()
+        windows = set()
+        for row in reader.rows(Ledger):
+            if row.thread_id == thread.thread_id:
+                cells[f"{row.phase}/{row.state}"] += row.time_ns
+                windows.add(row.window_id)
+        clocks = [row for row in reader.rows(ThreadClock) if row.thread_id == thread.thread_id]
+    steal = sum(row.steal_ns for row in clocks)
+    found = {cell: ns for cell, ns in cells.items() if not cell.startswith("background/")}
+    assert len(windows) >= 5
+    assert thread.role == "connection"
+    assert disagreements(books["cells"], found, steal) == {}
+
+
+def test_windows_close_to_clocks_that_are_not_the_ledgers(record: Record, tmp_path: Path) -> None:
+    lines = record(tmp_path / "capture", "states", tmp_path / "disk", 2, 20)
+    (books,) = (line for line in lines if line["kind"] == "thread")
+    with CaptureReader.open(tmp_path / "capture") as reader:
+        (thread,) = (row for row in reader.rows(Thread) if row.tid == books["tid"])
+        spent: Counter[int] = Counter()
+        for row in reader.rows(Ledger):
+            if row.thread_id == thread.thread_id:
+                spent[row.window_id] += row.time_ns
+        clocks = {
+            row.window_id: row.lifetime_ns
+            for row in reader.rows(ThreadClock)
+            if row.thread_id == thread.thread_id
+        }
+    assert spent.keys() == clocks.keys()
+    for window, lifetime in clocks.items():
+        assert spent[window] == pytest.approx(lifetime, rel=0.01, abs=1_000_000), window
+
+
+def test_23_handshakes_are_23_rows(record: Record, tmp_path: Path) -> None:
+    lines = record(tmp_path / "capture", "tls", "m" * COUNT)
+    told = {line["tid"]: line for line in lines if line["kind"] == "handshake"}
+    with CaptureReader.open(tmp_path / "capture") as reader:
+        rows = list(reader.rows(Handshake))
+    assert len(rows) == COUNT
+    for row in rows:
+        line = told[row.tid]
+        assert (row.outcome, row.tls_version, row.cipher) == (
+            line["outcome"],
+            line["tls_version"],
+            line["cipher"],
+        )
+        assert row.group_name.lower() == line["group_name"]
+        assert row.resumed == 0
+        assert min(row.sign_ns, row.keygen_ns, row.derive_ns, row.verify_ns) > 0
