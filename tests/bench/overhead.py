@@ -3,7 +3,7 @@
 
 A private MariaDB server answers TLS point selects on open connections, and then a storm of TLS
 connects. In every round each tool is attached once, in an order that rotates, and so is none.
-A tool's ratio in a round is its figure over that of nothing attached; the table gives the mean
+A tool's ratio in a round is its figure over that of nothing attached; the table gives the median
 over the rounds with its 95 % interval (bootstrap). Queries a second are what clients see, and on
 a shared host are noisy; the server's CPU time per query (by the scheduler, probes included) is
 steadier.
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Probe
@@ -170,10 +170,10 @@ def hits_of(capture: Path) -> int:
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, and its 95 % interval by resampling the rounds."""
+    """Median, and its 95 % interval by resampling the rounds."""
     draw = random.Random(1)  # the same figures give the same interval
-    means = sorted(fmean(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
-    return fmean(ratios), means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)]
+    drawn = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    return median(ratios), drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES)]
 
 
 def show(load: Load, runs: dict[str, list[Run]]) -> None:
@@ -190,9 +190,9 @@ def show(load: Load, runs: dict[str, list[Run]]) -> None:
         cost = interval([r.cpu_ns_per_operation / n.cpu_ns_per_operation for r, n in pairs])
         own = fmean(run.tool_cpu_share for run in under)
         print(
-            f"{name:<38}{fmean(run.per_second for run in under):>9.0f}"
+            f"{name:<38}{median(run.per_second for run in under):>9.0f}"
             f"{speed[0]:>7.2f}{f'{speed[1]:.2f}..{speed[2]:.2f}':>14}"
-            f"{fmean(run.cpu_ns_per_operation for run in under) / 1e3:>12.2f}"
+            f"{median(run.cpu_ns_per_operation for run in under) / 1e3:>12.2f}"
             f"{cost[0]:>7.2f}{f'{cost[1]:.2f}..{cost[2]:.2f}':>14}"
             f"{own:>9.1%}{max(run.tool_rss_bytes for run in under) / 1e6:>5.0f}"
         )
@@ -204,7 +204,7 @@ def show_hits(under: Sequence[Run], none: Sequence[Run]) -> None:
     hits = sum(run.hits_count for run in under)
     operations = sum(run.operation_count for run in under)
     seconds = sum(run.elapsed_s for run in under)
-    added = fmean(
+    added = median(
         run.cpu_ns_per_operation - other.cpu_ns_per_operation
         for run, other in zip(under, none, strict=True)
     )
