@@ -3,17 +3,18 @@
 
     demo     certificates, a server, every load in both arms, recorded; then the report
     server   start a private server, say how to connect to it, and keep it until Ctrl-C
+    servers  the same with other servers, each with another TLS library: list, install, start
     clean    remove what a crashed run left behind
 
-The server is this host's own mariadbd with its own data directory, port, socket and accounts. An
-installed or running server is neither used nor touched.
+The demo's server is this host's own mariadbd with its own data directory, port, socket and
+accounts. An installed or running server is neither used nor touched.
 """
 
 import argparse
-from contextlib import suppress
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.workloads import servers_command
 from tlstax.workloads.results import OpenRecorder, RenderReport
 
 
@@ -51,6 +52,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     server.add_argument("--port", metavar="N", type=positive, help="default: one that is free")
     server.set_defaults(run=run_server)
 
+    servers_command.register(actions)
+
     clean = actions.add_parser("clean", help="remove what a crashed run left behind")
     clean.set_defaults(run=run_clean)
 
@@ -87,24 +90,11 @@ def run_demo(options: argparse.Namespace) -> int:
 
 def run_server(options: argparse.Namespace) -> int:
     """Keep a private server until Ctrl-C."""
-    import threading
-
     from tlstax.certs.generate import KeyKind
-    from tlstax.workloads.servers.configuration import USER_PLAINTEXT, USER_TLS
     from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
 
     request = ServerRequest(key=KeyKind.parse(options.key), port=options.port)
-    with PrivateServer(request) as server, suppress(KeyboardInterrupt):
-        administrator = server.client_directory / "administrator.cnf"
-        print(f"mariadbd {server.pid} listens on 127.0.0.1:{server.port}")
-        print(f"  administrator: mariadb --defaults-file={administrator}")
-        for what, user in (("plaintext", USER_PLAINTEXT), ("TLS", USER_TLS)):
-            print(
-                f"  {what}: cd {server.client_directory} && "
-                f"sysbench --config-file={server.option_file(user).name} ..."
-            )
-        print("Ctrl-C stops it and removes everything.", flush=True)
-        threading.Event().wait()
+    servers_command.keep(PrivateServer(request))
     return int(ExitCode.OK)
 
 

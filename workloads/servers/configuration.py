@@ -5,7 +5,7 @@ Passwords go into option files (mode 0600) and nowhere else: never into an argum
 every user of the host could read them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +82,54 @@ performance_schema = OFF
 skip_log_bin
 slow_query_log = OFF
 general_log = OFF
+"""
+
+
+def common_options(
+    settings: ServerSettings, directory: Path, home: Path, further: Sequence[str] = ()
+) -> str:
+    """The my.cnf of any MySQL-family server from 5.6 on that was unpacked to `home`.
+
+    Options that only some of them know are marked loose. `directory` is as for `server_options`;
+    `further` are lines that only this server needs.
+    """
+    lines = "\n".join(further)
+    return f"""\
+# Written by tlstax for a private server that measures and is then thrown away.
+[mysqld]
+basedir = {home}
+lc_messages_dir = {home}/share
+datadir = {directory}/data
+socket = {directory}/mariadb.sock
+pid_file = {directory}/mariadb.pid
+log_error = {directory}/error.log
+tmpdir = {directory}
+
+bind_address = 127.0.0.1
+port = {settings.port}
+local_infile = OFF
+secure_file_priv = {directory}
+loose_feedback = OFF
+
+ssl_ca = {directory}/ca.pem
+ssl_cert = {directory}/server-cert.pem
+ssl_key = {directory}/server-key.pem
+
+# For the same reasons as above: only the protocol, the statement and TLS are to remain.
+skip_name_resolve = ON
+max_connections = {settings.max_connection_count}
+max_connect_errors = 4294967295
+back_log = 1024
+thread_cache_size = {settings.max_connection_count}
+innodb_buffer_pool_size = {settings.buffer_pool_bytes}
+innodb_flush_log_at_trx_commit = 2
+table_open_cache = 400
+loose_query_cache_type = 0
+loose_query_cache_size = 0
+performance_schema = OFF
+slow_query_log = OFF
+general_log = OFF
+{lines}
 """
 
 

@@ -160,13 +160,12 @@ class PrivateServer:
     def _prepare(self) -> None:
         """Write every file that the server and the clients read."""
         certificates = self.request.certificates or generate(
-            self.places.certificates, self.request.key
+            self.places.certificates, self.request.key, pkcs1=self.traditional_keys
         )
-        settings = configuration.ServerSettings(port=self.port)
         openssl = self.request.choice.openssl_configuration().encode()
         server = self.places.server
         owned_by_server = {
-            server / "my.cnf": configuration.server_options(settings, server).encode(),
+            server / "my.cnf": self._server_options().encode(),
             server / "openssl.cnf": openssl,
             server / "ca.pem": certificates.ca.read_bytes(),
             server / "server-cert.pem": certificates.server.read_bytes(),
@@ -176,7 +175,7 @@ class PrivateServer:
         for path, content in owned_by_server.items():
             write_private(path, content)
             self._user.own(path)
-        write_private(self.places.client / "openssl.cnf", openssl)
+        write_private(self.places.client / "openssl.cnf", self._client_openssl().encode())
         for source in (certificates.sysbench_ca, certificates.client, certificates.client_key):
             write_private(self.places.client / source.name, source.read_bytes())
 
@@ -190,14 +189,14 @@ class PrivateServer:
             stdout=subprocess.PIPE,
             start_new_session=True,
             cwd="/",
-            env={"PATH": SEARCH_PATH, "LC_ALL": "C"}
-            | self._openssl_environment(self.places.server / "openssl.cnf"),
+            env={"PATH": SEARCH_PATH, "LC_ALL": "C"} | self._server_environment(),
         )
         pids = {"owner": os.getpid(), "supervisor": self._supervisor.pid}
         self.places.write_state(pids)
         self._expect("started 0 ", START_PATIENCE_S)
         if self._expect("finished 0 ", INSTALL_PATIENCE_S) != "0":
-            raise self._failure("cannot make a data directory", "mariadb-install-db failed")
+            name = Path(self._steps()[0][0]).name
+            raise self._failure("cannot make a data directory", f"{name} failed")
         self.pid = int(self._expect("started 1 ", START_PATIENCE_S))
         self.places.write_state(pids | {"server": self.pid})
         self._await_socket()
@@ -206,22 +205,51 @@ class PrivateServer:
     def _specification(self) -> dict[str, object]:
         """What the supervisor shall run (see supervisor.py); nothing here is secret."""
         server, user = self.places.server, self._user
-        install = [
-            str(self._binaries.install),
-            f"--defaults-file={server}/my.cnf",
-            "--auth-root-authentication-method=socket",
-            f"--auth-root-socket-user={ServerUser.us()}",
-            "--skip-test-db",
-            "--skip-name-resolve",
-        ]
         return {
             "directory": str(self.places.root),
             "working_directory": str(server),
             "log": str(self.places.log),
             "uid": user.uid,
             "gid": user.gid,
-            "steps": [install, [str(self._binaries.server), f"--defaults-file={server}/my.cnf"]],
+            "steps": self._steps(),
         }
+
+    # ---- what other servers do in another way (see lab_server.py) ----
+
+    traditional_keys = False  # whether the keys must be in the form of PKCS#1
+
+    @property
+    def administrator(self) -> str:
+        """The account that may do everything, through the socket and without a password."""
+        return ServerUser.us()
+
+    def _server_options(self) -> str:
+        settings = configuration.ServerSettings(port=self.port)
+        return configuration.server_options(settings, self.places.server)
+
+    def _client_openssl(self) -> str:
+        return self.request.choice.openssl_configuration()
+
+    def _server_environment(self) -> dict[str, str]:
+        return self._openssl_environment(self.places.server / "openssl.cnf")
+
+    def _steps(self) -> list[list[str]]:
+        """Make the data directory; serve."""
+        options = f"--defaults-file={self.places.server}/my.cnf"
+        install = [
+            str(self._binaries.install),
+            options,
+            "--auth-root-authentication-method=socket",
+            f"--auth-root-socket-user={self.administrator}",
+            "--skip-test-db",
+            "--skip-name-resolve",
+        ]
+        return [install, [str(self._binaries.server), options]]
+
+    def _account_statements(self, passwords: Mapping[str, str]) -> list[str]:
+        return configuration.account_statements(passwords)
+
+    # ---- starting ----
 
     def _expect(self, event: str, patience_s: float) -> str:
         """Wait for the supervisor to report `event` and return what follows it."""
@@ -251,11 +279,13 @@ class PrivateServer:
         while not self.places.socket.is_socket():
             ended = self._supervisor_line(0.02)
             if ended is not None:
-                raise self._failure("cannot start a private server", "mariadbd ended")
+                raise self._failure(
+                    "cannot start a private server", f"{self._binaries.server.name} ended"
+                )
             if time.monotonic() > deadline:
                 raise self._failure(
                     "cannot start a private server",
-                    f"mariadbd was not ready within {START_PATIENCE_S:.0f} s",
+                    f"{self._binaries.server.name} was not ready within {START_PATIENCE_S:.0f} s",
                 )
 
     def _make_accounts(self) -> None:
@@ -264,7 +294,7 @@ class PrivateServer:
         client, socket = self.places.client, self.places.socket
         status = configuration.USER_STATUS
         files = {
-            client / "administrator.cnf": configuration.client_options(socket, ServerUser.us()),
+            client / "administrator.cnf": configuration.client_options(socket, self.administrator),
             client / "status.cnf": configuration.client_options(socket, status, passwords[status]),
         }
         for user in (configuration.USER_PLAINTEXT, configuration.USER_TLS):
@@ -274,7 +304,7 @@ class PrivateServer:
         for path, text in files.items():
             write_private(path, text.encode())
         with StatusSession(self._binaries.client, client / "administrator.cnf") as session:
-            for statement in configuration.account_statements(passwords):
+            for statement in self._account_statements(passwords):
                 session.query(statement)
 
     def _failure(self, what: str, why: str) -> TlstaxError:
