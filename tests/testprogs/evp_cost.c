@@ -25,115 +25,17 @@
  * object: per operation the count, the median, the mean without the slowest tenth, and the
  * interval of the median (95 %, order statistics), in nanoseconds.
  */
-#include "truth.h"
+#include "evp_material.h"
 
-#include <openssl/err.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/rsa.h>
-#include <openssl/x509_vfy.h>
 
-/* Length of what a TLS 1.3 CertificateVerify signs: 64 spaces, context, zero byte, SHA-384 hash. */
-enum { SIGNED_BYTES = 64 + 33 + 1 + 48, SECRET_BYTES = 256, SIGNATURE_BYTES = 1024 };
 enum { MAX_ROUNDS = 200000 };
 enum operation { SIGN, KEYGEN, DERIVE, VERIFY, CERTIFICATE, OPERATIONS };
 
 static const char *const OPERATION_NAMES[OPERATIONS] = {"sign", "keygen", "derive", "verify",
 							"certificate"};
 
-struct material {
-	EVP_PKEY *server_key, *client_key, *peer_share;
-	X509 *server, *ca;
-	unsigned char *client_der;
-	int client_der_bytes;
-	X509_STORE *store;
-	const char *group;
-	unsigned char message[SIGNED_BYTES];
-	unsigned char client_signature[SIGNATURE_BYTES];
-	size_t client_signature_bytes;
-};
-
 static uint64_t *taken_ns[OPERATIONS];
-
-static void fail(const char *what)
-{
-	ERR_print_errors_fp(stderr);
-	fprintf(stderr, "evp_cost: %s\n", what);
-	exit(1);
-}
-
-static FILE *open_file(const char *path)
-{
-	FILE *file = fopen(path, "r");
-	if (!file)
-		die(path);
-	return file;
-}
-
-static EVP_PKEY *read_key(const char *path)
-{
-	FILE *file = open_file(path);
-	EVP_PKEY *key = PEM_read_PrivateKey(file, NULL, NULL, NULL);
-	fclose(file);
-	if (!key)
-		fail(path);
-	return key;
-}
-
-static X509 *read_certificate(const char *path)
-{
-	FILE *file = open_file(path);
-	X509 *certificate = PEM_read_X509(file, NULL, NULL, NULL);
-	fclose(file);
-	if (!certificate)
-		fail(path);
-	return certificate;
-}
-
-static size_t cold_bytes;
-static int to_other[2], from_other[2];
-
-/* The other process: writes cold_bytes of memory whenever it is asked to. */
-static void displace(void)
-{
-	volatile char *cold = malloc(cold_bytes);
-	char turn;
-	while (read(to_other[0], &turn, 1) == 1) {
-		for (size_t i = 0; i < cold_bytes; i += 64)
-			cold[i]++;
-		if (write(from_other[1], &turn, 1) != 1)
-			break;
-	}
-	_exit(0);
-}
-
-/* Share this CPU with another process, which ends with this one. */
-static void start_other(void)
-{
-	cpu_set_t here;
-	CPU_ZERO(&here);
-	CPU_SET(sched_getcpu(), &here);
-	if (sched_setaffinity(0, sizeof(here), &here) || pipe(to_other) || pipe(from_other))
-		die("other process");
-	pid_t other = fork();
-	if (other < 0)
-		die("fork");
-	if (other == 0) {
-		close(to_other[1]);
-		close(from_other[0]);
-		displace();
-	}
-	close(to_other[0]);
-	close(from_other[1]);
-}
-
-/* Let the other process have the CPU and its caches, and come back. */
-static void cool(void)
-{
-	char turn = 0;
-	if (cold_bytes && (write(to_other[1], &turn, 1) != 1 || read(from_other[0], &turn, 1) != 1))
-		die("other process");
-}
 
 static uint64_t now(void)
 {
@@ -400,5 +302,6 @@ int main(int argc, char **argv)
 	while (rounds < MAX_ROUNDS && (rounds < 20 || clock_ns(CLOCK_MONOTONIC) < until))
 		one_round(&material, rounds++);
 	print(rounds);
+	stop_other();
 	return 0;
 }
