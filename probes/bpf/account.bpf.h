@@ -14,6 +14,7 @@
 #include "ledger.h"
 
 #define TASK_EXITING 0x00000004 /* PF_EXITING, unchanged since 2.6 */
+#define TASK_DEAD 0x80		/* state of the last switch, unchanged since 4.14 */
 
 const volatile struct config config SEC(".rodata.config") = {};
 struct control control SEC(".data.control") = {};

@@ -93,8 +93,8 @@ static __always_inline void woken(struct thread_slot *slot, u64 now)
 }
 
 /*
- * The thread runs, though nothing said that it was given a CPU. Some kernels do not report every
- * switch: a virtual machine's kernel was seen to hide those away from its own agent's threads. The
+ * The thread runs, though nothing said that it was given a CPU: a kernel was seen not to report
+ * every switch. The
  * scheduler still counts: what it counted since the thread left the CPU, and what has passed since
  * it last did, is the time that the thread has been running.
  */
@@ -120,7 +120,21 @@ static __noinline void came_unseen(struct thread_slot *slot, struct task_struct 
 	count_loss(LOSS_SWITCH_MISSED);
 }
 
-static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 now, bool runnable)
+/* The last switch of a thread that has ended: no later stay can make up for what is behind. */
+static __always_inline void end_thread(struct thread_slot *slot)
+{
+	u64 behind = slot->switch_gap_ns < 0 ? -slot->switch_gap_ns : 0;
+	u64 *cells = slot->ns[slot->owner & (PHASES - 1)];
+
+	if (behind && behind <= cells[STATE_RUNNABLE]) {
+		__sync_fetch_and_add(&cells[STATE_RUNNABLE], -behind);
+		__sync_fetch_and_add(&cells[STATE_ON_CPU], behind);
+	}
+	slot->exit_ns = slot->last_ns;
+	slot->status = THREAD_EXITED;
+}
+
+static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 now, u64 left_as)
 {
 	bool exiting = task->flags & TASK_EXITING;
 	struct thread_slot *slot = find_slot(task);
@@ -134,7 +148,11 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		came_unseen(slot, task, now);
 	charge(slot, left_cpu(slot, task, now));
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
-	if (runnable) {
+	if (exiting && left_as & TASK_DEAD) {
+		end_thread(slot);
+		return;
+	}
+	if (!left_as) {
 		slot->state = STATE_RUNNABLE;
 		return;
 	}
@@ -184,8 +202,8 @@ int on_switch(u64 *ctx)
 	u64 now = bpf_ktime_get_ns();
 	if (out) {
 		bool preempted = ctx[0] & 0xff;
-		switch_out(ctx, prev, now,
-			   preempted || !switch_state(ctx, prev, config.switch_has_state));
+		u64 state = switch_state(ctx, prev, config.switch_has_state);
+		switch_out(ctx, prev, now, preempted ? 0 : state);
 	}
 	if (in)
 		switch_in(next, now);
@@ -230,9 +248,7 @@ int on_exit_thread(u64 *ctx)
 	if (slot->base == PHASE_DISCONNECT && !(slot->flags & FLAG_PARK))
 		finished(slot, PHASE_DISCONNECT, now - slot->base_start_ns);
 	__builtin_memcpy(slot->comm, task->comm, sizeof(slot->comm));
-	slot->exit_ns = slot->last_ns;
-	slot->status = THREAD_EXITED;
-	return 0;
+	return 0; /* its account ends with its last switch */
 }
 
 /* Threads that exist when tlstax attaches: their state now, their phase at the next boundary. */
