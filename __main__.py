@@ -14,7 +14,7 @@ from tlstax import ExitCode, TlstaxError, __version__
 COMMANDS = {
     "certs": ("tlstax.certs.command", "make a CA, a server and a client certificate"),
     "lab": ("tlstax.workloads.command", "run TLS and plaintext workloads against a private server"),
-    "probes": ("tlstax.probes.command", "show what would be probed in a process, and why"),
+    "probes": ("tlstax.collectors.probes_command", "what would be probed in a process, and why"),
     "doctor": ("tlstax.collectors.doctor_command", "what this host can do, found by trying"),
     "attach": ("tlstax.collectors.attach_command", "record a running server"),
     "report": ("tlstax.analysis.report.command", "explain a capture"),

@@ -10,8 +10,8 @@ import pytest
 from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.placement import plan
+from tlstax.collectors.probes_command import as_lines, visible
 from tlstax.collectors.target import Target
-from tlstax.probes.command import as_lines, visible
 from tlstax.probes.definitions import Function, load_definitions
 
 
