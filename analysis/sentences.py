@@ -174,15 +174,20 @@ def answer(
     return _attached(ledgers, compositions, details)
 
 
+def listed(items: Sequence[str]) -> str:
+    """Items as prose: one, two and three."""
+    return " and ".join((", ".join(items[:-1]), items[-1])) if len(items) > 1 else "".join(items)
+
+
 def _headline(told: Sequence[Comparison]) -> str:
     """All comparisons in one sentence; intervals and smaller causes are left to the details."""
     changed = [text for line in told if (text := _change_text(line))]
     same = [_operation_text(line) for line in told if not _change_text(line)]
-    sentence = f"TLS makes {' and '.join(changed)}" if changed else "TLS: no difference seen"
+    sentence = f"TLS makes {listed(changed)}" if changed else "TLS: no difference seen"
     if changed and same:
         sentence += ", and no difference seen"
     if same:
-        sentence += f" for {' and '.join(same)}"
+        sentence += f" for {listed(same)}"
     return f"{sentence}."
 
 

@@ -185,6 +185,8 @@ class SampleKey(ctypes.Structure):
         ("syscall", ctypes.c_int32),
         ("user_stack", ctypes.c_int32),
         ("kernel_stack", ctypes.c_int32),
+        ("user_ip", ctypes.c_uint64),
+        ("kernel_ip", ctypes.c_uint64),
     )
 
 

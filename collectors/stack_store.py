@@ -32,13 +32,16 @@ class StackStore:
         self._ids: dict[tuple[bool, int], int | None] = {}
         self._waits: set[int] = set()  # kernel stacks that begin with the recorder's own frames
 
-    def user(self, stack: int, rows: list[schema.Row]) -> int | None:
-        """The stored id of a user stack, None when there was none; new rows go to `rows`."""
-        return self._store(stack, False, rows)
+    def user(self, stack: int, rows: list[schema.Row], leaf: int = 0) -> int | None:
+        """The stored id of a user stack, None when there was none; new rows go to `rows`.
 
-    def kernel(self, stack: int, rows: list[schema.Row]) -> int | None:
+        A stack that the kernel could not keep has only its `leaf`, the address of the instruction.
+        """
+        return self._store(stack, False, rows, leaf)
+
+    def kernel(self, stack: int, rows: list[schema.Row], leaf: int = 0) -> int | None:
         """The same for a kernel stack."""
-        return self._store(stack, True, rows)
+        return self._store(stack, True, rows, leaf)
 
     def wait(self, stack: int, rows: list[schema.Row]) -> int | None:
         """The same for a kernel stack that was walked when the thread left the CPU."""
@@ -71,9 +74,9 @@ class StackStore:
     def _resolve(self, kernel: bool, address: int) -> Place:
         return self._symbolizer.kernel(address) if kernel else self._symbolizer.user(address)
 
-    def _store(self, stack: int, kernel: bool, rows: list[schema.Row]) -> int | None:
+    def _store(self, stack: int, kernel: bool, rows: list[schema.Row], leaf: int = 0) -> int | None:
         if stack < 0:
-            return None
+            return self._keep((self._frame(leaf, kernel, rows),), rows) if leaf else None
         key = (kernel, stack)
         if key in self._ids:
             return self._ids[key]
@@ -82,12 +85,16 @@ class StackStore:
             self._frame(address - (depth > 0), kernel, rows)
             for depth, address in enumerate(self._addresses_of(stack))
         )
-        stored = self._stacks.get(frames) if frames else None
-        if frames and stored is None:
+        stored = self._keep(frames, rows) if frames else None
+        self._ids[key] = stored
+        return stored
+
+    def _keep(self, frames: tuple[int, ...], rows: list[schema.Row]) -> int:
+        stored = self._stacks.get(frames)
+        if stored is None:
             stored = len(self._stacks) + 1
             self._stacks[frames] = stored
             rows.append(_stack_row(stored, frames))
-        self._ids[key] = stored
         return stored
 
     def _frame(self, address: int, kernel: bool, rows: list[schema.Row]) -> int:

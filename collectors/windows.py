@@ -232,8 +232,8 @@ class WindowCutter:
 
     def _cut_stacks(self, rows: list[schema.Row], window: int, span_ns: int) -> None:
         for key, count in self._engine.samples():
-            user = self._stacks.user(key.user_stack, rows)
-            kernel = self._stacks.kernel(key.kernel_stack, rows)
+            user = self._stacks.user(key.user_stack, rows, key.user_ip)
+            kernel = self._stacks.kernel(key.kernel_stack, rows, key.kernel_ip)
             phase = PHASES[key.phase]
             rows.append(schema.SampleStack(window, phase, key.syscall, user, kernel, count))
         walked = 0

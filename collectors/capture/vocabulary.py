@@ -104,7 +104,7 @@ LOSS_KINDS = (
     LossKind(
         "stack_map_full",
         "more distinct stacks than the stack map holds, or a hash collision",
-        "the sample is filed by phase and system call only",
+        "the sample keeps only its innermost function; a wait keeps its phase and system call",
     ),
     LossKind(
         "sample_map_full",

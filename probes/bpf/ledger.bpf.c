@@ -383,14 +383,17 @@ int on_sample(struct bpf_perf_event_data *ctx)
 		return 0;
 	struct thread_slot *slot = find_slot(task);
 	struct sample_key key = {.phase = slot ? slot->owner : PHASE_UNKNOWN, .syscall = -1};
+	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+	key.kernel_stack = -1;
 	if (!(ctx->regs.cs & 3)) {
-		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-		key.syscall = (s32)regs->orig_ax;
+		key.syscall = (s32)user->orig_ax;
 		key.kernel_stack = walk_stack(ctx, 0);
-	} else {
-		key.kernel_stack = -1;
+		if (key.kernel_stack < 0)
+			key.kernel_ip = ctx->regs.ip;
 	}
 	key.user_stack = walk_stack(ctx, BPF_F_USER_STACK);
+	if (key.user_stack < 0)
+		key.user_ip = user->ip;
 	u64 *count = bpf_map_lookup_elem(&samples, &key);
 	if (count)
 		__sync_fetch_and_add(count, 1);

@@ -196,6 +196,8 @@ struct sample_key {
 	s32 syscall; /* -1: in user mode */
 	s32 user_stack;
 	s32 kernel_stack;
+	u64 user_ip;   /* where the thread was, when its user stack could not be kept; else 0 */
+	u64 kernel_ip; /* the same for the kernel stack */
 };
 
 struct offcpu_key {
