@@ -140,6 +140,7 @@ class ThreadSlot(ctypes.Structure):
         ("base_start_ns", ctypes.c_uint64),
         ("wait_start_ns", ctypes.c_uint64),
         ("lock_sp", ctypes.c_uint64),
+        ("call_sp", ctypes.c_uint64),
         ("state", ctypes.c_uint32),
         ("owner", ctypes.c_uint32),
         ("base", ctypes.c_uint32),

@@ -124,6 +124,11 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 {
 	charge(slot, now);
 	heal(slot, now, sp);
+	if (slot->call_sp > sp && slot->handshake.active && slot->handshake.ssl == ssl) {
+		settle(slot, now); /* OpenSSL 1.0 calls itself once it knows the version */
+		return;
+	}
+	slot->call_sp = sp;
 	if (!start_or_resume(slot, now, ssl)) {
 		slot->flags |= FLAG_NO_RECORD;
 		settle(slot, now);
@@ -152,6 +157,11 @@ static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 n
 	struct frame *top = NULL;
 
 	charge(slot, now);
+	if (sp < slot->call_sp + sizeof(u64)) {
+		settle(slot, now); /* the inner one of two calls */
+		return;
+	}
+	slot->call_sp = 0;
 	if (slot->flags & FLAG_NO_RECORD) {
 		slot->flags &= ~FLAG_NO_RECORD;
 		settle(slot, now);

@@ -166,6 +166,7 @@ struct thread_slot {
 	u64 base_start_ns;
 	u64 wait_start_ns;
 	u64 lock_sp;
+	u64 call_sp; /* of the outermost handshake call; 0: in none */
 	u32 state;
 	u32 owner; /* the phase that is charged */
 	u32 base;  /* the phase when no frame is open */
