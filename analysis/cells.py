@@ -168,7 +168,7 @@ KINDS: Final = (
         "client: CPU",
         "client",
         "client",
-        "CPU time of the driver that TLS adds beyond the server's longer waits for it",
+        "CPU time of the driver that TLS adds beyond the server's longer waits for it or for a CPU",
     ),
 )
 UNEXPLAINED: Final = CellKind(
@@ -195,8 +195,11 @@ BESIDE: Final = (
         "CPU time of the driver; most of its handshake lies in the server's waits",
     ),
 )
-CLIENT_WAITS: Final = ("handshake_wait", "network_wait")
-"""Cells in which the server waits for the client, so that the client's CPU time fits in there."""
+CLIENT_WAITS: Final = ("handshake_wait", "network_wait", "scheduling")
+"""Cells in which the server waits while the client can compute, so that its CPU time fits in there.
+
+Driver and server share a host, so a server thread without a CPU often has lost it to the driver.
+"""
 
 SAMPLED_PHASES: Final = ("handshake", "record_read", "record_write")
 """Phases whose on-CPU time is split by samples."""

@@ -130,8 +130,9 @@ def costs_of(arm: ArmRounds, weights: Floats) -> ArmCosts:
 def close(plaintext: ArmCosts, tls: ArmCosts) -> None:
     """Fill in the client's cell, and what is left, so that cells sum to the latency of each arm.
 
-    While the client computes, the server waits for it: the client's CPU time is in the server's
-    waits already, as far as it fits in there. Only what TLS adds beyond that is the client's.
+    While the client computes, the server waits for it, or for the CPU that the client has: the
+    client's CPU time is in the server's waits already, as far as it fits in there. Only what TLS
+    adds beyond that is the client's.
     """
     cpu, client = _INDEX["client_cpu"], _INDEX["client"]
     waits = [_INDEX[name] for name in CLIENT_WAITS]
