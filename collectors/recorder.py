@@ -289,6 +289,7 @@ def _site_cost(costs: Costs, site: Site, trap_is_shared: bool) -> float | None:
 
 def _target_row(target: Target, plan: Plan) -> schema.Target:
     tls, server = plan.library("tls"), plan.library("server")
+    library = tls.name.split()[0] if tls else "none"  # OpenSSL 3 and 1.0 differ by version
     return schema.Target(
         1,
         target.pid,
@@ -296,8 +297,8 @@ def _target_row(target: Target, plan: Plan) -> schema.Target:
         target.program.build_id,
         server.id if server else "unknown",
         (server.version if server else "") or "unknown",
-        tls.name if tls else "none",
-        (tls.version if tls else "") or "unknown",
+        library,
+        (tls.version.removeprefix(f"{library} ") if tls else "") or "unknown",
         tls.linkage if tls else "none",
     )
 

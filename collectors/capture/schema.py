@@ -54,7 +54,7 @@ class Target(NamedTuple):
     build_id: Annotated[str, "GNU build-id in hex, or ''"]
     server: Annotated[str, "kind of server: mariadb, mysql, percona or unknown"]
     server_version: Annotated[str, "version, or unknown"]
-    tls_library: Annotated[str, "openssl, wolfssl, yassl, none or unknown"]
+    tls_library: Annotated[str, "OpenSSL, wolfSSL, yaSSL, none or unknown"]
     tls_version: Annotated[str, "version of the TLS library, or unknown"]
     tls_linkage: Annotated[str, "shared, static or none"]
 

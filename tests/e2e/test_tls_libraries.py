@@ -33,7 +33,7 @@ LIBRARIES = {
     "mysql57": ("yaSSL", "static", 1_000_000),
     "mariadb102": ("yaSSL", "static", 1_000_000),
     "mariadb1011": ("wolfSSL", "static", 500_000),
-    "mysql80": ("OpenSSL 1.0", "shared", 100_000),
+    "mysql80": ("OpenSSL", "shared", 100_000),
 }
 SERVERS = os.environ.get("TLSTAX_SERVERS", "mysql56").split()
 CONNECTIONS_COUNT, QUERIES_S, HANDSHAKES_WITHOUT_COUNT = 40, 3, 10
