@@ -3,13 +3,18 @@
 
 A private MariaDB server meets a storm of TLS 1.3 connects while tlstax records it; in between, a
 loop over the same functions of libcrypto with the same keys, group, padding and chain
-(tests/testprogs/evp_cost.c) runs on the same machine. For each operation the mean CPU time per
-handshake by tlstax must agree with the loop's within 15 %. `openssl speed` is printed beside
-where it has the operation. The probes' own cost inside a phase is not taken off.
+(tests/testprogs/evp_cost.c) runs on the same machine. For each operation the median over the
+handshake records of tlstax must agree with the loop's median within 15 %; medians, because an
+interrupt or a lost CPU in one of a thousand turns says nothing about the operation. The mean CPU
+time by the ledger and `openssl speed`, where it has the operation, are printed beside.
 
-The chain check without its signature verifications (`certificate`) is printed and not judged:
-it follows pointers through some 30 us, and a loop has no single figure for that. Here it takes 20
-us with warm caches and 37 us with cold ones.
+tlstax takes nothing off for its own probes, so its figure is an upper bound: hits fall into an
+operation of 40 us and are counted with it. Their cost is measured here: every round has a storm
+without tlstax, and what the server's CPU time per connect rises by with it, divided by the hits per
+connect, is the mean cost of a hit. Half of a hit falls before its time stamp: a phase holds half of
+its own entries and exits, and the chain check also half of those of the signature checks in it.
+A mean overstates hits that follow one another closely, so the figure less its probes is a lower
+bound. Both differences are printed; an operation agrees when one of them is within 15 %.
 
 Run by `make check-crypto-cost`; exit status 1 when an operation does not agree.
 """
@@ -19,15 +24,17 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from tlstax.certs.generate import Certificates, KeyKind, generate
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Handshake, Ledger, Loss
+from tlstax.collectors.capture.schema import Handshake, Ledger, Loss, Probe
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
@@ -35,7 +42,6 @@ from tlstax.workloads.tls import TlsChoice
 
 KEYS = ("rsa:2048", "rsa:4096", "ec:p256")
 OPERATIONS = ("sign", "keygen", "derive", "verify", "certificate")
-JUDGED = OPERATIONS[:-1]
 GROUP = "X25519"
 ALLOWED = 0.15
 THREADS = 1
@@ -47,18 +53,22 @@ EVP_COST = Path(__file__).parent.parent / "testprogs/bin/evp_cost"
 
 @dataclass(frozen=True)
 class Figures:
-    """Mean CPU time of each operation per handshake, in ns."""
+    """Time of each operation per handshake, in ns: medians, and the ledger's mean CPU time."""
 
     tlstax_ns: dict[str, float]
+    mean_ns: dict[str, float]
+    probes_ns: dict[str, float]  # cost of the probe hits within, measured
     loop_ns: dict[str, float]
     low_ns: dict[str, float]
     high_ns: dict[str, float]
     handshake_count: int
     loop_count: int
+    hit_ns: float
 
-    def difference(self, operation: str) -> float:
-        """How much more tlstax says than the loop, as a share."""
-        return self.tlstax_ns[operation] / self.loop_ns[operation] - 1
+    def differences(self, operation: str) -> tuple[float, float]:
+        """How much more tlstax says than the loop, as a share; and the same less its probes."""
+        loop_ns, found_ns = self.loop_ns[operation], self.tlstax_ns[operation]
+        return found_ns / loop_ns - 1, (found_ns - self.probes_ns[operation]) / loop_ns - 1
 
 
 def loop_rounds(made: Certificates, seconds: float) -> dict[str, dict[str, float]]:
@@ -74,7 +84,9 @@ def measure(key: str, rounds: int, seconds: int, directory: Path) -> Figures:
     """Storm and loop take turns."""
     kind = KeyKind.parse(key)
     made = generate(directory / key.replace(":", "-"), kind)
-    capture = directory / f"{key.replace(':', '-')}.tlstax"
+    captures: list[Path] = []
+    alone_ns: list[float] = []
+    watched_ns: list[float] = []
     request = ServerRequest(key=kind, certificates=made, tls=TlsChoice("TLSv1.3", group=GROUP))
     load = Load(SCENARIOS["connect"], THREADS, seconds)
     loops = []
@@ -82,35 +94,63 @@ def measure(key: str, rounds: int, seconds: int, directory: Path) -> Figures:
         server = stack.enter_context(PrivateServer(request))
         driver = Sysbench(server, table_rows=1)
         driver.run(Load(SCENARIOS["connect"], THREADS, 1), "tls")
-        recorder = stack.enter_context(Recorder(Request(server.pid, capture, sample_hz=0)))
         for number in range(rounds):
-            recorder.begin_run(number + 1)
-            driver.run(load, "tls", recorder.poll)
-            recorder.poll(0.2)
-            recorder.end_run()
+            alone_ns.append(storm(server.pid, driver, load, time.sleep))
+            captures.append(directory / f"{kind}-{number}.tlstax".replace(":", "-"))
+            with Recorder(Request(server.pid, captures[-1], sample_hz=0)) as recorder:
+                watched_ns.append(storm(server.pid, driver, load, recorder.poll))
+                recorder.poll(0.2)
             loops.append(loop_rounds(made, seconds / 2))
-    return figures(capture, loops)
+    return figures(captures, loops, fmean(watched_ns) - fmean(alone_ns))
 
 
-def figures(capture: Path, loops: list[dict[str, dict[str, float]]]) -> Figures:
-    """Both opinions per handshake."""
+def storm(pid: int, driver: Sysbench, load: Load, wait: Callable[[float], None]) -> float:
+    """Connect for a while; the server's CPU time per connection in ns."""
+    clock = ~pid << 3 | 2  # clock_getcpuclockid(3): the CPU clock of another process
+    before_ns = time.clock_gettime_ns(clock)
+    connection_count = driver.run(load, "tls", wait).connection_count
+    return (time.clock_gettime_ns(clock) - before_ns) / connection_count
+
+
+def figures(
+    captures: list[Path], loops: list[dict[str, dict[str, float]]], added_ns: float
+) -> Figures:
+    """Both opinions per handshake; `added_ns` is what tlstax adds to the CPU time of a connect."""
     spent: Counter[str] = Counter()
-    with CaptureReader.open(capture) as reader:
-        for row in reader.rows(Ledger):
-            if row.phase in OPERATIONS and row.state == "on_cpu":
-                spent[row.phase] += row.time_ns
-        full = [row for row in reader.rows(Handshake) if row.resumed == 0]
-        resumed = sum(1 for row in reader.rows(Handshake) if row.resumed)
-        lost = {row.kind: row.count for row in reader.rows(Loss) if "handshake" in row.kind}
-    if not full or resumed or any(lost.values()):
-        raise SystemExit(f"{len(full)} full and {resumed} resumed handshakes, lost: {lost}")
+    hits: Counter[str] = Counter()
+    handshakes: list[Handshake] = []
+    for capture in captures:
+        with CaptureReader.open(capture) as reader:
+            for row in reader.rows(Ledger):
+                if row.phase in OPERATIONS and row.state == "on_cpu":
+                    spent[row.phase] += row.time_ns
+            handshakes += reader.rows(Handshake)
+            for probe in reader.rows(Probe):
+                hits[probe.boundary] += probe.hits_count if probe.event == "enter" else 0
+                hits["all"] += probe.hits_count if probe.kind.startswith("u") else 0
+            lost = {row.kind: row.lost_count for row in reader.rows(Loss)}
+            if any(count for kind, count in lost.items() if "handshake" in kind):
+                raise SystemExit(f"handshakes were lost: {lost}")
+    full = [row for row in handshakes if row.resumed == 0]
+    if not full or len(full) != len(handshakes):
+        raise SystemExit(f"{len(full)} of {len(handshakes)} handshakes were full")
+    hit_ns = max(0.0, added_ns * len(full) / hits["all"])
+    pairs = {
+        name: sum(hits[boundary] for boundary in hits if boundary.split("_")[0] == name) / len(full)
+        for name in OPERATIONS
+    }
+    # Each connect's own signature check is outside of the chain check.
+    pairs["certificate"] += pairs["verify"] - 1
     return Figures(
-        tlstax_ns={name: spent[name] / len(full) for name in OPERATIONS},
+        tlstax_ns={name: median(getattr(row, f"{name}_ns") for row in full) for name in OPERATIONS},
+        mean_ns={name: spent[name] / len(full) for name in OPERATIONS},
+        probes_ns={name: pairs[name] * hit_ns for name in OPERATIONS},
         loop_ns={name: fmean(loop[name]["median_ns"] for loop in loops) for name in OPERATIONS},
         low_ns={name: min(loop[name]["low_ns"] for loop in loops) for name in OPERATIONS},
         high_ns={name: max(loop[name]["high_ns"] for loop in loops) for name in OPERATIONS},
         handshake_count=len(full),
         loop_count=sum(int(loop["round_count"]) for loop in loops),  # type: ignore[call-overload]
+        hit_ns=hit_ns,
     )
 
 
@@ -137,19 +177,24 @@ def openssl_speed(key: str) -> str:
 def show(key: str, found: Figures) -> list[str]:
     """Print one key's table; the operations that do not agree."""
     print(f"\n{key}, {GROUP}: {found.handshake_count} handshakes, {found.loop_count} loop rounds")
+    print(f"one probe hit in this storm: {found.hit_ns:,.0f} ns of the server's CPU time")
     print(
-        f"{'operation':<12}{'tlstax us':>11}{'EVP loop us':>13}{'interval':>17}{'difference':>12}"
+        f"{'operation':<12}{'tlstax us':>11}{'mean us':>9}{'probes us':>11}{'EVP loop us':>13}"
+        f"{'interval':>17}{'difference':>12}{'less probes':>13}"
     )
     bad = []
     for name in OPERATIONS:
-        agrees = abs(found.difference(name)) <= ALLOWED
-        verdict = "" if agrees else "  NOT WITHIN 15 %" if name in JUDGED else "  not judged"
+        whole, less = found.differences(name)
+        agrees = min(abs(whole), abs(less)) <= ALLOWED
+        verdict = "" if agrees else "  NOT WITHIN 15 %"
         interval = f"{found.low_ns[name] / 1e3:.1f}..{found.high_ns[name] / 1e3:.1f}"
         print(
-            f"{name:<12}{found.tlstax_ns[name] / 1e3:>11.1f}{found.loop_ns[name] / 1e3:>13.1f}"
-            f"{interval:>17}{found.difference(name):>+12.1%}{verdict}"
+            f"{name:<12}{found.tlstax_ns[name] / 1e3:>11.1f}{found.mean_ns[name] / 1e3:>9.1f}"
+            f"{found.probes_ns[name] / 1e3:>11.1f}"
+            f"{found.loop_ns[name] / 1e3:>13.1f}"
+            f"{interval:>17}{whole:>+12.1%}{less:>+13.1%}{verdict}"
         )
-        if not agrees and name in JUDGED:
+        if not agrees:
             bad.append(f"{key} {name}")
     print(f"openssl speed: {openssl_speed(key)}")
     return bad
