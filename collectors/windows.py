@@ -4,7 +4,7 @@
 The maps only ever grow. A window is the difference to what was handed out before, with the open
 interval of each thread (its last charge to the end of the window) added to where it is now, so
 that windows join without a gap. What a charge put behind the window's end is held back for the
-next one.
+next one, so that a window's rows add up to its length.
 """
 
 import os
@@ -140,17 +140,16 @@ class WindowCutter:
             if row != account.row:
                 account.row = row
                 rows.append(row)
-            now = _settled(slot, end_ns)
-            for cell, (value, before) in enumerate(zip(now, account.cells, strict=True)):
-                if value > before:
+            for cell, spent_ns in enumerate(_spent(account.cells, _settled(slot, end_ns))):
+                if spent_ns > 0:
                     phase, state = divmod(cell, STATE_CELLS)
                     rows.append(
                         schema.Ledger(
-                            window, account.thread_id, PHASES[phase], STATES[state], value - before
+                            window, account.thread_id, PHASES[phase], STATES[state], spent_ns
                         )
                     )
-                    account.cells[cell] = value
-                    on_cpu_ns += value - before if state == 0 else 0
+                    account.cells[cell] += spent_ns
+                    on_cpu_ns += spent_ns if state == 0 else 0
             if slot.role and clocks_left:
                 clocks_left -= 1
                 rows.append(self._clock(window, slot, account, start_ns, end_ns))
@@ -284,12 +283,30 @@ class WindowCutter:
 
 
 def _settled(slot: SlotView, end_ns: int) -> list[int]:
-    """A thread's cells at `end_ns`: the interval since its last charge belongs to where it is."""
+    """A thread's cells at `end_ns`: the interval since its last charge belongs to where it is.
+
+    Charged past the end already, the interval is negative. The sum is the thread's age either way.
+    """
     cells = list(slot.cells)
     if not slot.exited:
-        cell = slot.owner * STATE_CELLS + slot.state
-        cells[cell] = max(0, cells[cell] + end_ns - slot.last_ns)
+        cells[slot.owner * STATE_CELLS + slot.state] += end_ns - slot.last_ns
     return cells
+
+
+def _spent(before: list[int], now: list[int]) -> list[int]:
+    """What to hand out for each cell, none of it negative, and together what has passed.
+
+    A cell that got too much in an earlier window, because the thread moved on while it was looked
+    at, is put right by giving less to the others now.
+    """
+    spent = [value - already for value, already in zip(now, before, strict=True)]
+    too_much = -sum(value for value in spent if value < 0)
+    while too_much > 0 and max(spent) > 0:
+        largest = spent.index(max(spent))
+        taken = min(spent[largest], too_much)
+        spent[largest] -= taken
+        too_much -= taken
+    return spent
 
 
 def _schedstat(pid: int, tid: int) -> tuple[int, int] | None:
