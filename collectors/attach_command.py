@@ -18,6 +18,7 @@ from tlstax.collectors.windows import WindowTotals, resident_bytes
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 _POLL_S = 0.2
+_REPAIRS = ("healed", "switch_missed")
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -140,13 +141,13 @@ class _Progress:
         self._last_ns = window.end_ns
         self._handshakes_count += len(window.handshakes)
         span_s = (window.end_ns - window.start_ns) / 1e9
-        lost = sum(n for kind, n in window.losses.items() if kind != "healed")
+        lost = sum(n for kind, n in window.losses.items() if kind not in _REPAIRS)
         line = (
             f"{(window.end_ns - self._start_ns) / 1e9:6.0f} s"
             f"  {len(window.handshakes) / span_s:8.1f} handshakes/s"
             f"  {window.phase_counts.get('command', 0) / span_s:9.0f} commands/s"
             f"  {window.on_cpu_ns / 1e9 / span_s:5.2f} CPUs"
-            f"  healed {window.losses.get('healed', 0)}  lost {lost}"
+            f"  healed {sum(window.losses.get(kind, 0) for kind in _REPAIRS)}  lost {lost}"
             f"  tlstax {resident_bytes() >> 20} MB"
         )
         print(f"\r{line}" if self._rewrite else line, end="" if self._rewrite else "\n",

@@ -206,19 +206,6 @@ def link_perf_event(program_fd: int, event_fd: int) -> int:
     )
 
 
-def link_uprobe_multi(program_fd: int, path: str, offset_bytes: int, pid: int) -> int:
-    """Attach a program at one file offset through one uprobe_multi link (kernel 6.6+)."""
-    name = ctypes.create_string_buffer(os.fsencode(path))
-    offsets = (ctypes.c_uint64 * 1)(offset_bytes)
-    attributes = struct.pack(
-        "<IIIIQQQQIII",
-        *(program_fd, 0, ATTACH_UPROBE_MULTI, 0),
-        *(ctypes.addressof(name), ctypes.addressof(offsets), 0, 0),
-        *(1, 0, pid),
-    )
-    return bpf(Command.LINK_CREATE, attributes)
-
-
 def open_perf_event(
     kind: int,
     config: int,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from tlstax.collectors import doctor_syscalls as sys_calls
+from tlstax.collectors.bpf_syscall import attach_uprobe_multi
 from tlstax.collectors.doctor_host import LackError, quiet_libbpf
 from tlstax.collectors.doctor_syscalls import MapType, ProgramType
 
@@ -121,7 +122,7 @@ def uprobe_multi() -> str:
             ProgramType.KPROBE, sys_calls.count_program(counter), sys_calls.ATTACH_UPROBE_MULTI
         )
         _kept(stack, program)
-        _kept(stack, sys_calls.link_uprobe_multi(program, path, 0, os.getpid()))
+        _kept(stack, attach_uprobe_multi(program, path, [0], [0], os.getpid(), False))
         call()
         own = sys_calls.read_counter(counter)
         other = threading.Thread(target=lambda: [call() for _ in range(CALL_COUNT)])

@@ -163,6 +163,13 @@ class Engine:
 
         In that order no boundary meets a thread that the ledger does not know yet.
         """
+        if len(self.plan.sites) > layout.MAX_SITES:
+            raise TlstaxError(
+                f"cannot place {len(self.plan.sites)} probes",
+                f"the programs tell at most {layout.MAX_SITES} apart",
+                "give fewer definitions",
+                ExitCode.USAGE,
+            )
         for name in TRACEPOINTS:
             self._links.append(self._object.attach(name))
         self._object.run_iterator("each_thread")
@@ -172,7 +179,7 @@ class Engine:
 
     def _attach_sites(self) -> None:
         groups: dict[tuple[str, bool], list[tuple[int, int]]] = defaultdict(list)
-        for number, site in enumerate(self.plan.sites[: layout.MAX_SITES]):
+        for number, site in enumerate(self.plan.sites):
             cookie = layout.cookie(
                 Action[site.action.upper()],
                 _phase(site),
@@ -215,9 +222,17 @@ class Engine:
 
     def _attach_sampler(self) -> None:
         for cpu in _online_cpus():
-            fd = bpf_syscall.open_cpu_clock(cpu, self.options.sample_hz)
-            self._links.append(self._object.attach_perf_event(SAMPLER, fd))
-            bpf_syscall.enable_perf_event(fd)
+            try:
+                fd = bpf_syscall.open_cpu_clock(cpu, self.options.sample_hz)
+                self._links.append(self._object.attach_perf_event(SAMPLER, fd))
+                bpf_syscall.enable_perf_event(fd)
+            except OSError as error:
+                raise TlstaxError(
+                    f"cannot sample CPU {cpu}",
+                    error.strerror or str(error),
+                    "run `tlstax doctor`, or record without samples (--sample-hz 0)",
+                    ExitCode.HOST,
+                ) from error
 
     # ---- reading ----
 
