@@ -31,9 +31,9 @@ B=/bin/busybox
 $B mount -t proc proc /proc
 $B mount -t devtmpfs dev /dev
 for module in $($B cat /modules/order); do $B insmod /modules/$module; done
-$B mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro root /root
-for folder in proc dev; do $B mount --move /$folder /root/$folder; done
-exec $B switch_root /root /bin/sh -c '
+$B mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro root /host
+for folder in proc dev; do $B mount --move /$folder /host/$folder; done
+exec $B switch_root /host /bin/sh -c '
 mount -t tmpfs tmpfs /run && mkdir /run/guest
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 control /run/guest
 exec /bin/sh /run/guest/init'
@@ -105,7 +105,7 @@ def boot_modules(modules: Path) -> list[Path]:
 
 def initramfs(modules: Path, busybox: Path) -> bytes:
     """The first file tree: busybox, the modules that reach the root, a script that goes there."""
-    folders = ("bin", "dev", "modules", "proc", "root")
+    folders = ("bin", "dev", "modules", "proc", "host")
     entries = [(name, stat.S_IFDIR | 0o755, b"") for name in folders]
     entries.append(("bin/busybox", stat.S_IFREG | 0o755, busybox.read_bytes()))
     entries.append(("init", stat.S_IFREG | 0o755, INITRAMFS_INIT.encode()))
