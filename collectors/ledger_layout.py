@@ -165,7 +165,6 @@ class Config(ctypes.Structure):
     _fields_ = (
         ("tgid", ctypes.c_int32),
         ("switch_has_state", ctypes.c_uint32),
-        ("sites", ctypes.c_uint32),
         ("off_version", ctypes.c_int32),
         ("off_rwstate", ctypes.c_int32),
         ("off_state", ctypes.c_int32),
@@ -173,7 +172,6 @@ class Config(ctypes.Structure):
         ("off_session", ctypes.c_int32),
         ("off_session_cipher", ctypes.c_int32),
         ("off_cipher_id", ctypes.c_int32),
-        ("shards", ctypes.c_uint32),
         ("wait_kind", ctypes.c_uint8 * MAX_SYSCALLS),
     )
 

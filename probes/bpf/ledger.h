@@ -217,15 +217,13 @@ struct offcpu_value {
 struct config {
 	s32 tgid;
 	u32 switch_has_state; /* tp_btf sched_switch passes prev_state (5.18+) */
-	u32 sites;
-	s32 off_version; /* struct offsets read from libssl's own accessors; -1: unknown */
+	s32 off_version;      /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;
 	s32 off_state;
 	s32 off_hit;
 	s32 off_session;
 	s32 off_session_cipher;
 	s32 off_cipher_id;
-	u32 shards;
 	u8 wait_kind[MAX_SYSCALLS];
 };
 
