@@ -2,7 +2,8 @@
 """The rows of a capture in memory, and the groups of windows that a report speaks about."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from tlstax.analysis import operations
 from tlstax.collectors.capture.reader import CaptureReader
@@ -29,9 +30,27 @@ from tlstax.collectors.capture.schema import (
 from tlstax.collectors.capture.vocabulary import ARMS
 
 
+class _OfWindow(Protocol):
+    """A row that names its window."""
+
+    @property
+    def window_id(self) -> int: ...
+
+
+class _OfTarget(Protocol):
+    """A row that names its target."""
+
+    @property
+    def target_id(self) -> int: ...
+
+
+W = TypeVar("W", bound=_OfWindow)
+T = TypeVar("T", bound=_OfTarget)
+
+
 @dataclass
 class Tables:
-    """All rows of a capture. The default is an empty one."""
+    """The rows of a capture about its server. The default is an empty one."""
 
     meta: dict[str, str] = field(default_factory=dict)
     targets: list[Target] = field(default_factory=list)
@@ -51,6 +70,8 @@ class Tables:
     system: list[System] = field(default_factory=list)
     status: list[Status] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    peers: "list[Tables]" = field(default_factory=list)
+    """The same for each other target: clients and proxies."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +106,51 @@ class Group:
 
 def load(reader: CaptureReader) -> Tables:
     """Read every table. Raises TlstaxError (CAPTURE) if the file is damaged."""
+    return by_target(_load_all(reader))
+
+
+def by_target(tables: Tables) -> Tables:
+    """The server's rows, with those of each other target in `peers`."""
+    others = [target for target in tables.targets if target.role != "server"]
+    if not others:
+        return tables
+    ids = {target.target_id for target in others}
+    servers = [target for target in tables.targets if target.target_id not in ids]
+    return replace(_about(tables, servers), peers=[_about(tables, [target]) for target in others])
+
+
+def _about(tables: Tables, targets: list[Target]) -> Tables:
+    """The rows of some targets; what belongs to none (meta, runs, frames) stays."""
+    target_ids = {target.target_id for target in targets}
+
+    def of_target(rows: list[T]) -> list[T]:
+        return [row for row in rows if row.target_id in target_ids]
+
+    windows = of_target(tables.windows)
+    window_ids = {window.window_id for window in windows}
+
+    def of_window(rows: list[W]) -> list[W]:
+        return [row for row in rows if row.window_id in window_ids]
+
+    return replace(
+        tables,
+        targets=targets,
+        probes=of_target(tables.probes),
+        windows=windows,
+        threads=of_target(tables.threads),
+        ledger=of_window(tables.ledger),
+        clocks=of_window(tables.clocks),
+        phase_counts=of_window(tables.phase_counts),
+        latencies=of_window(tables.latencies),
+        handshakes=of_window(tables.handshakes),
+        samples=of_window(tables.samples),
+        waits=of_window(tables.waits),
+        system=of_window(tables.system),
+        losses=of_window(tables.losses),
+    )
+
+
+def _load_all(reader: CaptureReader) -> Tables:
     return Tables(
         meta={row.key: row.value for row in reader.rows(Meta)},
         targets=list(reader.rows(Target)),

@@ -19,9 +19,11 @@ from tlstax.collectors.capture.schema import (
 )
 from tlstax.collectors.capture.vocabulary import (
     CATEGORY_TERMS,
+    LEVEL_TERMS,
     LOSS_KINDS,
     PHASE_TERMS,
     STATE_TERMS,
+    TARGET_ROLE_TERMS,
     Term,
 )
 
@@ -31,7 +33,8 @@ _HEAD: Final = """\
 <!-- Made by `python -m tlstax.collectors.capture.document`: change the schema, not this file. -->
 
 A capture is one SQLite file that only its owner can read. Its `application_id` is
-`0x{application_id:08x}` ("tlsx"), its `user_version` is {version}; a file with others is refused.
+`0x{application_id:08x}` ("tlsx"), its `user_version` is {version}; a file of another program or of
+a later version is refused. An older one is read: what it lacks was added since, with a default.
 
 - **Rows become visible window by window.** All rows of a window are one transaction. A recorder
   that is killed leaves every finished window; if it was killed in the middle of a commit, a
@@ -55,6 +58,8 @@ def capture_markdown() -> str:
     parts.append("## Known keys of `meta`\n\n" + _grid(("key", "meaning"), META_KEYS.items()))
     parts.append("## Phases\n\n" + _terms(PHASE_TERMS))
     parts.append("## States\n\n" + _terms(STATE_TERMS))
+    parts.append("## Roles of a target\n\n" + _terms(TARGET_ROLE_TERMS))
+    parts.append("## Levels of a window\n\n" + _terms(LEVEL_TERMS))
     parts.append("## Losses\n\n" + _grid(("kind", "what happened", "what it means"), LOSS_KINDS))
     parts.append(
         "## Categories\n\nNot stored: the taxonomy files samples when a report is made.\n\n"

@@ -3,15 +3,16 @@
 
 The file is never changed. A recorder killed in the middle of a commit leaves a journal beside the
 capture; then both are copied to a temporary directory and the copy is rolled back to its last
-finished window. A file that is no capture, is damaged, or has another version is refused with one
-`TlstaxError` (CAPTURE), when it is opened or when the damaged part is read.
+finished window. A file that is no capture, is damaged, or has a later version is refused with one
+`TlstaxError` (CAPTURE), when it is opened or when the damaged part is read. A capture of an older
+version is read: a table or column that it lacks was added since and has a default.
 """
 
 import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
@@ -19,6 +20,7 @@ from urllib.parse import quote
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.schema import (
+    ADDED,
     APPLICATION_ID,
     TABLES,
     USER_VERSION,
@@ -54,6 +56,7 @@ class CaptureReader:
         """Use `open`."""
         self._connection = connection
         self._copy = copy
+        self._present: dict[str, frozenset[str]] = {}
         self.path = path
         self.recovered = copy is not None
 
@@ -86,11 +89,15 @@ class CaptureReader:
         Raises TlstaxError (CAPTURE) at the first damaged row.
         """
         kinds = columns(table)
-        names = ", ".join(f'"{column.name}"' for column in kinds)
+        present = self._present.get(table_name(table))
+        if present is None:
+            return
+        names = ", ".join(f'"{c.name}"' if c.name in present else "?" for c in kinds)
+        defaults = [table._field_defaults[c.name] for c in kinds if c.name not in present]
         condition = f" WHERE {where}" if where else ""
         query = f'SELECT {names} FROM "{table_name(table)}"{condition} ORDER BY rowid'
         try:
-            for values in self._connection.execute(query, tuple(params)):
+            for values in self._connection.execute(query, (*defaults, *params)):
                 for column, value in zip(kinds, values, strict=True):
                     if not _fits(column, value):
                         raise _damaged(
@@ -122,15 +129,37 @@ class CaptureReader:
         self.close()
 
     def _check_tables(self) -> None:
-        """The file holds the tables of the schema, and no view or trigger."""
-        wanted = sorted((table_name(table), create_table(table)) for table in TABLES)
+        """The file holds the tables of the schema, and no view or trigger.
+
+        Tables and columns with a default may be missing from a capture of an older version.
+        """
+        tables = {table_name(table): table for table in TABLES}
         query = "SELECT name, sql FROM sqlite_schema WHERE type <> 'index' ORDER BY name"
+        version = "PRAGMA user_version"
         try:
             found = list(self._connection.execute(query))
+            older = self._connection.execute(version).fetchone()[0] < USER_VERSION
+            for name in tables.keys() & (name for name, _ in found):
+                rows = self._connection.execute(f'PRAGMA table_info("{name}")')
+                self._present[name] = frozenset(row[1] for row in rows)
         except _DAMAGES as error:
             raise _damaged(self.path, str(error)) from error
-        if found != wanted:
+        optional = {table_name(table) for table in ADDED} if older else set()
+        complete = tables.keys() - optional <= self._present.keys()
+        for name, sql in found:
+            complete &= name in tables and sql == _expected_sql(
+                tables[name], self._present[name] if older else None
+            )
+        if not complete:
             raise _damaged(self.path, "its tables are not those of a capture")
+
+
+def _expected_sql(table: type[Row], present: Collection[str] | None) -> str:
+    """How the schema makes the table; of an older file, without what was added since."""
+    if present is None:
+        return create_table(table)
+    lacking_default = {c.name for c in columns(table)} - table._field_defaults.keys()
+    return create_table(table, lacking_default | set(present))
 
 
 def _journal_of(path: Path) -> Path:
@@ -155,10 +184,10 @@ def _check_header(path: Path) -> None:
     version = int.from_bytes(header[60:64], "big")
     if application_id != APPLICATION_ID:
         raise _refuse(path, "it is an SQLite file of another program", "name a file of tlstax")
-    if version != USER_VERSION:
+    if not 1 <= version <= USER_VERSION:
         raise _refuse(
             path,
-            f"it has version {version}, and this tlstax reads version {USER_VERSION}",
+            f"it has version {version}, and this tlstax reads up to version {USER_VERSION}",
             "use the version of tlstax that recorded it",
         )
     # SQLite itself would pad a truncated file with errors found one page at a time.

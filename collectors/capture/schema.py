@@ -7,17 +7,20 @@ Integers are 64-bit signed. Unless a column says otherwise, times are CLOCK_MONO
 A table with a key (its first column) holds one row per key: adding a row again replaces it, so a
 thread can be added at its birth and again at its end. Tables without a key are facts that add up:
 two ledger rows with the same phase and state are summed by every reader.
+
+A column that was added after version 1 stands at the end of its table and has a default: a capture
+of an older version, which lacks the column, is read with it. A table added since is read as empty.
 """
 
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 1
-"""SQLite user_version: the version of this schema."""
+USER_VERSION: Final = 2
+"""SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
 class Meta(NamedTuple):
@@ -46,7 +49,7 @@ META_KEYS: Final = {
 
 
 class Target(NamedTuple):
-    """A process that was measured."""
+    """A process that was measured: the server, whose target_id is 1, or a peer of it."""
 
     target_id: Annotated[int, "key"]
     pid: Annotated[int, "process id in the recording host's namespace"]
@@ -57,6 +60,7 @@ class Target(NamedTuple):
     tls_library: Annotated[str, "OpenSSL, wolfSSL, yaSSL, none or unknown"]
     tls_version: Annotated[str, "version of the TLS library, or unknown"]
     tls_linkage: Annotated[str, "shared, static or none"]
+    role: Annotated[str, "what it is in the connections that are measured, see Roles"] = "server"
 
 
 class Probe(NamedTuple):
@@ -74,6 +78,7 @@ class Probe(NamedTuple):
     stepped: Annotated[int, "1 if the kernel must single-step the instruction, else 0"]
     hits_count: Annotated[int, "times the probe fired while recording"]
     cost_ns: Annotated[float | None, "calibrated cost of one hit on this host; NULL = not known"]
+    target_id: Annotated[int, "target that was probed"] = 1
 
 
 class Run(NamedTuple):
@@ -97,12 +102,18 @@ class Run(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A span of time whose rows were committed together."""
+    """A span of time of one target, whose rows were committed together.
+
+    A span in which two targets were recorded is two windows with the same start and end, so every
+    row that names a window also names its target. The host's rows belong to the server's window.
+    """
 
     window_id: Annotated[int, "key"]
     run_id: Annotated[int | None, "run it belongs to; NULL outside of runs"]
     start_ns: Annotated[int, "start"]
     end_ns: Annotated[int, "end, exclusive"]
+    target_id: Annotated[int, "target that its rows are about"] = 1
+    level: Annotated[str, "which boundaries were probed in it, see Levels"] = "full"
 
 
 class Thread(NamedTuple):
@@ -114,6 +125,7 @@ class Thread(NamedTuple):
     role: Annotated[str, "connection, background or a server role such as purge"]
     start_ns: Annotated[int, "birth, or start of the recording"]
     end_ns: Annotated[int | None, "end; NULL = alive when the recording ended"]
+    target_id: Annotated[int, "target that it is a thread of"] = 1
 
 
 class Ledger(NamedTuple):
@@ -278,6 +290,8 @@ Row = (
     | Loss
 )
 TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
+ADDED: Final[frozenset[type[Row]]] = frozenset()
+"""Tables that version 1 did not have."""
 KEYED: Final[frozenset[type[Row]]] = frozenset(
     {Meta, Target, Probe, Run, Window, Thread, Handshake, Frame, Stack}
 )
@@ -315,10 +329,12 @@ def _column(name: str, hint: Any) -> Column:
     return Column(name, kind, nullable, doc)
 
 
-def create_table(table: type[Any]) -> str:
-    """The CREATE TABLE statement of a table."""
+def create_table(table: type[Any], present: Collection[str] | None = None) -> str:
+    """The CREATE TABLE statement of a table, with all of its columns or those of an older file."""
     lines: list[str] = []
     for column in columns(table):
+        if present is not None and column.name not in present:
+            continue
         constraint = "" if column.nullable else " NOT NULL"
         if table in KEYED and not lines:
             constraint += " PRIMARY KEY"

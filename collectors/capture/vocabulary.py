@@ -154,6 +154,21 @@ LOSS_KINDS = (
 )
 LOSSES = {kind.name: kind for kind in LOSS_KINDS}
 
+TARGET_ROLE_TERMS = (
+    Term("server", "the database server; its target_id is 1"),
+    Term("client", "a process that connects to the server"),
+    Term("proxy", "a process between clients and the server"),
+)
+TARGET_ROLES = tuple(term.name for term in TARGET_ROLE_TERMS)
+LEVEL_TERMS = (
+    Term("full", "every boundary that was planned"),
+    Term("record", "handshake, command and records"),
+    Term("command", "handshake and command"),
+    Term("handshake", "the handshake and its sub-phases"),
+    Term("sample", "no boundary: CPU samples and scheduler events alone"),
+)
+LEVELS = tuple(term.name for term in LEVEL_TERMS)
+
 ROLES = ("connection", "background")
 ARMS = ("plaintext", "tls")
 OUTCOMES = ("success", "failure", "abandoned")

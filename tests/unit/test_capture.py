@@ -5,6 +5,7 @@ import contextlib
 import os
 import sqlite3
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,21 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.document import capture_markdown
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
+    ADDED,
     KEYED,
     TABLES,
     Column,
     Ledger,
     Meta,
+    Probe,
     Row,
     SampleStack,
+    Target,
     Thread,
     Window,
     columns,
+    create_table,
+    table_name,
 )
 from tlstax.collectors.capture.writer import CaptureWriter
 
@@ -221,6 +227,69 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     assert "version of tlstax" in error.do
 
 
+ADDED_COLUMNS = {
+    "target": ("role",),
+    "probe": ("target_id",),
+    "window": ("target_id", "level"),
+    "thread": ("target_id",),
+}
+FIRST_TABLES = {table_name(table) for table in TABLES} - {table_name(table) for table in ADDED}
+
+
+def first_version(path: Path) -> Path:
+    """A capture as the first version of the schema had it."""
+    small_capture(path)
+    connection = sqlite3.connect(path)
+    for table in TABLES:
+        name = table_name(table)
+        if name not in FIRST_TABLES:
+            connection.execute(f"DROP TABLE {name}")
+            continue
+        present = [c.name for c in columns(table) if c.name not in ADDED_COLUMNS.get(name, ())]
+        rows = connection.execute(f"SELECT {', '.join(present)} FROM {name}").fetchall()
+        connection.execute(f"DROP TABLE {name}")
+        connection.execute(create_table(table, present))
+        marks = ", ".join("?" * len(present))
+        connection.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+    connection.execute("PRAGMA user_version = 1")
+    connection.commit()
+    connection.close()
+    return path
+
+
+def test_a_capture_of_the_first_version_is_read_with_defaults(tmp_path: Path) -> None:
+    path = first_version(tmp_path / "a")
+    with CaptureReader.open(path) as reader:
+        windows = list(reader.rows(Window, "window_id > ?", (0,)))
+        assert [(row.window_id, row.target_id, row.level) for row in windows] == [
+            (1, 1, "full"),
+            (2, 1, "full"),
+        ]
+        assert {row.role for row in reader.rows(Target)} == {"server"}
+        assert {row.target_id for row in reader.rows(Thread)} == {1}
+        assert {row.target_id for row in reader.rows(Probe)} == {1}
+        for table in TABLES:
+            assert len(list(reader.rows(table))) == 3 * (table_name(table) in FIRST_TABLES)
+
+
+def test_a_column_of_the_first_version_may_not_be_missing(tmp_path: Path) -> None:
+    path = first_version(tmp_path / "a")
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE ledger DROP COLUMN phase")
+    connection.close()
+    assert "tables" in refusal(path).why
+
+
+def test_what_was_added_since_the_first_version_stands_last_and_has_a_default() -> None:
+    assert len(FIRST_TABLES) == 18
+    for table in TABLES:
+        added = ADDED_COLUMNS.get(table_name(table), ())
+        names = tuple(column.name for column in columns(table))
+        assert names[len(names) - len(added) :] == added
+        assert set(added) <= set(table._field_defaults)
+
+
+@pytest.mark.parametrize("make", [small_capture, first_version])
 @pytest.mark.parametrize(
     "statement",
     [
@@ -230,8 +299,10 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
         "CREATE TRIGGER more AFTER INSERT ON ledger BEGIN SELECT 1; END",
     ],
 )
-def test_other_tables_views_and_triggers_are_refused(tmp_path: Path, statement: str) -> None:
-    path = small_capture(tmp_path / "a")
+def test_other_tables_views_and_triggers_are_refused(
+    tmp_path: Path, statement: str, make: Callable[[Path], Path]
+) -> None:
+    path = make(tmp_path / "a")
     connection = sqlite3.connect(path)
     connection.execute(statement)
     connection.commit()
