@@ -10,8 +10,10 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
+#include "buckets.bpf.h"
 #include "compat.h"
 #include "ledger.h"
+#include "slots.bpf.h"
 
 #define TASK_EXITING 0x00000004 /* PF_EXITING, unchanged since 2.6 */
 #define TASK_DEAD 0x80		/* state of the last switch, unchanged since 4.14 */
@@ -19,31 +21,12 @@
 const volatile struct config config SEC(".rodata.config") = {};
 struct control control SEC(".data.control") = {};
 
-struct slot_ref {
-	u32 index_plus_one;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1024);
-	__type(key, u32);
-	__type(value, struct thread_slot);
-} slots SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 1024);
 	__uint(key_size, 0);
 	__type(value, u32);
 } free_slots SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct slot_ref);
-} slot_of_task SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -82,16 +65,6 @@ static __always_inline void count_hit(u64 cookie)
 	struct site_hits *value = bpf_map_lookup_elem(&hits, &shard);
 	if (value)
 		__sync_fetch_and_add(&value->count[COOKIE_SITE(cookie)], 1);
-}
-
-/* The task's slot, or NULL. */
-static __always_inline struct thread_slot *find_slot(struct task_struct *task)
-{
-	struct slot_ref *ref = bpf_task_storage_get(&slot_of_task, task, NULL, 0);
-	if (!ref || !ref->index_plus_one)
-		return NULL;
-	u32 index = ref->index_plus_one - 1;
-	return bpf_map_lookup_elem(&slots, &index);
 }
 
 /* Give the task a slot from the free list; `state` and `base` hold from `now` on. */
@@ -168,43 +141,6 @@ static __always_inline void charge(struct thread_slot *slot, u64 now)
 			__sync_fetch_and_add(
 				&slot->handshake.phase_ns[(owner - PHASE_HANDSHAKE) & 7], spent);
 	}
-}
-
-static __always_inline u32 log2_floor(u64 value)
-{
-	u32 bits = 0;
-	if (value >> 32) {
-		value >>= 32;
-		bits += 32;
-	}
-	if (value >> 16) {
-		value >>= 16;
-		bits += 16;
-	}
-	if (value >> 8) {
-		value >>= 8;
-		bits += 8;
-	}
-	if (value >> 4) {
-		value >>= 4;
-		bits += 4;
-	}
-	if (value >> 2) {
-		value >>= 2;
-		bits += 2;
-	}
-	return bits + (u32)(value >> 1);
-}
-
-/* Inverse: bucket_bounds() in collectors/ledger_layout.py. */
-static __always_inline u32 latency_bucket(u64 value)
-{
-	if (value < (1 << LATENCY_SUBBITS))
-		return (u32)value;
-	u32 exponent = log2_floor(value);
-	u32 fraction = (value >> (exponent - LATENCY_SUBBITS)) & ((1 << LATENCY_SUBBITS) - 1);
-	u32 bucket = ((exponent - LATENCY_SUBBITS + 1) << LATENCY_SUBBITS) + fraction;
-	return bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1;
 }
 
 /*
