@@ -18,6 +18,7 @@ COMMANDS = {
     "doctor": ("tlstax.collectors.doctor_command", "what this host can do, found by trying"),
     "attach": ("tlstax.collectors.attach_command", "record a running server"),
     "report": ("tlstax.analysis.report.command", "explain a capture"),
+    "flamegraph": ("tlstax.analysis.report.flamegraph_command", "draw a flame graph as SVG"),
 }
 
 

@@ -75,14 +75,14 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
 
 def fold(
     part: Group, kind: str, tables: Tables, taxonomy: Taxonomy | None = None
-) -> folding.Folded:
-    """The folded stacks of a group, `kind` on_cpu or off_cpu, for exports."""
+) -> tuple[folding.Folded, int]:
+    """The folded stacks of a group, `kind` on_cpu or off_cpu, and the samples or waits behind."""
     rules = taxonomy or builtin()
     resolved = Stacks(tables.frames, tables.stacks)
     totals = ledger.totals(tables.ledger, part.window_ids)
     if kind == "on_cpu":
-        return folding.fold_on_cpu(tables.samples, part.window_ids, totals, resolved, rules)[0]
-    return folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)[0]
+        return folding.fold_on_cpu(tables.samples, part.window_ids, totals, resolved, rules)
+    return folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)
 
 
 def _compare(

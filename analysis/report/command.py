@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 def _folded(rows: tables.Tables) -> dict[str, Folded]:
     """The whole stacks of every group; the document's flame graphs leave out what is too small."""
     return {
-        f"{part.name}/{kind}": explain.fold(part, kind, rows)
+        f"{part.name}/{kind}": explain.fold(part, kind, rows)[0]
         for part in tables.groups(rows)
         for kind in ("on_cpu", "off_cpu")
     }

@@ -142,7 +142,8 @@ def test_folded_stacks_of_a_group_sum_to_its_flame_graph(
     for part in tables.groups(experiment):
         for kind in ("on_cpu", "off_cpu"):
             graph = next(g for g in document.flames if g.name == f"{part.name}/{kind}")
-            folded = explain.fold(part, kind, experiment)
+            folded, count = explain.fold(part, kind, experiment)
+            assert count == graph.sample_count
             assert sum(folded.values()) == pytest.approx(graph.total_ns)
 
 
