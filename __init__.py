@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     TARGET = 4  # the process or its binary cannot be measured
     CAPTURE = 5  # a capture file cannot be used
     IO = 6  # disk full, unwritable file
+    BUDGET = 7  # nothing can be measured for the budget that was given
     INTERRUPTED = 130  # Ctrl-C
 
 

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from tlstax.analysis import operations
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
+    Effect,
     Frame,
     Handshake,
     Latency,
@@ -68,6 +69,7 @@ class Tables:
     samples: list[SampleStack] = field(default_factory=list)
     waits: list[OffcpuStack] = field(default_factory=list)
     system: list[System] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
     status: list[Status] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     peers: "list[Tables]" = field(default_factory=list)
@@ -146,6 +148,7 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
         samples=of_window(tables.samples),
         waits=of_window(tables.waits),
         system=of_window(tables.system),
+        effects=of_window(tables.effects),
         losses=of_window(tables.losses),
     )
 
@@ -168,6 +171,7 @@ def _load_all(reader: CaptureReader) -> Tables:
         samples=list(reader.rows(SampleStack)),
         waits=list(reader.rows(OffcpuStack)),
         system=list(reader.rows(System)),
+        effects=list(reader.rows(Effect)),
         status=list(reader.rows(Status)),
         losses=list(reader.rows(Loss)),
     )

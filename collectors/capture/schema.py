@@ -41,7 +41,14 @@ META_KEYS: Final = {
     "cpu_flags": "CPU features that matter to crypto, space separated (aes avx2 sha_ni ...)",
     "sample_hz": "CPU samples per second and CPU; 0 = no sampling",
     "engine": "what recorded: native",
-    "command_level": "level of detail: sampling, handshake, command, records, primitives",
+    "command_level": "the most that was probed: sample, handshake, command or record",
+    "budget_share": "share of the server's CPU time that measuring may cost; absent = no budget",
+    "budget_choice": "how the budget was to be spent, in words",
+    "predicted_share": "cost of measuring that was expected, as a share of the server's CPU time",
+    "predicted_probe_share": "the part of it for probe hits",
+    "predicted_scheduler_share": "the part of it for scheduler events",
+    "predicted_sample_share": "the part of it for CPU samples",
+    "predicted_engine_share": "the part of it for tlstax itself",
     "probe_kind": "how uprobes are attached: uprobe_multi or perf_event",
     "privacy": "what a capture never holds",
 }
@@ -177,10 +184,10 @@ class Handshake(NamedTuple):
     tid: Annotated[int, "thread that ended it"]
     start_ns: Annotated[int, "first accept or handshake call"]
     end_ns: Annotated[int, "success, failure or free"]
-    on_cpu_ns: Annotated[int, "wall time spent on a CPU"]
-    runnable_ns: Annotated[int, "wall time spent waiting for a CPU"]
-    blocked_network_ns: Annotated[int, "wall time spent waiting for the peer"]
-    blocked_other_ns: Annotated[int, "wall time spent waiting for anything else"]
+    on_cpu_ns: Annotated[int, "wall time spent on a CPU; -1 = not measured (no ledger was kept)"]
+    runnable_ns: Annotated[int, "wall time spent waiting for a CPU; -1 = not measured"]
+    blocked_network_ns: Annotated[int, "wall time spent waiting for the peer; -1 = not measured"]
+    blocked_other_ns: Annotated[int, "wall time spent waiting for anything else; -1 = not measured"]
     sign_ns: Annotated[int, "wall time in the signature"]
     keygen_ns: Annotated[int, "wall time in ephemeral key generation"]
     derive_ns: Annotated[int, "wall time in shared-secret computation"]
@@ -252,6 +259,19 @@ class System(NamedTuple):
     engine_rss_bytes: Annotated[int, "resident memory of tlstax at the end of the window"]
 
 
+class Effect(NamedTuple):
+    """What measuring cost in a window: events of the whole host, times what one costs there.
+
+    The collector's own CPU time is `system.engine_cpu_ns`.
+    """
+
+    window_id: Annotated[int, "window"]
+    target_cpu_ns: Annotated[int | None, "CPU time of the target, its ended threads too; or NULL"]
+    probe_ns: Annotated[int | None, "probe hits times their cost; NULL = not known"]
+    scheduler_ns: Annotated[int | None, "programs at scheduler events; NULL = not known"]
+    sample_ns: Annotated[int | None, "programs at CPU samples; NULL = not known"]
+
+
 class Status(NamedTuple):
     """A counter of the server at an instant."""
 
@@ -286,11 +306,12 @@ Row = (
     | SampleStack
     | OffcpuStack
     | System
+    | Effect
     | Status
     | Loss
 )
 TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
-ADDED: Final[frozenset[type[Row]]] = frozenset()
+ADDED: Final[frozenset[type[Row]]] = frozenset({Effect})
 """Tables that version 1 did not have."""
 KEYED: Final[frozenset[type[Row]]] = frozenset(
     {Meta, Target, Probe, Run, Window, Thread, Handshake, Frame, Stack}

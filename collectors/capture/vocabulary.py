@@ -161,13 +161,16 @@ TARGET_ROLE_TERMS = (
 )
 TARGET_ROLES = tuple(term.name for term in TARGET_ROLE_TERMS)
 LEVEL_TERMS = (
-    Term("full", "every boundary that was planned"),
-    Term("record", "handshake, command and records"),
-    Term("command", "handshake and command"),
-    Term("handshake", "the handshake and its sub-phases"),
-    Term("sample", "no boundary: CPU samples and scheduler events alone"),
+    Term("full", "every boundary that was planned, with scheduler events: the ledger was kept"),
+    Term("record", "handshake, command and records, with scheduler events: the ledger was kept"),
+    Term("command", "handshake and command, with scheduler events: the ledger was kept"),
+    Term("handshake", "connect, handshake and its sub-phases, CPU samples; no ledger"),
+    Term("sample", "CPU samples alone; no boundary, no ledger"),
+    Term("none", "nothing was on: time between two windows of a budget"),
 )
 LEVELS = tuple(term.name for term in LEVEL_TERMS)
+LEDGER_LEVELS = ("full", "record", "command")
+"""Levels of windows in which the ledger was kept."""
 
 ROLES = ("connection", "background")
 ARMS = ("plaintext", "tls")
