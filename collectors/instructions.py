@@ -31,6 +31,7 @@ BITS = 64
 ARGUMENT_REGISTERS: Final = (
     Register.RDI, Register.RSI, Register.RDX, Register.RCX, Register.R8, Register.R9,
 )  # fmt: skip
+ARGUMENT_NAMES: Final = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 CALLEE_SAVED: Final = frozenset(
     {Register.RBX, Register.RBP, Register.R12, Register.R13, Register.R14, Register.R15}
 )

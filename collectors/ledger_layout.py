@@ -22,6 +22,12 @@ LATENCY_SHARDS: Final = 8
 STACK_DEPTH: Final = 64
 MORE_STACKS: Final = 1 << 30
 
+# In the order of struct pt_regs.
+REGISTERS: Final = (
+    "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
+    "rdi",
+)  # fmt: skip
+
 PHASE_INDEX: Final = {name: index for index, name in enumerate(PHASES)}
 STATE_INDEX: Final = {name: index for index, name in enumerate(STATES)}
 IDLE: Final = PHASE_INDEX["idle"]
@@ -235,12 +241,20 @@ def wait_kinds() -> bytes:
 
 
 def cookie(
-    action: Action, phase: str | None, site: int, in_handshake: bool, blocking: bool = False
+    action: Action,
+    phase: str | None,
+    site: int,
+    in_handshake: bool,
+    blocking: bool = False,
+    stack_bytes: int = 0,
+    register: str = "",
 ) -> int:
     """The attach cookie that tells a program what a site means (COOKIE_* in ledger.h)."""
     phase_index = PHASE_INDEX[phase] if phase else 0
     flags = int(in_handshake) | int(blocking) << 1
-    return int(action) | phase_index << 8 | site << 16 | flags << 24
+    meaning = int(action) | phase_index << 8 | site << 16 | flags << 24
+    place = REGISTERS.index(register) if register else 0
+    return meaning | stack_bytes // 8 << 32 | place << 48
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:

@@ -178,7 +178,7 @@ class Engine:
             self._attach_sampler()
 
     def _attach_sites(self) -> None:
-        groups: dict[tuple[str, bool], list[tuple[int, int]]] = defaultdict(list)
+        groups: dict[tuple[str, str, bool], list[tuple[int, int]]] = defaultdict(list)
         for number, site in enumerate(self.plan.sites):
             cookie = layout.cookie(
                 Action[site.action.upper()],
@@ -186,14 +186,17 @@ class Engine:
                 number,
                 site.only_in == "handshake",
                 site.blocking,
+                site.stack_bytes,
+                site.register,
             )
-            groups[site.object.open_path, site.kind == "uretprobe"].append(
-                (site.file_offset, cookie)
-            )
+            program = "on_enter" if site.event == "enter" else "on_leave"
+            key = (site.object.open_path, program, site.kind == "uretprobe")
+            groups[key].append((site.file_offset, cookie))
         # Exits first: an entry whose exit is not yet probed would look like a missed exit.
-        for (path, is_return), places in sorted(groups.items(), key=lambda item: not item[0][1]):
+        exits_first = sorted(groups.items(), key=lambda item: item[0][1] == "on_enter")
+        for (path, program, is_return), places in exits_first:
             try:
-                self._attach_group(path, is_return, places)
+                self._attach_group(path, program, places, is_return)
             except OSError as error:
                 raise TlstaxError(
                     f"cannot probe {path}",
@@ -202,8 +205,9 @@ class Engine:
                     ExitCode.HOST,
                 ) from error
 
-    def _attach_group(self, path: str, is_return: bool, places: list[tuple[int, int]]) -> None:
-        program = "on_leave" if is_return else "on_enter"
+    def _attach_group(
+        self, path: str, program: str, places: list[tuple[int, int]], is_return: bool
+    ) -> None:
         if self.multi:
             fd = bpf_syscall.attach_uprobe_multi(
                 self._object.program_fd(program),

@@ -33,6 +33,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.detection import Detected, OpenObject, detect
 from tlstax.collectors.elf import Elf, Symbol
 from tlstax.collectors.instructions import (
+    ARGUMENT_NAMES,
     ARGUMENT_REGISTERS,
     ENDS_BLOCK,
     branch_targets,
@@ -179,11 +180,19 @@ def _site(boundary: Boundary, event: str, mapped: MappedObject, offset: int, spo
         instruction=spot.instruction,
         kind=spot.kind,
         stepped=not spot.emulated,
-        argument=boundary.argument if event == "enter" else -1,
+        register=_register(boundary, event),
+        stack_bytes=0,
         only_in=boundary.only_in,
         reason=spot.reason,
         blocking=boundary.blocking,
     )
+
+
+def _register(boundary: Boundary, event: str) -> str:
+    """The register that holds the argument on entry; rax on exit."""
+    if event == "exit":
+        return "rax"
+    return ARGUMENT_NAMES[boundary.argument] if boundary.argument >= 0 else ""
 
 
 def spots_of(

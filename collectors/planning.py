@@ -32,7 +32,9 @@ class Site:
     instruction: str
     kind: str  # "uprobe" or "uretprobe"
     stepped: bool
-    argument: int  # index of the argument to read on entry, -1 for none
+    register: str  # that holds the argument, or what the function returns; "" when none is read
+    stack_bytes: int  # what the stack pointer lacks to its value where the function is entered,
+    # for an exit: to its value in the caller, after the return
     only_in: str  # phase that must be open, "" for any
     reason: str  # why here, one clause
     blocking: bool = False  # the function waits for the network itself: its return is final

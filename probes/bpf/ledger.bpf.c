@@ -270,11 +270,22 @@ int each_thread(struct bpf_iter__task *ctx)
 
 /* ---- boundaries ---- */
 
+/* What the site reads: an argument, or what the function returns, where the planner found it. */
+static __always_inline u64 value_at(u64 cookie)
+{
+	u64 value = 0;
+	/* A helper, because no verifier takes a load at a variable offset of the context. */
+	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	bpf_probe_read_kernel(&value, sizeof(value),
+			      (unsigned long *)user + COOKIE_REGISTER(cookie));
+	return value;
+}
+
 static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_slot *slot,
 					   u64 cookie)
 {
 	u64 now = bpf_ktime_get_ns();
-	u64 sp = ctx->sp;
+	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
 
 	switch (COOKIE_ACTION(cookie)) {
 	case ACTION_AWAIT_COMMAND:
@@ -294,15 +305,15 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		change_base(slot, now, sp, PHASE_DISCONNECT, 0);
 		break;
 	case ACTION_HANDSHAKE_CALL:
-		enter_handshake_call(slot, now, sp, ctx->di);
+		enter_handshake_call(slot, now, sp, value_at(cookie));
 		break;
 	case ACTION_HANDSHAKE_GROUP:
 		if (slot->handshake.active)
 			bpf_probe_read_user_str(slot->handshake.group, GROUP_BYTES,
-						(void *)ctx->si);
+						(void *)value_at(cookie));
 		break;
 	case ACTION_HANDSHAKE_FREE:
-		enter_handshake_free(slot, now, ctx->di);
+		enter_handshake_free(slot, now, value_at(cookie));
 		break;
 	case ACTION_LOCK_WAIT:
 		slot->lock_sp = sp;
@@ -314,7 +325,7 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 					   u64 cookie)
 {
 	u64 now = bpf_ktime_get_ns();
-	u64 sp = ctx->sp;
+	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
 
 	switch (COOKIE_ACTION(cookie)) {
 	case ACTION_PHASE:
@@ -328,7 +339,7 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 		change_base(slot, now, sp, PHASE_DISCONNECT, FLAG_PARK);
 		break;
 	case ACTION_HANDSHAKE_CALL:
-		leave_handshake_call(slot, now, sp, (s32)ctx->ax, COOKIE_BLOCKING(cookie));
+		leave_handshake_call(slot, now, sp, (s32)value_at(cookie), COOKIE_BLOCKING(cookie));
 		break;
 	case ACTION_LOCK_WAIT:
 		slot->lock_sp = 0;

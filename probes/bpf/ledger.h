@@ -76,13 +76,17 @@ enum action {
 
 /*
  * Attach cookie: action 0-7, phase 8-15, site 16-23, only inside a handshake 24, a handshake
- * function that waits for the network itself 25.
+ * function that waits for the network itself 25; 32-47 how far the stack pointer is below that of
+ * the function's first instruction (an exit: below that of its caller), in words; 48-51 the
+ * register, by its place in struct pt_regs, that holds what is read there.
  */
 #define COOKIE_ACTION(cookie) ((cookie)&0xff)
 #define COOKIE_PHASE(cookie) (((cookie) >> 8) & (PHASES - 1))
 #define COOKIE_SITE(cookie) (((cookie) >> 16) & (MAX_SITES - 1))
 #define COOKIE_IN_HANDSHAKE(cookie) ((cookie) >> 24 & 1)
 #define COOKIE_BLOCKING(cookie) ((cookie) >> 25 & 1)
+#define COOKIE_STACK_BYTES(cookie) (((cookie) >> 32 & 0xffff) * 8)
+#define COOKIE_REGISTER(cookie) ((cookie) >> 48 & 15)
 
 enum { MAX_SITES = 128, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };
 

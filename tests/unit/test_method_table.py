@@ -148,7 +148,7 @@ def test_a_plan_covers_both_sides_once(target_of: MakeTarget, libraries: dict[st
     places = [(site.event, site.file_offset) for site in sites]
     assert len(set(places)) == len(places)
     assert any(site.event == "exit" for site in sites)
-    assert all(site.argument == 0 for site in sites if site.event == "enter")
+    assert {site.register for site in sites if site.event == "enter"} == {"rdi"}
     assert not any(site.function == "SSL_do_handshake" for site in planned.sites)
     assert "handshake_call" not in [entry.boundary for entry in planned.missing]
 
