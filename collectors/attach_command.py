@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     with Recorder(request) as recorder:
         print(f"tlstax: attached to {pid}, recording to {options.output}", file=sys.stderr)
         left_s = options.duration_s if options.duration_s is not None else float("inf")
-        while left_s > 0 and not stop.requested and not recorder.target_ended:
+        while left_s > 0 and not stop.requested and not recorder.ending:
             step_s = min(_POLL_S, left_s)
             recorder.poll(step_s)
             left_s -= step_s
@@ -102,13 +102,8 @@ def run(options: argparse.Namespace) -> int:
                 live.show(recorder.last)
     if live:
         live.end()
-    if recorder.target_ended:
-        raise TlstaxError(
-            f"process {pid} ended while it was recorded",
-            "the server exited or executed another program",
-            f"finished windows are in {options.output}",
-            ExitCode.TARGET,
-        )
+    if recorder.ending:
+        raise recorder.ended()
     print(f"tlstax: detached; `tlstax report {options.output}` explains it", file=sys.stderr)
     return int(ExitCode.OK)
 

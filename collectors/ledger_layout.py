@@ -6,6 +6,7 @@ loaded maps, so that the two cannot drift apart unseen.
 """
 
 import ctypes
+import struct
 from enum import IntEnum
 from typing import Final
 
@@ -213,6 +214,8 @@ class OffcpuValue(ctypes.Structure):
     _fields_ = (("wait_count", ctypes.c_uint64), ("time_ns", ctypes.c_uint64))
 
 
+LIFECYCLE: Final = struct.Struct("=QQ")
+"""struct lifecycle: when the target executed another program, how many processes it started."""
 LATENCY_SHARD_BYTES: Final = PHASE_CELLS * LATENCY_BUCKETS * 8
 SITE_HITS_BYTES: Final = MAX_SITES * 8
 

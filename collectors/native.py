@@ -30,7 +30,7 @@ from tlstax.collectors.planning import Plan, Site
 
 OBJECT_NAME: Final = "ledger.bpf.o"
 SLOTS_COUNT: Final = 1024
-TRACEPOINTS: Final = ("on_switch", "on_wakeup", "on_new_thread", "on_exit_thread")
+TRACEPOINTS: Final = ("on_switch", "on_wakeup", "on_new_thread", "on_exit_thread", "on_exec")
 _SCAN_STEP: Final = 64
 SAMPLER: Final = "on_sample"
 _RECORDS_CALLBACK: Final = ctypes.CFUNCTYPE(
@@ -385,6 +385,23 @@ class Engine:
         """Walk the stacks of one blocking wait in `share` (a power of two) from now on."""
         fd = self._object.map_fd_ending(".data.control")
         bpf_syscall.map_update(fd, bytes(4), struct.pack("=I", share - 1))
+
+    def executed_ns(self) -> int:
+        """When the target became another program (exec); from then on nothing is recorded.
+
+        0 as long as it did not.
+        """
+        return self._lifecycle()[0]
+
+    def forked_count(self) -> int:
+        """Processes that the target started while recording; they are not measured."""
+        return self._lifecycle()[1]
+
+    def _lifecycle(self) -> tuple[int, int]:
+        fd = self._object.map_fd_ending(".data.lifecycle")
+        raw = bpf_syscall.map_lookup(fd, bytes(4), layout.LIFECYCLE.size)
+        executed_ns, forked_count = layout.LIFECYCLE.unpack(raw or bytes(layout.LIFECYCLE.size))
+        return executed_ns, forked_count
 
     def close(self) -> None:
         """Detach and unload everything."""

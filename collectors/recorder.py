@@ -53,7 +53,7 @@ class Recorder:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.windows: list[WindowTotals] = []  # of the current run only
-        self.target_ended = False
+        self.ending = ""  # how the target ended, as part of a sentence; "" while it runs
         self._run_id: int | None = None
         self._windows_count = 0
         self._window_ns = int(request.window_s * NS_PER_S)
@@ -94,11 +94,14 @@ class Recorder:
     def poll(self, seconds: float) -> None:
         """Cut the windows that end within the next `seconds`, and return after them.
 
-        Returns at once when the target has ended (`target_ended`).
+        Returns at once when the target has ended (`ending` then says how).
         """
         end_ns = monotonic_ns() + int(seconds * NS_PER_S)
-        while not self.target_ended:
+        while not self.ending:
             now_ns = monotonic_ns()
+            if self._engine.executed_ns():
+                self.ending = f"it executed {_program_of(self.request.pid)} in the same process"
+                return
             if now_ns >= self._next_ns:
                 self._cut()
                 continue
@@ -106,7 +109,7 @@ class Recorder:
                 return
             wait_ms = max(1, (min(self._next_ns, end_ns) - now_ns) // 1_000_000)
             if self._exited.poll(wait_ms):
-                self.target_ended = True
+                self.ending = "it exited or was killed"
 
     def begin_run(self, run_id: int) -> None:
         """End the window that runs; the following ones belong to `run_id`."""
@@ -121,14 +124,19 @@ class Recorder:
         self._run_id = None
         totals = _run_totals(self.windows, self._tls_call_count() - self._tls_calls_before)
         self.windows.clear()
-        if self.target_ended:
-            raise TlstaxError(
-                f"process {self.request.pid} ended while it was recorded",
-                "the server is gone",
-                "look at its error log; finished windows are in the capture",
-                ExitCode.TARGET,
-            )
+        if self.ending:
+            raise self.ended()
         return totals
+
+    def ended(self) -> TlstaxError:
+        """The error that says how the target ended, and that the capture is good until then."""
+        return TlstaxError(
+            f"process {self.request.pid} ended while it was recorded",
+            self.ending,
+            f"{self.request.capture} is complete until then; "
+            "look at the server's error log, and attach to the process that runs now",
+            ExitCode.TARGET,
+        )
 
     def add(self, rows: Iterable[RunResult | StatusSample]) -> None:
         """Store an experiment's own rows."""
@@ -164,8 +172,6 @@ class Recorder:
         if self._run_id is None:
             del self.windows[:-1]
         self._next_ns = totals.end_ns + self._window_ns
-        if not self.target_ended and _program_of(self.request.pid) != self._program:
-            self.target_ended = True
 
     # ---- the end ----
 
@@ -175,10 +181,15 @@ class Recorder:
             self._cut()
             self._writer.add(self._probes())
             self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
+            self._writer.add(self._fate())
             self._engine.close()
             self._name_frames()
         finally:
             self.abandon()
+
+    def _fate(self) -> schema.Meta:
+        """How the recording ended, as the target sees it."""
+        return schema.Meta("target_ending", self.ending or "it was running")
 
     def _name_frames(self) -> None:
         rows: list[schema.Row] = []
@@ -210,7 +221,6 @@ class Recorder:
     # ---- rows ----
 
     def _meta(self) -> Iterable[schema.Meta]:
-        self._program = _program_of(self.request.pid)
         values = {
             "tlstax_version": __version__,
             "created_wall_ns": time.time_ns(),
@@ -339,13 +349,13 @@ def _open_pidfd(target: Target) -> int:
         ) from error
 
 
-def _program_of(pid: int) -> tuple[int, int] | None:
-    """Device and inode of what the process runs: changes when it re-executes."""
+def _program_of(pid: int) -> str:
+    """What the process runs now, as part of a sentence; control characters are escaped."""
     try:
-        status = os.stat(f"/proc/{pid}/exe")
+        path = os.readlink(f"/proc/{pid}/exe")
     except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return "another program"
+    return path if path.isprintable() else ascii(path)
 
 
 def _cpu_field(name: str) -> str:

@@ -102,7 +102,8 @@ class WindowCutter:
         """End the current window now and begin the next one."""
         self._windows_count += 1
         window = self._windows_count
-        start_ns, end_ns = self._start_ns, monotonic_ns()
+        # What comes behind an exec is another program's.
+        start_ns, end_ns = self._start_ns, self._engine.executed_ns() or monotonic_ns()
         self._start_ns = end_ns
         rows: list[schema.Row] = [schema.Window(window, run_id, start_ns, end_ns)]
         on_cpu_ns = self._cut_threads(rows, window, start_ns, end_ns)
@@ -164,7 +165,8 @@ class WindowCutter:
         born = max(account.start_ns, start_ns)
         died = slot.last_ns if slot.exited else end_ns
         before = account.schedstat
-        now = None if slot.exited else _schedstat(self._engine.pid, slot.tid)
+        gone = slot.exited or self._engine.executed_ns()
+        now = None if gone else _schedstat(self._engine.pid, slot.tid)
         account.schedstat = now
         known = before is not None and now is not None
         clock = schema.ThreadClock(

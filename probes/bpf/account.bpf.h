@@ -20,6 +20,13 @@
 
 const volatile struct config config SEC(".rodata.config") = {};
 struct control control SEC(".data.control") = {};
+struct lifecycle lifecycle SEC(".data.lifecycle") = {};
+
+/* Whether a task is the target's, and the target still the program that the probes were made for. */
+static __always_inline bool is_target(struct task_struct *task)
+{
+	return task->tgid == config.tgid && !lifecycle.executed_ns;
+}
 
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);

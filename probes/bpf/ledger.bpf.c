@@ -6,8 +6,8 @@
  * Emits: ns per (thread, phase, state); latency histograms per phase; one record per handshake;
  *        phase-tagged CPU samples and off-CPU stacks; hit and loss counters.
  * Attaches: uprobes and uretprobes chosen by collectors/placement.py; tp_btf sched_switch,
- *           sched_wakeup, sched_wakeup_new, sched_process_exit; cpu-clock perf events; once a
- *           task iterator for the threads that exist already.
+ *           sched_wakeup, sched_wakeup_new, sched_process_exit, sched_process_exec; cpu-clock perf
+ *           events; once a task iterator for the threads that exist already.
  * Needs: BTF, ring buffer, task storage and bpf_task_pt_regs (kernel 5.15 or a backport);
  *        CAP_BPF and CAP_PERFMON, or root.
  * Blind to: time inside a phase whose entry probe was dropped (counted as uncertain); user stacks
@@ -197,7 +197,7 @@ int on_switch(u64 *ctx)
 	s32 tgid = config.tgid;
 	bool out = prev->tgid == tgid, in = next->tgid == tgid;
 
-	if (!out && !in)
+	if ((!out && !in) || lifecycle.executed_ns)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	if (out) {
@@ -214,7 +214,7 @@ SEC("tp_btf/sched_wakeup")
 int on_wakeup(u64 *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx[0];
-	if (task->tgid != config.tgid)
+	if (!is_target(task))
 		return 0;
 	struct thread_slot *slot = find_slot(task);
 	if (slot && slot->status == THREAD_LIVE && slot->state >= STATE_BLOCKED_NETWORK)
@@ -226,8 +226,22 @@ SEC("tp_btf/sched_wakeup_new")
 int on_new_thread(u64 *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx[0];
-	if (task->tgid == config.tgid && !find_slot(task))
-		make_slot(task, bpf_ktime_get_ns(), STATE_RUNNABLE, PHASE_BACKGROUND);
+	if (is_target(task)) {
+		if (!find_slot(task))
+			make_slot(task, bpf_ktime_get_ns(), STATE_RUNNABLE, PHASE_BACKGROUND);
+	} else if (is_target(bpf_get_current_task_btf())) {
+		__sync_fetch_and_add(&lifecycle.forked_count, 1);
+	}
+	return 0;
+}
+
+/* The process became another program. What is recorded belongs to the one before: all ends here. */
+SEC("tp_btf/sched_process_exec")
+int on_exec(u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx[0];
+	if (is_target(task))
+		lifecycle.executed_ns = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -235,7 +249,7 @@ SEC("tp_btf/sched_process_exit")
 int on_exit_thread(u64 *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx[0];
-	if (task->tgid != config.tgid)
+	if (!is_target(task))
 		return 0;
 	struct thread_slot *slot = find_slot(task);
 	if (!slot || slot->status != THREAD_LIVE)
@@ -351,7 +365,7 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 static __always_inline struct thread_slot *hit(u64 cookie)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	if (task->tgid != config.tgid)
+	if (!is_target(task))
 		return NULL;
 	struct thread_slot *slot = find_slot(task);
 	if (!slot)
@@ -390,7 +404,7 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	struct task_struct *task = bpf_get_current_task_btf();
 	u64 one = 1;
 
-	if (task->tgid != config.tgid)
+	if (!is_target(task))
 		return 0;
 	struct thread_slot *slot = find_slot(task);
 	struct sample_key key = {.phase = slot ? slot->owner : PHASE_UNKNOWN, .syscall = -1};

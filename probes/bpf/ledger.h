@@ -242,4 +242,10 @@ struct control {
 	u32 offcpu_mask; /* walk the stacks of one blocking wait in mask + 1 */
 };
 
+/* Written by the programs: what became of the target as a process. */
+struct lifecycle {
+	u64 executed_ns;  /* when it became another program (exec); 0: it did not */
+	u64 forked_count; /* processes that it started; they are not measured */
+};
+
 #endif

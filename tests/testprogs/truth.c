@@ -12,6 +12,7 @@
  * truth longjmp ROUNDS MS       leaves nested phases by longjmp
  * truth exit THREADS MS         threads end inside nested phases
  * truth fork MS                 forks inside a phase; the child goes on in it
+ * truth execute FILE MS         executes FILE inside a phase: it is another program from then on
  * truth threads THREADS US      many short threads, spinning outside of any phase
  * truth tls KINDS [GROUP]       one handshake for each letter of KINDS, see truth_tls.h
  */
@@ -88,6 +89,11 @@ static void run(const char *scenario, struct server *server, int argc, char **ar
 		server->unit_ns = number(argc, argv, 2) * MILLISECOND;
 		await_go();
 		run_threads(server, serve_fork, 1);
+	} else if (!strcmp(scenario, "execute")) {
+		server->file = argv[2];
+		server->unit_ns = number(argc, argv, 3) * MILLISECOND;
+		await_go();
+		run_threads(server, serve_execute, 1);
 	} else if (!strcmp(scenario, "threads")) {
 		server->unit_ns = number(argc, argv, 3) * 1000;
 		await_go();

@@ -138,4 +138,21 @@ static void *serve_fork(void *argument)
 	return NULL;
 }
 
+/* Becomes server->file in the middle of a phase, on a thread that is not the first. */
+PHASE_CALL void tt_dispatch_and_execute(struct server *server)
+{
+	spin(COMMAND, server->unit_ns);
+	execl(server->file, server->file, "tls", "ssss", (char *)NULL);
+	die("exec");
+}
+
+static void *serve_execute(void *argument)
+{
+	open_books("tt-execute");
+	end(BACKGROUND, ON_CPU);
+	tt_ready();
+	tt_await_spin(argument, tt_dispatch_and_execute);
+	return NULL;
+}
+
 #endif

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What becomes of a target while it is recorded: it executes, forks, ends; the capture says so."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Handshake, Ledger, Meta, Window
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+TARGET = 4
+Breakpoints = Callable[[int], int]
+
+
+@contextmanager
+def started(*command: object) -> Iterator["subprocess.Popen[bytes]"]:
+    """A truth program that waits for its go byte; killed at the end."""
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
+    try:
+        await_line(process, "ready")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def await_line(process: "subprocess.Popen[bytes]", kind: str) -> None:
+    """Read until the program says this; it says `done` and `ready` when it waits for a byte."""
+    assert process.stdout is not None
+    while line := process.stdout.readline():
+        if json.loads(line)["kind"] == kind:
+            return
+    raise AssertionError(f"the program ended before it said {kind!r}")
+
+
+def say(process: "subprocess.Popen[bytes]", text: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(text)
+
+
+@contextmanager
+def attached(
+    pid: int, capture: Path, repository: Path, *more: str
+) -> Iterator["subprocess.Popen[str]"]:
+    """`tlstax attach`, from when it says that it is attached."""
+    definitions = str(repository / "tests/testprogs")
+    command = [sys.executable, "-m", "tlstax", "attach", str(pid), "-o", str(capture), "--quiet"]
+    with subprocess.Popen(
+        [*command, "--definitions", definitions, "--window", "100ms", *more],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "attached to" in line, line + process.stderr.read()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def phase_ns(capture: Path, phase: str) -> int:
+    with CaptureReader.open(capture) as reader:
+        return sum(row.time_ns for row in reader.rows(Ledger) if row.phase == phase)
+
+
+def test_a_target_that_executes_itself_is_over(
+    program: Path, repository: Path, breakpoints: Breakpoints, tmp_path: Path
+) -> None:
+    capture = tmp_path / "a.tlstax"
+    with started(program, "execute", program, "200") as target:
+        with attached(target.pid, capture, repository) as recorder:
+            say(target, b"g")
+            await_line(target, "ready")  # the second one: it is another program now
+            say(target, b"g")  # which makes four handshakes of its own
+            _, errors = recorder.communicate(timeout=30)
+        assert recorder.returncode == TARGET, errors
+        assert "ended while it was recorded: it executed" in errors
+        assert program.name in errors
+        assert f"{capture} is complete until then" in errors
+        assert breakpoints(target.pid) == 0
+        await_line(target, "done")
+        say(target, b"x")
+        assert target.wait(10) == 0
+    with CaptureReader.open(capture) as reader:
+        assert not list(reader.rows(Handshake)), "they were the next program's"
+        windows = list(reader.rows(Window))
+        meta = {row.key: row.value for row in reader.rows(Meta)}
+    assert all(window.start_ns < window.end_ns for window in windows)
+    # The phase in which it executed is there to its end, and nothing behind it.
+    assert phase_ns(capture, "command") == pytest.approx(200e6, rel=0.25)
+    assert meta["target_ending"].startswith("it executed ")
+
+
+def test_a_target_that_executes_another_program_is_over(
+    program: Path, repository: Path, tmp_path: Path
+) -> None:
+    capture = tmp_path / "a.tlstax"
+    other = tmp_path / "another\nprogram"
+    other.write_bytes(Path("/bin/sleep").read_bytes())
+    other.chmod(0o755)
+    script = tmp_path / "script"
+    script.write_text(f"#!/bin/sh\nexec '{other}' 60\n")
+    script.chmod(0o755)
+    with (
+        started(program, "execute", script, "20") as target,
+        attached(target.pid, capture, repository) as recorder,
+    ):
+        say(target, b"g")
+        _, errors = recorder.communicate(timeout=30)
+    assert recorder.returncode == TARGET
+    assert len(errors.splitlines()) == 1, errors
+    assert "in the same process" in errors
+
+
+def test_a_killed_target_leaves_a_whole_capture(
+    program: Path, repository: Path, tmp_path: Path
+) -> None:
+    capture = tmp_path / "a.tlstax"
+    with (
+        started(program, "tls", "ss") as target,
+        attached(target.pid, capture, repository) as recorder,
+    ):
+        say(target, b"g")
+        await_line(target, "done")
+        target.send_signal(signal.SIGKILL)
+        _, errors = recorder.communicate(timeout=30)
+    assert recorder.returncode == TARGET
+    assert "it exited or was killed" in errors
+    with CaptureReader.open(capture) as reader:
+        assert len(list(reader.rows(Handshake))) == 2
