@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from tlstax import ExitCode, TlstaxError
+from tlstax import ExitCode
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.collectors.target import find_by_name
 from tlstax.collectors.windows import WindowTotals, resident_bytes

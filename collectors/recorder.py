@@ -23,7 +23,7 @@ from tlstax.collectors.native import SAMPLER, Engine, Options, monotonic_ns
 from tlstax.collectors.planning import Plan, Site, plan_in_child
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
-from tlstax.collectors.target import Target
+from tlstax.collectors.target import Target, still_runs
 from tlstax.collectors.windows import WindowCutter, WindowTotals, count_outcomes
 from tlstax.probes.definitions import Level
 from tlstax.workloads.results import RunResult, RunTotals, StatusSample
@@ -79,6 +79,7 @@ class Recorder:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
             self._engine.attach()
+            _require_same_program(self._target)
             self._cutter = WindowCutter(self._engine, self._stacks)
             self._writer.add(self._meta())
             self._writer.add(_target_row(self._target, self._plan))
@@ -347,6 +348,17 @@ def _open_pidfd(target: Target) -> int:
             "check that it is still running",
             ExitCode.TARGET,
         ) from error
+
+
+def _require_same_program(target: Target) -> None:
+    """Raise TlstaxError when the process executed or ended between the plan and the probes."""
+    if not still_runs(target):
+        raise TlstaxError(
+            f"process {target.pid} changed while the probes were attached",
+            f"it ended, or it executed {_program_of(target.pid)}",
+            "look up the server's pid, and attach again",
+            ExitCode.TARGET,
+        )
 
 
 def _program_of(pid: int) -> str:

@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from tlstax import TlstaxError
 from tlstax.collectors.import_stubs import imported_name
 from tlstax.collectors.symbol_tables import ObjectSymbols
-from tlstax.collectors.target import PROC, MappedObject, Target, read_maps, read_special_maps
+from tlstax.collectors.target import (
+    PROC,
+    MappedObject,
+    Target,
+    read_maps,
+    read_special_maps,
+    still_runs,
+)
 
 if TYPE_CHECKING:
     from tlstax.collectors.elf import Elf
@@ -56,6 +63,7 @@ class Symbolizer:
     def __init__(self, target: Target, root: Path | None = None) -> None:
         """Open the target's files. Separate debug files are looked for below `root` (its own)."""
         self._pid = target.pid
+        self._target = target
         self._root = PROC / str(target.pid) / "root" if root is None else root
         self._mappings: list[tuple[int, int, int, _OpenObject]] = []
         self._objects: dict[tuple[str, int, str], _OpenObject] = {}
@@ -121,11 +129,16 @@ class Symbolizer:
         self._mappings.sort(key=lambda row: row[0])
 
     def _refresh(self) -> None:
-        """Learn what was mapped since. A process that has ended teaches nothing more."""
+        """Learn what was mapped since. A process that has ended teaches nothing more.
+
+        Nor does one that has executed another program since its addresses were recorded.
+        """
         self._refreshed = monotonic()
         with suppress(OSError):
             maps = (PROC / str(self._pid) / "maps").read_text(errors="surrogateescape")
-            self._add(read_maps(self._pid, maps, [o.mapped for o in self._objects.values()]))
+            objects = read_maps(self._pid, maps, [o.mapped for o in self._objects.values()])
+            if still_runs(self._target):
+                self._add(objects)
 
 
 class _OpenObject:

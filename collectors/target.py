@@ -179,6 +179,26 @@ def read_maps(pid: int, maps: str, known: Sequence[MappedObject] = ()) -> tuple[
     return tuple(objects)
 
 
+def still_runs(target: Target) -> bool:
+    """Whether the process still has its program mapped where it was: it did not execute another.
+
+    False also when it is gone. Programs that are loaded at a fixed address are taken for the same.
+    """
+    first = target.program.segments[0]
+    wanted = (
+        f"{first.start:08x}-{first.end:08x}",
+        target.program.device,
+        str(target.program.inode),
+    )
+    try:
+        with open(PROC / str(target.pid) / "maps", errors="surrogateescape") as maps:
+            lines = [line.split(maxsplit=5) for line in maps]
+        same_age = _status(target.pid)[2] == target.start_ticks
+    except (OSError, TlstaxError):
+        return False
+    return same_age and any((line[0], line[3], line[4]) == wanted for line in lines)
+
+
 def read_special_maps(pid: int) -> list[tuple[int, int, str]]:
     """(start, end, name) of executable mappings without a file: [vdso], generated code."""
     special = []

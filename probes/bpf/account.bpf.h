@@ -22,7 +22,7 @@ const volatile struct config config SEC(".rodata.config") = {};
 struct control control SEC(".data.control") = {};
 struct lifecycle lifecycle SEC(".data.lifecycle") = {};
 
-/* Whether a task is the target's, and the target still the program that the probes were made for. */
+/* Whether a task is the target's, and the target still the program that was planned for. */
 static __always_inline bool is_target(struct task_struct *task)
 {
 	return task->tgid == config.tgid && !lifecycle.executed_ns;

@@ -67,6 +67,9 @@ class StillEngine:
 
     samples = waits = handshake_records
 
+    def executed_ns(self) -> int:
+        return 0
+
     def loss_counts(self) -> dict[str, int]:
         return {"healed": 0}
 
