@@ -281,6 +281,29 @@ class Status(NamedTuple):
     value: Annotated[str, "its value as the server printed it"]
 
 
+class Collector(NamedTuple):
+    """A source of evidence beside the native engine, and how it fared."""
+
+    name: Annotated[str, "key; procfs, iostat, status, perf, ..."]
+    version: Annotated[str, "what answered, with its version; '' if nothing did"]
+    state: Annotated[str, "running, finished, failed (died or not understood) or missing"]
+    start_ns: Annotated[int, "start"]
+    end_ns: Annotated[int, "end; the start while it runs"]
+    rows_count: Annotated[int, "rows that it gave"]
+    note: Annotated[str, "why it failed or is missing, and what to do; '' otherwise"]
+
+
+class Metric(NamedTuple):
+    """A reading of the host over the interval that ends at its time."""
+
+    time_ns: Annotated[int, "end of the interval"]
+    interval_ns: Annotated[int, "length of the interval"]
+    source: Annotated[str, "collector that read it"]
+    object: Annotated[str, "device, cpu, process or another thing that was read"]
+    name: Annotated[str, "what was read, with its unit as suffix"]
+    value: Annotated[float, "its value; counters are given as their growth in the interval"]
+
+
 class Loss(NamedTuple):
     """Data that was lost or repaired, counted."""
 
@@ -308,13 +331,15 @@ Row = (
     | System
     | Effect
     | Status
+    | Collector
+    | Metric
     | Loss
 )
 TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
-ADDED: Final[frozenset[type[Row]]] = frozenset({Effect})
+ADDED: Final[frozenset[type[Row]]] = frozenset({Effect, Collector, Metric})
 """Tables that version 1 did not have."""
 KEYED: Final[frozenset[type[Row]]] = frozenset(
-    {Meta, Target, Probe, Run, Window, Thread, Handshake, Frame, Stack}
+    {Meta, Target, Probe, Run, Window, Thread, Handshake, Frame, Stack, Collector}
 )
 """Tables whose first column is a key: a later row replaces the earlier one."""
 
