@@ -47,9 +47,9 @@ class SourceSet:
     def start(self) -> list[schema.Row]:
         """Start all of them; the rows that say which of them run."""
         rows: list[schema.Row] = []
-        for source in self._sources:
+        for number, source in enumerate(self._sources, start=1):
             now_ns = monotonic_ns()
-            row = schema.Collector(source.name, "", "running", now_ns, now_ns, 0, "")
+            row = schema.Collector(number, source.name, "", "running", now_ns, now_ns, 0, "")
             try:
                 version = source.start()
                 self._running[source.name] = row._replace(version=version, note=source.warning)

@@ -284,7 +284,8 @@ class Status(NamedTuple):
 class Collector(NamedTuple):
     """A source of evidence beside the native engine, and how it fared."""
 
-    name: Annotated[str, "key; procfs, iostat, status, perf, ..."]
+    collector_id: Annotated[int, "key"]
+    name: Annotated[str, "procfs, iostat, status, perf, ..."]
     version: Annotated[str, "what answered, with its version; '' if nothing did"]
     state: Annotated[str, "running, finished, failed (died or not understood) or missing"]
     start_ns: Annotated[int, "start"]
