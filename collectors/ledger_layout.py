@@ -77,6 +77,7 @@ class ThreadStatus(IntEnum):
     FREE = 0
     LIVE = 1
     EXITED = 2
+    PAUSED = 3
 
 
 class Wait(IntEnum):
@@ -122,6 +123,8 @@ class HandshakeRecord(ctypes.Structure):
         ("cipher_id", ctypes.c_int32),
         ("resumed", ctypes.c_int32),
         ("active", ctypes.c_uint32),
+        ("unfollowed", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
         ("group", ctypes.c_char * 24),
     )
 
@@ -181,6 +184,12 @@ class Config(ctypes.Structure):
         ("off_cipher_id", ctypes.c_int32),
         ("wait_kind", ctypes.c_uint8 * MAX_SYSCALLS),
     )
+
+
+class Control(ctypes.Structure):
+    """What the engine changes while the programs run (struct control)."""
+
+    _fields_ = (("offcpu_mask", ctypes.c_uint32), ("paused", ctypes.c_uint32))
 
 
 class SampleKey(ctypes.Structure):

@@ -30,7 +30,10 @@ from tlstax.collectors.planning import Plan, Site
 
 OBJECT_NAME: Final = "ledger.bpf.o"
 SLOTS_COUNT: Final = 1024
-TRACEPOINTS: Final = ("on_switch", "on_wakeup", "on_new_thread", "on_exit_thread", "on_exec")
+RARE_TRACEPOINTS: Final = ("on_new_thread", "on_exit_thread", "on_exec")
+DENSE_TRACEPOINTS: Final = ("on_switch", "on_wakeup")
+TRACEPOINTS: Final = (*DENSE_TRACEPOINTS, *RARE_TRACEPOINTS)
+_DENSE_ACTIONS: Final = ("await_command", "phase_open")
 _SCAN_STEP: Final = 64
 SAMPLER: Final = "on_sample"
 _RECORDS_CALLBACK: Final = ctypes.CFUNCTYPE(
@@ -63,6 +66,7 @@ class SlotView:
     index: int
     tid: int
     exited: bool
+    paused: bool  # since detach_dense(): its cells stand still
     role: int
     comm: bytes
     thread_start_ns: int
@@ -88,6 +92,9 @@ class Engine:
         self.multi = _multi_links_work()
         self._stack = ExitStack()
         self._links: list[Link] = []
+        self._rare = ExitStack()
+        self._dense = ExitStack()
+        self._control = layout.Control()
         self._records: list[bytes] = []
         self._object = self._stack.enter_context(BpfObject(object_path()))
         try:
@@ -132,7 +139,7 @@ class Engine:
                     ExitCode.HOST,
                 )
         slots_bytes = self.options.slots_count * self._slot_bytes
-        self._slots = self._mapped("slots", slots_bytes)
+        self._slots = self._mapped("slots", slots_bytes, writable=True)
         self._latency = self._mapped("latency", layout.LATENCY_SHARDS * layout.LATENCY_SHARD_BYTES)
         self._hits = self._mapped("hits", layout.LATENCY_SHARDS * layout.SITE_HITS_BYTES)
         self._losses = self._mapped("losses", layout.LOSS_CELLS * 8)
@@ -151,17 +158,18 @@ class Engine:
             raise bpf.error("cannot read the ring buffer", ctypes.get_errno())
         self._stack.callback(bpf.library.ring_buffer__free, self._ring)
 
-    def _mapped(self, name: str, length_bytes: int) -> mmap.mmap:
-        memory = bpf_syscall.map_memory(self._object.map_fd(name), length_bytes)
+    def _mapped(self, name: str, length_bytes: int, writable: bool = False) -> mmap.mmap:
+        memory = bpf_syscall.map_memory(self._object.map_fd(name), length_bytes, writable)
         self._stack.callback(memory.close)
         return memory
 
     # ---- attaching ----
 
-    def attach(self) -> None:
+    def attach(self, dense: bool = True) -> None:
         """Attach the scheduler's tracepoints, then the boundaries, then the sampler.
 
-        In that order no boundary meets a thread that the ledger does not know yet.
+        In that order no boundary meets a thread that the ledger does not know yet. Without
+        `dense` only what is cheap is attached: see attach_dense().
         """
         if len(self.plan.sites) > layout.MAX_SITES:
             raise TlstaxError(
@@ -170,16 +178,56 @@ class Engine:
                 "give fewer definitions",
                 ExitCode.USAGE,
             )
-        for name in TRACEPOINTS:
-            self._links.append(self._object.attach(name))
-        self._object.run_iterator("each_thread")
-        self._attach_sites()
+        self._set_control(paused=1)
+        for name in RARE_TRACEPOINTS:
+            self._attach_program(name, self._rare)
+        if dense:
+            self.attach_dense()
+        self._attach_sites(is_dense=False)
         if self.options.sample_hz:
             self._attach_sampler()
 
-    def _attach_sites(self) -> None:
+    def attach_dense(self) -> None:
+        """Attach what commands and switches cross: boundaries and the scheduler's programs.
+
+        Threads known already go on from here: connections are `unknown` up to their next boundary
+        (those that are being set up, torn down or parked are not), the others are `background`.
+        What a cell held before is still in it, so begin a window by reading the slots once.
+        """
+        self._set_control(paused=0)
+        for name in DENSE_TRACEPOINTS:
+            self._attach_program(name, self._dense)
+        self._object.run_iterator("each_thread")
+        self._attach_sites(is_dense=True)
+
+    def detach_dense(self) -> None:
+        """Detach what attach_dense() attached; end the window (read the slots) before.
+
+        Rare boundaries, handshake records and samples go on. A thread's cells stand still
+        (`SlotView.paused`), and a handshake's record says that its states are not known
+        (`HandshakeRecord.unfollowed`), while its wall times and those of its operations are.
+        """
+        self._dense.close()
+        self._set_control(paused=1)
+        self._object.run_iterator("each_thread")
+        for index, status in enumerate(self._status[: self._scanned].tolist()):
+            if status == layout.ThreadStatus.LIVE:  # gone while nothing looked
+                self._status[index] = layout.ThreadStatus.EXITED
+
+    def _attach_program(self, name: str, stack: ExitStack) -> None:
+        stack.callback(self._object.attach(name).close)
+
+    def _set_control(self, **values: int) -> None:
+        for name, value in values.items():
+            setattr(self._control, name, value)
+        fd = self._object.map_fd_ending(".data.control")
+        bpf_syscall.map_update(fd, bytes(4), bytes(self._control))
+
+    def _attach_sites(self, is_dense: bool) -> None:
         groups: dict[tuple[str, str, bool], list[tuple[int, int]]] = defaultdict(list)
         for number, site in enumerate(self.plan.sites):
+            if dense(site) != is_dense:
+                continue
             cookie = layout.cookie(
                 Action[site.action.upper()],
                 _phase(site),
@@ -196,7 +244,8 @@ class Engine:
         exits_first = sorted(groups.items(), key=lambda item: item[0][1] == "on_enter")
         for (path, program, is_return), places in exits_first:
             try:
-                self._attach_group(path, program, places, is_return)
+                stack = self._dense if is_dense else self._rare
+                self._attach_group(path, program, places, is_return, stack)
             except OSError as error:
                 raise TlstaxError(
                     f"cannot probe {path}",
@@ -206,7 +255,12 @@ class Engine:
                 ) from error
 
     def _attach_group(
-        self, path: str, program: str, places: list[tuple[int, int]], is_return: bool
+        self,
+        path: str,
+        program: str,
+        places: list[tuple[int, int]],
+        is_return: bool,
+        stack: ExitStack,
     ) -> None:
         if self.multi:
             fd = bpf_syscall.attach_uprobe_multi(
@@ -217,12 +271,11 @@ class Engine:
                 self.pid,
                 is_return,
             )
-            self._stack.callback(os.close, fd)
+            stack.callback(os.close, fd)
             return
         for offset, cookie in places:
-            self._links.append(
-                self._object.attach_uprobe(program, self.pid, path, offset, cookie, is_return)
-            )
+            link = self._object.attach_uprobe(program, self.pid, path, offset, cookie, is_return)
+            stack.callback(link.close)
 
     def _attach_sampler(self) -> None:
         for cpu in _online_cpus():
@@ -270,6 +323,7 @@ class Engine:
             index=index,
             tid=tid,
             exited=status == layout.ThreadStatus.EXITED,
+            paused=status == layout.ThreadStatus.PAUSED,
             role=role,
             comm=comm.partition(b"\0")[0],
             thread_start_ns=born,
@@ -383,8 +437,7 @@ class Engine:
 
     def walk_one_wait_in(self, share: int) -> None:
         """Walk the stacks of one blocking wait in `share` (a power of two) from now on."""
-        fd = self._object.map_fd_ending(".data.control")
-        bpf_syscall.map_update(fd, bytes(4), struct.pack("=I", share - 1))
+        self._set_control(offcpu_mask=share - 1)
 
     def executed_ns(self) -> int:
         """When the target became another program (exec); from then on nothing is recorded.
@@ -408,6 +461,8 @@ class Engine:
         for link in self._links:
             link.close()
         self._links.clear()
+        self._dense.close()
+        self._rare.close()
         self._stack.close()
 
 
@@ -435,6 +490,11 @@ def object_path() -> Path:
 def monotonic_ns() -> int:
     """CLOCK_MONOTONIC, the clock of the programs."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def dense(site: Site) -> bool:
+    """Whether every command crosses it; the others are crossed once a connection or rarer."""
+    return site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in)
 
 
 def _phase(site: Site) -> str | None:

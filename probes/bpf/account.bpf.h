@@ -104,7 +104,7 @@ static __noinline struct thread_slot *make_slot(struct task_struct *task, u64 no
 	slot->wait_user_stack = -1;
 	slot->wait_kernel_stack = -1;
 	__builtin_memcpy(slot->comm, task->comm, sizeof(slot->comm));
-	slot->status = THREAD_LIVE;
+	slot->status = control.paused ? THREAD_PAUSED : THREAD_LIVE;
 	return slot;
 }
 
@@ -115,6 +115,22 @@ static __always_inline u32 innermost_phase(struct thread_slot *slot)
 	if (depth == 0 || depth > MAX_FRAMES)
 		return slot->base;
 	return slot->frames[(depth - 1) & (MAX_FRAMES - 1)].phase;
+}
+
+/* Nothing follows the thread's states: only what its handshake's operations took is known. */
+static __noinline int charge_paused(struct thread_slot *slot, u64 now)
+{
+	if (!slot)
+		return 0;
+	u64 spent = now - slot->last_ns;
+	u32 owner = slot->owner;
+	slot->last_ns = now;
+	if (!slot->handshake.active || (s64)spent <= 0)
+		return 0;
+	slot->handshake.unfollowed = 1;
+	if (owner >= PHASE_HANDSHAKE && owner <= PHASE_CERTIFICATE)
+		slot->handshake.phase_ns[(owner - PHASE_HANDSHAKE) & 7] += spent;
+	return 0;
 }
 
 /*
@@ -128,6 +144,10 @@ static __always_inline void charge(struct thread_slot *slot, u64 now)
 	u64 last = slot->last_ns;
 	if ((s64)(now - last) <= 0)
 		return;
+	if (slot->status == THREAD_PAUSED) {
+		charge_paused(slot, now);
+		return;
+	}
 	if (__sync_val_compare_and_swap(&slot->last_ns, last, now) != last) {
 		now = bpf_ktime_get_ns();
 		last = slot->last_ns;

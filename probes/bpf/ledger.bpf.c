@@ -252,17 +252,71 @@ int on_exit_thread(u64 *ctx)
 	if (!is_target(task))
 		return 0;
 	struct thread_slot *slot = find_slot(task);
-	if (!slot || slot->status != THREAD_LIVE)
+	if (!slot || slot->status == THREAD_EXITED)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	if (slot->state != STATE_ON_CPU)
+	bool paused = slot->status == THREAD_PAUSED;
+	if (slot->state != STATE_ON_CPU && !paused)
 		came_unseen(slot, task, now);
 	charge(slot, now);
 	put_aside(slot);
 	if (slot->base == PHASE_DISCONNECT && !(slot->flags & FLAG_PARK))
 		finished(slot, PHASE_DISCONNECT, now - slot->base_start_ns);
 	__builtin_memcpy(slot->comm, task->comm, sizeof(slot->comm));
+	if (paused) {
+		slot->exit_ns = now;
+		slot->status = THREAD_EXITED;
+	}
 	return 0; /* its account ends with its last switch */
+}
+
+/* A dense phase's boundaries are detached with the scheduler's programs. */
+static __always_inline bool is_dense(u32 phase)
+{
+	return phase == PHASE_RECORD_READ || phase == PHASE_RECORD_WRITE ||
+	       phase == PHASE_COMMAND || phase == PHASE_TDE || phase == PHASE_IDLE;
+}
+
+/* The dense programs are gone: forget what only they would have ended. */
+static __noinline int pause_thread(struct thread_slot *slot, u64 now)
+{
+	if (!slot || slot->status != THREAD_LIVE)
+		return 0;
+	charge(slot, now);
+	for (u32 depth = 0; depth < MAX_FRAMES; depth++)
+		if (depth < slot->depth && is_dense(slot->frames[depth].phase))
+			slot->depth = depth;
+	if (is_dense(slot->base))
+		slot->base = PHASE_UNKNOWN;
+	slot->flags &= ~(FLAG_AWAIT | FLAG_WAIT_STACK);
+	slot->lock_sp = 0;
+	slot->owner = innermost_phase(slot);
+	slot->status = THREAD_PAUSED;
+	return 0;
+}
+
+/* The dense programs are back: its account goes on from now, its commands from the next boundary.
+ */
+static __noinline int resume_thread(struct thread_slot *slot, struct task_struct *task, u64 now,
+				    u32 state)
+{
+	if (!slot || slot->status != THREAD_PAUSED)
+		return 0;
+	charge(slot, now);
+	if (slot->handshake.active)
+		slot->handshake.unfollowed = 1;
+	slot->last_ns = now;
+	slot->phase_event_ns = now;
+	slot->wait_start_ns = now;
+	slot->run_start_ns = 0;
+	slot->switch_gap_ns = 0;
+	slot->sched_cpu_ns = task->se.sum_exec_runtime;
+	slot->state = state;
+	slot->owner = innermost_phase(slot);
+	if (slot->flags & FLAG_PARK && slot->depth == 0 && state == STATE_BLOCKED_FUTEX)
+		slot->owner = PHASE_IDLE;
+	slot->status = THREAD_LIVE;
+	return 0;
 }
 
 /* Threads that exist when tlstax attaches: their state now, their phase at the next boundary. */
@@ -271,12 +325,21 @@ int each_thread(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct wait wait = {.state = STATE_RUNNABLE, .syscall = -1};
-	if (!task || task->tgid != config.tgid || find_slot(task))
+	if (!task || task->tgid != config.tgid)
 		return 0;
+	struct thread_slot *slot = find_slot(task);
+	if (control.paused) {
+		pause_thread(slot, bpf_ktime_get_ns());
+		return 0;
+	}
 	if (task->on_cpu)
 		wait.state = STATE_ON_CPU;
 	else if (task_state(task))
 		classify_wait(task, NULL, &wait);
+	if (slot) {
+		resume_thread(slot, task, bpf_ktime_get_ns(), wait.state);
+		return 0;
+	}
 	bool serves = task->pid != task->tgid && wait.state <= STATE_BLOCKED_NETWORK;
 	make_slot(task, bpf_ktime_get_ns(), wait.state, serves ? PHASE_UNKNOWN : PHASE_BACKGROUND);
 	return 0;

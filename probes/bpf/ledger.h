@@ -108,7 +108,8 @@ enum wait_kind {
 	WAIT_BY_FILE, /* read, write and friends: ask the file descriptor */
 };
 
-enum thread_status { THREAD_FREE, THREAD_LIVE, THREAD_EXITED };
+/* Paused: the dense programs are detached, and only rare boundaries and samples know the thread. */
+enum thread_status { THREAD_FREE, THREAD_LIVE, THREAD_EXITED, THREAD_PAUSED };
 enum thread_role { ROLE_BACKGROUND, ROLE_CONNECTION };
 
 enum thread_flag {
@@ -149,6 +150,8 @@ struct handshake {
 	s32 cipher_id;	 /* -1: unknown */
 	s32 resumed;	 /* -1: unknown */
 	u32 active;
+	u32 unfollowed; /* nothing told the states of its thread for a while: state_ns lacks that */
+	u32 reserved;
 	char group[GROUP_BYTES];
 };
 
@@ -240,6 +243,7 @@ enum { SWITCH_GAP_NS = 20000 };
 /* Written by the loader while the programs run. */
 struct control {
 	u32 offcpu_mask; /* walk the stacks of one blocking wait in mask + 1 */
+	u32 paused;	 /* the dense programs are detached, or about to be attached */
 };
 
 /* Written by the programs: what became of the target as a process. */

@@ -188,6 +188,8 @@ static __always_inline void change_base(struct thread_slot *slot, u64 now, u64 s
 	if (slot->base != base || flags & FLAG_AWAIT)
 		slot->base_start_ns = now;
 	slot->role = ROLE_CONNECTION;
+	if (base == PHASE_IDLE && slot->status == THREAD_PAUSED)
+		base = PHASE_UNKNOWN; /* its commands will not be seen */
 	slot->base = base;
 	slot->flags = (slot->flags & ~(FLAG_AWAIT | FLAG_PARK)) | flags;
 	settle(slot, now);

@@ -36,6 +36,7 @@ def slot(cells: dict[tuple[str, str], int], last_ns: int, owner: str, state: str
         index=0,
         tid=7,
         exited=False,
+        paused=False,
         role=1,
         comm=b"conn",
         thread_start_ns=0,

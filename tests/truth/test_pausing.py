@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The dense programs attached for a part of the time: what is exact then, and what stands still."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tlstax.collectors.native import Engine, Options, SlotView
+from tlstax.collectors.planning import plan_in_child
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+Run = Callable[..., list[dict[str, Any]]]
+WINDOW_S, BETWEEN_S = 0.25, 0.1
+
+
+def engine_on(pid: int, repository: Path) -> Engine:
+    """The engine with the truth program's own definitions, not attached."""
+    _, plan = plan_in_child(pid, extra=repository / "tests/testprogs")
+    return Engine(pid, plan, Options())
+
+
+def accounts(engine: Engine) -> dict[int, SlotView]:
+    """Slots of the threads that live."""
+    return {slot.tid: slot for slot in engine.slots() if not slot.exited}
+
+
+def test_handshakes_are_counted_and_timed_without_the_dense_programs(
+    run_watched: Run, repository: Path
+) -> None:
+    records: list[Any] = []
+    engines: list[Engine] = []
+
+    def attach(pid: int) -> None:
+        engines.append(engine_on(pid, repository))
+        engines[0].attach(dense=False)
+
+    def detach() -> None:
+        records.extend(engines[0].handshake_records())
+        engines[0].close()
+
+    lines = run_watched(attach, detach, "tls", "ssvs")
+    books = [line for line in lines if line["kind"] == "handshake"]
+    assert len(records) == len(books) == 4
+    assert all(record.unfollowed for record in records)
+    assert all(sum(record.state_ns) == 0 for record in records)
+    for record in records:
+        wall_ns = record.end_ns - record.start_ns
+        assert 0 < sum(record.phase_ns) <= wall_ns
+
+
+def test_each_dense_window_closes_and_nothing_moves_between_them(
+    run_watched: Run, repository: Path, tmp_path: Path
+) -> None:
+    closings: list[tuple[int, int]] = []
+    still: list[bool] = []
+    watchers: list[threading.Thread] = []
+
+    def windows(engine: Engine) -> None:
+        for _ in range(3):
+            engine.attach_dense()
+            before = accounts(engine)
+            time.sleep(WINDOW_S)
+            for tid, slot in accounts(engine).items():
+                if old := before.get(tid):
+                    spent = sum(slot.cells) - sum(old.cells)
+                    closings.append((spent, slot.last_ns - old.last_ns))
+            engine.detach_dense()
+            paused = accounts(engine)
+            time.sleep(BETWEEN_S)
+            now = accounts(engine)
+            still.extend(slot.paused for slot in paused.values())
+            still.extend(paused[tid].cells == slot.cells for tid, slot in now.items())
+
+    def attach(pid: int) -> None:
+        engine = engine_on(pid, repository)
+        engine.attach(dense=False)
+        watchers.append(threading.Thread(target=windows, args=[engine]))
+        watchers[0].start()
+        engines.append(engine)
+
+    engines: list[Engine] = []
+    run_watched(attach, lambda: watchers[0].join(), "states", tmp_path / "disk", 4, 20)
+    engines[0].close()
+    assert len([passed for _, passed in closings if passed > 0]) >= 3
+    assert all(spent == passed for spent, passed in closings)
+    assert still
+    assert all(still)
