@@ -21,6 +21,9 @@ EXACT: Final[Mapping[str, str]] = {
 }
 """Phases that are one category by definition: their split needs no samples."""
 
+PROCESS: Final = "all"
+"""Stands for the phase where samples are not told apart by phase."""
+
 Counts = dict[tuple[str, str], int]
 """Samples by (phase, category)."""
 
@@ -94,6 +97,21 @@ def compose(group: Group, totals: ledger.Totals, counts: Counts) -> Composition:
         if on_cpu_ns > 0
     ]
     return Composition(group.name, group.label, MINIMUM_SAMPLES, phases, _total(phases))
+
+
+def compose_process(group: Group, cpu_ns: int, counts: Counts) -> list[Composition]:
+    """The composition of the whole process: its CPU time by the scheduler, split by all samples.
+
+    Nothing without samples. Its one phase is called `all`.
+    """
+    merged: Counts = defaultdict(int)
+    for (_, category), count in counts.items():
+        merged[PROCESS, category] += count
+    if not merged:
+        return []
+    line = _phase(PROCESS, cpu_ns, merged, group.operation_count)
+    label = f"{group.label}, all threads, by samples alone"
+    return [Composition(f"{group.name}/process", label, MINIMUM_SAMPLES, [line], _total([line]))]
 
 
 def _phase(phase: str, on_cpu_ns: int, counts: Counts, operation_count: int) -> PhaseComposition:

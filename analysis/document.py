@@ -8,7 +8,7 @@ docs/report-json.md is generated from this file.
 """
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from tlstax.analysis.document_tables import (
@@ -51,10 +51,14 @@ class CaptureFacts:
     duration_ns: Annotated[int, "sum of all windows"]
     window_count: Annotated[int, "windows"]
     thread_count: Annotated[int, "threads seen"]
-    handshake_count: Annotated[int, "handshake records"]
+    handshake_count: Annotated[int | None, "handshake records; null = not measured"]
     sample_count: Annotated[int, "CPU samples"]
     targets: Annotated[list[TargetFacts], "servers"]
     meta: Annotated[dict[str, str], "facts about the recording as they stand in the capture"]
+    measured_ns: Annotated[int, "time in which the ledger was kept"] = 0
+    levels: Annotated[dict[str, int], "time in ns by level of what was probed"] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)

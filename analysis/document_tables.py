@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
+Estimate = Annotated[str, "on what it rests if it is no full count but scaled up; else ''"]
 Interval = Annotated[float | None, "bound of the 95 % interval, or null where there is none"]
 
 
@@ -76,6 +77,8 @@ class LedgerSegment:
     time_ns: Annotated[int, "time"]
     share: Annotated[float, "of the bar's total_ns"]
     per_operation_ns: Annotated[float | None, "per operation; null without operations"]
+    low_ns: Interval = None
+    high_ns: Interval = None
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,14 @@ class LedgerBar:
     arm: Annotated[str, "plaintext, tls, or ''"]
     operation: Annotated[str, "what one operation is, or ''"]
     operation_count: Annotated[int, "operations; 0 without a driver"]
-    total_ns: Annotated[int, "sum of the segments"]
-    idle_ns: Annotated[int, "idle time, not in the segments"]
-    background_ns: Annotated[int, "time of background threads, not in the segments"]
-    unknown_ns: Annotated[int, "time before a thread's first boundary, not in the segments"]
+    total_ns: Annotated[int | None, "sum of the segments; null = not measured"]
+    idle_ns: Annotated[int | None, "idle time, not in the segments; null = not measured"]
+    background_ns: Annotated[int | None, "time of background threads, likewise"]
+    unknown_ns: Annotated[int | None, "time before a thread's first boundary, likewise"]
     segments: Annotated[list[LedgerSegment], "by phase, then state, in vocabulary order"]
+    estimate: Estimate = ""
+    measured_ns: Annotated[int, "time in which the ledger was kept"] = 0
+    whole_ns: Annotated[int, "time that the bar is about"] = 0
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,7 @@ class Composition:
     minimum_sample_count: Annotated[int, "samples that a printed share needs"]
     phases: Annotated[list[PhaseComposition], "phases with CPU time, in vocabulary order"]
     total: Annotated[list[Share], "all phases together, largest first; no interval"]
+    estimate: Estimate = ""
 
 
 @dataclass(frozen=True)
@@ -163,6 +170,7 @@ class Distribution:
     mean_ns: Annotated[float | None, "mean; null without values"]
     quantiles: Annotated[list[Quantile], "p50 p90 p95 p99 and max, as far as the count allows"]
     buckets: Annotated[list[Bucket], "without empty buckets"]
+    estimate: Estimate = ""
 
 
 @dataclass(frozen=True)
@@ -192,6 +200,9 @@ class HandshakeTable:
     network_wait_count: Annotated[float | None, "waits for the peer per handshake, mean"]
     parts: Annotated[list[HandshakePart], "split of the mean; they sum to it"]
     distribution: Annotated[Distribution, "wall time of the successful ones"]
+    parts_count: Annotated[int, "handshakes behind the parts"] = 0
+    estimate: Estimate = ""
+    estimated_count: Annotated[Ratio | None, "handshakes in all, if not all were seen"] = None
 
 
 class FlameNode(TypedDict):
@@ -214,3 +225,4 @@ class FlameGraph:
     sample_count: Annotated[int, "samples, or waits, behind it"]
     dropped_ns: Annotated[float, "time in frames too small to keep, shown as '(small)'"]
     root: Annotated[FlameNode, "tree; value in ns, own time included"]
+    estimate: Estimate = ""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The shape of a report, part one: what bears on trust, shown above the first number."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 
@@ -69,6 +69,17 @@ class ProbeLine:
 
 
 @dataclass(frozen=True)
+class EffectLine:
+    """One part of the cost of measuring: what was expected before, and what it came to."""
+
+    name: Annotated[str, "probes, scheduler, samples, engine or all"]
+    label: Annotated[str, "for people"]
+    predicted_share: Annotated[float | None, "expected, of the server's CPU time; null = not made"]
+    observed_share: Annotated[float | None, "counted, of the server's CPU time; null = not known"]
+    observed_ns: Annotated[float | None, "counted; null = not known"]
+
+
+@dataclass(frozen=True)
 class Observer:
     """What the measurement itself cost."""
 
@@ -80,6 +91,12 @@ class Observer:
     engine_cpu_share: Annotated[float | None, "CPU of tlstax itself as a share of one CPU"]
     engine_rss_bytes: Annotated[int | None, "largest resident memory of tlstax"]
     probes: Annotated[list[ProbeLine], "every probe, dearest first"]
+    target_cpu_ns: Annotated[int | None, "CPU time of the server; null = not recorded"] = None
+    budget_share: Annotated[float | None, "what measuring may cost; null = no budget"] = None
+    budget_choice: Annotated[str, "how the budget was to be spent, in words; '' = no budget"] = ""
+    effects: Annotated[list[EffectLine], "predicted and observed, in all (last) and by part"] = (
+        field(default_factory=list)
+    )
 
 
 @dataclass(frozen=True)

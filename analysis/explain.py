@@ -9,6 +9,7 @@ from typing import Any
 
 from tlstax.analysis import (
     compare,
+    coverage,
     handshakes,
     health,
     latency,
@@ -18,7 +19,15 @@ from tlstax.analysis import (
     sentences,
 )
 from tlstax.analysis import stacks as folding
-from tlstax.analysis.composition import Counts, Stacks, add_counts, compose, count_samples
+from tlstax.analysis.composition import (
+    Counts,
+    Stacks,
+    add_counts,
+    compose,
+    compose_process,
+    count_samples,
+)
+from tlstax.analysis.coverage import Coverage
 from tlstax.analysis.document import (
     DOCUMENT_VERSION,
     CaptureFacts,
@@ -28,6 +37,7 @@ from tlstax.analysis.document import (
 )
 from tlstax.analysis.document_tables import (
     Comparison,
+    Composition,
     Distribution,
     FlameGraph,
     HandshakeTable,
@@ -36,21 +46,29 @@ from tlstax.analysis.document_tables import (
 )
 from tlstax.analysis.tables import Group, Tables, groups
 from tlstax.analysis.taxonomy import Taxonomy, builtin
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 
 
 def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     """The report of a capture; `taxonomy` replaces the one that tlstax ships."""
     rules = taxonomy or builtin()
     resolved = Stacks(tables.frames, tables.stacks)
-    sums = ledger.by_window(tables.ledger)
+    whole = coverage.scale(tables)
+    sums = ledger.by_window(whole.ledger)
     counts = count_samples(tables.samples, resolved, rules)
     parts = groups(tables)
-    totals = {part.name: ledger.totals(tables.ledger, part.window_ids) for part in parts}
-    comparisons = _compare(parts, tables, sums, counts)
-    bars = [_ledger_bar(part, totals[part.name]) for part in parts]
+    seen = {part.name: _seen(part, tables) for part in parts}
+    totals = {part.name: ledger.totals(whole.ledger, part.window_ids) for part in parts}
+    comparisons = _compare(parts, whole, sums, counts)
+    bars = [_ledger_bar(part, totals[part.name], seen[part.name], tables) for part in parts]
     compositions = [
-        compose(part, totals[part.name], add_counts(counts, part.window_ids)) for part in parts
+        dataclasses.replace(
+            compose(part, totals[part.name], add_counts(counts, part.window_ids)),
+            estimate=seen[part.name].text,
+        )
+        for part in parts
     ]
+    compositions += [line for part in parts for line in _process(part, tables, counts)]
     tables_of = _handshake_tables(parts, tables)
     return Document(
         version=DOCUMENT_VERSION,
@@ -68,7 +86,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
             for part in parts
             for graph in _flames(part, tables, totals[part.name], resolved, rules)
         ],
-        runs=_runs(tables),
+        runs=_runs(whole),
         method=method.describe(),
     )
 
@@ -79,7 +97,7 @@ def fold(
     """The folded stacks of a group, `kind` on_cpu or off_cpu, and the samples or waits behind."""
     rules = taxonomy or builtin()
     resolved = Stacks(tables.frames, tables.stacks)
-    totals = ledger.totals(tables.ledger, part.window_ids)
+    totals = ledger.totals(coverage.scale(tables).ledger, part.window_ids)
     if kind == "on_cpu":
         return folding.fold_on_cpu(tables.samples, part.window_ids, totals, resolved, rules)
     return folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)
@@ -109,9 +127,16 @@ def _compare(
     return lines
 
 
-def _ledger_bar(part: Group, totals: ledger.Totals) -> LedgerBar:
+def _seen(part: Group, tables: Tables) -> Coverage:
+    """The windows in which the group's ledger was kept."""
+    return coverage.cover(tables.windows, LEDGER_LEVELS, part.window_ids)
+
+
+def _ledger_bar(part: Group, totals: ledger.Totals, seen: Coverage, tables: Tables) -> LedgerBar:
     served = {key: time_ns for key, time_ns in ledger.served(totals).items() if time_ns}
     total_ns = sum(served.values())
+    known = seen.measured_ns > 0 or seen.is_whole
+    bounds = coverage.intervals(ledger.by_window(tables.ledger), seen)
     return LedgerBar(
         name=part.name,
         label=part.label,
@@ -120,10 +145,10 @@ def _ledger_bar(part: Group, totals: ledger.Totals) -> LedgerBar:
         arm=part.arm,
         operation=part.operation,
         operation_count=part.operation_count,
-        total_ns=total_ns,
-        idle_ns=ledger.phase_time(totals, ("idle",)),
-        background_ns=ledger.phase_time(totals, ("background",)),
-        unknown_ns=ledger.phase_time(totals, ("unknown",)),
+        total_ns=total_ns if known else None,
+        idle_ns=ledger.phase_time(totals, ("idle",)) if known else None,
+        background_ns=ledger.phase_time(totals, ("background",)) if known else None,
+        unknown_ns=ledger.phase_time(totals, ("unknown",)) if known else None,
         segments=[
             LedgerSegment(
                 phase,
@@ -131,20 +156,42 @@ def _ledger_bar(part: Group, totals: ledger.Totals) -> LedgerBar:
                 time_ns,
                 time_ns / total_ns,
                 operations.per_operation(time_ns, part.operation_count),
+                *bounds.get((phase, state), (None, None)),
             )
             for (phase, state), time_ns in served.items()
         ],
+        estimate=seen.text,
+        measured_ns=seen.measured_ns,
+        whole_ns=seen.whole_ns,
     )
 
 
+def _process(part: Group, tables: Tables, counts: Mapping[int, Counts]) -> list[Composition]:
+    """What the whole process did, by samples alone, where not all of it is in the ledger."""
+    cpu_ns = [row.target_cpu_ns for row in tables.effects if row.window_id in part.window_ids]
+    known_ns = sum(value for value in cpu_ns if value is not None)
+    if _seen(part, tables).is_whole or not known_ns:
+        return []
+    return compose_process(part, known_ns, add_counts(counts, part.window_ids))
+
+
 def _handshake_tables(parts: Sequence[Group], tables: Tables) -> list[HandshakeTable]:
-    selected = ((part, handshakes.select(tables.handshakes, part)) for part in parts)
-    return [handshakes.summarize(part, rows) for part, rows in selected if rows]
+    lines = []
+    for part in parts:
+        if rows := handshakes.select(tables.handshakes, part):
+            seen = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS, part.window_ids)
+            lines.append(handshakes.summarize(part, rows, seen))
+    return lines
 
 
 def _latencies(part: Group, tables: Tables) -> list[Distribution]:
+    shakes = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS, part.window_ids)
+    seen = _seen(part, tables)
     return [
-        latency.distribution(f"{part.name}/{phase}", f"{part.label}: {phase}", phase, buckets)
+        dataclasses.replace(
+            latency.distribution(f"{part.name}/{phase}", f"{part.label}: {phase}", phase, buckets),
+            estimate=(shakes if phase in HANDSHAKE_PHASES else seen).text,
+        )
         for phase, buckets in latency.merge(tables.latencies, part.window_ids).items()
     ]
 
@@ -155,11 +202,12 @@ def _flames(
     on_cpu, samples = folding.fold_on_cpu(tables.samples, part.window_ids, totals, resolved, rules)
     off_cpu, waits = folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)
     graphs = []
+    estimate = _seen(part, tables).text
     if on_cpu:
         graphs.append(folding.flame_graph(part, "on_cpu", "on CPU", on_cpu, samples))
     if off_cpu:
         graphs.append(folding.flame_graph(part, "off_cpu", "waiting", off_cpu, waits))
-    return graphs
+    return [dataclasses.replace(graph, estimate=estimate) for graph in graphs]
 
 
 def _runs(tables: Tables) -> list[RunLine]:
@@ -202,12 +250,13 @@ def _proof(text: str) -> dict[str, Any]:
 
 
 def _capture_facts(tables: Tables) -> CaptureFacts:
+    shakes = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS)
     return CaptureFacts(
         recorded_at=_recorded_at(tables.meta),
         duration_ns=health.duration_ns(tables),
         window_count=len(tables.windows),
         thread_count=len(tables.threads),
-        handshake_count=len(tables.handshakes),
+        handshake_count=len(tables.handshakes) if shakes.measured_ns or shakes.is_whole else None,
         sample_count=sum(row.sample_count for row in tables.samples),
         targets=[
             TargetFacts(
@@ -220,6 +269,8 @@ def _capture_facts(tables: Tables) -> CaptureFacts:
             for row in tables.targets
         ],
         meta=dict(sorted(tables.meta.items())),
+        measured_ns=coverage.cover(tables.windows, LEDGER_LEVELS).measured_ns,
+        levels=coverage.time_by_level(tables.windows),
     )
 
 

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Handshake records: what one connection's handshake took, wall time, and of what it is made."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
-from tlstax.analysis import latency
+from tlstax.analysis import coverage, latency
+from tlstax.analysis.coverage import Coverage
 from tlstax.analysis.document_tables import (
     Distribution,
     HandshakePart,
     HandshakeTable,
     Measure,
+    Ratio,
 )
 from tlstax.analysis.statistics import Floats, mean_interval
 from tlstax.analysis.tables import Group
@@ -30,6 +33,7 @@ _LABELS: Final = {
     "blocked_network": "waiting for the client",
     "blocked_other": "other waits",
     "untracked": "not accounted for",
+    "rest": "computing and waiting (not told apart)",
 }
 _RESUMPTIONS: Final = {0: "full", 1: "resumed", None: "unknown"}
 
@@ -39,9 +43,13 @@ def select(rows: Iterable[Handshake], group: Group) -> list[Handshake]:
     return [row for row in rows if row.window_id in group.window_ids]
 
 
-def summarize(group: Group, rows: Sequence[Handshake]) -> HandshakeTable:
-    """The table of one group. Times are those of successful handshakes only."""
+def summarize(group: Group, rows: Sequence[Handshake], seen: Coverage) -> HandshakeTable:
+    """The table of one group. Times are those of successful handshakes only.
+
+    Parts are those of the handshakes whose waits were measured, if any were.
+    """
     good = [row for row in rows if row.outcome == "success"]
+    split = [row for row in good if row.on_cpu_ns >= 0] or good
     walls_ns = sorted(row.end_ns - row.start_ns for row in good)
     return HandshakeTable(
         name=group.name,
@@ -55,9 +63,26 @@ def summarize(group: Group, rows: Sequence[Handshake]) -> HandshakeTable:
         mean=_measure(np.array(walls_ns, dtype=np.float64)) if good else None,
         call_count=_mean([row.call_count for row in good]),
         network_wait_count=_mean([row.network_wait_count for row in good]),
-        parts=_parts(good),
-        distribution=_distribution(group, walls_ns),
+        parts=_parts(split),
+        distribution=dataclasses.replace(_distribution(group, walls_ns), estimate=seen.text),
+        parts_count=len(split),
+        estimate=seen.text,
+        estimated_count=_estimated(rows, seen),
     )
+
+
+def _estimated(rows: Sequence[Handshake], seen: Coverage) -> Ratio | None:
+    """How many handshakes there were, if not all were seen."""
+    if seen.is_whole:
+        return None
+    key = ("handshake", "count")
+    counts: dict[int, dict[tuple[str, str], float]] = {}
+    for row in rows:
+        mine = counts.setdefault(row.window_id, {key: 0.0})
+        mine[key] += 1
+    value = sum(mine[key] * seen.weights.get(one, 0.0) for one, mine in counts.items())
+    low, high = coverage.intervals(counts, seen).get(key, (None, None))
+    return Ratio(value, low, high)
 
 
 def _parts(rows: Sequence[Handshake]) -> list[HandshakePart]:
@@ -72,12 +97,20 @@ def _parts(rows: Sequence[Handshake]) -> list[HandshakePart]:
     wall = _column(rows, "end_ns") - _column(rows, "start_ns")
     parts = {name: _column(rows, f"{name}_ns") for name in HANDSHAKE_SUB_PHASES}
     inside = sum(parts.values(), np.zeros(len(rows)))
+    if any(row.on_cpu_ns < 0 for row in rows):
+        parts["rest"] = wall - inside
+        return _means(parts, wall)
     on_cpu = _column(rows, "on_cpu_ns")
     parts["other_cpu"] = np.maximum(0.0, on_cpu - inside)
     parts["runnable"] = on_cpu + _column(rows, "runnable_ns") - inside - parts["other_cpu"]
     parts["blocked_network"] = _column(rows, "blocked_network_ns")
     parts["blocked_other"] = _column(rows, "blocked_other_ns")
     parts["untracked"] = wall - sum(parts.values(), np.zeros(len(rows)))
+    return _means(parts, wall)
+
+
+def _means(parts: dict[str, Floats], wall: Floats) -> list[HandshakePart]:
+    """The mean of each part that is not always zero."""
     mean_ns = float(wall.mean())
     return [
         HandshakePart(

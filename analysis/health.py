@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a reader must know before the first number: losses, closure, observer effect, symbols."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tlstax.analysis import ledger
@@ -9,6 +9,7 @@ from tlstax.analysis.composition import MINIMUM_SAMPLES, Stacks, symbol_quality
 from tlstax.analysis.document_trust import (
     Closure,
     ClosureLine,
+    EffectLine,
     Health,
     LossLine,
     Observer,
@@ -28,6 +29,16 @@ _UNKNOWN_WARNING: Final = 0.05
 _PROBE_WARNING: Final = 0.10
 _ON_CPU_WARNING: Final = 0.02
 _UNCHECKED_WARNING: Final = 0.10
+_MISJUDGED: Final = 2.0
+"""An observed cost this many times the predicted one is a warning, if it is no trifle."""
+_NEGLIGIBLE: Final = 0.005
+_EFFECT_LABELS: Final = {
+    "probe": "probe hits",
+    "scheduler": "scheduler events",
+    "sample": "CPU samples",
+    "engine": "tlstax itself",
+    "all": "together",
+}
 
 
 def examine(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Health:
@@ -123,6 +134,7 @@ def observe(tables: Tables) -> Observer:
     known = [line.total_ns for line in lines if line.total_ns is not None]
     probe_ns = sum(known) if known else None
     engine_ns = sum(row.engine_cpu_ns for row in tables.system)
+    cpu_ns = [row.target_cpu_ns for row in tables.effects if row.target_cpu_ns is not None]
     return Observer(
         hits_count=hits,
         hits_per_second=hits / length_ns * 1e9 if length_ns else 0.0,
@@ -132,7 +144,54 @@ def observe(tables: Tables) -> Observer:
         engine_cpu_share=engine_ns / length_ns if tables.system and length_ns else None,
         engine_rss_bytes=max((row.engine_rss_bytes for row in tables.system), default=None),
         probes=lines,
+        target_cpu_ns=sum(cpu_ns) if cpu_ns else None,
+        budget_share=_fact(tables, "budget_share"),
+        budget_choice=tables.meta.get("budget_choice", ""),
+        effects=effects(tables),
     )
+
+
+def effects(tables: Tables) -> list[EffectLine]:
+    """What measuring was expected to cost, and what it came to; nothing without such figures.
+
+    Shares are of the server's CPU time, or, for a budget, of what the budget was a share of.
+    """
+    if not tables.effects:
+        return []
+    used_ns = sum(row.target_cpu_ns or 0 for row in tables.effects)
+    base_ns = max(used_ns, (_fact(tables, "budget_floor_cpus") or 0.0) * duration_ns(tables))
+    observed = {
+        "probe": _sum(row.probe_ns for row in tables.effects),
+        "scheduler": _sum(row.scheduler_ns for row in tables.effects),
+        "sample": _sum(row.sample_ns for row in tables.effects),
+        "engine": _sum(row.engine_cpu_ns for row in tables.system),
+    }
+    lines = []
+    for name, value in observed.items():
+        predicted = _fact(tables, f"predicted_{name}_share")
+        lines.append(_effect(name, predicted, value, base_ns))
+    known = [value for value in observed.values() if value is not None]
+    total_ns = sum(known) if known else None
+    return [*lines, _effect("all", _fact(tables, "predicted_share"), total_ns, base_ns)]
+
+
+def _effect(name: str, predicted: float | None, time_ns: int | None, base_ns: float) -> EffectLine:
+    share = time_ns / base_ns if time_ns is not None and base_ns else None
+    return EffectLine(name, _EFFECT_LABELS[name], predicted, share, time_ns)
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _fact(tables: Tables, key: str) -> float | None:
+    """A number among the facts of the recording; None if it is absent or none."""
+    try:
+        return float(tables.meta[key])
+    except (KeyError, ValueError):
+        return None
 
 
 def _probe_line(row: Probe) -> ProbeLine:
@@ -202,9 +261,29 @@ def _warnings(
             f"{symbols.sample_count:,} CPU samples are too few to split phases "
             f"(a share needs {MINIMUM_SAMPLES:,})."
         )
+    texts += _effect_warnings(observer)
     if observer.probe_cpu_share is not None and observer.probe_cpu_share > _PROBE_WARNING:
         texts.append(
             f"The probes cost {percent_text(observer.probe_cpu_share)} of one CPU; "
             "nothing is subtracted for that."
+        )
+    return texts
+
+
+def _effect_warnings(observer: Observer) -> list[str]:
+    """Measuring that cost more than it was allowed, or than was expected."""
+    if not observer.effects or (observed := observer.effects[-1].observed_share) is None:
+        return []
+    texts = []
+    budget, predicted = observer.budget_share, observer.effects[-1].predicted_share
+    if budget is not None and observed > budget:
+        texts.append(
+            f"Measuring cost {percent_text(observed)} of the server's CPU time, more than the "
+            f"budget of {percent_text(budget)}."
+        )
+    if predicted and observed > _MISJUDGED * predicted and observed > _NEGLIGIBLE:
+        texts.append(
+            f"Measuring cost {percent_text(observed)} of the server's CPU time, more than twice "
+            f"the {percent_text(predicted)} that were predicted."
         )
     return texts

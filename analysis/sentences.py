@@ -220,17 +220,37 @@ def _attached(
 ) -> Answer:
     """The answer of a recording without runs: shares of the server's busy time."""
     bar = ledgers[0] if ledgers else None
+    if bar is not None and not bar.measured_ns and bar.whole_ns:
+        return Answer(_without_ledger(compositions), details)
     if bar is None or not bar.total_ns:
         return Answer(
             "Nothing was served while recording, so there is nothing to explain.", details
         )
     handshake_ns = sum(part.time_ns for part in bar.segments if part.phase in HANDSHAKE_PHASES)
+    about = f" ({bar.estimate})" if bar.estimate else ""
     return Answer(
-        f"Of {time_text(bar.total_ns)} spent serving connections, handshakes took "
-        f"{percent_text(handshake_ns / bar.total_ns)}{_crypto_text(compositions)}. "
-        "Without a plaintext arm this is a share, not a difference.",
+        f"Of {'about ' if about else ''}{time_text(bar.total_ns)} spent serving connections, "
+        f"handshakes took {percent_text(handshake_ns / bar.total_ns)}{_crypto_text(compositions)}"
+        f"{about}. Without a plaintext arm this is a share, not a difference.",
         details,
     )
+
+
+def _without_ledger(compositions: Sequence[Composition]) -> str:
+    """The answer of a recording at a level that keeps no ledger."""
+    text = (
+        "How the time divides among phases and waits was not measured: that needs the ledger, "
+        "which begins at level command"
+    )
+    for whole in compositions:
+        count = sum(phase.sample_count for phase in whole.phases)
+        if count and count >= whole.minimum_sample_count:
+            share = sum(part.share for part in whole.total if part.category in _CRYPTO)
+            text += (
+                f". By {count:,} CPU samples, TLS and cryptography took {percent_text(share)} of "
+                "the CPU time of all its threads"
+            )
+    return f"{text}."
 
 
 def _crypto_text(compositions: Sequence[Composition]) -> str:

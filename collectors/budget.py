@@ -190,7 +190,10 @@ def _alternating(load: Load, dense: Level, light: Level | None, limit_ns: float)
         if left_ns <= 0:
             return None
         cycle_ns = max(dense_ns, int(one.total_ns / left_ns * NS_PER_S) + 1)
-        if cycle_ns <= EASY_CYCLE_NS or (dense_ns == DENSE_NS[-1] and cycle_ns <= LONGEST_CYCLE_NS):
+        rarest_ns = EASY_CYCLE_NS
+        if dense_ns == DENSE_NS[-1] and light is not None:
+            rarest_ns = LONGEST_CYCLE_NS
+        if cycle_ns <= rarest_ns:
             predicted = load.running(light) + one.times(NS_PER_S / cycle_ns)
             return Choice(dense, light, dense_ns, cycle_ns, predicted, load.base)
     return None

@@ -115,6 +115,9 @@ def _environment() -> jinja2.Environment:
             "quantile": quantities.quantile,
             "rate": quantities.rate,
             "ratio": quantities.ratio,
+            "segment_interval": lambda segment: quantities.time_interval(
+                segment["time_ns"], segment["low_ns"], segment["high_ns"]
+            ),
             "share": quantities.share,
             "share_interval": quantities.share_interval,
             "size": quantities.size,

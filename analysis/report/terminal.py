@@ -24,6 +24,8 @@ MOST_CATEGORIES: Final = 6
 """Categories of a phase, largest first; the others likewise."""
 FEW_HANDSHAKES: Final = 30
 """Fewer are no distribution: one line instead of a table."""
+ESTIMATE_MARK: Final = "≈ "
+"""In front of every number that was measured in part of the time and scaled to the whole."""
 FEW_MARK: Final = " °"
 """Behind steps that rest on too few samples for a share."""
 SMALLEST_STEP: Final = 0.005
@@ -95,11 +97,27 @@ def _trust(health: Json, width: int) -> RenderableType:
         f"tlstax itself {quantities.share(observer['engine_cpu_share'])}, "
         f"{quantities.size(observer['engine_rss_bytes'])}",
     )
+    for effect in observer["effects"][-1:]:
+        table.add_row("its cost", _cost(effect, observer["budget_share"]))
     warnings = [
         console.sentence(warning, width, mark="! ", style="yellow")
         for warning in health["warnings"]
     ]
     return Group(table, *warnings)
+
+
+def _cost(effect: Json, budget: float | None) -> str:
+    """Predicted and observed cost of measuring, side by side."""
+    text = (
+        f"predicted {quantities.share(effect['predicted_share'])}, observed "
+        f"{quantities.share(effect['observed_share'])} of the server's CPU time"
+    )
+    return text if budget is None else f"{text}, allowed {quantities.share(budget)}"
+
+
+def _estimated(item: Json) -> str:
+    """The mark in front of a scaled number."""
+    return ESTIMATE_MARK if item["estimate"] else ""
 
 
 def _subject(capture: Json) -> str:
@@ -187,23 +205,28 @@ def _comparison_notes(comparison: Json, minimum: int) -> Iterable[str]:
 
 def _ledger(item: Json, width: int) -> RenderableType:
     """The ledger of one arm; a comparison shows it as a waterfall instead."""
-    table = console.table(item["label"], "phase", "state", "time", "share", "")
+    mark = _estimated(item)
+    columns = ["phase", "state", "time", *(["95 % interval"] if mark else []), "share", ""]
+    table = console.table(item["label"], *columns)
     table.columns[1].justify = table.columns[-1].justify = "left"
     for segment in item["segments"]:
+        bounds = quantities.time_interval(segment["time_ns"], segment["low_ns"], segment["high_ns"])
         table.add_row(
             console.name(segment["phase"]),
             console.name(segment["state"]),
-            quantities.time(segment["time_ns"]),
+            f"{mark}{quantities.time(segment['time_ns'])}",
+            *([bounds] if mark else []),
             quantities.share(segment["share"]),
             Text(console.bar(0, segment["share"], 1), style="cyan"),
         )
     return console.titled(
         table,
         width,
-        f"served {quantities.time(item['total_ns'])}; beside it idle "
-        f"{quantities.time(item['idle_ns'])}, background threads "
-        f"{quantities.time(item['background_ns'])}, before a first boundary "
-        f"{quantities.time(item['unknown_ns'])}",
+        *([f"{mark}{item['estimate']}"] if mark else []),
+        f"served {mark}{quantities.time(item['total_ns'])}; beside it idle "
+        f"{mark}{quantities.time(item['idle_ns'])}, background threads "
+        f"{mark}{quantities.time(item['background_ns'])}, before a first boundary "
+        f"{mark}{quantities.time(item['unknown_ns'])}",
     )
 
 
@@ -222,7 +245,11 @@ def _handshake(item: Json, width: int) -> RenderableType:
         for kind in kinds
         for value, number in item[kind].items()
     )
-    notes = (f"{quantities.count(item['count'])} handshakes  {quantiles}", facts)
+    counted = f"{quantities.count(item['count'])} handshakes"
+    if item["estimated_count"] is not None:
+        number = quantities.count(round(item["estimated_count"]["value"]))
+        counted += f" seen, {ESTIMATE_MARK}{number} in all ({item['estimate']})"
+    notes = (f"{counted}  {quantiles}", facts)
     if item["count"] < FEW_HANDSHAKES:
         lines = (console.sentence(note, width, style="dim") for note in notes)
         return Group(Text(), Text(console.clean(title), style="bold"), *lines)
@@ -256,11 +283,13 @@ def _composition(item: Json, width: int) -> RenderableType:
         per_operation = phase["per_operation_ns"]
         table.add_row(
             console.name(phase["phase"]),
-            quantities.time(phase["on_cpu_ns"] if per_operation is None else per_operation),
+            f"{_estimated(item)}"
+            f"{quantities.time(phase['on_cpu_ns'] if per_operation is None else per_operation)}",
             "exact" if phase["exact"] else quantities.count(phase["sample_count"]),
             console.sentence(_made_of(phase), made_of_columns),
         )
-    return console.titled(table, width)
+    mark = _estimated(item)
+    return console.titled(table, width, *([f"{mark}{item['estimate']}"] if mark else []))
 
 
 def _made_of(phase: Json) -> str:
@@ -289,6 +318,13 @@ def _observer(health: Json, width: int) -> RenderableType:
         f"{quantities.name(loss['kind'])} {quantities.count(loss['count'])}: {loss['consequence']}"
         for loss in health["losses"]
     ]
+    lines += [
+        f"{effect['label']}: predicted {quantities.share(effect['predicted_share'])}, observed "
+        f"{quantities.share(effect['observed_share'])} of the server's CPU time"
+        for effect in observer["effects"][:-1]
+    ]
+    if observer["budget_choice"]:
+        lines.append(observer["budget_choice"])
     lines.append(
         f"{quantities.count(observer['hits_count'])} probe hits, "
         f"{quantities.rate(observer['hits_per_second'])}, "

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tlstax import TlstaxError
 from tlstax.analysis import composition, handshakes, latency, stacks, taxonomy
+from tlstax.analysis.coverage import cover
 from tlstax.analysis.document_tables import FlameNode
 from tlstax.analysis.tables import Group
 from tlstax.collectors.capture.schema import (
@@ -232,7 +233,7 @@ SHAKES = st.lists(
 
 @given(rows=SHAKES)
 def test_parts_of_handshakes_sum_to_their_wall_time(rows: list[Handshake]) -> None:
-    table = handshakes.summarize(GROUP, rows)
+    table = handshakes.summarize(GROUP, rows, cover([], ()))
     good = [row for row in rows if row.outcome == "success"]
     assert table.count == len(rows) == sum(table.outcomes.values())
     assert table.distribution.count == len(good)
@@ -251,7 +252,7 @@ def test_a_handshake_is_split_into_what_the_server_did_and_waited_for() -> None:
         1, 1, 5, 0, 1000, 500, 100, 390, 10, 300, 40, 60, 0, 0, 3, 2, "success", "TLSv1.3", "A",
         "X25519", 1,
     )  # fmt: skip
-    table = handshakes.summarize(GROUP, [row])
+    table = handshakes.summarize(GROUP, [row], cover([], ()))
     assert {part.name: part.mean.value_ns for part in table.parts} == {
         "sign": 300,
         "keygen": 40,
