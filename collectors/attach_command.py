@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 
 from tlstax import ExitCode
+from tlstax.collectors.find_process import find_by_name
 from tlstax.collectors.recorder import Recorder, Request
-from tlstax.collectors.target import find_by_name
 from tlstax.collectors.windows import WindowTotals, resident_bytes
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from tlstax.collectors.elf import Elf, Symbol
+from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.planning import Library
-from tlstax.collectors.target import MappedObject, Target
+from tlstax.collectors.target import Target
 from tlstax.probes.definitions import Definition, Detection, Function, compile_names
 
 Found = tuple[MappedObject, Elf, Symbol]

@@ -26,6 +26,7 @@ from tlstax.collectors.doctor_host import LackError
 from tlstax.collectors.doctor_trials import uprobe_multi
 from tlstax.collectors.ledger_layout import Action
 from tlstax.collectors.libbpf import BpfObject, Link, tracepoint_argument_count
+from tlstax.collectors.mappings import MappedObject, open_mapped
 from tlstax.collectors.planning import Plan, Site
 
 OBJECT_NAME: Final = "ledger.bpf.o"
@@ -96,6 +97,7 @@ class Engine:
         self._dense = ExitStack()
         self._control = layout.Control()
         self._records: list[bytes] = []
+        self._files: dict[MappedObject, int] = {}  # descriptors of what is probed
         self._object = self._stack.enter_context(BpfObject(object_path()))
         try:
             self._configure()
@@ -224,7 +226,7 @@ class Engine:
         bpf_syscall.map_update(fd, bytes(4), bytes(self._control))
 
     def _attach_sites(self, is_dense: bool) -> None:
-        groups: dict[tuple[str, str, bool], list[tuple[int, int]]] = defaultdict(list)
+        groups: dict[tuple[MappedObject, str, bool], list[tuple[int, int]]] = defaultdict(list)
         for number, site in enumerate(self.plan.sites):
             if dense(site) != is_dense:
                 continue
@@ -238,21 +240,29 @@ class Engine:
                 site.register,
             )
             program = "on_enter" if site.event == "enter" else "on_leave"
-            key = (site.object.open_path, program, site.kind == "uretprobe")
+            key = (site.object, program, site.kind == "uretprobe")
             groups[key].append((site.file_offset, cookie))
         # Exits first: an entry whose exit is not yet probed would look like a missed exit.
         exits_first = sorted(groups.items(), key=lambda item: item[0][1] == "on_enter")
-        for (path, program, is_return), places in exits_first:
+        for (mapped, program, is_return), places in exits_first:
+            path = self._path_of(mapped)
             try:
                 stack = self._dense if is_dense else self._rare
                 self._attach_group(path, program, places, is_return, stack)
             except OSError as error:
                 raise TlstaxError(
-                    f"cannot probe {path}",
+                    f"cannot probe {mapped.path}",
                     error.strerror or str(error),
-                    "run `tlstax doctor`, and check that the file is still the mapped one",
+                    "run `tlstax doctor` to see what this host lacks",
                     ExitCode.HOST,
                 ) from error
+
+    def _path_of(self, mapped: MappedObject) -> str:
+        """A path that leads to the mapped file for good: it is verified once and stays open."""
+        if mapped not in self._files:
+            self._files[mapped] = open_mapped(mapped)
+            self._stack.callback(os.close, self._files[mapped])
+        return f"/proc/self/fd/{self._files[mapped]}"
 
     def _attach_group(
         self,

@@ -43,9 +43,10 @@ from tlstax.collectors.instructions import (
     text_of,
     written_registers,
 )
+from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.method_table import functions_in
 from tlstax.collectors.planning import Missing, Plan, Site
-from tlstax.collectors.target import MappedObject, Target
+from tlstax.collectors.target import Target
 from tlstax.probes.definitions import (
     Accessor,
     Boundary,

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tlstax.collectors.child import run_in_child
-from tlstax.collectors.target import MappedObject, Target
+from tlstax.collectors.mappings import MappedObject
+from tlstax.collectors.target import Target
 from tlstax.probes.definitions import Level
 
 

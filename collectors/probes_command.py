@@ -48,8 +48,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run_plan(options: argparse.Namespace) -> int:
     """Print the plan. Raises TlstaxError when the process cannot be measured."""
     # The planner belongs to a later stage; only this command reaches over to it.
+    from tlstax.collectors.find_process import find_by_name
     from tlstax.collectors.placement import plan
-    from tlstax.collectors.target import find_by_name, open_target
+    from tlstax.collectors.target import open_target
     from tlstax.probes.definitions import load_definitions
 
     definitions = load_definitions(options.definitions)

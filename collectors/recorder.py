@@ -23,7 +23,7 @@ from tlstax.collectors.native import SAMPLER, Engine, Options, monotonic_ns
 from tlstax.collectors.planning import Plan, Site, plan_in_child
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
-from tlstax.collectors.target import Target, still_runs
+from tlstax.collectors.target import Target, require_host_pids, still_runs
 from tlstax.collectors.windows import WindowCutter, WindowTotals, count_outcomes
 from tlstax.probes.definitions import Level
 from tlstax.workloads.results import RunResult, RunTotals, StatusSample
@@ -57,6 +57,7 @@ class Recorder:
         self._run_id: int | None = None
         self._windows_count = 0
         self._window_ns = int(request.window_s * NS_PER_S)
+        require_host_pids()
         self._target, self._plan = plan_in_child(request.pid, request.level, request.definitions)
         self._pidfd = _open_pidfd(self._target)
         self._exited = select.poll()

@@ -25,15 +25,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tlstax import TlstaxError
 from tlstax.collectors.import_stubs import imported_name
-from tlstax.collectors.symbol_tables import ObjectSymbols
-from tlstax.collectors.target import (
+from tlstax.collectors.mappings import (
     PROC,
     MappedObject,
-    Target,
+    open_mapped,
     read_maps,
     read_special_maps,
-    still_runs,
+    root_of,
 )
+from tlstax.collectors.symbol_tables import ObjectSymbols
+from tlstax.collectors.target import Target, still_runs
 
 if TYPE_CHECKING:
     from tlstax.collectors.elf import Elf
@@ -64,7 +65,8 @@ class Symbolizer:
         """Open the target's files. Separate debug files are looked for below `root` (its own)."""
         self._pid = target.pid
         self._target = target
-        self._root = PROC / str(target.pid) / "root" if root is None else root
+        self._root_descriptor = -1
+        self._root = self._open_root() if root is None else root
         self._mappings: list[tuple[int, int, int, _OpenObject]] = []
         self._objects: dict[tuple[str, int, str], _OpenObject] = {}
         self._special: list[tuple[int, int, str]] = []
@@ -77,6 +79,17 @@ class Symbolizer:
         """Close every file."""
         for entry in self._objects.values():
             entry.close()
+        if self._root_descriptor >= 0:
+            os.close(self._root_descriptor)
+            self._root_descriptor = -1
+
+    def _open_root(self) -> Path:
+        """The process's root directory, by a path that holds when the process has ended."""
+        with suppress(OSError):
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+            self._root_descriptor = os.open(PROC / str(self._pid) / "root", flags)
+            return PROC / "self/fd" / str(self._root_descriptor)
+        return Path("/")
 
     def locate(self, address: int) -> Place:
         """The file and offset of an address, without reading the file for a name."""
@@ -136,7 +149,8 @@ class Symbolizer:
         self._refreshed = monotonic()
         with suppress(OSError):
             maps = (PROC / str(self._pid) / "maps").read_text(errors="surrogateescape")
-            objects = read_maps(self._pid, maps, [o.mapped for o in self._objects.values()])
+            known = [entry.mapped for entry in self._objects.values()]
+            objects = read_maps(self._pid, maps, known, root_of(self._pid))
             if still_runs(self._target):
                 self._add(objects)
 
@@ -152,10 +166,9 @@ class _OpenObject:
         self._symbols: ObjectSymbols | None = None
         self._nameless: NamelessFunctions | None = None
         if mapped.open_path:
-            with suppress(OSError):
-                self._descriptor = os.open(mapped.open_path, os.O_RDONLY | os.O_CLOEXEC)
-                if os.fstat(self._descriptor).st_ino != mapped.inode:
-                    self.close()  # replaced since the maps were read: names would be wrong
+            # Replaced since the maps were read: it goes without names rather than with wrong ones.
+            with suppress(TlstaxError):
+                self._descriptor = open_mapped(mapped)
 
     def close(self) -> None:
         if self._symbols is not None:

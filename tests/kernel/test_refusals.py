@@ -67,6 +67,86 @@ def test_the_process_of_another_user(
     assert not list(open_directory.iterdir())
 
 
+def test_a_thread_is_not_its_process(tlstax: list[str], tmp_path: Path) -> None:
+    threaded = "import threading as t; t.Thread(target=input).start(); print('ready', flush=True)"
+    command = [tlstax[0], "-c", threaded]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        threads = {int(entry.name) for entry in Path(f"/proc/{process.pid}/task").iterdir()}
+        (other,) = threads - {process.pid}
+        error = refused(attach(tlstax, other, tmp_path / "a"), TARGET, "thread of process")
+        assert f"Give the process: {process.pid}" in error
+        process.kill()
+
+
+def test_a_zombie(tlstax: list[str], tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as process:
+        while ") Z " not in Path(f"/proc/{process.pid}/stat").read_text():
+            time.sleep(0.01)
+        refused(attach(tlstax, process.pid, tmp_path / "a"), TARGET, "has ended")
+
+
+def test_a_name_that_several_have(
+    tlstax: list[str], target: Target, program: Path, tmp_path: Path
+) -> None:
+    with subprocess.Popen([program, "tls", "s"], stdin=subprocess.PIPE, stdout=-3) as second:
+        try:
+            command = [*tlstax, "attach", "--name", program.name, "-o", str(tmp_path / "a")]
+            error = refused(command, TARGET, f"{second.pid} (", f"{target.pid} (")
+            assert "processes are called truth" in error
+        finally:
+            second.kill()
+
+
+def test_a_32_bit_process(tlstax: list[str], tmp_path: Path) -> None:
+    source, program = tmp_path / "old.c", tmp_path / "old"
+    source.write_text('void _start(void) { for (;;) __asm__("pause"); }')
+    flags = ["-m32", "-nostdlib", "-static", "-fno-pie", "-no-pie"]
+    subprocess.run(["gcc", *flags, "-o", program, source], check=True, capture_output=True)
+    with subprocess.Popen([program]) as process:
+        try:
+            refused(attach(tlstax, process.pid, tmp_path / "a"), TARGET, "32-bit")
+        finally:
+            process.kill()
+
+
+def test_a_process_that_proc_hides(tlstax: list[str], target: Target, open_directory: Path) -> None:
+    remount = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", remount, "sh", *NOBODY]
+    refused(command + attach(tlstax, target.pid, open_directory / "a"), TARGET, "hidepid")
+
+
+def test_tlstax_in_a_pid_namespace_of_its_own(tlstax: list[str], tmp_path: Path) -> None:
+    command = ["unshare", "--pid", "--fork", "--mount-proc", *tlstax]
+    refused([*command, "attach", "1", "-o", str(tmp_path / "a")], HOST, "pid namespace")
+
+
+def test_a_replaced_library_without_the_privilege_to_follow_it(
+    tlstax: list[str], program: Path, tmp_path: Path
+) -> None:
+    found = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
+    original = Path(next(line.split()[2] for line in found.splitlines() if "libssl" in line))
+    library = tmp_path / original.name
+    library.write_bytes(original.read_bytes())
+    with subprocess.Popen(
+        [program, "tls", "s"],
+        env={"LD_LIBRARY_PATH": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            library.unlink()
+            library.write_bytes(original.read_bytes())
+            command = ["setpriv", "--bounding-set", "-sys_admin,-checkpoint_restore", *tlstax]
+            error = refused([*command, "probes", "plan", str(process.pid)], TARGET, "map_files")
+            assert str(library) in error
+        finally:
+            process.kill()
+
+
 def test_without_bpf_permission(tlstax: list[str], target: Target, tmp_path: Path) -> None:
     refused(WITHOUT_BPF + attach(tlstax, target.pid, tmp_path / "a"), HOST)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.elf import Elf
-from tlstax.collectors.target import MappedObject, Target, open_target
+from tlstax.collectors.mappings import MappedObject
+from tlstax.collectors.target import Target, open_target
 
 Compile = Callable[..., Path]
 MakeTarget = Callable[..., Target]

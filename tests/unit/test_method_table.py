@@ -11,10 +11,11 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.detection import OpenObject
 from tlstax.collectors.elf import Elf
+from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.method_table import copied_slot, functions_in, pointer_at, returned_address
 from tlstax.collectors.placement import plan
 from tlstax.collectors.planning import Plan
-from tlstax.collectors.target import MappedObject, Target
+from tlstax.collectors.target import Target
 from tlstax.probes.definitions import (
     Level,
     MethodTable,

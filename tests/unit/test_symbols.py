@@ -13,9 +13,10 @@ import pytest
 from tlstax.collectors.elf import Elf
 from tlstax.collectors.import_stubs import imported_name
 from tlstax.collectors.instructions import decode
+from tlstax.collectors.mappings import MappedObject, TextSegment
 from tlstax.collectors.source_files import SourceFiles
 from tlstax.collectors.symbols import KernelSymbols, Place, Symbolizer, demangle, stem
-from tlstax.collectors.target import MappedObject, Target, TextSegment
+from tlstax.collectors.target import Target
 
 Compile = Callable[..., Path]
 SOURCE = """
@@ -30,10 +31,18 @@ def mapped(path: Path) -> MappedObject:
     """The file as if mapped whole at BASE, so that addresses are BASE plus file offset."""
     with Elf(path) as elf:
         headers = elf.headers
-    size, inode = path.stat().st_size, path.stat().st_ino
+    size, inode, device = path.stat().st_size, path.stat().st_ino, path.stat().st_dev
     segment = TextSegment(BASE, BASE + size, 0)
     return MappedObject(
-        str(path), str(path), "00:00", inode, headers.build_id, False, (segment,), headers
+        str(path),
+        str(path),
+        "00:00",
+        inode,
+        headers.build_id,
+        False,
+        (segment,),
+        headers,
+        (device, inode),
     )
 
 
@@ -328,7 +337,7 @@ def test_the_kernel(tmp_path: Path) -> None:
 def test_a_file_that_was_replaced_is_not_read(compile_c: Compile) -> None:
     path = compile_c(SOURCE)
     address, _ = address_of(path, "second")
-    old = replace(mapped(path), inode=path.stat().st_ino + 1)
+    old = replace(mapped(path), file_identity=(path.stat().st_dev, path.stat().st_ino + 1))
     symbolizer = Symbolizer(Target(1 << 22, "test", str(path), 0, (old,)))
     assert symbolizer.user(BASE + address).source == "none"
     symbolizer.close()

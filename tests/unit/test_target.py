@@ -14,7 +14,9 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.child import run_in_child
 from tlstax.collectors.elf import Elf
-from tlstax.collectors.target import Target, find_by_name, open_target, read_maps, require_64_bit
+from tlstax.collectors.find_process import find_by_name
+from tlstax.collectors.mappings import open_mapped, read_maps
+from tlstax.collectors.target import Target, open_target, require_64_bit
 
 Compile = Callable[..., Path]
 WAITING = """
@@ -111,6 +113,8 @@ def test_a_program_in_a_chroot(compile_c: Compile, tmp_path: Path) -> None:
         target = open_target(pid)
         assert target.program.build_id == "33" * 8
         assert target.program.open_path
+        assert target.exe == target.program.path == f"/{program.name}", "as the process sees it"
+        assert target.own_pid == pid
 
 
 @pytest.mark.root
@@ -124,6 +128,26 @@ def test_a_program_that_only_its_own_mount_namespace_has(
     with running(["unshare", "--mount", "sh", "-c", script]) as pid:
         assert not (hidden / "p").exists()
         assert open_target(pid).program.build_id == "44" * 8
+
+
+@pytest.mark.root
+def test_a_process_with_another_pid_in_its_own_namespace(compile_c: Compile) -> None:
+    program = compile_c(WAITING)
+    with running(["unshare", "--pid", "--fork", "--kill-child", program]) as outer:
+        (pid,) = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+        target = open_target(int(pid))
+        assert (target.pid, target.own_pid) == (int(pid), 1)
+
+
+def test_a_file_that_took_the_place_of_the_mapped_one_is_refused(compile_c: Compile) -> None:
+    program = compile_c(WAITING)
+    other = compile_c(WAITING, name="other")
+    with running([program]) as pid:
+        mapped = open_target(pid).program
+        os.close(open_mapped(mapped))
+        other.rename(program)
+        with pytest.raises(TlstaxError, match="replaced a moment ago"):
+            open_mapped(mapped)
 
 
 def test_names(compile_c: Compile) -> None:
