@@ -7,6 +7,7 @@ process may hold two copies of one library; each is found.
 """
 
 import re
+import struct
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from tlstax.collectors.target import Target
 from tlstax.probes.definitions import Definition, Detection, Function, compile_names
 
 Found = tuple[MappedObject, Elf, Symbol]
+DYNAMIC = struct.Struct("<QQ")  # Elf64_Dyn: tag, value
+DT_NEEDED = 1
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,35 @@ def detect(
                 objects.append(opened[mapped])
         if found := _recognise(target, definition, objects):
             detected.append(found)
-    return detected
+    return _used_first(detected)
+
+
+def _used_first(detected: list[Detected]) -> list[Detected]:
+    """A process may hold several TLS libraries: those that the server or client library was linked
+    with come first."""
+    needed = {
+        name
+        for entry in detected
+        if entry.library.kind != "tls"
+        for opened in entry.objects
+        for name in needed_names(opened.elf)
+    }
+
+    def is_used(entry: Detected) -> bool:
+        names = [opened.mapped.name for opened in entry.objects]
+        return any(name.startswith(wanted) for name in names for wanted in needed)
+
+    return sorted(detected, key=lambda entry: not is_used(entry))
+
+
+def needed_names(elf: Elf) -> list[str]:
+    """The names of the shared objects that a file was linked with."""
+    entries, strings = elf.content(".dynamic"), elf.content(".dynstr")
+    found = []
+    for tag, value in DYNAMIC.iter_unpack(entries[: len(entries) // DYNAMIC.size * DYNAMIC.size]):
+        if tag == DT_NEEDED and value < len(strings):
+            found.append(strings[value : strings.find(b"\0", value)].decode(errors="replace"))
+    return found
 
 
 def _is_named(mapped: MappedObject, definition: Definition) -> bool:

@@ -69,6 +69,7 @@ class Action(IntEnum):
     HANDSHAKE_GROUP = 10
     HANDSHAKE_FREE = 11
     LOCK_WAIT = 12
+    CALL = 13
 
 
 class ThreadStatus(IntEnum):
@@ -175,6 +176,7 @@ class Config(ctypes.Structure):
     _fields_ = (
         ("tgid", ctypes.c_int32),
         ("switch_has_state", ctypes.c_uint32),
+        ("client", ctypes.c_uint32),
         ("off_version", ctypes.c_int32),
         ("off_rwstate", ctypes.c_int32),
         ("off_state", ctypes.c_int32),
@@ -258,12 +260,13 @@ def cookie(
     site: int,
     in_handshake: bool,
     blocking: bool = False,
+    zero_is_success: bool = False,
     stack_bytes: int = 0,
     register: str = "",
 ) -> int:
     """The attach cookie that tells a program what a site means (COOKIE_* in ledger.h)."""
     phase_index = PHASE_INDEX[phase] if phase else 0
-    flags = int(in_handshake) | int(blocking) << 1
+    flags = int(in_handshake) | int(blocking) << 1 | int(zero_is_success) << 2
     meaning = int(action) | phase_index << 8 | site << 16 | flags << 24
     place = REGISTERS.index(register) if register else 0
     return meaning | stack_bytes // 8 << 32 | place << 48

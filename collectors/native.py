@@ -113,6 +113,7 @@ class Engine:
         bpf = self._object
         config = layout.Config()
         config.tgid = self.pid
+        config.client = self.plan.role == "client"
         config.switch_has_state = tracepoint_argument_count(bpf.library, "sched_switch") >= 4
         for accessor, name in _ACCESSORS.items():
             setattr(config, name, self.plan.accessors.get(accessor, -1))
@@ -236,6 +237,7 @@ class Engine:
                 number,
                 site.only_in == "handshake",
                 site.blocking,
+                site.success == "zero",
                 site.stack_bytes,
                 site.register,
             )

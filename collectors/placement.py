@@ -82,18 +82,35 @@ class Spot:
         return trap + (RETURN_COST_NS if self.kind == "uretprobe" else 0)
 
 
-def plan(target: Target, definitions: Sequence[Definition], level: Level = Level.RECORD) -> Plan:
-    """Decide every probe for a target. Raises TlstaxError when it has no known TLS library."""
+def plan(
+    target: Target,
+    definitions: Sequence[Definition],
+    level: Level = Level.RECORD,
+    role: str = "server",
+) -> Plan:
+    """Decide every probe for a target. Raises TlstaxError when it has no known TLS library.
+
+    A server may hold a client library, and the other way round: only the definitions of its `role`
+    are used, beside those of TLS libraries.
+    """
     with ExitStack() as resources:
-        detected = detect(target, definitions, resources)
-        if not any(entry.library.kind == "tls" for entry in detected):
+        mine = [entry for entry in definitions if entry.kind in ("tls", role)]
+        detected = detect(target, mine, resources)
+        if not any(entry.library.kind in ("tls", "client") for entry in detected):
             raise _no_library(target)
+        called = (
+            {"client"} if any(entry.library.kind == "client" for entry in detected) else {"tls"}
+        )
         sites: list[Site] = []
         missing: list[Missing] = []
         accessors: dict[str, int] = {}
         for entry in detected:
             for boundary in entry.definition.boundaries:
-                if boundary.level <= level:
+                # A client's calls are those of the library nearest to it.
+                is_called = boundary.action != "call" or (
+                    role == "client" and entry.library.kind in called
+                )
+                if boundary.level <= level and is_called:
                     placed, lost = place(boundary, entry)
                     sites += placed
                     missing += lost
@@ -103,7 +120,7 @@ def plan(target: Target, definitions: Sequence[Definition], level: Level = Level
                 if offset < 0:
                     missing.append(Missing(accessor.id, (accessor.function,), accessor.missing))
         libraries = tuple(entry.library for entry in detected)
-        return Plan(target.pid, level, libraries, tuple(sites), tuple(missing), accessors)
+        return Plan(target.pid, level, libraries, tuple(sites), tuple(missing), accessors, role)
 
 
 def place(boundary: Boundary, library: Detected) -> tuple[list[Site], list[Missing]]:
@@ -186,6 +203,7 @@ def _site(boundary: Boundary, event: str, mapped: MappedObject, offset: int, spo
         only_in=boundary.only_in,
         reason=spot.reason,
         blocking=boundary.blocking,
+        success=boundary.success,
     )
 
 

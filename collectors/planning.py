@@ -39,6 +39,7 @@ class Site:
     only_in: str  # phase that must be open, "" for any
     reason: str  # why here, one clause
     blocking: bool = False  # the function waits for the network itself: its return is final
+    success: str = "one"  # what a handshake call returns when it is done
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,10 @@ class Missing:
 
 @dataclass(frozen=True)
 class Library:
-    """A TLS library or server recognised in the target."""
+    """A TLS library, client library or server recognised in the target."""
 
     id: str
-    kind: str  # "tls" or "server"
+    kind: str  # "tls", "client" or "server"
     name: str
     version: str  # "" when no version string was found
     linkage: str  # "shared", "static" (inside the program); "program" for a server
@@ -72,6 +73,7 @@ class Plan:
     sites: tuple[Site, ...]
     missing: tuple[Missing, ...]
     accessors: dict[str, int] = field(default_factory=dict)  # field offset in bytes, -1 unknown
+    role: str = "server"  # or "client": what the target is in its connections
 
     def library(self, kind: str) -> Library | None:
         """The first recognised library of a kind."""
@@ -79,20 +81,20 @@ class Plan:
 
 
 def plan_in_child(
-    pid: int, level: Level = Level.RECORD, extra: Path | None = None
+    pid: int, level: Level = Level.RECORD, extra: Path | None = None, role: str = "server"
 ) -> tuple[Target, Plan]:
     """Read the process and plan its probes, in a forked child that is gone on return.
 
     `extra` is a directory of further definitions. Raises what open_target, load_definitions and
     plan raise (TlstaxError); call it before starting threads.
     """
-    return run_in_child(f"Examining process {pid}", lambda: _plan(pid, level, extra))
+    return run_in_child(f"Examining process {pid}", lambda: _plan(pid, level, extra, role))
 
 
-def _plan(pid: int, level: Level, extra: Path | None) -> tuple[Target, Plan]:
+def _plan(pid: int, level: Level, extra: Path | None, role: str) -> tuple[Target, Plan]:
     from tlstax.collectors.placement import plan
     from tlstax.collectors.target import open_target
     from tlstax.probes.definitions import load_definitions
 
     target = open_target(pid)
-    return target, plan(target, load_definitions(extra), level)
+    return target, plan(target, load_definitions(extra), level, role)

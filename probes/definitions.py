@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a TLS library or a server calls each operation that tlstax times.
 
-One TOML file in `probes/libraries` describes one library or one server: how it is recognised, and
-its *boundaries*, the functions at which a thread changes what it is doing. A boundary names one or
-more equivalent functions, best first; `tlstax.collectors.placement` takes the cheapest one that the
-binary has. What the report loses without the boundary is written beside it, because it is printed
-when no function is found.
+One TOML file in `probes/libraries` describes one TLS library, client library or server: how it is
+recognised, and its *boundaries*, the functions at which a thread changes what it is doing. A
+boundary names one or more equivalent functions, best first; `tlstax.collectors.placement` takes the
+cheapest one that the binary has. What the report loses without the boundary is written beside it,
+because it is printed when no function is found.
 
 A boundary may lie in functions that have no name, because the library calls them through a table of
 pointers. Its `method_table` says how they are found: the exported `getter` that returns the table,
@@ -67,6 +67,7 @@ ACTIONS: Mapping[str, Action] = {
     "handshake_group": Action(("enter",), "handshake", argument=1),
     "handshake_free": Action(("enter",), "handshake", argument=0),
     "lock_wait": Action(("enter", "exit"), ""),
+    "call": Action(("enter", "exit"), None),
 }
 
 
@@ -104,6 +105,7 @@ class Boundary:
     only_in: str = ""  # the phase that must be open, else the boundary is ignored
     method_table: MethodTable | None = None  # where it has one, better than the functions
     blocking: bool = False  # it waits for the network itself: whatever it returns is final
+    success: str = "one"  # what a handshake call returns when it is done: "one" or "zero"
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -141,7 +143,7 @@ class Definition:
     """One library or server."""
 
     id: str
-    kind: str  # "tls" or "server"
+    kind: str  # "tls", "server", or "client" (a library that connects to servers)
     name: str
     detect: Detection
     boundaries: tuple[Boundary, ...]
@@ -190,7 +192,7 @@ def parse_definition(content: bytes, source: str) -> Definition:
     top = _Table(table, source)
     definition = Definition(
         id=top.text("id"),
-        kind=top.choice("kind", ("tls", "server")),
+        kind=top.choice("kind", ("tls", "server", "client")),
         name=top.text("name"),
         detect=_detection(top.table("detect")),
         boundaries=tuple(_boundary(entry) for entry in top.tables("boundary")),
@@ -240,6 +242,7 @@ def _boundary(table: "_Table") -> Boundary:
         if "method_table" in table
         else None,
         blocking=table.flag("blocking"),
+        success=table.choice("success", ("one", "zero"), default="one"),
     )
     table.finish()
     return boundary

@@ -15,6 +15,9 @@
 enum { SSL_NOTHING = 1 };   /* SSL_want(): not waiting for anything */
 enum { TLS_ST_BEFORE = 0 }; /* SSL_get_state(): no message was sent or received yet */
 
+/* From gnutls/gnutls.h: gnutls_handshake() is to be called again. */
+enum { GNUTLS_WARNING_ALERT = -16, GNUTLS_AGAIN = -28, GNUTLS_INTERRUPTED = -52 };
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -87,13 +90,13 @@ static __noinline void send_record(struct handshake *handshake, u64 now, u32 tid
  * handles what comes after a handshake (tickets, key updates) by the same functions, so a record
  * begins only on a connection on which nothing was exchanged yet, as far as that can be read.
  */
-static __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ssl)
+static __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ssl, bool foreign)
 {
 	struct handshake *handshake = &slot->handshake;
 	if (handshake->active && handshake->ssl == ssl)
 		return true;
 	struct handshake *kept = bpf_map_lookup_elem(&handshakes, &ssl);
-	if (!kept && read_field(ssl, config.off_state) > TLS_ST_BEFORE)
+	if (!kept && !foreign && read_field(ssl, config.off_state) > TLS_ST_BEFORE)
 		return false;
 	put_aside(slot);
 	if (kept) {
@@ -120,8 +123,12 @@ static __always_inline void unstitch(struct thread_slot *slot)
 		slot->depth--;
 }
 
-static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 now, u64 sp, u64 ssl)
+/* `foreign`: a connection of a library whose fields are not those that the accessors read. */
+static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 now, u64 sp, u64 ssl,
+						 bool foreign)
 {
+	if (config.client)
+		slot->role = ROLE_CONNECTION;
 	charge(slot, now);
 	heal(slot, now, sp);
 	if (slot->call_sp > sp && slot->handshake.active && slot->handshake.ssl == ssl) {
@@ -129,7 +136,7 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 		return;
 	}
 	slot->call_sp = sp;
-	if (!start_or_resume(slot, now, ssl)) {
+	if (!start_or_resume(slot, now, ssl, foreign)) {
 		slot->flags |= FLAG_NO_RECORD;
 		settle(slot, now);
 		return;
@@ -144,15 +151,17 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 }
 
 /*
- * The library's handshake function returned. 1 is success. Anything else is a failure only when
- * the connection does not want to read or write more; with the offset unknown the next call
- * decides. A function that blocks has waited already: there is no next call.
+ * The library's handshake function returned. 1 is success, 0 in GnuTLS. Anything else is a failure
+ * only when the connection does not want to read or write more; with the offset unknown the next
+ * call decides. A function that blocks has waited already: there is no next call.
  */
 static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp,
-						 s32 result, bool blocking)
+						 s32 result, u64 cookie)
 {
 	struct handshake *handshake = &slot->handshake;
-	bool finished_now = result == 1 || blocking;
+	bool foreign = COOKIE_ZERO_IS_SUCCESS(cookie);
+	bool success = foreign ? result == 0 : result == 1;
+	bool finished_now = success || COOKIE_BLOCKING(cookie);
 	u32 depth = slot->depth;
 	struct frame *top = NULL;
 
@@ -171,7 +180,10 @@ static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 n
 		count_loss(LOSS_UNMATCHED_EXIT);
 		return;
 	}
-	if (!finished_now && config.off_rwstate >= 0)
+	if (!finished_now && foreign)
+		finished_now = result != GNUTLS_AGAIN && result != GNUTLS_INTERRUPTED &&
+			       result != GNUTLS_WARNING_ALERT;
+	else if (!finished_now && config.off_rwstate >= 0)
 		finished_now = read_field(handshake->ssl, config.off_rwstate) == SSL_NOTHING;
 	if (depth && depth <= MAX_FRAMES)
 		top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
@@ -184,11 +196,10 @@ static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 n
 			top->flags |= FRAME_STITCHED;
 	}
 	if (finished_now) {
-		if (result == 1)
+		if (success && !foreign)
 			read_parameters(handshake);
 		finished(slot, PHASE_HANDSHAKE, now - handshake->start_ns);
-		send_record(handshake, now, slot->tid,
-			    result == 1 ? OUTCOME_SUCCESS : OUTCOME_FAILURE);
+		send_record(handshake, now, slot->tid, success ? OUTCOME_SUCCESS : OUTCOME_FAILURE);
 	}
 	settle(slot, now);
 }

@@ -287,7 +287,7 @@ static __noinline int pause_thread(struct thread_slot *slot, u64 now)
 		if (depth < slot->depth && is_dense(slot->frames[depth].phase))
 			slot->depth = depth;
 	if (is_dense(slot->base))
-		slot->base = PHASE_UNKNOWN;
+		slot->base = config.client ? PHASE_BACKGROUND : PHASE_UNKNOWN;
 	slot->flags &= ~(FLAG_AWAIT | FLAG_WAIT_STACK);
 	slot->lock_sp = 0;
 	slot->owner = innermost_phase(slot);
@@ -340,7 +340,8 @@ int each_thread(struct bpf_iter__task *ctx)
 		resume_thread(slot, task, bpf_ktime_get_ns(), wait.state);
 		return 0;
 	}
-	bool serves = task->pid != task->tgid && wait.state <= STATE_BLOCKED_NETWORK;
+	bool serves =
+		!config.client && task->pid != task->tgid && wait.state <= STATE_BLOCKED_NETWORK;
 	make_slot(task, bpf_ktime_get_ns(), wait.state, serves ? PHASE_UNKNOWN : PHASE_BACKGROUND);
 	return 0;
 }
@@ -375,6 +376,10 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 	case ACTION_HANDSHAKE_BOUND:
 		enter_phase(slot, now, sp, cookie, 0);
 		break;
+	case ACTION_CALL:
+		slot->role = ROLE_CONNECTION;
+		enter_phase(slot, now, sp, cookie, 0);
+		break;
 	case ACTION_BASE_CONNECT:
 		change_base(slot, now, sp, PHASE_CONNECT, 0);
 		break;
@@ -382,7 +387,8 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		change_base(slot, now, sp, PHASE_DISCONNECT, 0);
 		break;
 	case ACTION_HANDSHAKE_CALL:
-		enter_handshake_call(slot, now, sp, value_at(cookie));
+		enter_handshake_call(slot, now, sp, value_at(cookie),
+				     COOKIE_ZERO_IS_SUCCESS(cookie));
 		break;
 	case ACTION_HANDSHAKE_GROUP:
 		if (slot->handshake.active)
@@ -406,6 +412,7 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 
 	switch (COOKIE_ACTION(cookie)) {
 	case ACTION_PHASE:
+	case ACTION_CALL:
 	case ACTION_HANDSHAKE_BOUND:
 		leave_phase(slot, now, sp, cookie);
 		break;
@@ -416,7 +423,7 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 		change_base(slot, now, sp, PHASE_DISCONNECT, FLAG_PARK);
 		break;
 	case ACTION_HANDSHAKE_CALL:
-		leave_handshake_call(slot, now, sp, (s32)value_at(cookie), COOKIE_BLOCKING(cookie));
+		leave_handshake_call(slot, now, sp, (s32)value_at(cookie), cookie);
 		break;
 	case ACTION_LOCK_WAIT:
 		slot->lock_sp = 0;
@@ -432,7 +439,8 @@ static __always_inline struct thread_slot *hit(u64 cookie)
 		return NULL;
 	struct thread_slot *slot = find_slot(task);
 	if (!slot)
-		slot = make_slot(task, bpf_ktime_get_ns(), STATE_ON_CPU, PHASE_UNKNOWN);
+		slot = make_slot(task, bpf_ktime_get_ns(), STATE_ON_CPU,
+				 config.client ? PHASE_BACKGROUND : PHASE_UNKNOWN);
 	else if (slot->state != STATE_ON_CPU && slot->status == THREAD_LIVE)
 		came_unseen(slot, task, bpf_ktime_get_ns());
 	count_hit(cookie);

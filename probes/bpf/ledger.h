@@ -72,19 +72,22 @@ enum action {
 	ACTION_HANDSHAKE_GROUP,
 	ACTION_HANDSHAKE_FREE,
 	ACTION_LOCK_WAIT,
+	ACTION_CALL,
 };
 
 /*
  * Attach cookie: action 0-7, phase 8-15, site 16-23, only inside a handshake 24, a handshake
- * function that waits for the network itself 25; 32-47 how far the stack pointer is below that of
- * the function's first instruction (an exit: below that of its caller), in words; 48-51 the
- * register, by its place in struct pt_regs, that holds what is read there.
+ * function that waits for the network itself 25, one that returns 0 for success 26; 32-47 how far
+ * the stack pointer is below that of the function's first instruction (an exit: below that of its
+ * caller), in words; 48-51 the register, by its place in struct pt_regs, that holds what is read
+ * there.
  */
 #define COOKIE_ACTION(cookie) ((cookie)&0xff)
 #define COOKIE_PHASE(cookie) (((cookie) >> 8) & (PHASES - 1))
 #define COOKIE_SITE(cookie) (((cookie) >> 16) & (MAX_SITES - 1))
 #define COOKIE_IN_HANDSHAKE(cookie) ((cookie) >> 24 & 1)
 #define COOKIE_BLOCKING(cookie) ((cookie) >> 25 & 1)
+#define COOKIE_ZERO_IS_SUCCESS(cookie) ((cookie) >> 26 & 1)
 #define COOKIE_STACK_BYTES(cookie) (((cookie) >> 32 & 0xffff) * 8)
 #define COOKIE_REGISTER(cookie) ((cookie) >> 48 & 15)
 
@@ -224,6 +227,7 @@ struct offcpu_value {
 struct config {
 	s32 tgid;
 	u32 switch_has_state; /* tp_btf sched_switch passes prev_state (5.18+) */
+	u32 client;	      /* the target connects; a thread's own work is background */
 	s32 off_version;      /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;
 	s32 off_state;

@@ -28,6 +28,8 @@ static __always_inline bool between_connections(struct thread_slot *slot)
 static __always_inline bool out_of_place(struct thread_slot *slot, u64 cookie)
 {
 	u32 phase = COOKIE_PHASE(cookie);
+	if (COOKIE_ACTION(cookie) == ACTION_CALL) /* the library calls its own functions */
+		return slot->depth > 0;
 	if (COOKIE_IN_HANDSHAKE(cookie))
 		return !in_handshake(slot);
 	return (phase == PHASE_RECORD_READ || phase == PHASE_RECORD_WRITE) &&

@@ -90,7 +90,7 @@ def test_a_directory_adds_definitions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        ('kind = "server"', 'kind = "client"', "not one of tls, server"),
+        ('kind = "server"', 'kind = "proxy"', "not one of tls, server, client"),
         ('id = "own"', "", "'id' is missing"),
         ('action = "phase"', 'action = "fase"', "not one of phase"),
         ('phase = "command"', 'phase = "lunch"', "'lunch'"),

@@ -19,6 +19,7 @@ from tlstax.probes.definitions import Level, load_definitions
 Compile = Callable[..., Path]
 MakeTarget = Callable[..., Target]
 MARIADBD = Path("/usr/sbin/mariadbd")
+MARIADB_CLIENT = Path("/usr/lib/x86_64-linux-gnu/libmariadb.so.3")
 MAIN = "int main(void) { return 0; }"
 
 
@@ -188,7 +189,7 @@ def check(planned: Plan) -> None:
             if site.function.startswith("["):
                 continue
             (symbol,) = elf.find(re.compile(re.escape(site.function)))
-            code = elf.code_at(symbol.address, symbol.size)
+            code = elf.code_at(symbol.address, symbol.size or 4096)
             starts = {instruction.ip for instruction in decode(code, symbol.address)}
             assert site.virtual_address in starts
             if site.kind == "uretprobe":
@@ -220,6 +221,52 @@ def test_plan_for_mariadb(server: Target) -> None:
     tail = {s.event: s for s in planned.sites if s.boundary == "handshake"}
     assert tail["enter"].instruction.startswith(("jmp", "push"))
     assert tail["exit"].kind == "uretprobe"
+
+
+@pytest.fixture
+def client(target_of: MakeTarget, libraries: dict[str, Path], compile_c: Compile) -> Target:
+    """A program with MariaDB Connector/C, and with a TLS library that it does not use."""
+    directory = MARIADB_CLIENT.parent
+    others = (directory / "libgnutls.so.30", libraries["libssl"], libraries["libcrypto"])
+    return target_of(compile_c(MAIN), MARIADB_CLIENT, *others)
+
+
+def test_a_client_is_probed_at_its_library_s_calls(client: Target) -> None:
+    definitions = load_definitions()
+    rare = plan(client, definitions, Level.HANDSHAKE, "client")
+    dense = plan(client, definitions, Level.RECORD, "client")
+    check(rare)
+    check(dense)
+    calls = [{s.function for s in p.sites if s.action == "call"} for p in (rare, dense)]
+    assert calls[0] == {"mysql_real_connect", "mysql_change_user", "mysql_close"}
+    assert calls[0] | {"mysql_real_query", "mysql_stmt_execute"} < calls[1]
+    assert not any(name.startswith(("SSL_", "gnutls_")) for name in calls[1])
+    connector, tls = dense.library("client"), dense.library("tls")
+    assert connector is not None
+    assert re.match(r"3\.\d+\.\d+", connector.version)
+    assert tls is not None
+    assert tls.id == "openssl3", "what the connector was linked with comes first"
+    assert {s.success for s in rare.sites if s.function == "gnutls_handshake"} == {"zero"}
+    assert {s.success for s in rare.sites if s.object.name.startswith("libssl")} == {"one"}
+
+
+def test_a_client_without_a_library_is_probed_at_its_reads_and_writes(
+    target_of: MakeTarget, libraries: dict[str, Path], compile_c: Compile
+) -> None:
+    bare = target_of(compile_c(MAIN), libraries["libssl"], libraries["libcrypto"])
+    planned = plan(bare, load_definitions(), Level.RECORD, "client")
+    assert {site.function for site in planned.sites if site.action == "call"} == {
+        "SSL_read",
+        "SSL_write",
+        "SSL_read_ex",
+        "SSL_write_ex",
+    }
+    assert all(site.action != "call" for site in plan(bare, load_definitions()).sites)
+
+
+def test_a_server_is_no_client_and_a_client_no_server(server: Target, client: Target) -> None:
+    assert plan(server, load_definitions(), role="client").library("server") is None
+    assert plan(client, load_definitions()).library("client") is None
 
 
 def test_levels_add_probes(server: Target) -> None:
