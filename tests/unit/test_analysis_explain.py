@@ -6,7 +6,7 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +16,7 @@ from tlstax.analysis import explain, tables
 from tlstax.analysis.document import Document, to_json
 from tlstax.analysis.document_markdown import report_markdown
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import TABLES, Run, columns, table_name
+from tlstax.collectors.capture.schema import TABLES, Run, columns
 from tlstax.collectors.capture.vocabulary import CATEGORIES, PHASES, STATES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,12 +218,9 @@ def test_a_proof_that_is_no_json_is_kept(experiment: tables.Tables) -> None:
 
 
 FIELDS = {
-    table_name(row): field.name
-    for row, field in zip(
-        TABLES[1:],
-        [f for f in dataclasses.fields(tables.Tables) if f.name not in ("meta", "peers")],
-        strict=True,
-    )
+    get_args(hint)[0]: name
+    for name, hint in get_type_hints(tables.Tables).items()
+    if get_origin(hint) is list and get_args(hint)[0] in TABLES
 }
 WORDS = st.one_of(
     st.sampled_from((*PHASES, *STATES, "plaintext", "tls", "connection", "success", "1 2", "{}")),
@@ -245,10 +242,7 @@ def any_row(table: type[Any]) -> st.SearchStrategy[Any]:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_rows_end_in_a_traceback(data: st.DataObject) -> None:
-    rows = {
-        FIELDS[table_name(table)]: data.draw(st.lists(any_row(table), max_size=4))
-        for table in TABLES[1:]
-    }
+    rows = {name: data.draw(st.lists(any_row(table), max_size=4)) for table, name in FIELDS.items()}
     meta = data.draw(st.dictionaries(WORDS, WORDS, max_size=2))
     made = explain.explain(tables.Tables(meta=meta, **rows))
     as_json(made)
