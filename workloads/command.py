@@ -6,8 +6,9 @@
     servers  the same with other servers, each with another TLS library: list, install, start
     clean    remove what a crashed run left behind
 
-The demo's server is this host's own mariadbd with its own data directory, port, socket and
-accounts. An installed or running server is neither used nor touched.
+The demo's server is this host's own mariadbd, or the program that --mysqld names, with its own
+data directory, port, socket and accounts. An installed or running server is neither used nor
+touched.
 """
 
 import argparse
@@ -45,11 +46,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         action="store_true",
         help="drive only: no probes, no capture, no report; needs no root",
     )
+    servers_command.add_mysqld(demo)
     demo.set_defaults(run=run_demo)
 
     server = actions.add_parser("server", help="start a private server and keep it")
     server.add_argument("--key", metavar="KIND", default="rsa:2048", help="as in tlstax certs")
     server.add_argument("--port", metavar="N", type=positive, help="default: one that is free")
+    servers_command.add_mysqld(server)
     server.set_defaults(run=run_server)
 
     servers_command.register(actions)
@@ -73,7 +76,7 @@ def run_demo(options: argparse.Namespace) -> int:
 
     recipe = load_recipe(options.recipe or DEMO).with_changes(options.rounds, options.seconds)
     if options.unwatched:
-        demo.drive_only(recipe)
+        demo.drive_only(recipe, options.mysqld)
         return int(ExitCode.OK)
     open_recorder: OpenRecorder | None = getattr(options, "open_recorder", None)
     render_report: RenderReport | None = getattr(options, "render_report", None)
@@ -84,17 +87,18 @@ def run_demo(options: argparse.Namespace) -> int:
             "Run it as `tlstax lab demo`, or add --unwatched",
             ExitCode.USAGE,
         )
-    demo.measure(recipe, options.output, open_recorder, render_report)
+    demo.measure(recipe, options.output, open_recorder, render_report, options.mysqld)
     return int(ExitCode.OK)
 
 
 def run_server(options: argparse.Namespace) -> int:
     """Keep a private server until Ctrl-C."""
     from tlstax.certs.generate import KeyKind
-    from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+    from tlstax.workloads.servers.lab_server import open_private
+    from tlstax.workloads.servers.mariadb import ServerRequest
 
     request = ServerRequest(key=KeyKind.parse(options.key), port=options.port)
-    servers_command.keep(PrivateServer(request))
+    servers_command.keep(open_private(request, options.mysqld))
     return int(ExitCode.OK)
 
 

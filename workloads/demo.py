@@ -16,21 +16,29 @@ from tlstax.workloads.experiment import WARM_UP_S, Experiment, NullRecorder
 from tlstax.workloads.experiment import Progress as Done
 from tlstax.workloads.recipe import Recipe
 from tlstax.workloads.results import ARMS, OpenRecorder, Recorder, RenderReport, RunResult
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.lab_server import open_private
+from tlstax.workloads.servers.mariadb import ServerRequest
 
 NS_PER_US = 1000
 BESIDE_S = 15  # server, data, attaching, what runs cost beside their seconds, report
 
 
 def measure(
-    recipe: Recipe, output: Path, open_recorder: OpenRecorder, render_report: RenderReport
+    recipe: Recipe,
+    output: Path,
+    open_recorder: OpenRecorder,
+    render_report: RenderReport,
+    program: Path | None = None,
 ) -> Path:
-    """Record the recipe into a new capture below `output` and render it; the report's path."""
+    """Record the recipe into a new capture below `output` and render it; the report's path.
+
+    `program` is another server than this host's MariaDB.
+    """
     console = Console()
     started_s = time.monotonic()
     capture = new_capture_path(output)
     announce(recipe, console)
-    with ready_experiment(recipe, console) as experiment:
+    with ready_experiment(recipe, console, program) as experiment:
         with open_recorder(experiment.server.pid, capture) as recorder:
             drive(experiment, recorder, console)
         console.print(f"recorded {capture}")
@@ -39,11 +47,11 @@ def measure(
     return report
 
 
-def drive_only(recipe: Recipe) -> list[RunResult]:
+def drive_only(recipe: Recipe, program: Path | None = None) -> list[RunResult]:
     """Run the recipe without a recorder and print what the clients saw."""
     console = Console()
     announce(recipe, console)
-    with ready_experiment(recipe, console) as experiment:
+    with ready_experiment(recipe, console, program) as experiment:
         results = drive(experiment, NullRecorder(), console)
     for result in results:
         console.print(
@@ -80,11 +88,14 @@ def new_capture_path(output: Path) -> Path:
 
 
 @contextmanager
-def ready_experiment(recipe: Recipe, console: Console) -> Iterator[Experiment]:
+def ready_experiment(
+    recipe: Recipe, console: Console, program: Path | None = None
+) -> Iterator[Experiment]:
     """A server with its data, warm and proven in both arms; nothing of it stays afterwards."""
     request = ServerRequest(key=recipe.key, tls=recipe.tls)
-    with PrivateServer(request) as server, server.open_status() as status:
-        console.print(f"server   mariadbd {server.pid}, 127.0.0.1:{server.port}, {recipe.key}")
+    with open_private(request, program) as server, server.open_status() as status:
+        name = server.program.name
+        console.print(f"server   {name} {server.pid}, 127.0.0.1:{server.port}, {recipe.key}")
         driver = Sysbench(server, table_rows=recipe.table_rows)
         driver.prepare()
         experiment = Experiment(server, driver, status, recipe.loads, recipe.rounds_count)

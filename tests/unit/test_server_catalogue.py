@@ -3,13 +3,14 @@
 
 import io
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.servers import configuration, installing
-from tlstax.workloads.servers.catalogue import find_kind, load_catalogue, parse_kind
+from tlstax.workloads.servers import any_server, cache, configuration, debian_root, installing
+from tlstax.workloads.servers.catalogue import SIGNED, find_kind, load_catalogue, parse_kind
 
 GOOD = """
 name = "own"
@@ -30,10 +31,13 @@ data = "initialize"
 
 def test_every_server_of_the_catalogue_is_complete() -> None:
     catalogue = load_catalogue()
-    assert {"mariadb", "mysql56", "mysql57", "mysql80", "mariadb102"} <= set(catalogue)
+    assert set(catalogue) == {
+        *("mysql56", "mysql57", "mysql80", "mysql97"),
+        *("mariadb", "mariadb102", "mariadb1011", "mariadb118"),
+    }
     for name, kind in catalogue.items():
         assert kind.name == name
-        assert len(kind.source.sha256) == (0 if kind.source.client == "apt" else 64)
+        assert len(kind.source.sha256) == (0 if kind.source.client in SIGNED else 64)
         assert bool(kind.start.data_template) == (kind.start.data == "copy")
 
 
@@ -49,6 +53,7 @@ def test_an_unknown_server_is_one_clear_line() -> None:
         ('name = "own"', "", "'name' is missing"),
         ('client = "npm"', 'client = "wget"', "not one of npm"),
         ('family = "mysql"', 'family = "oracle"', "not one of mysql"),
+        ('tree = "package"', 'suite = "sid"', "a suite belongs to a debian-root"),
         ('sha256 = "00"', "", "lacks the version or the sha256"),
         ('program = "bin/own"', "program = 3", "'program' is not a str"),
         ('data = "initialize"', 'data = "initialize"\noptions = "x"', "'options' is not a tuple"),
@@ -68,7 +73,7 @@ def test_the_cache_is_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     kind = parse_kind(GOOD, "own.toml")
     assert installing.place_of(kind) == Path("/some/where/tlstax/servers/own-1")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert installing.cache_directory().is_absolute()
+    assert cache.cache_directory().is_absolute()
 
 
 def test_another_file_than_the_known_one_is_refused(
@@ -84,7 +89,8 @@ def test_another_file_than_the_known_one_is_refused(
     with pytest.raises(TlstaxError, match="SHA-256 differs") as caught:
         installing.install(parse_kind(GOOD, "own.toml"))
     assert caught.value.exit_code is ExitCode.IO
-    assert list((tmp_path / "tlstax/servers").iterdir()) == []
+    left = [path.name for path in (tmp_path / "tlstax/servers").iterdir()]
+    assert left == [".lock-own-1"]
 
 
 def test_nothing_is_unpacked_outside_of_its_directory(tmp_path: Path) -> None:
@@ -105,6 +111,57 @@ def test_nothing_is_unpacked_outside_of_its_directory(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own.tgz", "unpacked"]
 
 
+def test_what_a_killed_install_left_is_removed_and_only_that(tmp_path: Path) -> None:
+    for name in (".fetching-own-1-abc", ".fetching-other-1-abc", "other-1"):
+        (tmp_path / name / "part").mkdir(parents=True)
+    with cache.only_builder(tmp_path / "own-1") as prefix:
+        assert prefix == ".fetching-own-1-"
+    names = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
+    assert names == [".fetching-other-1-abc", "other-1"]
+
+
+def test_one_builder_waits_for_the_other(tmp_path: Path) -> None:
+    place, order = tmp_path / "own-1", []
+
+    def second() -> None:
+        with cache.only_builder(place):
+            order.append("second")
+
+    with cache.only_builder(place):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.2)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+def test_the_version_of_an_unpacked_package_is_what_was_got(tmp_path: Path) -> None:
+    assert debian_root.package_version(tmp_path, "own-server") == ""
+    text = "base-files 14\nown-server 1:9.7.4-2\n"
+    (tmp_path / debian_root.PACKAGES_FILE).write_text(text)
+    assert debian_root.package_version(tmp_path, "own-server") == "1:9.7.4-2"
+    assert debian_root.package_version(tmp_path, "own") == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"#!/bin/sh\n", "no ELF program"),
+        (b"\x7fELF and no such name", "defines no dispatch_command"),
+        (b"\x7fELF _Z16dispatch_command but no program", "cannot be asked for its version"),
+    ],
+)
+def test_what_is_no_server_is_one_clear_line(tmp_path: Path, content: bytes, reason: str) -> None:
+    program = tmp_path / "mysqld"
+    program.write_bytes(content)
+    program.chmod(0o755)
+    with pytest.raises(TlstaxError, match=r"cannot start .*mysqld as a server") as caught:
+        any_server.examine(program)
+    assert reason in caught.value.why
+    assert caught.value.exit_code is ExitCode.TARGET
+
+
 def test_a_closed_directory_above_a_server_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     (closed / "server").mkdir(parents=True)
@@ -115,7 +172,7 @@ def test_a_closed_directory_above_a_server_is_named(tmp_path: Path) -> None:
 
 def test_options_of_any_server(tmp_path: Path) -> None:
     settings = configuration.ServerSettings(port=12345)
-    text = configuration.common_options(settings, Path("/d"), Path("/h"), ["mysqlx = OFF"])
+    text = configuration.common_options(settings, Path("/d"), ["mysqlx = OFF"])
     lines = text.splitlines()
-    assert {"port = 12345", "basedir = /h", "datadir = /d/data", "mysqlx = OFF"} <= set(lines)
+    assert {"port = 12345", "datadir = /d/data", "mysqlx = OFF"} <= set(lines)
     assert "bind_address = 127.0.0.1" in lines

@@ -14,7 +14,10 @@ from typing import Any
 
 from tlstax import ExitCode, TlstaxError
 
-CLIENTS = {"npm": "npm", "maven": "mvn", "apt": "apt-get"}  # by the program that must be there
+# How each is fetched, by the program that must be there. debian-root: packages of another suite
+# than the host's, unpacked to a directory that the server is started in by chroot.
+CLIENTS = {"npm": "npm", "maven": "mvn", "apt": "apt-get", "debian-root": "apt-get"}
+SIGNED = ("apt", "debian-root")  # the archive's own signature is checked, and versions roll
 FAMILIES = ("mysql", "mariadb")
 
 
@@ -24,8 +27,9 @@ class Source:
 
     client: str  # a key of CLIENTS
     package: str
-    version: str = ""  # exact; "" for apt, which gives what the distribution has
+    version: str = ""  # exact; "" for apt, which gives what the suite has
     sha256: str = ""  # of the archive; "" for apt, which checks its own signatures
+    suite: str = ""  # debian-root: which
     inner: str = ""  # an archive inside the archive
     tree: str = "."  # the directory of the archive that is kept
     needs: tuple[str, ...] = ()  # further packages of the same client
@@ -90,8 +94,10 @@ def parse_kind(text: str, where: str) -> ServerKind:
         raise _refuse(where, f"its client is '{source.client}', not one of {', '.join(CLIENTS)}")
     if kind.family not in FAMILIES:
         raise _refuse(where, f"its family is '{kind.family}', not one of {', '.join(FAMILIES)}")
-    if source.client != "apt" and not (source.version and source.sha256):
+    if source.client not in SIGNED and not (source.version and source.sha256):
         raise _refuse(where, "its source lacks the version or the sha256")
+    if (source.client == "debian-root") != bool(source.suite):
+        raise _refuse(where, "a suite belongs to a debian-root, and to nothing else")
     return kind
 
 

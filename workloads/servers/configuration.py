@@ -85,10 +85,8 @@ general_log = OFF
 """
 
 
-def common_options(
-    settings: ServerSettings, directory: Path, home: Path, further: Sequence[str] = ()
-) -> str:
-    """The my.cnf of any MySQL-family server from 5.6 on that was unpacked to `home`.
+def common_options(settings: ServerSettings, directory: Path, further: Sequence[str] = ()) -> str:
+    """The my.cnf of any MySQL-family server from 5.6 on.
 
     Options that only some of them know are marked loose. `directory` is as for `server_options`;
     `further` are lines that only this server needs.
@@ -97,8 +95,6 @@ def common_options(
     return f"""\
 # Written by tlstax for a private server that measures and is then thrown away.
 [mysqld]
-basedir = {home}
-lc_messages_dir = {home}/share
 datadir = {directory}/data
 socket = {directory}/mariadb.sock
 pid_file = {directory}/mariadb.pid

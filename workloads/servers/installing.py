@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Fetching the servers of the catalogue, by the registries' own clients, into a cache.
+"""Fetching the servers of the catalogue, by the registries' own clients, into the cache.
 
-    CACHE/tlstax/servers/NAME-VERSION/        the unpacked server, complete or not there at all
-
-CACHE is $XDG_CACHE_HOME; without it /var/cache for root, because the account that a server runs as
-must be able to read it and /root is closed to it, else ~/.cache. What a client fetched is compared
-with the hash in the catalogue before anything of it is used. apt's packages belong to the system
-and are installed there.
+What a client fetched is compared with the hash in the catalogue before anything of it is used; apt
+checks its archive's signature itself. Packages of the host's own suite belong to the system and
+are installed there.
 """
 
 import hashlib
@@ -18,31 +15,24 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.workloads.servers import debian_root
+from tlstax.workloads.servers.cache import cache_directory, only_builder, size_bytes, users_of
 from tlstax.workloads.servers.catalogue import CLIENTS, ServerKind, Source
 from tlstax.workloads.servers.mariadb import SEARCH_PATH
 
 FETCH_PATIENCE_S = 600.0
 BLOCK_BYTES = 1 << 20
-FREE_BYTES_MIN = 1 << 30  # the largest is 140 MB packed and 400 MB unpacked
-DEBIAN_PACKAGE = {"npm": "npm", "maven": "maven", "apt": "apt"}
-
-
-def cache_directory() -> Path:
-    """Where servers are kept."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    if named.startswith("/"):  # the specification says to ignore others
-        return Path(named) / "tlstax" / "servers"
-    base = Path("/var/cache") if os.geteuid() == 0 else Path.home() / ".cache"
-    return base / "tlstax" / "servers"
+FREE_BYTES_MIN = 3 << 29  # the largest is 140 MB packed and 800 MB unpacked
+BYTES_PER_MB = 1_000_000
+DEBIAN_PACKAGE = {"npm": "npm", "maven": "maven", "apt": "apt", "debian-root": "apt"}
 
 
 def place_of(kind: ServerKind) -> Path:
     """The directory that a server is, or would be, unpacked to."""
-    return cache_directory() / f"{kind.name}-{kind.source.version}"
+    return cache_directory() / f"{kind.name}-{kind.source.suite or kind.source.version}"
 
 
 def installed_program(kind: ServerKind) -> Path | None:
@@ -54,10 +44,18 @@ def installed_program(kind: ServerKind) -> Path | None:
     return program if program.is_file() else None
 
 
-def install(kind: ServerKind) -> Path:
+def installed_version(kind: ServerKind) -> str:
+    """The version of the package that is here; "" where it is unknown or nothing is here."""
+    if kind.source.client == "debian-root":
+        return debian_root.package_version(place_of(kind), kind.source.package)
+    return kind.source.version
+
+
+def install(kind: ServerKind, say: debian_root.Say = lambda line: None) -> Path:
     """Fetch, check and unpack a server unless it is there; the path of its program.
 
-    Raises TlstaxError: HOST without the client, IO when fetching, checking or unpacking fails.
+    `say` is told of each step. Raises TlstaxError: HOST without the client, IO when fetching,
+    checking or unpacking fails.
     """
     program = installed_program(kind)
     if program is None:
@@ -66,30 +64,61 @@ def install(kind: ServerKind) -> Path:
             packages = [kind.source.package, *kind.source.needs]
             _run(kind, ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
         else:
-            _fetch_and_unpack(kind)
+            _into_cache(kind, say)
         program = installed_program(kind)
     if program is None:
         raise _failed(kind, f"the package holds no {kind.start.program}")
     return program
 
 
-def _fetch_and_unpack(kind: ServerKind) -> None:
+def remove(kind: ServerKind) -> int:
+    """Remove an installed server; the bytes that were freed. TlstaxError where that cannot be."""
+    what, place = f"cannot remove {kind.name}", place_of(kind)
+    if kind.source.client == "apt":
+        why = "it is a package of this host"
+        do = f"If nothing else needs it: apt-get remove {kind.source.package}"
+        raise TlstaxError(what, why, do, ExitCode.USAGE)
+    if users := users_of(place):
+        why = f"process {users[0]} runs it"
+        raise TlstaxError(what, why, "End that first", ExitCode.TARGET)
+    if not place.exists():
+        return 0
+    freed = size_bytes(place)
+    try:
+        shutil.rmtree(place)
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}"
+        raise TlstaxError(what, why, "Remove it by hand", ExitCode.IO) from error
+    return freed
+
+
+def _into_cache(kind: ServerKind, say: debian_root.Say) -> None:
     place = place_of(kind)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if shutil.disk_usage(place.parent).free < FREE_BYTES_MIN:
-            raise _failed(kind, f"{place.parent} has less than {FREE_BYTES_MIN >> 20} MB left")
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".fetching-") as name:
-            directory = Path(name)
-            archive = _fetch(kind, directory)
-            _check(kind, archive)
-            tree = _unpack(archive, kind.source, directory / "unpacked")
-            _open_to_all(tree)
-            # One rename: nobody ever finds half a server.
-            with suppress(FileExistsError):
-                tree.rename(place)
+        with only_builder(place) as prefix:
+            if place.exists():  # another run of tlstax was quicker
+                return
+            if shutil.disk_usage(place.parent).free < FREE_BYTES_MIN:
+                raise _failed(kind, f"{place.parent} has less than {FREE_BYTES_MIN >> 20} MB left")
+            with tempfile.TemporaryDirectory(dir=place.parent, prefix=prefix) as name:
+                tree = _make(kind, Path(name), say)
+                say(f"{size_bytes(tree) / BYTES_PER_MB:.0f} MB in {place}")
+                tree.rename(place)  # at once: nobody ever finds half a server
     except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise _failed(kind, str(getattr(error, "strerror", None) or error)) from error
+
+
+def _make(kind: ServerKind, directory: Path, say: debian_root.Say) -> Path:
+    """Fetch a server and unpack it below `directory`; its tree."""
+    if kind.source.client == "debian-root":
+        return debian_root.build(kind.source, directory, say)
+    say(f"fetching {kind.source.package} {kind.source.version} with {CLIENTS[kind.source.client]}")
+    archive = _fetch(kind, directory)
+    say(f"checking and unpacking {archive.stat().st_size / BYTES_PER_MB:.0f} MB")
+    _check(kind, archive)
+    tree = _unpack(archive, kind.source, directory / "unpacked")
+    _open_to_all(tree)
+    return tree
 
 
 def _fetch(kind: ServerKind, directory: Path) -> Path:

@@ -96,7 +96,7 @@ class PrivateServer:
         self.pid = 0
 
     def __enter__(self) -> "PrivateServer":
-        self.places = Places.create(self._user)
+        self.places = Places.create(self._user, self.parent)
         try:
             self._prepare()
             self._start()
@@ -107,6 +107,11 @@ class PrivateServer:
 
     def __exit__(self, *unused: object) -> None:
         self.stop()
+
+    @property
+    def program(self) -> Path:
+        """The server's program."""
+        return self._binaries.server
 
     @property
     def client_directory(self) -> Path:
@@ -211,12 +216,14 @@ class PrivateServer:
             "log": str(self.places.log),
             "uid": user.uid,
             "gid": user.gid,
+            "root": None,
             "steps": self._steps(),
         }
 
     # ---- what other servers do in another way (see lab_server.py) ----
 
     traditional_keys = False  # whether the keys must be in the form of PKCS#1
+    parent: Path | None = None  # where its directory is made; None: that for temporary files
 
     @property
     def administrator(self) -> str:

@@ -6,6 +6,9 @@ tlstax-lab-XXXXXXXX/      0710, ours; the server's group may pass through
   certificates/           0700, ours: the CA, and the keys and certificates that it signed
   client/                 0700, ours: option files with passwords, client key and certificate
   server/                 0700, the server user's: data, socket, option file, key, log
+
+It lies in the directory for temporary files; that of a server which is started by chroot, in the
+tmp/ of its root.
 """
 
 import json
@@ -25,6 +28,7 @@ from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import write_private
+from tlstax.workloads.servers.cache import cache_directory
 
 PREFIX = "tlstax-lab-"
 SOCKET_PATH_BYTES_MAX = 107  # sun_path without its final zero byte (unix(7))
@@ -75,10 +79,15 @@ class Places:
     root: Path
 
     @classmethod
-    def create(cls, user: ServerUser) -> "Places":
-        """Make the directories with their modes; TlstaxError (IO) if that fails."""
+    def create(cls, user: ServerUser, parent: Path | None = None) -> "Places":
+        """Make the directories with their modes; TlstaxError (IO) if that fails.
+
+        `parent` is another directory than that for temporary files.
+        """
+        folder = str(parent or tempfile.gettempdir())
+        setting = "XDG_CACHE_HOME" if parent else "TMPDIR"
         try:
-            places = cls(Path(tempfile.mkdtemp(prefix=PREFIX)))
+            places = cls(Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder)))
             places.write_state({"owner": os.getpid()})
             places.client.mkdir(mode=0o700)
             places.server.mkdir(mode=0o700)
@@ -88,17 +97,17 @@ class Places:
                 places.root.chmod(0o710)
         except OSError as error:
             raise TlstaxError(
-                f"cannot make a directory in {tempfile.gettempdir()}",
+                f"cannot make a directory in {folder}",
                 str(error.strerror or error),
-                "Set TMPDIR to a directory that you may write to and that has 300 MB left",
+                f"Set {setting} to a directory that you may write to and that has 300 MB left",
                 ExitCode.IO,
             ) from error
         if len(os.fsencode(places.socket)) > SOCKET_PATH_BYTES_MAX:
             shutil.rmtree(places.root, ignore_errors=True)
             raise TlstaxError(
-                f"cannot put a server below {tempfile.gettempdir()}",
+                f"cannot put a server below {folder}",
                 f"the path of its socket would exceed {SOCKET_PATH_BYTES_MAX} bytes",
-                "Set TMPDIR to a directory with a shorter name",
+                f"Set {setting} to a directory with a shorter name",
                 ExitCode.IO,
             )
         return places
@@ -203,7 +212,8 @@ def all_places() -> Iterator[Places]:
     Only directories that we own count: anybody can make one with this name, and its state file
     would tell us whom to kill.
     """
-    for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
+    in_roots = cache_directory().glob(f"*/tmp/{PREFIX}*")
+    for path in sorted([*Path(tempfile.gettempdir()).glob(f"{PREFIX}*"), *in_roots]):
         with suppress(OSError):
             status = path.lstat()
             if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():

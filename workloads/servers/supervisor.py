@@ -11,12 +11,14 @@ that there is always somebody to end the server and to remove its directory:
     supervisor.py OWNER_PID SPECIFICATION.json
 
 The specification holds `directory` (removed at the end), `uid`, `gid` (null: stay who we are),
-`working_directory`, `log` and `steps`: commands, of which all but the last must succeed before
-the next begins. Each line on standard output is one event: `started STEP PID`,
-`finished STEP STATUS`. A line or the end of standard input asks to stop.
+`root` (null: ours; else steps are run in it, by chroot), `working_directory`, `log` and `steps`:
+commands, of which all but the last must succeed before the next begins. Each line on standard
+output is one event: `started STEP PID`, `finished STEP STATUS`. A line or the end of standard input
+asks to stop.
 """
 
 import ctypes
+import functools
 import json
 import os
 import select
@@ -33,16 +35,25 @@ STOP_PATIENCE_S = 20.0
 LIBC = ctypes.CDLL(None)
 
 
-def die_with_supervisor() -> None:
-    """Runs in the child between fork and exec: the kernel kills it when this process ends.
+def become_server(root: str | None, uid: int | None, gid: int | None) -> None:
+    """Runs in the child between fork and exec.
 
-    It runs after the child took its user id, which would clear the setting again.
+    Root first, for which the old user is needed, and last what a change of user would clear again:
+    the kernel kills the child when this process ends.
     """
+    if root is not None:
+        os.chroot(root)  # the working directory is below it already
+    if uid is not None and gid is not None:
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def start(specification: dict[str, Any], command: list[str]) -> "subprocess.Popen[bytes]":
     """Start one step as the server's user, in a session of its own, writing to the log."""
+    identity = (specification["root"], specification["uid"], specification["gid"])
+    become = functools.partial(become_server, *identity)
     with Path(specification["log"]).open("ab") as log:
         return subprocess.Popen(
             command,
@@ -50,11 +61,8 @@ def start(specification: dict[str, Any], command: list[str]) -> "subprocess.Pope
             stdout=log,
             stderr=log,
             cwd=specification["working_directory"],
-            user=specification["uid"],
-            group=specification["gid"],
-            extra_groups=None if specification["uid"] is None else [],
             start_new_session=True,
-            preexec_fn=die_with_supervisor,  # safe: this process has one thread
+            preexec_fn=become,  # safe: this process has one thread
         )
 
 
