@@ -22,6 +22,8 @@ _BPF_MAP_UPDATE_ELEM: Final = 2
 _BPF_OBJ_GET_INFO_BY_FD: Final = 15
 _BPF_MAP_LOOKUP_AND_DELETE_BATCH: Final = 25
 _BPF_LINK_CREATE: Final = 28
+_BPF_ENABLE_STATS: Final = 32
+_BPF_STATS_RUN_TIME: Final = 0
 
 BPF_TRACE_UPROBE_MULTI: Final = 48
 _BPF_F_UPROBE_MULTI_RETURN: Final = 1
@@ -110,6 +112,11 @@ def enable_perf_event(fd: int) -> None:
 def program_recursion_misses(program_fd: int) -> int:
     """Runs that the kernel skipped because a program was already active on that CPU (5.12+)."""
     return int(struct.unpack_from("=Q", _program_info(program_fd), _RECURSION_MISSES_OFFSET)[0])
+
+
+def enable_statistics() -> int:
+    """Have the kernel count runs and run time of all BPF programs while the fd is open (5.8+)."""
+    return _bpf(_BPF_ENABLE_STATS, struct.pack("=I", _BPF_STATS_RUN_TIME))
 
 
 def program_run_time(program_fd: int) -> tuple[int, int]:

@@ -188,6 +188,10 @@ class Config(ctypes.Structure):
     )
 
 
+FORGOTTEN: Final = 2
+"""Value of Control.paused: the rare boundaries are gone, too."""
+
+
 class Control(ctypes.Structure):
     """What the engine changes while the programs run (struct control)."""
 

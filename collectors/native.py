@@ -25,7 +25,7 @@ from tlstax.collectors import ledger_layout as layout
 from tlstax.collectors.doctor_host import LackError
 from tlstax.collectors.doctor_trials import uprobe_multi
 from tlstax.collectors.ledger_layout import Action
-from tlstax.collectors.libbpf import BpfObject, Link, tracepoint_argument_count
+from tlstax.collectors.libbpf import BpfObject, Link, LinkGroup, tracepoint_argument_count
 from tlstax.collectors.mappings import MappedObject, open_mapped
 from tlstax.collectors.planning import Plan, Site
 
@@ -93,8 +93,9 @@ class Engine:
         self.multi = _multi_links_work()
         self._stack = ExitStack()
         self._links: list[Link] = []
-        self._rare = ExitStack()
-        self._dense = ExitStack()
+        self._always = LinkGroup()
+        self._rare = LinkGroup()
+        self._dense = LinkGroup()
         self._control = layout.Control()
         self._records: list[bytes] = []
         self._files: dict[MappedObject, int] = {}  # descriptors of what is probed
@@ -168,11 +169,11 @@ class Engine:
 
     # ---- attaching ----
 
-    def attach(self, dense: bool = True) -> None:
+    def attach(self, dense: bool = True, rare: bool = True) -> None:
         """Attach the scheduler's tracepoints, then the boundaries, then the sampler.
 
         In that order no boundary meets a thread that the ledger does not know yet. Without
-        `dense` only what is cheap is attached: see attach_dense().
+        `dense` only what is cheap is attached: see attach_dense(); without `rare` no boundary is.
         """
         if len(self.plan.sites) > layout.MAX_SITES:
             raise TlstaxError(
@@ -183,10 +184,11 @@ class Engine:
             )
         self._set_control(paused=1)
         for name in RARE_TRACEPOINTS:
-            self._attach_program(name, self._rare)
+            self._attach_program(name, self._always)
         if dense:
             self.attach_dense()
-        self._attach_sites(is_dense=False)
+        if rare:
+            self.attach_rare()
         if self.options.sample_hz:
             self._attach_sampler()
 
@@ -217,8 +219,24 @@ class Engine:
             if status == layout.ThreadStatus.LIVE:  # gone while nothing looked
                 self._status[index] = layout.ThreadStatus.EXITED
 
-    def _attach_program(self, name: str, stack: ExitStack) -> None:
-        stack.callback(self._object.attach(name).close)
+    def attach_rare(self) -> None:
+        """Attach the boundaries that connections and handshakes cross."""
+        self._attach_sites(is_dense=False)
+
+    def detach_rare(self) -> None:
+        """Detach what attach_rare() attached, after detach_dense().
+
+        Handshakes in flight are forgotten, as their ends will not be seen.
+        """
+        self._rare.close()
+        self._set_control(paused=layout.FORGOTTEN)
+        self._object.run_iterator("each_thread")
+        fd = self._object.map_fd("handshakes")
+        bpf_syscall.map_drain(fd, 8, ctypes.sizeof(layout.HandshakeRecord))
+        self._set_control(paused=1)
+
+    def _attach_program(self, name: str, group: LinkGroup) -> None:
+        group.callback(self._object.attach(name).close)
 
     def _set_control(self, **values: int) -> None:
         for name, value in values.items():
@@ -249,8 +267,8 @@ class Engine:
         for (mapped, program, is_return), places in exits_first:
             path = self._path_of(mapped)
             try:
-                stack = self._dense if is_dense else self._rare
-                self._attach_group(path, program, places, is_return, stack)
+                links = self._dense if is_dense else self._rare
+                self._attach_group(path, program, places, is_return, links)
             except OSError as error:
                 raise TlstaxError(
                     f"cannot probe {mapped.path}",
@@ -272,7 +290,7 @@ class Engine:
         program: str,
         places: list[tuple[int, int]],
         is_return: bool,
-        stack: ExitStack,
+        links: LinkGroup,
     ) -> None:
         if self.multi:
             fd = bpf_syscall.attach_uprobe_multi(
@@ -283,11 +301,11 @@ class Engine:
                 self.pid,
                 is_return,
             )
-            stack.callback(os.close, fd)
+            links.callback(os.close, fd)
             return
         for offset, cookie in places:
             link = self._object.attach_uprobe(program, self.pid, path, offset, cookie, is_return)
-            stack.callback(link.close)
+            links.callback(link.close)
 
     def _attach_sampler(self) -> None:
         for cpu in _online_cpus():
@@ -402,6 +420,13 @@ class Engine:
             costs[name] = (kind, runs, run_ns / runs if runs else None)
         return costs
 
+    def program_times(self) -> dict[str, tuple[int, int]]:
+        """Run time in ns and runs of each program while the kernel's statistics were on."""
+        return {
+            name: bpf_syscall.program_run_time(self._object.program_fd(name))
+            for name in (*TRACEPOINTS, SAMPLER, "on_enter", "on_leave")
+        }
+
     def handshake_records(self) -> list[layout.HandshakeRecord]:
         """Take the handshakes that ended since the last call."""
         self._object.library.ring_buffer__consume(self._ring)
@@ -475,6 +500,7 @@ class Engine:
         self._links.clear()
         self._dense.close()
         self._rare.close()
+        self._always.close()
         self._stack.close()
 
 

@@ -280,6 +280,16 @@ static __always_inline bool is_dense(u32 phase)
 /* The dense programs are gone: forget what only they would have ended. */
 static __noinline int pause_thread(struct thread_slot *slot, u64 now)
 {
+	if (slot && slot->status == THREAD_PAUSED && control.paused == FORGOTTEN) {
+		slot->depth = 0;
+		slot->flags = 0;
+		slot->call_sp = 0;
+		slot->handshake.active = 0;
+		if (slot->base != PHASE_BACKGROUND)
+			slot->base = PHASE_UNKNOWN;
+		slot->owner = slot->base;
+		return 0;
+	}
 	if (!slot || slot->status != THREAD_LIVE)
 		return 0;
 	charge(slot, now);

@@ -244,10 +244,13 @@ struct config {
  */
 enum { SWITCH_GAP_NS = 20000 };
 
+enum { FORGOTTEN = 2 };
+
 /* Written by the loader while the programs run. */
 struct control {
 	u32 offcpu_mask; /* walk the stacks of one blocking wait in mask + 1 */
 	u32 paused;	 /* the dense programs are detached, or about to be attached */
+			 /* FORGOTTEN: the rare boundaries are detached, too */
 };
 
 /* Written by the programs: what became of the target as a process. */
