@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tlstax.collectors.capture.schema import Ledger, Thread, ThreadClock
-from tlstax.collectors.capture.vocabulary import PHASES, STATES
+from tlstax.collectors.capture.vocabulary import CONNECTION_ROLES, PHASES, STATES
 
 UNSERVED_PHASES: Final = ("unknown", "background", "idle")
 """Phases in which a thread serves no connection."""
@@ -108,12 +108,12 @@ def closures(
 ) -> list[WindowClosure]:
     """The closure of each window with connection threads, in order.
 
-    A connection thread is one with that role, or one that served a connection in the window. Its
+    A connection thread is one with such a role, or one that served a connection in the window. Its
     misfit is the difference between all of its ledger and its lifetime, both ways, so that one
     thread's surplus cannot hide another's gap; it is set against the time that was not idle.
     Threads whose clocks were not read (too many, or gone) are counted as unchecked.
     """
-    connection_ids = {thread.thread_id for thread in threads if thread.role == "connection"}
+    connection_ids = {thread.thread_id for thread in threads if thread.role in CONNECTION_ROLES}
     sums: dict[tuple[int, int], Totals] = defaultdict(lambda: defaultdict(int))
     for row in rows:
         sums[row.window_id, row.thread_id][row.phase, row.state] += row.time_ns

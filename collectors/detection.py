@@ -134,6 +134,7 @@ def _patterns(definitions: Sequence[Definition]) -> list[str]:
     patterns: list[str] = []
     for definition in definitions:
         patterns += definition.detect.symbols
+        patterns += (name for role in definition.roles for name in role.functions)
         for boundary in definition.boundaries:
             patterns += (function.pattern for function in boundary.functions)
             if boundary.method_table:

@@ -10,7 +10,7 @@ import struct
 from enum import IntEnum
 from typing import Final
 
-from tlstax.collectors.capture.vocabulary import PHASES, STATES
+from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
 
 PHASE_CELLS: Final = 16
 STATE_CELLS: Final = 8
@@ -68,8 +68,10 @@ class Action(IntEnum):
     HANDSHAKE_CALL = 9
     HANDSHAKE_GROUP = 10
     HANDSHAKE_FREE = 11
-    LOCK_WAIT = 12
+    WAIT = 12
     CALL = 13
+    BASE_POOL = 14
+    PHASE_CLOSE = 15
 
 
 class ThreadStatus(IntEnum):
@@ -91,6 +93,8 @@ class Wait(IntEnum):
     BY_FILE = 4
 
 
+SIDES: Final = ("", "server", "client")
+"""Of a handshake function, by its number in the cookie; "" serves for both."""
 OUTCOMES: Final = ("success", "failure", "abandoned")
 
 
@@ -125,7 +129,7 @@ class HandshakeRecord(ctypes.Structure):
         ("resumed", ctypes.c_int32),
         ("active", ctypes.c_uint32),
         ("unfollowed", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("is_server", ctypes.c_int32),
         ("group", ctypes.c_char * 24),
     )
 
@@ -150,7 +154,7 @@ class ThreadSlot(ctypes.Structure):
         ("phase_event_ns", ctypes.c_uint64),
         ("base_start_ns", ctypes.c_uint64),
         ("wait_start_ns", ctypes.c_uint64),
-        ("lock_sp", ctypes.c_uint64),
+        ("wait_sp", ctypes.c_uint64),
         ("call_sp", ctypes.c_uint64),
         ("state", ctypes.c_uint32),
         ("owner", ctypes.c_uint32),
@@ -161,7 +165,8 @@ class ThreadSlot(ctypes.Structure):
         ("wait_user_stack", ctypes.c_int32),
         ("wait_kernel_stack", ctypes.c_int32),
         ("wait_weight", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("wait_as", ctypes.c_uint32),
+        ("stack_base", ctypes.c_uint64),
         ("comm", ctypes.c_char * 16),
         ("ns", (ctypes.c_uint64 * STATE_CELLS) * PHASE_CELLS),
         ("count", ctypes.c_uint64 * PHASE_CELLS),
@@ -184,6 +189,7 @@ class Config(ctypes.Structure):
         ("off_session", ctypes.c_int32),
         ("off_session_cipher", ctypes.c_int32),
         ("off_cipher_id", ctypes.c_int32),
+        ("off_server", ctypes.c_int32),
         ("wait_kind", ctypes.c_uint8 * MAX_SYSCALLS),
     )
 
@@ -267,13 +273,20 @@ def cookie(
     zero_is_success: bool = False,
     stack_bytes: int = 0,
     register: str = "",
+    state: str = "",
+    role: str = "",
+    side: str = "",
 ) -> int:
     """The attach cookie that tells a program what a site means (COOKIE_* in ledger.h)."""
-    phase_index = PHASE_INDEX[phase] if phase else 0
+    index = PHASE_INDEX[phase] if phase else 0
+    if action is Action.WAIT:
+        index = STATE_INDEX[state]
     flags = int(in_handshake) | int(blocking) << 1 | int(zero_is_success) << 2
-    meaning = int(action) | phase_index << 8 | site << 16 | flags << 24
+    flags |= SIDES.index(side) << 3
+    meaning = int(action) | index << 8 | site << 16 | flags << 24
     place = REGISTERS.index(register) if register else 0
-    return meaning | stack_bytes // 8 << 32 | place << 48
+    role_index = ROLES.index(role) if role else 0
+    return meaning | stack_bytes // 8 << 32 | place << 48 | role_index << 52
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:

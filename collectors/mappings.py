@@ -62,6 +62,15 @@ class MappedObject:
         """The file's own name, without its directory."""
         return self.path.rpartition("/")[2]
 
+    def address_of(self, file_offset: int | None) -> int | None:
+        """Where the process has an offset of the file; None where its code is not mapped."""
+        if file_offset is None:
+            return None
+        for segment in self.segments:
+            if 0 <= file_offset - segment.file_offset < segment.end - segment.start:
+                return segment.start + file_offset - segment.file_offset
+        return None
+
 
 def root_of(pid: int) -> str:
     """The process's root directory as it is called from here; "/" in a mount namespace of its own.

@@ -49,6 +49,7 @@ _ACCESSORS: Final = {
     "ssl_session": "off_session",
     "session_cipher": "off_session_cipher",
     "cipher_id": "off_cipher_id",
+    "ssl_server": "off_server",
 }
 
 
@@ -80,6 +81,7 @@ class SlotView:
     healed_count: int
     cells: tuple[int, ...]  # [phase][state], flat, ns
     counts: tuple[int, ...]  # finished instances by phase
+    stack_base: int = 0  # address behind the thread's stack; 0: not known
 
 
 class Engine:
@@ -258,6 +260,9 @@ class Engine:
                 site.success == "zero",
                 site.stack_bytes,
                 site.register,
+                site.state,
+                site.role,
+                site.side,
             )
             program = "on_enter" if site.event == "enter" else "on_leave"
             key = (site.object, program, site.kind == "uretprobe")
@@ -366,6 +371,7 @@ class Engine:
             healed_count=healed,
             cells=_CELLS.unpack_from(raw, layout.ThreadSlot.ns.offset),
             counts=_COUNTS.unpack_from(raw, layout.ThreadSlot.count.offset),
+            stack_base=struct.unpack_from("=Q", raw, layout.ThreadSlot.stack_base.offset)[0],
         )
 
     def recycle(self, index: int) -> None:

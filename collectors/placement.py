@@ -45,7 +45,7 @@ from tlstax.collectors.instructions import (
 )
 from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.method_table import functions_in
-from tlstax.collectors.planning import Missing, Plan, Site
+from tlstax.collectors.planning import Missing, Plan, RoleMark, Site
 from tlstax.collectors.target import Target
 from tlstax.probes.definitions import (
     Accessor,
@@ -120,7 +120,24 @@ def plan(
                 if offset < 0:
                     missing.append(Missing(accessor.id, (accessor.function,), accessor.missing))
         libraries = tuple(entry.library for entry in detected)
-        return Plan(target.pid, level, libraries, tuple(sites), tuple(missing), accessors, role)
+        marks = tuple(mark for entry in detected for mark in role_marks(entry))
+        return Plan(
+            target.pid, level, libraries, tuple(sites), tuple(missing), accessors, role, marks
+        )
+
+
+def role_marks(library: Detected) -> list[RoleMark]:
+    """What tells the roles of threads, with the functions where the process has them."""
+    marks = []
+    for rule in library.definition.roles:
+        spans = [
+            (start, start + max(symbol.size, 1))
+            for pattern in rule.functions
+            for mapped, elf, symbol in library.functions(Function(pattern))
+            if (start := mapped.address_of(elf.to_offset(symbol.address))) is not None
+        ]
+        marks.append(RoleMark(rule.role, rule.names, tuple(sorted(set(spans))), rule.main))
+    return marks
 
 
 def place(boundary: Boundary, library: Detected) -> tuple[list[Site], list[Missing]]:
@@ -129,7 +146,8 @@ def place(boundary: Boundary, library: Detected) -> tuple[list[Site], list[Missi
     missing = []
     if not chosen:
         names = tuple(function.pattern for function in boundary.functions)
-        missing.append(Missing(boundary.id, names, boundary.missing))
+        if not boundary.optional:
+            missing.append(Missing(boundary.id, names, boundary.missing))
     elif (table := boundary.method_table) is not None:
         for entry in library.objects:
             named = [spot for spot in chosen if spot.mapped == entry.mapped]
@@ -204,6 +222,9 @@ def _site(boundary: Boundary, event: str, mapped: MappedObject, offset: int, spo
         reason=spot.reason,
         blocking=boundary.blocking,
         success=boundary.success,
+        state=boundary.state,
+        role=boundary.role,
+        side=boundary.side,
     )
 
 

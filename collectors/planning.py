@@ -40,6 +40,9 @@ class Site:
     reason: str  # why here, one clause
     blocking: bool = False  # the function waits for the network itself: its return is final
     success: str = "one"  # what a handshake call returns when it is done
+    state: str = ""  # of futex waits between entry and exit, "" where the kernel's word stands
+    role: str = ""  # what a thread is from here on, "" for no change
+    side: str = ""  # of a handshake: "server", "client", or "" where the function serves both
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,16 @@ class Missing:
     boundary: str
     functions: tuple[str, ...]
     consequence: str
+
+
+@dataclass(frozen=True)
+class RoleMark:
+    """What tells a thread's role: its name, or a function that it never leaves."""
+
+    role: str
+    names: tuple[str, ...]  # patterns (`*`)
+    spans: tuple[tuple[int, int], ...]  # [start, end) of functions, addresses of the process
+    main: bool = False  # the process's first thread
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,7 @@ class Plan:
     missing: tuple[Missing, ...]
     accessors: dict[str, int] = field(default_factory=dict)  # field offset in bytes, -1 unknown
     role: str = "server"  # or "client": what the target is in its connections
+    role_marks: tuple[RoleMark, ...] = ()  # what tells the roles of its threads
 
     def library(self, kind: str) -> Library | None:
         """The first recognised library of a kind."""

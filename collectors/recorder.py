@@ -24,6 +24,7 @@ from tlstax.collectors.planning import Plan, Site, plan_in_child
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
 from tlstax.collectors.target import Target, require_host_pids, still_runs
+from tlstax.collectors.thread_roles import ThreadRoles
 from tlstax.collectors.windows import WindowCutter, WindowTotals, count_outcomes
 from tlstax.probes.definitions import Level
 from tlstax.workloads.results import RunResult, RunTotals, StatusSample
@@ -81,7 +82,8 @@ class Recorder:
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
             self._engine.attach()
             _require_same_program(self._target)
-            self._cutter = WindowCutter(self._engine, self._stacks)
+            roles = ThreadRoles(self.request.pid, self._plan.role_marks)
+            self._cutter = WindowCutter(self._engine, self._stacks, roles)
             self._writer.add(self._meta())
             self._writer.add(_target_row(self._target, self._plan))
             self._writer.add(self._probes())

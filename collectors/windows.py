@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.vocabulary import PHASES, STATES
+from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
 from tlstax.collectors.ledger_layout import (
     LATENCY_BUCKETS,
     OUTCOMES,
@@ -26,6 +26,7 @@ from tlstax.collectors.ledger_layout import (
 )
 from tlstax.collectors.native import Engine, SlotView, monotonic_ns
 from tlstax.collectors.stack_store import StackStore
+from tlstax.collectors.thread_roles import ThreadRoles
 from tlstax.collectors.tls_names import cipher_name, version_name
 
 _CELLS: Final = PHASE_CELLS * STATE_CELLS
@@ -67,8 +68,11 @@ class WindowTotals:
 class WindowCutter:
     """Cuts windows out of an attached engine."""
 
-    def __init__(self, engine: Engine, stacks: StackStore) -> None:
+    def __init__(
+        self, engine: Engine, stacks: StackStore, roles: ThreadRoles | None = None
+    ) -> None:
         """Everything up to now is left out of the first window."""
+        self._roles = roles
         self._engine = engine
         self._stacks = stacks
         self._accounts: dict[tuple[int, int, int], _Account] = {}
@@ -132,7 +136,7 @@ class WindowCutter:
         clocks_left = _SCHEDSTAT_THREADS
         for slot in self._engine.slots():
             account = self._account(slot)
-            role = "connection" if slot.role else "background"
+            role = self._role(slot)
             finish_ns = slot.last_ns if slot.exited else None
             name = slot.comm.decode("utf-8", "replace")
             row = schema.Thread(
@@ -156,8 +160,16 @@ class WindowCutter:
                 rows.append(self._clock(window, slot, account, start_ns, end_ns))
             if slot.exited:
                 del self._accounts[slot.index, slot.tid, slot.thread_start_ns]
+                if self._roles is not None:
+                    self._roles.forget(slot)
                 self._engine.recycle(slot.index)
         return on_cpu_ns
+
+    def _role(self, slot: SlotView) -> str:
+        """By what the thread did, else by its name or the functions that it never leaves."""
+        if slot.role or self._roles is None:
+            return ROLES[slot.role]
+        return self._roles.role_of(slot)
 
     def _clock(
         self, window: int, slot: SlotView, account: _Account, start_ns: int, end_ns: int
@@ -210,6 +222,7 @@ class WindowCutter:
             cipher_name(record.cipher_id),
             record.group.decode("ascii", "replace") or "unknown",
             record.resumed if record.resumed in (0, 1) else None,
+            {0: "client", 1: "server"}.get(record.is_server, "unknown"),
         )
 
     def _cut_latency(self, rows: list[schema.Row], window: int) -> dict[str, int]:

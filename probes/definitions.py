@@ -34,6 +34,12 @@ PHASES = (
     "unknown", "background", "idle", "connect", "handshake", "sign", "keygen", "derive", "verify",
     "certificate", "record_read", "record_write", "command", "tde", "disconnect",
 )  # fmt: skip
+ROLES = (
+    "background", "connection", "pool_worker", "pool_timer", "binlog_dump", "replica_io",
+    "replica_sql", "semisync_ack", "binlog", "acceptor", "page_io", "page_flush", "log_flush",
+    "purge", "engine_task", "engine_monitor", "encryption", "event_scheduler", "signal_handler",
+    "timer", "manager", "x_plugin", "wsrep",
+)  # fmt: skip
 
 
 class Level(IntEnum):
@@ -66,9 +72,12 @@ ACTIONS: Mapping[str, Action] = {
     "handshake_call": Action(("enter", "exit"), "handshake", argument=0),
     "handshake_group": Action(("enter",), "handshake", argument=1),
     "handshake_free": Action(("enter",), "handshake", argument=0),
-    "lock_wait": Action(("enter", "exit"), ""),
+    "wait": Action(("enter", "exit"), ""),
     "call": Action(("enter", "exit"), None),
+    "phase_close": Action(("exit",), None),
+    "base_pool": Action(("enter",), "record_read"),
 }
+WAIT_STATES = ("blocked_network", "blocked_disk", "blocked_lock", "blocked_other")
 
 
 @dataclass(frozen=True)
@@ -106,6 +115,10 @@ class Boundary:
     method_table: MethodTable | None = None  # where it has one, better than the functions
     blocking: bool = False  # it waits for the network itself: whatever it returns is final
     success: str = "one"  # what a handshake call returns when it is done: "one" or "zero"
+    state: str = ""  # action "wait": what a futex wait in it waits for
+    role: str = ""  # what a thread is, once it was here
+    side: str = ""  # action "handshake_call": "server" or "client", "" when it serves both
+    optional: bool = False  # without its functions the server does no such thing
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -116,6 +129,16 @@ class Boundary:
     def argument(self) -> int:
         """Index of the argument that is read on entry, -1 for none."""
         return ACTIONS[self.action].argument
+
+
+@dataclass(frozen=True)
+class Role:
+    """How threads that never serve a connection are told apart."""
+
+    role: str  # of the capture's vocabulary
+    names: tuple[str, ...]  # patterns (`*`) of the thread's own name
+    functions: tuple[str, ...]  # patterns of functions that are open for as long as it lives
+    main: bool  # it is the process's first thread
 
 
 @dataclass(frozen=True)
@@ -148,6 +171,7 @@ class Definition:
     detect: Detection
     boundaries: tuple[Boundary, ...]
     accessors: tuple[Accessor, ...] = field(default=())
+    roles: tuple[Role, ...] = field(default=())
 
 
 def compile_names(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -197,6 +221,7 @@ def parse_definition(content: bytes, source: str) -> Definition:
         detect=_detection(top.table("detect")),
         boundaries=tuple(_boundary(entry) for entry in top.tables("boundary")),
         accessors=tuple(_accessor(entry) for entry in top.tables("accessor")),
+        roles=tuple(_role(entry) for entry in top.tables("role")),
     )
     top.finish()
     ids = [entry.id for entry in definition.boundaries]
@@ -243,9 +268,26 @@ def _boundary(table: "_Table") -> Boundary:
         else None,
         blocking=table.flag("blocking"),
         success=table.choice("success", ("one", "zero"), default="one"),
+        state=table.choice("state", WAIT_STATES) if action == "wait" else "",
+        role=table.choice("role", ROLES, default=""),
+        side=table.choice("side", ("server", "client"), default=""),
+        optional=table.flag("optional"),
     )
     table.finish()
     return boundary
+
+
+def _role(table: "_Table") -> Role:
+    role = Role(
+        role=table.choice("role", ROLES),
+        names=table.texts("names") if "names" in table else (),
+        functions=table.texts("functions") if "functions" in table else (),
+        main=table.flag("main"),
+    )
+    table.finish()
+    if not (role.names or role.functions or role.main):
+        raise _refuse(table.where, "it says neither names nor functions")
+    return role
 
 
 def _function(entry: object, where: str) -> Function:
@@ -348,7 +390,9 @@ class _Table:
         value = self.content.pop(key, [])
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
             raise _refuse(self.where, f"{key!r} must be an array of tables")
-        names = [str(entry.get("id", number)) for number, entry in enumerate(value)]
+        names = [
+            str(entry.get("id", entry.get("role", number))) for number, entry in enumerate(value)
+        ]
         return [
             _Table(entry, f"{self.where}, {key} {name}")
             for entry, name in zip(value, names, strict=True)

@@ -22,6 +22,7 @@ from tlstax.collectors.capture.vocabulary import (
     LEVEL_TERMS,
     LOSS_KINDS,
     PHASE_TERMS,
+    ROLE_TERMS,
     STATE_TERMS,
     TARGET_ROLE_TERMS,
     Term,
@@ -59,6 +60,7 @@ def capture_markdown() -> str:
     parts.append("## Phases\n\n" + _terms(PHASE_TERMS))
     parts.append("## States\n\n" + _terms(STATE_TERMS))
     parts.append("## Roles of a target\n\n" + _terms(TARGET_ROLE_TERMS))
+    parts.append("## Roles of a thread\n\n" + _terms(ROLE_TERMS))
     parts.append("## Levels of a window\n\n" + _terms(LEVEL_TERMS))
     parts.append("## Losses\n\n" + _grid(("kind", "what happened", "what it means"), LOSS_KINDS))
     parts.append(

@@ -130,7 +130,7 @@ class Thread(NamedTuple):
     thread_id: Annotated[int, "key; thread ids of the kernel are reused, this is not"]
     tid: Annotated[int, "thread id in the recording host's namespace"]
     name: Annotated[str, "name (comm) when last seen"]
-    role: Annotated[str, "connection, background or a server role such as purge"]
+    role: Annotated[str, "what it is for when last seen, see Roles of a thread"]
     start_ns: Annotated[int, "birth, or start of the recording"]
     end_ns: Annotated[int | None, "end; NULL = alive when the recording ended"]
     target_id: Annotated[int, "target that it is a thread of"] = 1
@@ -201,6 +201,7 @@ class Handshake(NamedTuple):
     cipher: Annotated[str, "cipher suite, or unknown"]
     group_name: Annotated[str, "key exchange group, or unknown"]
     resumed: Annotated[int | None, "1 resumed, 0 full, NULL not known"]
+    side: Annotated[str, "what the target was in it: server, client or unknown"] = "unknown"
 
 
 class Frame(NamedTuple):

@@ -172,6 +172,34 @@ LEVELS = tuple(term.name for term in LEVEL_TERMS)
 LEDGER_LEVELS = ("full", "record", "command")
 """Levels of windows in which the ledger was kept."""
 
-ROLES = ("connection", "background")
+ROLE_TERMS = (
+    Term("background", "a thread of the server's own; nothing tells more about it"),
+    Term("connection", "serves the connections of clients, one at a time"),
+    Term("pool_worker", "serves the connections of a thread pool, whichever is ready"),
+    Term("pool_timer", "looks after a thread pool: stalls and timeouts"),
+    Term("binlog_dump", "sends the binary log to a replica; one endless command"),
+    Term("replica_io", "fetches the binary log from a source, as a client of it"),
+    Term("replica_sql", "applies what came from a source, or hands it to its workers"),
+    Term("semisync_ack", "receives the acknowledgements of semi-synchronous replicas"),
+    Term("binlog", "background work on the binary log"),
+    Term("acceptor", "listens for new connections"),
+    Term("page_io", "reads and writes pages asynchronously"),
+    Term("page_flush", "writes changed pages to their files"),
+    Term("log_flush", "writes and flushes the redo log"),
+    Term("purge", "removes old row versions"),
+    Term("engine_task", "tasks of the storage engine: a pool of threads for purge, flush and I/O"),
+    Term("engine_monitor", "watches the storage engine: lock timeouts, errors, statistics"),
+    Term("encryption", "encrypts or rotates the keys of tablespaces"),
+    Term("event_scheduler", "runs scheduled events"),
+    Term("signal_handler", "waits for signals"),
+    Term("timer", "statement timeouts and other timers"),
+    Term("manager", "flushes tables and closes what is idle from time to time"),
+    Term("x_plugin", "serves or accepts connections of the X protocol"),
+    Term("wsrep", "Galera: applies, rolls back or replicates write sets"),
+)
+ROLES = tuple(term.name for term in ROLE_TERMS)
+"""The order is that of the numbers in attach cookies; entries are appended, never moved."""
+CONNECTION_ROLES = ("connection", "pool_worker", "binlog_dump")
+"""Threads whose life is checked against other clocks: they serve clients or replicas."""
 ARMS = ("plaintext", "tls")
 OUTCOMES = ("success", "failure", "abandoned")

@@ -95,6 +95,8 @@ static __noinline struct thread_slot *make_slot(struct task_struct *task, u64 no
 	slot->tid = task->pid;
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	slot->thread_start_ns = task->start_time;
+	if (bpf_core_field_exists(task->thread.fsbase))
+		slot->stack_base = task->thread.fsbase;
 	slot->first_ns = now;
 	slot->last_ns = now;
 	slot->phase_event_ns = now;

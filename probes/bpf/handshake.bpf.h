@@ -12,7 +12,8 @@
 #include "phases.bpf.h"
 
 /* From openssl/ssl.h. */
-enum { SSL_NOTHING = 1 };   /* SSL_want(): not waiting for anything */
+enum { SSL_NOTHING = 1 }; /* SSL_want(): not waiting for anything */
+enum { SIDE_SERVER = 1 };
 enum { TLS_ST_BEFORE = 0 }; /* SSL_get_state(): no message was sent or received yet */
 
 /* From gnutls/gnutls.h: gnutls_handshake() is to be called again. */
@@ -90,9 +91,11 @@ static __noinline void send_record(struct handshake *handshake, u64 now, u32 tid
  * handles what comes after a handshake (tickets, key updates) by the same functions, so a record
  * begins only on a connection on which nothing was exchanged yet, as far as that can be read.
  */
-static __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ssl, bool foreign)
+static __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ssl, u64 cookie)
 {
 	struct handshake *handshake = &slot->handshake;
+	bool foreign = COOKIE_ZERO_IS_SUCCESS(cookie); /* the accessors are not its library's */
+	u32 side = COOKIE_SIDE(cookie);
 	if (handshake->active && handshake->ssl == ssl)
 		return true;
 	struct handshake *kept = bpf_map_lookup_elem(&handshakes, &ssl);
@@ -110,6 +113,11 @@ static __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ss
 	handshake->tls_version = -1;
 	handshake->cipher_id = -1;
 	handshake->resumed = -1;
+	handshake->is_server = -1;
+	if (side || config.client)
+		handshake->is_server = side == SIDE_SERVER;
+	else if (!foreign)
+		handshake->is_server = read_field(ssl, config.off_server);
 	handshake->active = 1;
 	return true;
 }
@@ -123,9 +131,8 @@ static __always_inline void unstitch(struct thread_slot *slot)
 		slot->depth--;
 }
 
-/* `foreign`: a connection of a library whose fields are not those that the accessors read. */
 static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 now, u64 sp, u64 ssl,
-						 bool foreign)
+						 u64 cookie)
 {
 	if (config.client)
 		slot->role = ROLE_CONNECTION;
@@ -136,7 +143,7 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 		return;
 	}
 	slot->call_sp = sp;
-	if (!start_or_resume(slot, now, ssl, foreign)) {
+	if (!start_or_resume(slot, now, ssl, cookie)) {
 		slot->flags |= FLAG_NO_RECORD;
 		settle(slot, now);
 		return;

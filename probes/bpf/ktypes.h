@@ -72,6 +72,11 @@ struct sched_entity {
 	u64 sum_exec_runtime;
 };
 
+/* Set when the thread is made; later the saved value of a register that glibc never changes. */
+struct thread_struct {
+	unsigned long fsbase;
+};
+
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
@@ -83,6 +88,7 @@ struct task_struct {
 	char comm[16];
 	struct sched_entity se;
 	struct files_struct *files;
+	struct thread_struct thread; /* x86-64 */
 };
 
 /* Until 5.13 the field had no underscores. */

@@ -84,7 +84,7 @@ static __always_inline void woken(struct thread_slot *slot, u64 now)
 	if (slot->owner == PHASE_IDLE) {
 		if (slot->flags & FLAG_PARK)
 			slot->base = PHASE_CONNECT;
-		if (slot->flags & (FLAG_PARK | FLAG_AWAIT))
+		if (slot->flags & (FLAG_PARK | FLAG_AWAIT | FLAG_POOL))
 			slot->base_start_ns = now;
 		slot->phase_event_ns = now;
 	}
@@ -161,8 +161,8 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	slot->wait_syscall = wait.syscall;
 	slot->state = wait.state;
 	if (slot->depth == 0 &&
-	    ((slot->flags & FLAG_AWAIT && wait.state == STATE_BLOCKED_NETWORK) ||
-	     (slot->flags & FLAG_PARK && wait.condition)))
+	    ((slot->flags & (FLAG_AWAIT | FLAG_POOL) && wait.state == STATE_BLOCKED_NETWORK) ||
+	     (slot->flags & (FLAG_PARK | FLAG_POOL) && wait.condition)))
 		slot->owner = PHASE_IDLE;
 	if (slot->handshake.active && wait.state == STATE_BLOCKED_NETWORK)
 		slot->handshake.network_wait_count++;
@@ -299,7 +299,7 @@ static __noinline int pause_thread(struct thread_slot *slot, u64 now)
 	if (is_dense(slot->base))
 		slot->base = config.client ? PHASE_BACKGROUND : PHASE_UNKNOWN;
 	slot->flags &= ~(FLAG_AWAIT | FLAG_WAIT_STACK);
-	slot->lock_sp = 0;
+	slot->wait_sp = 0;
 	slot->owner = innermost_phase(slot);
 	slot->status = THREAD_PAUSED;
 	return 0;
@@ -323,7 +323,9 @@ static __noinline int resume_thread(struct thread_slot *slot, struct task_struct
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	slot->state = state;
 	slot->owner = innermost_phase(slot);
-	if (slot->flags & FLAG_PARK && slot->depth == 0 && state == STATE_BLOCKED_FUTEX)
+	if (slot->depth == 0 &&
+	    ((slot->flags & (FLAG_PARK | FLAG_POOL) && state == STATE_BLOCKED_FUTEX) ||
+	     (slot->flags & FLAG_POOL && state == STATE_BLOCKED_NETWORK)))
 		slot->owner = PHASE_IDLE;
 	slot->status = THREAD_LIVE;
 	return 0;
@@ -374,6 +376,7 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 {
 	u64 now = bpf_ktime_get_ns();
 	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
+	u32 role = COOKIE_ROLE(cookie);
 
 	switch (COOKIE_ACTION(cookie)) {
 	case ACTION_AWAIT_COMMAND:
@@ -396,9 +399,11 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 	case ACTION_BASE_DISCONNECT:
 		change_base(slot, now, sp, PHASE_DISCONNECT, 0);
 		break;
+	case ACTION_BASE_POOL:
+		change_base(slot, now, sp, PHASE_RECORD_READ, FLAG_POOL);
+		break;
 	case ACTION_HANDSHAKE_CALL:
-		enter_handshake_call(slot, now, sp, value_at(cookie),
-				     COOKIE_ZERO_IS_SUCCESS(cookie));
+		enter_handshake_call(slot, now, sp, value_at(cookie), cookie);
 		break;
 	case ACTION_HANDSHAKE_GROUP:
 		if (slot->handshake.active)
@@ -408,10 +413,13 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 	case ACTION_HANDSHAKE_FREE:
 		enter_handshake_free(slot, now, value_at(cookie));
 		break;
-	case ACTION_LOCK_WAIT:
-		slot->lock_sp = sp;
+	case ACTION_WAIT:
+		slot->wait_sp = sp;
+		slot->wait_as = COOKIE_STATE(cookie);
 		break;
 	}
+	if (role)
+		slot->role = role;
 }
 
 static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_slot *slot,
@@ -424,6 +432,7 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 	case ACTION_PHASE:
 	case ACTION_CALL:
 	case ACTION_HANDSHAKE_BOUND:
+	case ACTION_PHASE_CLOSE:
 		leave_phase(slot, now, sp, cookie);
 		break;
 	case ACTION_BASE_IDLE:
@@ -435,8 +444,8 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 	case ACTION_HANDSHAKE_CALL:
 		leave_handshake_call(slot, now, sp, (s32)value_at(cookie), cookie);
 		break;
-	case ACTION_LOCK_WAIT:
-		slot->lock_sp = 0;
+	case ACTION_WAIT:
+		slot->wait_sp = 0;
 		break;
 	}
 }

@@ -71,16 +71,19 @@ enum action {
 	ACTION_HANDSHAKE_CALL,
 	ACTION_HANDSHAKE_GROUP,
 	ACTION_HANDSHAKE_FREE,
-	ACTION_LOCK_WAIT,
+	ACTION_WAIT,
 	ACTION_CALL,
+	ACTION_BASE_POOL,
+	ACTION_PHASE_CLOSE,
 };
 
 /*
- * Attach cookie: action 0-7, phase 8-15, site 16-23, only inside a handshake 24, a handshake
- * function that waits for the network itself 25, one that returns 0 for success 26; 32-47 how far
- * the stack pointer is below that of the function's first instruction (an exit: below that of its
- * caller), in words; 48-51 the register, by its place in struct pt_regs, that holds what is read
- * there.
+ * Attach cookie: action 0-7, phase (of ACTION_WAIT: state) 8-15, site 16-23, only inside a
+ * handshake 24, a handshake function that waits for the network itself 25, one that returns 0 for
+ * success 26, of which side of the connection it is 27-28 (0: any, 1: server, 2: client); 32-47 how
+ * far the stack pointer is below that of the function's first instruction (an exit: below that of
+ * its caller), in words; 48-51 the register, by its place in struct pt_regs, that holds what is
+ * read there; 52-59 the role that the thread has from here on (0: the one it had).
  */
 #define COOKIE_ACTION(cookie) ((cookie)&0xff)
 #define COOKIE_PHASE(cookie) (((cookie) >> 8) & (PHASES - 1))
@@ -88,8 +91,11 @@ enum action {
 #define COOKIE_IN_HANDSHAKE(cookie) ((cookie) >> 24 & 1)
 #define COOKIE_BLOCKING(cookie) ((cookie) >> 25 & 1)
 #define COOKIE_ZERO_IS_SUCCESS(cookie) ((cookie) >> 26 & 1)
+#define COOKIE_SIDE(cookie) ((cookie) >> 27 & 3)
 #define COOKIE_STACK_BYTES(cookie) (((cookie) >> 32 & 0xffff) * 8)
 #define COOKIE_REGISTER(cookie) ((cookie) >> 48 & 15)
+#define COOKIE_STATE(cookie) (((cookie) >> 8) & (STATES - 1))
+#define COOKIE_ROLE(cookie) ((cookie) >> 52 & 0xff)
 
 enum { MAX_SITES = 128, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };
 
@@ -113,6 +119,7 @@ enum wait_kind {
 
 /* Paused: the dense programs are detached, and only rare boundaries and samples know the thread. */
 enum thread_status { THREAD_FREE, THREAD_LIVE, THREAD_EXITED, THREAD_PAUSED };
+/* The first of the capture's roles; the others come by cookie and mean nothing here. */
 enum thread_role { ROLE_BACKGROUND, ROLE_CONNECTION };
 
 enum thread_flag {
@@ -120,6 +127,7 @@ enum thread_flag {
 	FLAG_PARK = 2,	     /* connection gone: blocked on a condition is idle */
 	FLAG_WAIT_STACK = 4, /* the current wait's stacks were walked */
 	FLAG_NO_RECORD = 8,  /* the current handshake call belongs to no handshake record */
+	FLAG_POOL = 16,	     /* a pool's thread: blocked on events or a condition is idle */
 };
 
 enum frame_flag {
@@ -154,7 +162,7 @@ struct handshake {
 	s32 resumed;	 /* -1: unknown */
 	u32 active;
 	u32 unfollowed; /* nothing told the states of its thread for a while: state_ns lacks that */
-	u32 reserved;
+	s32 is_server;	/* -1: unknown */
 	char group[GROUP_BYTES];
 };
 
@@ -175,7 +183,7 @@ struct thread_slot {
 	u64 phase_event_ns; /* last time a boundary of this thread was seen */
 	u64 base_start_ns;
 	u64 wait_start_ns;
-	u64 lock_sp;
+	u64 wait_sp; /* of the function whose futex waits are explained; 0: in none */
 	u64 call_sp; /* of the outermost handshake call; 0: in none */
 	u32 state;
 	u32 owner; /* the phase that is charged */
@@ -186,7 +194,8 @@ struct thread_slot {
 	s32 wait_user_stack;
 	s32 wait_kernel_stack;
 	u32 wait_weight;
-	u32 reserved;
+	u32 wait_as;	/* state of futex waits while wait_sp is set */
+	u64 stack_base; /* where the thread's stack and its control block meet; 0: unknown */
 	char comm[16];
 	u64 ns[PHASES][STATES];
 	u64 count[PHASES];
@@ -235,6 +244,7 @@ struct config {
 	s32 off_session;
 	s32 off_session_cipher;
 	s32 off_cipher_id;
+	s32 off_server;
 	u8 wait_kind[MAX_SYSCALLS];
 };
 

@@ -32,6 +32,8 @@ static __always_inline bool out_of_place(struct thread_slot *slot, u64 cookie)
 		return slot->depth > 0;
 	if (COOKIE_IN_HANDSHAKE(cookie))
 		return !in_handshake(slot);
+	if (phase == PHASE_TDE)
+		return innermost_phase(slot) == PHASE_TDE;
 	return (phase == PHASE_RECORD_READ || phase == PHASE_RECORD_WRITE) &&
 	       between_connections(slot);
 }
@@ -77,8 +79,8 @@ __noinline int drop_dead(struct thread_slot *slot, u64 now, u64 sp)
 static __always_inline void heal(struct thread_slot *slot, u64 now, u64 sp)
 {
 	u32 depth = slot->depth;
-	if (slot->lock_sp && slot->lock_sp <= sp)
-		slot->lock_sp = 0;
+	if (slot->wait_sp && slot->wait_sp <= sp)
+		slot->wait_sp = 0;
 	if (depth && depth <= MAX_FRAMES && slot->frames[(depth - 1) & (MAX_FRAMES - 1)].sp <= sp)
 		drop_dead(slot, now, sp);
 }
@@ -131,7 +133,7 @@ static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 s
 		settle(slot, now);
 		return;
 	}
-	if (flags & FRAME_OPEN) { /* a command arrived */
+	if (flags & FRAME_OPEN && phase == PHASE_COMMAND) { /* it arrived just now */
 		if (slot->flags & FLAG_AWAIT)
 			finished(slot, PHASE_RECORD_READ, now - slot->base_start_ns);
 		slot->flags &= ~FLAG_AWAIT;
@@ -193,7 +195,7 @@ static __always_inline void change_base(struct thread_slot *slot, u64 now, u64 s
 	if (base == PHASE_IDLE && slot->status == THREAD_PAUSED)
 		base = PHASE_UNKNOWN; /* its commands will not be seen */
 	slot->base = base;
-	slot->flags = (slot->flags & ~(FLAG_AWAIT | FLAG_PARK)) | flags;
+	slot->flags = (slot->flags & ~(FLAG_AWAIT | FLAG_PARK | FLAG_POOL)) | flags;
 	settle(slot, now);
 }
 

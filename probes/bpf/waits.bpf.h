@@ -105,7 +105,7 @@ static __always_inline void classify_wait(struct task_struct *task, struct threa
 		wait->state = STATE_BLOCKED_DISK;
 	} else if (kind == WAIT_FUTEX) {
 		wait->condition = (regs->si & FUTEX_COMMAND_MASK) == FUTEX_OP_WAIT_BITSET;
-		wait->state = slot && slot->lock_sp ? STATE_BLOCKED_LOCK : STATE_BLOCKED_FUTEX;
+		wait->state = slot && slot->wait_sp ? slot->wait_as : STATE_BLOCKED_FUTEX;
 	} else if (kind == WAIT_BY_FILE) {
 		wait->state = wait_by_file(task, regs->di);
 	}

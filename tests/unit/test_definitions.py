@@ -10,6 +10,8 @@ from tlstax.collectors.capture import vocabulary
 from tlstax.probes.definitions import (
     ACTIONS,
     PHASES,
+    ROLES,
+    WAIT_STATES,
     Function,
     Level,
     load_definitions,
@@ -36,6 +38,11 @@ missing = "Work is not seen."
 
 def test_phases_are_those_of_the_capture() -> None:
     assert tuple(vocabulary.PHASES) == PHASES
+
+
+def test_roles_and_states_are_those_of_the_capture() -> None:
+    assert tuple(vocabulary.ROLES) == ROLES
+    assert set(WAIT_STATES) <= set(vocabulary.STATES)
 
 
 def test_bundled_definitions_are_valid_and_complete() -> None:

@@ -205,7 +205,9 @@ def server(target_of: MakeTarget, libraries: dict[str, Path]) -> Target:
 def test_plan_for_mariadb(server: Target) -> None:
     planned = plan(server, load_definitions())
     check(planned)
-    assert planned.missing == ()
+    # Debian's build hides the functions of the storage engine.
+    hidden = {"row_lock_wait", "latch_wait", "log_flush_wait"}
+    assert {entry.boundary for entry in planned.missing} == hidden
     assert {library.id: library.linkage for library in planned.libraries} == {
         "mariadb": "program",
         "openssl3": "shared",
