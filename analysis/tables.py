@@ -17,6 +17,9 @@ from tlstax.collectors.capture.schema import (
     Meta,
     OffcpuStack,
     PhaseCount,
+    Primitive,
+    PrimitiveCalls,
+    PrimitiveTime,
     Probe,
     Run,
     SampleStack,
@@ -68,6 +71,9 @@ class Tables:
     stacks: list[Stack] = field(default_factory=list)
     samples: list[SampleStack] = field(default_factory=list)
     waits: list[OffcpuStack] = field(default_factory=list)
+    primitives: list[Primitive] = field(default_factory=list)
+    primitive_calls: list[PrimitiveCalls] = field(default_factory=list)
+    primitive_times: list[PrimitiveTime] = field(default_factory=list)
     system: list[System] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     status: list[Status] = field(default_factory=list)
@@ -147,6 +153,9 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
         handshakes=of_window(tables.handshakes),
         samples=of_window(tables.samples),
         waits=of_window(tables.waits),
+        primitives=of_target(tables.primitives),
+        primitive_calls=of_window(tables.primitive_calls),
+        primitive_times=of_window(tables.primitive_times),
         system=of_window(tables.system),
         effects=of_window(tables.effects),
         losses=of_window(tables.losses),
@@ -170,6 +179,9 @@ def _load_all(reader: CaptureReader) -> Tables:
         stacks=list(reader.rows(Stack)),
         samples=list(reader.rows(SampleStack)),
         waits=list(reader.rows(OffcpuStack)),
+        primitives=list(reader.rows(Primitive)),
+        primitive_calls=list(reader.rows(PrimitiveCalls)),
+        primitive_times=list(reader.rows(PrimitiveTime)),
         system=list(reader.rows(System)),
         effects=list(reader.rows(Effect)),
         status=list(reader.rows(Status)),

@@ -15,6 +15,7 @@ from tlstax import ExitCode
 from tlstax.collectors.find_process import find_by_name
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.collectors.windows import WindowTotals, resident_bytes
+from tlstax.probes.primitives import parse_names
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 _POLL_S = 0.2
@@ -53,6 +54,14 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="HZ",
         help="CPU samples per second and CPU, 0 to 999; 0 takes none (99)",
     )
+    parser.add_argument(
+        "--functions",
+        type=functions,
+        default=(),
+        metavar="LIST",
+        help="also count and time the TLS library's own functions: some of cipher, digest, "
+        "asymmetric, kdf, rng, or ids of primitives (dear: give --for)",
+    )
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     parser.set_defaults(run=run)
@@ -69,6 +78,14 @@ def duration(text: str) -> float:
     if not 0.01 <= seconds <= 7 * 86400:
         raise argparse.ArgumentTypeError(f"{text!r} is not between 10ms and a week")
     return seconds
+
+
+def functions(text: str) -> tuple[str, ...]:
+    """Names of categories or primitives, separated by commas."""
+    try:
+        return parse_names(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def sample_hz(text: str) -> int:
@@ -89,7 +106,14 @@ def run(options: argparse.Namespace) -> int:
         sample_hz=options.sample_hz,
         definitions=options.definitions,
         overwrite=options.force,
+        functions=options.functions,
     )
+    if options.functions and options.duration_s is None:
+        print(
+            "tlstax: --functions slows the server down at every call of its TLS library, and "
+            "without --for it does so until Ctrl-C",
+            file=sys.stderr,
+        )
     live = None if options.quiet else _Progress(sys.stderr.isatty())
     with Recorder(request) as recorder:
         print(f"tlstax: attached to {pid}, recording to {options.output}", file=sys.stderr)

@@ -20,6 +20,7 @@ _SYS_PERF_EVENT_OPEN: Final = 298
 _BPF_MAP_LOOKUP_ELEM: Final = 1
 _BPF_MAP_UPDATE_ELEM: Final = 2
 _BPF_OBJ_GET_INFO_BY_FD: Final = 15
+_BPF_MAP_LOOKUP_BATCH: Final = 24
 _BPF_MAP_LOOKUP_AND_DELETE_BATCH: Final = 25
 _BPF_LINK_CREATE: Final = 28
 _BPF_ENABLE_STATS: Final = 32
@@ -167,6 +168,17 @@ def map_lookup(map_fd: int, key: bytes, value_bytes: int) -> bytes | None:
 
 def map_drain(map_fd: int, key_bytes: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
     """Take every entry out of a hash map (5.6+). Entries added meanwhile may come next time."""
+    return _batches(_BPF_MAP_LOOKUP_AND_DELETE_BATCH, map_fd, key_bytes, value_bytes)
+
+
+def map_entries(map_fd: int, key_bytes: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
+    """Every entry of a hash map, left where it is (5.6+)."""
+    return _batches(_BPF_MAP_LOOKUP_BATCH, map_fd, key_bytes, value_bytes)
+
+
+def _batches(
+    command: int, map_fd: int, key_bytes: int, value_bytes: int
+) -> list[tuple[bytes, bytes]]:
     batch_count = 512
     entries: list[tuple[bytes, bytes]] = []
     keys = ctypes.create_string_buffer(key_bytes * batch_count)
@@ -187,9 +199,7 @@ def map_drain(map_fd: int, key_bytes: int, value_bytes: int) -> list[tuple[bytes
                 0,
             )
         )
-        result = _LIBC.syscall(
-            _SYS_BPF, _BPF_MAP_LOOKUP_AND_DELETE_BATCH, attributes, len(attributes) - 1
-        )
+        result = _LIBC.syscall(_SYS_BPF, command, attributes, len(attributes) - 1)
         number = ctypes.get_errno() if result < 0 else 0
         if number not in (0, errno.ENOENT):
             if number == errno.ENOSPC and batch_count < 1 << 16:

@@ -140,6 +140,8 @@ def _patterns(definitions: Sequence[Definition]) -> list[str]:
             if boundary.method_table:
                 patterns += (boundary.method_table.getter, *boundary.method_table.setters)
         patterns += (accessor.function for accessor in definition.accessors)
+        for primitive in definition.primitives:
+            patterns += (function.pattern for function in primitive.functions)
     return sorted(set(patterns))
 
 

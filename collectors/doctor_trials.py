@@ -26,7 +26,7 @@ SPIN_SECONDS = 0.05
 
 
 @contextmanager
-def probed_function() -> Iterator[tuple[str, Callable[[], None]]]:
+def probed_function(code: bytes = PROBED_CODE) -> Iterator[tuple[str, Callable[[], None]]]:
     """A function of our own in a file of our own: its path, and a way to call it.
 
     The file is anonymous memory (memfd), so that no library's probes are disturbed.
@@ -37,7 +37,7 @@ def probed_function() -> Iterator[tuple[str, Callable[[], None]]]:
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     file_fd = os.memfd_create("tlstax-doctor", os.MFD_CLOEXEC)
     try:
-        os.write(file_fd, PROBED_CODE.ljust(PAGE_BYTES, b"\xcc"))
+        os.write(file_fd, code.ljust(PAGE_BYTES, b"\xcc"))
         read_execute, private = 1 | 4, 2
         address = libc.mmap(None, PAGE_BYTES, read_execute, private, file_fd, 0)
         if address in (None, ctypes.c_void_p(-1).value):

@@ -34,6 +34,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "bpf_map__value_size": (ctypes.c_uint32, [ctypes.c_void_p]),
     "bpf_map__max_entries": (ctypes.c_uint32, [ctypes.c_void_p]),
     "bpf_map__set_max_entries": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint32]),
+    "bpf_map__reuse_fd": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]),
     "bpf_map__set_initial_value": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t],
@@ -210,6 +211,10 @@ class BpfObject:
         self._check(
             self.library.bpf_map__set_max_entries(self.map(name), entries_count), f"resize {name}"
         )
+
+    def share(self, name: str, map_fd: int) -> None:
+        """Use another object's map for one that is declared alike, before load()."""
+        self._check(self.library.bpf_map__reuse_fd(self.map(name), map_fd), f"share {name}")
 
     def set_constants(self, section_suffix: str, value: bytes) -> None:
         """Fill a read-only data section, before load()."""

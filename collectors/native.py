@@ -326,6 +326,10 @@ class Engine:
                     ExitCode.HOST,
                 ) from error
 
+    def shared_maps(self) -> dict[str, int]:
+        """Descriptors of the maps in which another object finds the phase of a thread."""
+        return {name: self._object.map_fd(name) for name in ("slots", "slot_of_task")}
+
     # ---- reading ----
 
     def slots(self) -> Iterable[SlotView]:
@@ -518,12 +522,12 @@ _HISTOGRAM: Final = struct.Struct(f"={layout.LATENCY_BUCKETS}Q")
 _EMPTY_HISTOGRAM: Final = bytes(layout.LATENCY_BUCKETS * 8)
 
 
-def object_path() -> Path:
+def object_path(name: str = OBJECT_NAME) -> Path:
     """The compiled programs. TlstaxError HOST when they were not built."""
-    path = Path(str(resources.files("tlstax.probes"))) / "bpf" / OBJECT_NAME
+    path = Path(str(resources.files("tlstax.probes"))) / "bpf" / name
     if not path.is_file():
         raise TlstaxError(
-            f"{OBJECT_NAME} is missing",
+            f"{name} is missing",
             "the BPF programs were not built",
             "run `make bpf`, or install a wheel that contains them",
             ExitCode.HOST,

@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.calibration import Costs, calibrate
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.function_plan import plan_functions_in_child
 from tlstax.collectors.native import SAMPLER, Engine, Options, monotonic_ns
 from tlstax.collectors.planning import Plan, Site, plan_in_child
 from tlstax.collectors.stack_store import StackStore
@@ -28,6 +29,9 @@ from tlstax.collectors.thread_roles import ThreadRoles
 from tlstax.collectors.windows import WindowCutter, WindowTotals, count_outcomes
 from tlstax.probes.definitions import Level
 from tlstax.workloads.results import RunResult, RunTotals, StatusSample
+
+if TYPE_CHECKING:
+    from tlstax.collectors.function_windows import FunctionRecording
 
 NS_PER_S: Final = 1_000_000_000
 _EXPERIMENT_HZ: Final = 997
@@ -46,6 +50,7 @@ class Request:
     level: Level = Level.RECORD
     definitions: Path | None = None
     overwrite: bool = False
+    functions: tuple[str, ...] = ()  # primitives to count, by category or id
 
 
 class Recorder:
@@ -60,6 +65,12 @@ class Recorder:
         self._window_ns = int(request.window_s * NS_PER_S)
         require_host_pids()
         self._target, self._plan = plan_in_child(request.pid, request.level, request.definitions)
+        self._function_plan = (
+            plan_functions_in_child(request.pid, request.functions, request.definitions)
+            if request.functions
+            else None
+        )
+        self._functions: FunctionRecording | None = None
         self._pidfd = _open_pidfd(self._target)
         self._exited = select.poll()
         self._exited.register(self._pidfd, select.POLLIN)
@@ -80,18 +91,29 @@ class Recorder:
         try:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
+            self._attach_functions()
             self._engine.attach()
             _require_same_program(self._target)
             roles = ThreadRoles(self.request.pid, self._plan.role_marks)
             self._cutter = WindowCutter(self._engine, self._stacks, roles)
             self._writer.add(self._meta())
             self._writer.add(_target_row(self._target, self._plan))
+            if self._functions:
+                self._writer.add(self._functions.begin())
             self._writer.add(self._probes())
             self._writer.commit()
         except BaseException:
-            self._engine.close()
+            self._detach()
             raise
         self._next_ns = monotonic_ns() + self._window_ns
+
+    def _attach_functions(self) -> None:
+        if self._function_plan:
+            from tlstax.collectors.function_windows import FunctionRecording
+
+            self._functions = FunctionRecording(
+                self._function_plan, self._engine.multi, self._engine.shared_maps()
+            )
 
     # ---- while recording ----
 
@@ -166,6 +188,9 @@ class Recorder:
     def _cut(self) -> None:
         rows, totals = self._cutter.cut(self._run_id)
         self._writer.add(rows)
+        if self._functions:
+            window = next(row for row in rows if isinstance(row, schema.Window))
+            self._writer.add(self._functions.cut(window.window_id))
         self._writer.commit()
         self.windows.append(totals)
         self._windows_count += 1
@@ -186,7 +211,7 @@ class Recorder:
             self._writer.add(self._probes())
             self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
             self._writer.add(self._fate())
-            self._engine.close()
+            self._detach()
             self._name_frames()
         finally:
             self.abandon()
@@ -201,9 +226,14 @@ class Recorder:
         self._writer.add(rows)
         self._writer.commit()
 
+    def _detach(self) -> None:
+        if self._functions:
+            self._functions.close()
+        self._engine.close()
+
     def abandon(self) -> None:
         """Detach and keep the windows that were committed."""
-        self._engine.close()
+        self._detach()
         self._symbolizer.close()
         os.close(self._pidfd)
         self._writer.close()
@@ -241,6 +271,9 @@ class Recorder:
             "privacy": _PRIVACY,
         }
         values |= {f"missing_{m.boundary}": m.consequence for m in self._plan.missing}
+        if self._function_plan:
+            values["functions"] = ", ".join(self.request.functions)
+            values["missing_functions"] = ", ".join(self._function_plan.absent) or "none"
         return [schema.Meta(key, str(value)) for key, value in values.items()]
 
     def _probes(self) -> list[schema.Probe]:
@@ -282,6 +315,8 @@ class Recorder:
                     cost_ns,
                 )
             )  # fmt: skip
+        if self._functions:
+            rows += self._functions.probes(len(rows) + 1, suffix)
         return rows
 
 

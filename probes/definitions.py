@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.probes.primitives import Primitive, parse_primitive
 
 # The order is that of the kernel side. tests/unit/test_definitions.py keeps it equal to the
 # vocabulary of the capture, which this stage may not import.
@@ -172,6 +173,7 @@ class Definition:
     boundaries: tuple[Boundary, ...]
     accessors: tuple[Accessor, ...] = field(default=())
     roles: tuple[Role, ...] = field(default=())
+    primitives: tuple[Primitive, ...] = field(default=())
 
 
 def compile_names(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -222,10 +224,17 @@ def parse_definition(content: bytes, source: str) -> Definition:
         boundaries=tuple(_boundary(entry) for entry in top.tables("boundary")),
         accessors=tuple(_accessor(entry) for entry in top.tables("accessor")),
         roles=tuple(_role(entry) for entry in top.tables("role")),
+        primitives=tuple(
+            parse_primitive(
+                entry, [_function(name, entry.where) for name in entry.items("functions")]
+            )
+            for entry in top.tables("primitive")
+        ),
     )
     top.finish()
     ids = [entry.id for entry in definition.boundaries]
     ids += [entry.id for entry in definition.accessors]
+    ids += [entry.id for entry in definition.primitives]
     for entry_id in ids:
         if ids.count(entry_id) > 1:
             raise _refuse(source, f"the id {entry_id!r} occurs twice")
@@ -398,9 +407,13 @@ class _Table:
             for entry, name in zip(value, names, strict=True)
         ]
 
+    def refuse(self, why: str) -> TlstaxError:
+        """The error that this table cannot be used."""
+        return _refuse(self.where, why)
+
     def finish(self) -> None:
         if self.content:
-            raise _refuse(self.where, f"{', '.join(sorted(self.content))} is not known here")
+            raise self.refuse(f"{', '.join(sorted(self.content))} is not known here")
 
 
 def _refuse(where: str, why: str) -> TlstaxError:

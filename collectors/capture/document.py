@@ -19,8 +19,9 @@ from tlstax.collectors.capture.schema import (
 )
 from tlstax.collectors.capture.vocabulary import (
     CATEGORY_TERMS,
+    FUNCTION_CATEGORY_TERMS,
     LEVEL_TERMS,
-    LOSS_KINDS,
+    LOSSES,
     PHASE_TERMS,
     ROLE_TERMS,
     STATE_TERMS,
@@ -62,7 +63,10 @@ def capture_markdown() -> str:
     parts.append("## Roles of a target\n\n" + _terms(TARGET_ROLE_TERMS))
     parts.append("## Roles of a thread\n\n" + _terms(ROLE_TERMS))
     parts.append("## Levels of a window\n\n" + _terms(LEVEL_TERMS))
-    parts.append("## Losses\n\n" + _grid(("kind", "what happened", "what it means"), LOSS_KINDS))
+    parts.append("## Categories of `primitive`\n\n" + _terms(FUNCTION_CATEGORY_TERMS))
+    parts.append(
+        "## Losses\n\n" + _grid(("kind", "what happened", "what it means"), LOSSES.values())
+    )
     parts.append(
         "## Categories\n\nNot stored: the taxonomy files samples when a report is made.\n\n"
         + _terms(CATEGORY_TERMS)

@@ -51,6 +51,8 @@ META_KEYS: Final = {
     "predicted_sample_share": "the part of it for CPU samples",
     "predicted_engine_share": "the part of it for tlstax itself",
     "probe_kind": "how uprobes are attached: uprobe_multi or perf_event",
+    "functions": "primitives that --functions asked for, by category or id",
+    "missing_functions": "of these, ids of those that the target does not define",
     "privacy": "what a capture never holds",
 }
 """Known meta keys. Readers treat all as optional; unknown keys are kept and shown."""
@@ -248,6 +250,56 @@ class OffcpuStack(NamedTuple):
     time_ns: Annotated[int, "time, weighted for sampling"]
 
 
+class Primitive(NamedTuple):
+    """A function of the TLS library that was probed because of --functions."""
+
+    primitive_id: Annotated[int, "key"]
+    name: Annotated[str, "id of the primitive in probes/libraries"]
+    category: Annotated[str, "category, see Categories of primitive"]
+    unit: Annotated[str, "what one call works on: record, block or call"]
+    function: Annotated[str, "symbol"]
+    object: Annotated[str, "file that holds it"]
+    build_id: Annotated[str, "GNU build-id of the object in hex, or ''"]
+    size_source: Annotated[str, "where the bytes of a call are read; '' = nowhere"]
+    inside_ns: Annotated[float, "what its probes add to its own time, calibrated; 0 if not timed"]
+    pair_ns: Annotated[float, "what its probes add to the time of its caller, calibrated"]
+    why_not_timed: Annotated[str, "'' where calls are timed, not only counted"]
+    target_id: Annotated[int, "target that it is a part of"] = 1
+
+
+class PrimitiveCalls(NamedTuple):
+    """Calls of a primitive by phase and size: from low_bytes to high_bytes, 0 to 0 = not known.
+
+    Times are as measured, with the cost of the probes; time off the CPU is not in them.
+    """
+
+    window_id: Annotated[int, "window"]
+    primitive_id: Annotated[int, "primitive"]
+    phase: Annotated[str, "phase of the thread"]
+    low_bytes: Annotated[int, "least bytes of a call, inclusive"]
+    high_bytes: Annotated[int, "most bytes of a call, inclusive"]
+    call_count: Annotated[int, "calls"]
+    size_bytes: Annotated[int, "bytes of all calls"]
+    timed_count: Annotated[int, "calls whose entry and exit were seen"]
+    timed_bytes: Annotated[int, "bytes of these"]
+    time_ns: Annotated[int, "time of these on the CPU, from entry to exit"]
+    nested_ns: Annotated[int, "of it, in primitives that they called, as these measured it"]
+    traps_ns: Annotated[int, "calibrated cost of all probes of primitives inside of them"]
+    direct_traps_ns: Annotated[int, "of that, what is not in nested_ns either"]
+
+
+class PrimitiveTime(NamedTuple):
+    """A bucket of the histogram of a primitive's times, as measured, over all phases."""
+
+    window_id: Annotated[int, "window"]
+    primitive_id: Annotated[int, "primitive"]
+    low_bytes: Annotated[int, "least bytes of a call, inclusive"]
+    high_bytes: Annotated[int, "most bytes of a call, inclusive"]
+    low_ns: Annotated[int, "lower bound, inclusive"]
+    high_ns: Annotated[int, "upper bound, exclusive"]
+    call_count: Annotated[int, "calls that took this long"]
+
+
 class System(NamedTuple):
     """The host and the collector itself over a window, all CPUs together."""
 
@@ -331,6 +383,9 @@ Row = (
     | Stack
     | SampleStack
     | OffcpuStack
+    | Primitive
+    | PrimitiveCalls
+    | PrimitiveTime
     | System
     | Effect
     | Status
@@ -339,10 +394,12 @@ Row = (
     | Loss
 )
 TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
-ADDED: Final[frozenset[type[Row]]] = frozenset({Effect, Collector, Metric})
+ADDED: Final[frozenset[type[Row]]] = frozenset(
+    {Effect, Collector, Metric, Primitive, PrimitiveCalls, PrimitiveTime}
+)
 """Tables that version 1 did not have."""
 KEYED: Final[frozenset[type[Row]]] = frozenset(
-    {Meta, Target, Probe, Run, Window, Thread, Handshake, Frame, Stack, Collector}
+    {Meta, Target, Probe, Run, Window, Thread, Handshake, Frame, Stack, Collector, Primitive}
 )
 """Tables whose first column is a key: a later row replaces the earlier one."""
 

@@ -152,7 +152,39 @@ LOSS_KINDS = (
         "its on-CPU time since then is the scheduler's, which is late by some microseconds",
     ),
 )
-LOSSES = {kind.name: kind for kind in LOSS_KINDS}
+FUNCTION_LOSS_KINDS = (
+    LossKind(
+        "function_map_full",
+        "more functions, phases, sizes or times than the maps of --functions hold",
+        "calls or times of functions are missing",
+    ),
+    LossKind(
+        "function_stack_overflow",
+        "timed functions nested deeper than the stack of calls",
+        "the inner call is counted without a time",
+    ),
+    LossKind(
+        "function_healed",
+        "a function was left without its exit (longjmp, or a lost probe hit)",
+        "the call is counted without a time",
+    ),
+    LossKind(
+        "function_unmatched_exit",
+        "an exit arrived for a call whose entry was not seen",
+        "the call is missing from the function's counts, unless it was open when tlstax attached",
+    ),
+    LossKind(
+        "function_storage_failed",
+        "the kernel refused thread-local storage",
+        "the call is counted without a time",
+    ),
+    LossKind(
+        "function_recursion_missed",
+        "the kernel skipped a function's probe because another program ran on that CPU",
+        "calls or times of functions are missing",
+    ),
+)
+LOSSES = {kind.name: kind for kind in (*LOSS_KINDS, *FUNCTION_LOSS_KINDS)}
 
 TARGET_ROLE_TERMS = (
     Term("server", "the database server; its target_id is 1"),
@@ -171,6 +203,15 @@ LEVEL_TERMS = (
 LEVELS = tuple(term.name for term in LEVEL_TERMS)
 LEDGER_LEVELS = ("full", "record", "command")
 """Levels of windows in which the ledger was kept."""
+
+FUNCTION_CATEGORY_TERMS = (
+    Term("cipher", "bulk encryption and decryption"),
+    Term("digest", "hashes and MACs"),
+    Term("asymmetric", "RSA, EC and DH operations"),
+    Term("kdf", "key derivation"),
+    Term("rng", "random numbers"),
+)
+FUNCTION_CATEGORIES = tuple(term.name for term in FUNCTION_CATEGORY_TERMS)
 
 ROLE_TERMS = (
     Term("background", "a thread of the server's own; nothing tells more about it"),

@@ -11,18 +11,26 @@ from typing import Any
 
 import pytest
 
+from tlstax.collectors import function_layout
 from tlstax.collectors import ledger_layout as layout
-from tlstax.collectors.capture.vocabulary import LOSSES, PHASES, STATES
+from tlstax.collectors.capture.vocabulary import LOSS_KINDS, LOSSES, PHASES, STATES
 
 BPF_FOLDER = Path(__file__).resolve().parents[2] / "probes/bpf"
 OBJECTS = sorted(path.with_suffix(".o") for path in BPF_FOLDER.glob("*.bpf.c"))
 SECTION = re.compile(r'^SEC\("(?!license|\.)[^"]+"\)\s+int\s+(?:BPF_\w+\()?(\w+)', re.MULTILINE)
 STRUCTURES = {
+    "call": function_layout.Call,
     "config": layout.Config,
     "frame": layout.Frame,
+    "function_bucket": function_layout.FunctionBucket,
+    "function_config": function_layout.FunctionConfig,
+    "function_cost": function_layout.FunctionCost,
+    "function_key": function_layout.FunctionKey,
+    "function_sum": function_layout.FunctionSum,
     "handshake": layout.HandshakeRecord,
     "offcpu_key": layout.OffcpuKey,
     "sample_key": layout.SampleKey,
+    "thread_calls": function_layout.ThreadCalls,
     "thread_slot": layout.ThreadSlot,
 }
 
@@ -71,7 +79,7 @@ def test_object_is_what_ships(path: Path) -> None:
     [
         ("PHASE", PHASES),
         ("STATE", STATES),
-        ("LOSS", tuple(LOSSES)),
+        ("LOSS", [kind.name for kind in LOSS_KINDS]),
         ("ACTION", [action.name.lower() for action in layout.Action]),
         ("WAIT", [wait.name.lower() for wait in layout.Wait]),
     ],
@@ -80,13 +88,24 @@ def test_enumerations_agree(prefix: str, names: Iterable[str]) -> None:
     assert enumerators(BPF_FOLDER / "ledger.h", prefix) == list(names)
 
 
+def test_enumerations_of_functions_agree() -> None:
+    header = BPF_FOLDER / "functions.h"
+    assert enumerators(header, "SIZE") == list(function_layout.SOURCES)
+    names = [f"function_{name}" for name in enumerators(header, "FUNCTION_LOSS")]
+    assert names == list(function_layout.LOSS_NAMES)
+    assert set(names) <= set(LOSSES)
+
+
 @pytest.fixture(scope="module")
 def compiled_structures() -> dict[str, Any]:
-    """The structures of ledger.bpf.o by name, from its BTF."""
-    command = ["bpftool", "btf", "dump", "-j", "file", str(BPF_FOLDER / "ledger.bpf.o")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    types = json.loads(done.stdout)["types"]
-    return {entry["name"]: entry for entry in types if entry["kind"] == "STRUCT"}
+    """The structures of the objects by name, from their BTF."""
+    found: dict[str, Any] = {}
+    for path in OBJECTS:
+        command = ["bpftool", "btf", "dump", "-j", "file", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        types = json.loads(done.stdout)["types"]
+        found |= {entry["name"]: entry for entry in types if entry["kind"] == "STRUCT"}
+    return found
 
 
 @pytest.mark.parametrize("name", STRUCTURES)

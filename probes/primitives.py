@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The primitives of a TLS library: the functions that do its AES, SHA, RSA and ECDH.
+
+A definition file (see `tlstax.probes.definitions`) names them in `[[primitive]]` tables. They are
+probed only when asked for (`--functions`), because a hit costs more than many of them do.
+
+    [[primitive]]
+    id = "aes_record_encrypt"
+    category = "cipher"               # cipher, digest, asymmetric, kdf or rng
+    unit = "record"                   # what one call works on: record, block or call
+    functions = ["_ZN5yaSSL3AES7encryptE*"]    # names of one function; the first that exists
+    bytes = { argument = 3, type = "int" }     # how many bytes a call works on; optional
+    on_request = true                 # optional: probed only when named by its id
+
+`bytes` is a number where it is always the same (16 for an AES block), `{ argument = N, type = T }`
+where the caller passes it (N counts from 0, the object of a C++ method included), or
+`{ returned = T }` where the function returns it. T is the C type, "int" or "size_t"; an unsigned
+int of 4 bytes is an "int", too: no call works on more than 2 GB. Only such numbers are read, never
+what they count.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tlstax import ExitCode, TlstaxError
+
+if TYPE_CHECKING:
+    from tlstax.probes.definitions import Definition, Function, _Table
+
+CATEGORIES: Mapping[str, str] = {
+    "cipher": "bulk encryption and decryption",
+    "digest": "hashes and MACs",
+    "asymmetric": "RSA, EC and DH operations",
+    "kdf": "key derivation",
+    "rng": "random numbers",
+}
+UNITS = ("record", "block", "call")
+TYPES = ("int", "size_t")
+ARGUMENTS_COUNT = 6  # integer arguments that are passed in registers
+LARGEST_CONSTANT = (1 << 16) - 1
+
+
+@dataclass(frozen=True)
+class Size:
+    """Where the number of bytes that a call works on is read."""
+
+    source: str = "none"  # none, constant, argument or returned
+    value: int = 0  # the constant in bytes, or the index of the argument
+    wide: bool = False  # the argument or result has 64 bits
+
+    def __str__(self) -> str:
+        """In words, for plans and captures."""
+        return {
+            "none": "",
+            "constant": f"{self.value} a call",
+            "argument": f"argument {self.value}",
+            "returned": "returned",
+        }[self.source]
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One function of the library, under all its names."""
+
+    id: str
+    category: str
+    unit: str
+    functions: tuple["Function", ...]  # names of the same function, best first
+    size: Size
+    on_request: bool = False
+
+
+def parse_primitive(table: "_Table", functions: Sequence["Function"]) -> Primitive:
+    """Check one [[primitive]] table. Raises TlstaxError USAGE, naming file and table."""
+    primitive = Primitive(
+        id=table.text("id"),
+        category=table.choice("category", tuple(CATEGORIES)),
+        unit=table.choice("unit", UNITS),
+        functions=tuple(functions),
+        size=_size(table) if "bytes" in table else Size(),
+        on_request=table.flag("on_request"),
+    )
+    if primitive.id in CATEGORIES:
+        raise table.refuse(f"the id {primitive.id!r} is the name of a category")
+    table.finish()
+    return primitive
+
+
+def _size(table: "_Table") -> Size:
+    if not isinstance(table.content["bytes"], dict):
+        return Size("constant", _whole(table, "bytes", 1, LARGEST_CONSTANT))
+    inner = table.table("bytes")
+    if "argument" in inner:
+        index = _whole(inner, "argument", 0, ARGUMENTS_COUNT - 1)
+        size = Size("argument", index, inner.choice("type", TYPES) == "size_t")
+    else:
+        size = Size("returned", 0, inner.choice("returned", TYPES) == "size_t")
+    inner.finish()
+    return size
+
+
+def _whole(table: "_Table", key: str, least: int, most: int) -> int:
+    value = table.content.pop(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise table.refuse(f"{key!r} must be a whole number from {least} to {most}")
+    return value
+
+
+def choose(
+    definitions: Iterable["Definition"], names: Sequence[str]
+) -> dict[str, tuple[Primitive, ...]]:
+    """The primitives of each definition (by its id) that the names ask for.
+
+    A name is a category, or the id of a primitive. Raises TlstaxError USAGE for any other.
+    """
+    by_library = {entry.id: entry.primitives for entry in definitions if entry.primitives}
+    ids = {primitive.id for entries in by_library.values() for primitive in entries}
+    for name in names:
+        if name not in CATEGORIES and name not in ids:
+            raise TlstaxError(
+                f"--functions {name!r} cannot be probed",
+                "it is neither a category nor the id of a primitive",
+                f"Name some of {', '.join(CATEGORIES)}, or of {', '.join(sorted(ids))}",
+                ExitCode.USAGE,
+            )
+    return {
+        library: tuple(
+            primitive
+            for primitive in entries
+            if primitive.id in names or (primitive.category in names and not primitive.on_request)
+        )
+        for library, entries in by_library.items()
+    }
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """The names of `cipher,digest`; raises ValueError where there is none or an empty one."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if not all(names):
+        raise ValueError("names must be separated by single commas")
+    return names
