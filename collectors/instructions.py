@@ -3,13 +3,13 @@
 
 A uprobe replaces the first byte of an instruction by a trap. Afterwards the kernel must still carry
 out the instruction: push, nop, jmp, jcc and call it *emulates* within the same trap; any other it
-copies elsewhere and *single-steps*, which is a second trap (measured: 0.7 us against 23..35 us).
+copies elsewhere and *single-steps*, which is a second trap (measured: 0.4 us against 14 us).
 Source for the list: arch/x86/kernel/uprobes.c, branch_setup_xol_ops() and push_setup_xol_ops().
-Newer kernels emulate a little more (multi-byte nops); only what all of them do is counted here.
+Newer kernels emulate a little more (multi-byte nops): TRIAL_FORMS, which are tried on the host.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from iced_x86 import (
     Code,
@@ -31,6 +31,12 @@ BITS = 64
 ARGUMENT_REGISTERS: Final = (
     Register.RDI, Register.RSI, Register.RDX, Register.RCX, Register.R8, Register.R9,
 )  # fmt: skip
+REGISTER_NAMES: Final[Mapping[int, str]] = {
+    Register.RAX: "rax", Register.RBX: "rbx", Register.RCX: "rcx", Register.RDX: "rdx",
+    Register.RSI: "rsi", Register.RDI: "rdi", Register.RBP: "rbp", Register.R8: "r8",
+    Register.R9: "r9", Register.R10: "r10", Register.R11: "r11", Register.R12: "r12",
+    Register.R13: "r13", Register.R14: "r14", Register.R15: "r15",
+}  # fmt: skip
 ARGUMENT_NAMES: Final = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 CALLEE_SAVED: Final = frozenset(
     {Register.RBX, Register.RBP, Register.R12, Register.R13, Register.R14, Register.R15}
@@ -49,6 +55,42 @@ ENDS_BLOCK = frozenset(
 WRITES = frozenset(
     {OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
 )
+# What every kernel emulates, and what one does is asked for by trial (collectors/emulation.py).
+ALWAYS_EMULATED: Final = frozenset({"push", "nop", "jmp", "jcc", "call"})
+EMULATED_CODES: Final = {
+    Code.JMP_REL8_64: "jmp", Code.JMP_REL32_64: "jmp", Code.CALL_REL32_64: "call"
+}  # fmt: skip
+
+
+class TrialForm(NamedTuple):
+    """An instruction that newer kernels may emulate; it occurs where functions begin."""
+
+    code: bytes  # one example
+    pattern: bytes  # what all of them begin with
+    before: bytes = b""  # code that makes the example harmless in a function of its own
+    after: bytes = b""
+
+
+def _same(code: str, before: str = "", after: str = "") -> TrialForm:
+    raw = bytes.fromhex(code)
+    return TrialForm(raw, raw, bytes.fromhex(before), bytes.fromhex(after))
+
+
+TRIAL_FORMS: Final[Mapping[str, TrialForm]] = {
+    "nop of 2": _same("6690"),
+    "nop of 3": _same("0f1f00"),
+    "nop of 4": _same("0f1f4000"),
+    "nop of 5": _same("0f1f440000"),
+    "nop of 6": _same("660f1f440000"),
+    "nop of 7": _same("0f1f8000000000"),
+    "nop of 8": _same("0f1f840000000000"),
+    "nop of 9": _same("660f1f840000000000"),
+    "endbr64": _same("f30f1efa"),
+    "mov %rsp,%rbp": _same("4889e5", before="55", after="5d"),
+    "sub $imm8,%rsp": TrialForm(
+        bytes.fromhex("4883ec18"), bytes.fromhex("4883ec"), after=bytes.fromhex("4883c418")
+    ),
+}
 ACCESSOR_STEPS = 48  # instructions on one path through an accessor
 ACCESSOR_PATHS = 16
 
@@ -63,18 +105,31 @@ def decode(code: bytes, address: int) -> Iterator[Instruction]:
         yield instruction
 
 
-def is_emulated(instruction: Instruction, code: bytes) -> bool:
-    """Whether the kernel emulates it. `code` holds the instruction's own bytes."""
+def form_of(instruction: Instruction, code: bytes) -> str:
+    """What the kernel sees in it: one of ALWAYS_EMULATED, of TRIAL_FORMS, or "" (single-stepped).
+
+    `code` holds the instruction's own bytes.
+    """
+    for name, form in TRIAL_FORMS.items():
+        if code.startswith(form.pattern) and len(code) == len(form.code):
+            return name
     prefixes = code[: code.index(_opcode_byte(instruction, code))]
     if instruction.code == Code.PUSH_R64:
-        return prefixes in (b"", b"\x41")
+        return "push" if prefixes in (b"", b"\x41") else ""
     if instruction.code == Code.NOPD and code == b"\x90":
-        return True
+        return "nop"
     if instruction.flow_control not in EMULATED_FLOW or b"\x66" in prefixes:
-        return False
-    return instruction.is_jcc_short_or_near or instruction.code in (
-        Code.JMP_REL8_64, Code.JMP_REL32_64, Code.CALL_REL32_64,
-    )  # fmt: skip
+        return ""
+    if instruction.is_jcc_short_or_near:
+        return "jcc"
+    return EMULATED_CODES.get(instruction.code, "")
+
+
+def is_emulated(
+    instruction: Instruction, code: bytes, emulated: Collection[str] = ALWAYS_EMULATED
+) -> bool:
+    """Whether the kernel emulates it. `emulated` are the forms that it was seen to emulate."""
+    return form_of(instruction, code) in emulated
 
 
 def _opcode_byte(instruction: Instruction, code: bytes) -> int:

@@ -286,7 +286,7 @@ def cookie(
     meaning = int(action) | index << 8 | site << 16 | flags << 24
     place = REGISTERS.index(register) if register else 0
     role_index = ROLES.index(role) if role else 0
-    return meaning | stack_bytes // 8 << 32 | place << 48 | role_index << 52
+    return meaning | (stack_bytes // 8 & 0xFFFF) << 32 | place << 48 | role_index << 52
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:

@@ -1,85 +1,71 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where to put the probes: the cheapest instruction that still sees every crossing of a boundary.
+"""Where to put the probes: the cheapest instructions that still see every crossing of a boundary.
 
-For each boundary of the definitions one of its equivalent functions is taken, and in it
+For each boundary of the definitions one of its equivalent functions is taken, and in it the
+instructions that `tlstax.collectors.spots` finds: for an entry the first emulated instruction that
+every path crosses, for an exit a return probe armed by such an instruction, or emulated
+instructions on the ways out. Where a function has none, the places that call it serve
+(`tlstax.collectors.callers`), if all of them can be known. What is left stays on the function's
+first instruction and is marked `stepped`, with the reason.
 
-- on entry, the first instruction that the kernel emulates and that every path crosses once, while
-  the arguments the boundary needs are still in their registers. It is looked for in the function's
-  first basic block only, so no path can bypass it; an instruction that a jump of the function leads
-  back to is refused;
-- on exit, a return probe. The kernel arms it at the function's first instruction, so that is the
-  instruction that must be emulated. A function whose first block ends in a jump into another
-  function (a tail call) is left through that function's return, so the probe is armed there;
-  callers of that function that do not come through the boundary make exits without an entry, which
-  the kernel side ignores by stack pointer.
+Equivalents are compared by what a crossing costs on this host: the price of its probes times how
+often the function is called (`hits`). What was not taken is in `Plan.refused`, with its reason.
 
 A boundary with a method table is placed in the functions that the table leads to, and in its named
 functions only in an object whose table cannot be read.
 
-Where nothing better exists the probe stays at offset 0 and is marked `stepped`. Nothing is attached
-here, and the process is not touched.
-
-Each address is verified to be an instruction boundary inside the function's bounds.
+Nothing is attached here, and the process is not touched. Each address is an instruction boundary,
+because it was reached by following the function's code from its first instruction.
 """
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from iced_x86 import FlowControl, Instruction
-
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.callers import Callers, FindersOf, RefusedError, exports
 from tlstax.collectors.detection import Detected, OpenObject, detect
 from tlstax.collectors.elf import Elf, Symbol
-from tlstax.collectors.instructions import (
-    ARGUMENT_NAMES,
-    ARGUMENT_REGISTERS,
-    ENDS_BLOCK,
-    branch_targets,
-    decode,
-    is_emulated,
-    returned_fields,
-    text_of,
-    written_registers,
-)
+from tlstax.collectors.instructions import ALWAYS_EMULATED, returned_fields
 from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.method_table import functions_in
-from tlstax.collectors.planning import Missing, Plan, RoleMark, Site
+from tlstax.collectors.planning import Kernel, Missing, Plan, Refused, RoleMark, Site
+from tlstax.collectors.spots import Finder, Spot
 from tlstax.collectors.target import Target
-from tlstax.probes.definitions import (
-    Accessor,
-    Boundary,
-    Definition,
-    Function,
-    Level,
-    MethodTable,
-)
+from tlstax.probes.definitions import Accessor, Boundary, Definition, Function, Level, MethodTable
 
-# Measured on one machine; only their order decides a placement.
-EMULATED_COST_NS = 700
-STEPPED_COST_NS = 25_000
-RETURN_COST_NS = 700
+__all__ = ["Planner", "Spot", "plan", "spots_of"]
+
 FUNCTION_LIMIT_BYTES = 64 * 1024
-ENTRY_LIMIT_BYTES = 128
+MACHINE = "EM_X86_64"
+# Actions whose exit reads what the function returns.
+READS_RETURNED = frozenset({"handshake_call"})
 
 
-@dataclass(frozen=True)
-class Spot:
-    """An instruction chosen for a probe, before it becomes a Site."""
+class Chosen(NamedTuple):
+    """A spot with its event and the object it is in."""
 
-    function: str
-    address: int
-    instruction: str
-    kind: str
-    emulated: bool
-    reason: str
+    event: str
+    mapped: MappedObject
+    elf: Elf
+    spot: Spot
 
-    @property
-    def cost_ns(self) -> int:
-        """What one hit is expected to cost."""
-        trap = EMULATED_COST_NS if self.emulated else STEPPED_COST_NS
-        return trap + (RETURN_COST_NS if self.kind == "uretprobe" else 0)
+
+@dataclass
+class Placed:
+    """What became of one boundary."""
+
+    boundary: Boundary
+    chosen: list[Chosen] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    cost_ns: float = 0.0  # of one crossing
+    hits: float = 1.0
+
+    def refuse(self, function: str, what: str, why: str) -> None:
+        """Note an alternative that was not taken."""
+        self.refused.append(Refused(self.boundary.id, function, what, why))
 
 
 def plan(
@@ -87,6 +73,7 @@ def plan(
     definitions: Sequence[Definition],
     level: Level = Level.RECORD,
     role: str = "server",
+    kernel: Kernel | None = None,
 ) -> Plan:
     """Decide every probe for a target. Raises TlstaxError when it has no known TLS library.
 
@@ -98,32 +85,184 @@ def plan(
         detected = detect(target, mine, resources)
         if not any(entry.library.kind in ("tls", "client") for entry in detected):
             raise _no_library(target)
-        called = (
-            {"client"} if any(entry.library.kind == "client" for entry in detected) else {"tls"}
-        )
-        sites: list[Site] = []
+        return Planner(target, detected, kernel or Kernel(), resources).plan(level, role)
+
+
+def spots_of(
+    elf: Elf, symbol: Symbol, events: Sequence[str], argument: int = -1, returned: bool = False
+) -> list[tuple[str, Spot]]:
+    """The spots for "enter" and "exit" of one function by itself; an exit may need several.
+
+    `argument`: index of the argument that is read on entry, -1 for none; `returned`: whether the
+    exit reads what the function returns. What to read is in the spot's `register`.
+    """
+    return Finder(elf).spots(symbol, events, argument, returned)
+
+
+class Planner:
+    """The probes of one process."""
+
+    def __init__(
+        self, target: Target, detected: Sequence[Detected], kernel: Kernel, resources: ExitStack
+    ) -> None:
+        self.target = target
+        self.detected = detected
+        self.kernel = kernel
+        opened = {entry.mapped.open_path: entry.elf for lib in detected for entry in lib.objects}
+        emulated = ALWAYS_EMULATED | kernel.emulated
+        self.finders = FindersOf(resources, opened, emulated, kernel.prices)
+        self.callers = Callers(target, self.finders)
+        for elf in opened.values():
+            if elf.machine != MACHINE:
+                raise _other_machine(target, elf)
+
+    def plan(self, level: Level, role: str = "server") -> Plan:
+        """Every probe of the level."""
+        clients = any(entry.library.kind == "client" for entry in self.detected)
+        called = "client" if clients else "tls"
+        placed: list[Placed] = []
         missing: list[Missing] = []
         accessors: dict[str, int] = {}
-        for entry in detected:
-            for boundary in entry.definition.boundaries:
-                # A client's calls are those of the library nearest to it.
-                is_called = boundary.action != "call" or (
-                    role == "client" and entry.library.kind in called
-                )
-                if boundary.level <= level and is_called:
-                    placed, lost = place(boundary, entry)
-                    sites += placed
-                    missing += lost
+        for entry in self.detected:
+            # A client's calls are those of the library nearest to it.
+            is_called = role == "client" and entry.library.kind == called
+            wanted = [
+                boundary
+                for boundary in entry.definition.boundaries
+                if boundary.level <= level and (boundary.action != "call" or is_called)
+            ]
+            placed += _cheapest_of_each([self.place(boundary, entry) for boundary in wanted])
             for accessor in entry.definition.accessors:
                 offset = read_accessor(accessor, entry)
                 accessors[accessor.id] = max(offset, accessors.get(accessor.id, -1))
                 if offset < 0:
-                    missing.append(Missing(accessor.id, (accessor.function,), accessor.missing))
-        libraries = tuple(entry.library for entry in detected)
-        marks = tuple(mark for entry in detected for mark in role_marks(entry))
+                    why = "the function is absent, or does more than to read the field"
+                    missing.append(
+                        Missing(accessor.id, (accessor.function,), accessor.missing, why)
+                    )
         return Plan(
-            target.pid, level, libraries, tuple(sites), tuple(missing), accessors, role, marks
+            pid=self.target.pid,
+            level=level,
+            libraries=tuple(entry.library for entry in self.detected),
+            sites=tuple(site for entry in placed for site in self._sites(entry)),
+            missing=(*(lost for entry in placed for lost in entry.missing), *missing),
+            accessors=accessors,
+            role=role,
+            role_marks=tuple(mark for entry in self.detected for mark in role_marks(entry)),
+            refused=tuple(refused for entry in placed for refused in entry.refused),
+            notes=tuple(_notes(self.detected, accessors)),
+            kernel=self.kernel,
         )
+
+    def place(self, boundary: Boundary, library: Detected) -> Placed:
+        """The probes of one boundary, and what is lost without what it lacks."""
+        placed = Placed(boundary)
+        self._choose_named(placed, library)
+        if not placed.chosen and boundary.optional:
+            placed.refused.clear()
+        elif not placed.chosen:
+            names = tuple(function.pattern for function in boundary.functions)
+            why = "; ".join(dict.fromkeys(refused.why for refused in placed.refused))
+            placed.missing.append(Missing(boundary.id, names, boundary.missing, why))
+        elif (table := boundary.method_table) is not None:
+            for entry in library.objects:
+                self._choose_from_table(placed, table, entry)
+        return placed
+
+    def _choose_named(self, placed: Placed, library: Detected) -> None:
+        """The cheapest of the boundary's named functions; nothing when the binary has none."""
+        best: tuple[float, Function, list[Chosen]] | None = None
+        for function in placed.boundary.functions:
+            found = library.functions(function)
+            if not found:
+                why = "no function has this name: another version, stripped, or inlined"
+                placed.refuse(function.pattern, "function", why)
+                continue
+            spots: list[Chosen] = []
+            cost = 0.0
+            for mapped, _, symbol in found:
+                more, price = self._in_function(placed, mapped, symbol)
+                spots += more
+                cost += function.hits * price / len(found)
+            if not spots:
+                placed.refuse(function.pattern, "function", "its code does not disassemble")
+            elif best is None or cost < best[0]:
+                if best is not None:
+                    placed.refuse(best[1].pattern, "function", _dearer(best[0], cost))
+                best = (cost, function, spots)
+            else:
+                placed.refuse(function.pattern, "function", _dearer(cost, best[0]))
+        if best is not None:
+            placed.cost_ns, placed.hits, placed.chosen = best[0], best[1].hits, best[2]
+
+    def _in_function(
+        self, placed: Placed, mapped: MappedObject, symbol: Symbol
+    ) -> tuple[list[Chosen], float]:
+        """The cheapest spots of one function, and what a call of it costs."""
+        boundary = placed.boundary
+        finder = self.finders.of(mapped)
+        returned = boundary.action in READS_RETURNED
+        options = finder.options(symbol, boundary.events, boundary.argument, returned)
+        if not options:
+            return [], 0.0
+        best = options[0]
+        for other in options[1:]:
+            placed.refuse(symbol.name, other.name, _dearer(other.cost_ns, best.cost_ns))
+        chosen = [Chosen(event, mapped, finder.elf, spot) for event, spot in best.spots]
+        if not best.stepped or not symbol.name:
+            return chosen, best.cost_ns
+        try:
+            if not boundary.only_in and exports(finder.elf, symbol.name):
+                # What the library does within a phase of its own is called by itself.
+                raise RefusedError("an object that is loaded later may call it, too")
+            around = self.callers.spots(
+                mapped, symbol, boundary.events, boundary.argument, returned
+            )
+        except RefusedError as refused:
+            placed.refuse(symbol.name, "its callers", str(refused))
+            return [_with_reason(entry, str(refused)) for entry in chosen], best.cost_ns
+        cost = len(boundary.events) * self.kernel.prices.emulated_ns
+        placed.refuse(symbol.name, best.name, _dearer(best.cost_ns, cost))
+        return [Chosen(*entry) for entry in around], cost
+
+    def _choose_from_table(self, placed: Placed, table: MethodTable, entry: OpenObject) -> None:
+        """Replace the named functions of an object by those of its method table."""
+        named = [chosen for chosen in placed.chosen if chosen.mapped == entry.mapped]
+        if not named:
+            return
+        better: dict[tuple[str, int], Chosen] = {}
+        for symbol in functions_in(table, entry):
+            code = self.finders.of(entry.mapped).code
+            name = code.name_at(symbol.address) or f"[{entry.elf.name}+{symbol.address:#x}]"
+            spots, cost = self._in_function(placed, entry.mapped, symbol._replace(name=name))
+            placed.cost_ns = max(placed.cost_ns, cost)
+            for chosen in spots:
+                better.setdefault((chosen.event, chosen.spot.address), chosen)
+        if better:
+            placed.refuse(named[0].spot.function, "function", "its method table leads to more")
+            placed.chosen = [entry for entry in placed.chosen if entry not in named]
+            placed.chosen += better.values()
+        else:
+            names = (table.getter, *table.setters)
+            why = "the table cannot be read"
+            placed.missing.append(Missing(placed.boundary.id, names, table.missing, why))
+
+    def _sites(self, placed: Placed) -> list[Site]:
+        sites = []
+        traps = {(c.mapped, c.spot.address) for c in placed.chosen if c.event == "enter"}
+        for chosen in placed.chosen:
+            offset = chosen.elf.to_offset(chosen.spot.address)
+            if offset is not None:
+                shared = (chosen.mapped, chosen.spot.address) in traps
+                cost_ns = self._cost_ns(chosen, shared)
+                sites.append(_site(placed, chosen, offset, cost_ns))
+        return sites
+
+    def _cost_ns(self, chosen: Chosen, trap_is_shared: bool) -> float:
+        trap_ns = self.kernel.prices.trap_ns(chosen.spot.emulated)
+        if chosen.spot.kind == "uprobe":
+            return trap_ns
+        return self.kernel.prices.return_ns + (0 if trap_is_shared else trap_ns)
 
 
 def role_marks(library: Detected) -> list[RoleMark]:
@@ -140,84 +279,58 @@ def role_marks(library: Detected) -> list[RoleMark]:
     return marks
 
 
-def place(boundary: Boundary, library: Detected) -> tuple[list[Site], list[Missing]]:
-    """The probes of one boundary, in its cheapest functions, and what is lost without others."""
-    chosen = _in_named(boundary, library)
-    missing = []
-    if not chosen:
-        names = tuple(function.pattern for function in boundary.functions)
-        if not boundary.optional:
-            missing.append(Missing(boundary.id, names, boundary.missing))
-    elif (table := boundary.method_table) is not None:
-        for entry in library.objects:
-            named = [spot for spot in chosen if spot.mapped == entry.mapped]
-            better = _in_table(boundary, table, entry)
-            if named and better:
-                chosen = [spot for spot in chosen if spot not in named] + better
-            elif named:
-                missing.append(Missing(boundary.id, (table.getter, *table.setters), table.missing))
-    sites = []
-    for event, mapped, elf, spot in chosen:
-        offset = elf.to_offset(spot.address)
-        if offset is not None:
-            sites.append(_site(boundary, event, mapped, offset, spot))
-    return sites, missing
+def _cheapest_of_each(placed: list[Placed]) -> list[Placed]:
+    """Of boundaries that are marked as equivalent only the cheapest that can be had."""
+    kept: list[Placed] = []
+    for entry in placed:
+        mark = entry.boundary.equivalent
+        rival = next((k for k in kept if mark and k.boundary.equivalent == mark), None)
+        if rival is None:
+            kept.append(entry)
+        elif not entry.chosen or (rival.chosen and rival.cost_ns <= entry.cost_ns):
+            rival.refused += entry.refused
+            rival.refuse(entry.boundary.id, "boundary", _why_not(entry, rival))
+        else:
+            entry.refused += rival.refused
+            entry.refuse(rival.boundary.id, "boundary", _why_not(rival, entry))
+            kept[kept.index(rival)] = entry
+    return kept
 
 
-class Chosen(NamedTuple):
-    """A spot with its event and the object it is in."""
-
-    event: str
-    mapped: MappedObject
-    elf: Elf
-    spot: Spot
+def _why_not(loser: Placed, winner: Placed) -> str:
+    if not loser.chosen:
+        return "none of its functions is there"
+    return _dearer(loser.cost_ns, winner.cost_ns)
 
 
-def _in_named(boundary: Boundary, library: Detected) -> list[Chosen]:
-    """The cheapest of the boundary's named functions; nothing when the binary has none."""
-    best: tuple[float, list[Chosen]] | None = None
-    for function in boundary.functions:
-        found = library.functions(function)
-        if not found:
-            continue
-        spots = [
-            Chosen(event, mapped, elf, spot)
-            for mapped, elf, symbol in found
-            for event, spot in spots_of(elf, symbol, boundary.events, boundary.argument)
-        ]
-        cost = function.hits * sum(chosen.spot.cost_ns for chosen in spots) / len(found)
-        if best is None or cost < best[0]:
-            best = (cost, spots)
-    return best[1] if best else []
+def _dearer(cost_ns: float, than_ns: float) -> str:
+    if cost_ns == than_ns:
+        return f"no cheaper: {cost_ns / 1000:.2f} us"
+    return f"dearer: {cost_ns / 1000:.2f} us against {than_ns / 1000:.2f} us"
 
 
-def _in_table(boundary: Boundary, table: MethodTable, entry: OpenObject) -> list[Chosen]:
-    """The functions of a method table; nothing when it cannot be read."""
-    chosen: dict[tuple[str, int], Chosen] = {}
-    for symbol in functions_in(table, entry):
-        named = symbol._replace(name=_name_at(entry.elf, symbol.address))
-        spots = spots_of(entry.elf, named, boundary.events, boundary.argument)
-        for event, spot in spots:
-            # Functions that leave by a jump into the same one share its return.
-            chosen.setdefault((event, spot.address), Chosen(event, entry.mapped, entry.elf, spot))
-    return list(chosen.values())
+def _with_reason(chosen: Chosen, refusal: str) -> Chosen:
+    if chosen.spot.emulated:
+        return chosen
+    return chosen._replace(spot=replace(chosen.spot, reason=f"{chosen.spot.reason}, and {refusal}"))
 
 
-def _site(boundary: Boundary, event: str, mapped: MappedObject, offset: int, spot: Spot) -> Site:
+def _site(placed: Placed, chosen: Chosen, offset: int, cost_ns: float) -> Site:
+    boundary, spot = placed.boundary, chosen.spot
     return Site(
         boundary=boundary.id,
         action=boundary.action,
         phase=boundary.phase,
-        event=event,
+        event=chosen.event,
         function=spot.function,
-        object=mapped,
+        object=chosen.mapped,
         file_offset=offset,
         virtual_address=spot.address,
         instruction=spot.instruction,
         kind=spot.kind,
         stepped=not spot.emulated,
-        register=_register(boundary, event),
-        stack_bytes=0,
+        register=spot.register,
+        stack_bytes=spot.stack_bytes,
         only_in=boundary.only_in,
         reason=spot.reason,
         blocking=boundary.blocking,
@@ -225,112 +338,10 @@ def _site(boundary: Boundary, event: str, mapped: MappedObject, offset: int, spo
         state=boundary.state,
         role=boundary.role,
         side=boundary.side,
+        cost_ns=cost_ns,
+        per=boundary.per,
+        hits=placed.hits,
     )
-
-
-def _register(boundary: Boundary, event: str) -> str:
-    """The register that holds the argument on entry; rax on exit."""
-    if event == "exit":
-        return "rax"
-    return ARGUMENT_NAMES[boundary.argument] if boundary.argument >= 0 else ""
-
-
-def spots_of(
-    elf: Elf, symbol: Symbol, events: Sequence[str], argument: int
-) -> list[tuple[str, Spot]]:
-    """The instruction for each of the events of one function."""
-    block = entry_block(elf, symbol)
-    if not block:
-        return []
-    if "exit" not in events:
-        return [("enter", _entry(elf, symbol, block, argument))]
-    first = block[0]
-    tail = _tail_call(elf, symbol, block)
-    if not _emulated(elf, first) and tail is not None:
-        callee, callee_first = tail
-        exit_spot = Spot(
-            callee.name, callee.address, text_of(callee_first), "uretprobe", True,
-            f"{symbol.name} leaves by a jump to it, and it begins with an emulated instruction",
-        )  # fmt: skip
-        enter_spot = _entry(elf, symbol, block, argument)
-    else:
-        exit_spot = _start(symbol, first, "uretprobe", _emulated(elf, first))
-        # One trap serves both when they share an instruction, even a dear one.
-        enter_spot = _start(symbol, first, "uprobe", exit_spot.emulated)
-    chosen = {"enter": enter_spot, "exit": exit_spot}
-    return [(event, chosen[event]) for event in events]
-
-
-def entry_block(elf: Elf, symbol: Symbol) -> list[Instruction]:
-    """The instructions every call of the function runs first, up to a branch, call or return."""
-    limit = min(symbol.size, ENTRY_LIMIT_BYTES) or ENTRY_LIMIT_BYTES
-    block = []
-    for instruction in decode(elf.code_at(symbol.address, limit), symbol.address):
-        block.append(instruction)
-        if instruction.flow_control in ENDS_BLOCK:
-            break
-    return block
-
-
-def _entry(elf: Elf, symbol: Symbol, block: Sequence[Instruction], argument: int) -> Spot:
-    """The first emulated instruction of the block where the argument is still live."""
-    code = elf.code_at(symbol.address, min(symbol.size, FUNCTION_LIMIT_BYTES))
-    loops = branch_targets(code, symbol.address)
-    needed = {ARGUMENT_REGISTERS[argument]} if argument >= 0 else set()
-    for instruction in block:
-        if instruction.ip != symbol.address and instruction.ip in loops:
-            break  # a loop would run over it again and again
-        if _emulated(elf, instruction):
-            offset = instruction.ip - symbol.address
-            why = "its first instruction is emulated"
-            if offset:
-                why = f"the first emulated instruction, {offset} bytes in; every path crosses it"
-            return Spot(symbol.name, instruction.ip, text_of(instruction), "uprobe", True, why)
-        if needed & written_registers(instruction):
-            break
-    return _start(symbol, block[0], "uprobe", False)
-
-
-def _start(symbol: Symbol, first: Instruction, kind: str, emulated: bool) -> Spot:
-    why = "its first instruction is emulated"
-    if not emulated:
-        why = "single-stepped: no emulated instruction serves"
-    return Spot(symbol.name, symbol.address, text_of(first), kind, emulated, why)
-
-
-def _tail_call(
-    elf: Elf, symbol: Symbol, block: Sequence[Instruction]
-) -> tuple[Symbol, Instruction] | None:
-    """The function that the first block jumps into, when its first instruction is emulated."""
-    last = block[-1]
-    if last.flow_control != FlowControl.UNCONDITIONAL_BRANCH:
-        return None
-    address = last.near_branch_target
-    if symbol.address <= address < symbol.address + symbol.size:
-        return None
-    stub = next((s for s in (".plt", ".plt.sec", ".plt.got") if _within(elf, s, address)), None)
-    first = next(decode(elf.code_at(address, 16), address), None)
-    if stub is not None or first is None or not _emulated(elf, first):
-        return None
-    return Symbol(address, 0, _name_at(elf, address)), first
-
-
-def _within(elf: Elf, name: str, address: int) -> bool:
-    section = elf.section(name)
-    return section is not None and section.address <= address < section.address + section.size
-
-
-def _name_at(elf: Elf, address: int) -> str:
-    for table in (".symtab", ".dynsym"):
-        for start, _, name in elf.symbols(table):
-            if start == address:
-                strings = elf.names(table)
-                return strings[name : strings.find(b"\0", name)].decode("utf-8", "surrogateescape")
-    return f"[{elf.name}+{address:#x}]"
-
-
-def _emulated(elf: Elf, instruction: Instruction) -> bool:
-    return is_emulated(instruction, elf.code_at(instruction.ip, instruction.len))
 
 
 def read_accessor(accessor: Accessor, library: Detected) -> int:
@@ -341,6 +352,40 @@ def read_accessor(accessor: Accessor, library: Detected) -> int:
         chains = returned_fields(code, symbol.address)
         offsets |= {chain[-1] for chain in chains if len(chain) == accessor.loads}
     return offsets.pop() if len(offsets) == 1 else -1
+
+
+def _notes(detected: Sequence[Detected], accessors: dict[str, int]) -> list[str]:
+    """What is unusual about the libraries, for the plan's reader."""
+    notes = []
+    for entry in detected:
+        if entry.library.kind != "tls":
+            continue
+        name = entry.library.version or entry.library.name
+        copies: dict[str, list[str]] = {}
+        for opened in entry.objects:
+            copies.setdefault(opened.elf.name.partition(".so")[0], []).append(opened.mapped.path)
+        for paths in copies.values():
+            if len(paths) > 1:
+                notes.append(
+                    f"{len(paths)} copies of one library ({', '.join(paths)}): each is probed"
+                )
+        wanted = [accessor.id for accessor in entry.definition.accessors]
+        unknown = [name for name in wanted if accessors.get(name, -1) < 0]
+        if unknown:
+            notes.append(
+                f"{name} is recognised, but this version does not show where"
+                f" {', '.join(unknown)} {'are' if len(unknown) > 1 else 'is'} kept"
+            )
+    return notes
+
+
+def _other_machine(target: Target, elf: Elf) -> TlstaxError:
+    return TlstaxError(
+        f"Process {target.pid} ({target.name}) cannot be measured",
+        f"{elf.path} is not for x86-64 but for {elf.machine.removeprefix('EM_')}",
+        "Use tlstax for x86-64 programs; placing probes on other machines is not supported yet",
+        ExitCode.TARGET,
+    )
 
 
 def _no_library(target: Target) -> TlstaxError:

@@ -16,6 +16,32 @@ from tlstax.probes.definitions import Level
 
 
 @dataclass(frozen=True)
+class Prices:
+    """Nanoseconds per probe hit, by which placements are compared.
+
+    The defaults are those of the machine that docs/limits.md shows; `tlstax doctor --calibrate`
+    measures a host's own.
+    """
+
+    emulated_ns: float = 400.0  # one trap
+    stepped_ns: float = 14_000.0  # the trap and a single step
+    return_ns: float = 230.0  # what a return probe adds to the trap that arms it
+
+    def trap_ns(self, emulated: bool) -> float:
+        """One hit on an instruction."""
+        return self.emulated_ns if emulated else self.stepped_ns
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What was measured or tried on this host that placements depend on."""
+
+    prices: Prices = Prices()
+    measured: bool = False  # whether the prices are this host's own
+    emulated: frozenset[str] = frozenset()  # forms of instructions beyond those of every kernel
+
+
+@dataclass(frozen=True)
 class Site:
     """One probe to attach.
 
@@ -43,6 +69,9 @@ class Site:
     state: str = ""  # of futex waits between entry and exit, "" where the kernel's word stands
     role: str = ""  # what a thread is from here on, "" for no change
     side: str = ""  # of a handshake: "server", "client", or "" where the function serves both
+    cost_ns: float = 0.0  # expected, of one hit; a trap that two probes share is the entry's
+    per: str = ""  # what it is hit once for: "command", "handshake", "connection"; "" not known
+    hits: float = 1.0  # how often, if its function is called more often than that
 
 
 @dataclass(frozen=True)
@@ -52,6 +81,17 @@ class Missing:
     boundary: str
     functions: tuple[str, ...]
     consequence: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A placement that was not chosen."""
+
+    boundary: str
+    function: str
+    what: str  # a way of placing it, or the function itself
+    why: str  # one clause
 
 
 @dataclass(frozen=True)
@@ -88,6 +128,9 @@ class Plan:
     accessors: dict[str, int] = field(default_factory=dict)  # field offset in bytes, -1 unknown
     role: str = "server"  # or "client": what the target is in its connections
     role_marks: tuple[RoleMark, ...] = ()  # what tells the roles of its threads
+    refused: tuple[Refused, ...] = ()
+    notes: tuple[str, ...] = ()  # what is unusual about the process, one sentence each
+    kernel: Kernel = field(default_factory=Kernel)
 
     def library(self, kind: str) -> Library | None:
         """The first recognised library of a kind."""

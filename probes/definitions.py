@@ -120,6 +120,16 @@ class Boundary:
     role: str = ""  # what a thread is, once it was here
     side: str = ""  # action "handshake_call": "server" or "client", "" when it serves both
     optional: bool = False  # without its functions the server does no such thing
+    equivalent: str = ""  # of the boundaries with the same mark only the cheapest is probed
+
+    @property
+    def per(self) -> str:
+        """What it is crossed once for: "command", "handshake" or "connection"."""
+        if self.level in (Level.COMMAND, Level.RECORD):
+            return "command"
+        if self.only_in == "handshake" or self.phase == "handshake":
+            return "handshake"
+        return "connection"
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -281,6 +291,7 @@ def _boundary(table: "_Table") -> Boundary:
         role=table.choice("role", ROLES, default=""),
         side=table.choice("side", ("server", "client"), default=""),
         optional=table.flag("optional"),
+        equivalent=table.text("equivalent") if "equivalent" in table else "",
     )
     table.finish()
     return boundary

@@ -82,8 +82,8 @@ enum action {
  * handshake 24, a handshake function that waits for the network itself 25, one that returns 0 for
  * success 26, of which side of the connection it is 27-28 (0: any, 1: server, 2: client); 32-47 how
  * far the stack pointer is below that of the function's first instruction (an exit: below that of
- * its caller), in words; 48-51 the register, by its place in struct pt_regs, that holds what is
- * read there; 52-59 the role that the thread has from here on (0: the one it had).
+ * its caller), in words, signed; 48-51 the register, by its place in struct pt_regs, that holds
+ * what is read there; 52-59 the role that the thread has from here on (0: the one it had).
  */
 #define COOKIE_ACTION(cookie) ((cookie)&0xff)
 #define COOKIE_PHASE(cookie) (((cookie) >> 8) & (PHASES - 1))
@@ -92,7 +92,7 @@ enum action {
 #define COOKIE_BLOCKING(cookie) ((cookie) >> 25 & 1)
 #define COOKIE_ZERO_IS_SUCCESS(cookie) ((cookie) >> 26 & 1)
 #define COOKIE_SIDE(cookie) ((cookie) >> 27 & 3)
-#define COOKIE_STACK_BYTES(cookie) (((cookie) >> 32 & 0xffff) * 8)
+#define COOKIE_STACK_BYTES(cookie) ((s64)(__s16)((cookie) >> 32) * 8)
 #define COOKIE_REGISTER(cookie) ((cookie) >> 48 & 15)
 #define COOKIE_STATE(cookie) (((cookie) >> 8) & (STATES - 1))
 #define COOKIE_ROLE(cookie) ((cookie) >> 52 & 0xff)

@@ -33,10 +33,18 @@ def assembly(name: str, *lines: str, size: int | None = None) -> str:
     )
 
 
-def spots(path: Path, name: str, *events: str, argument: int = -1) -> dict[str, Spot]:
+def all_spots(
+    path: Path, name: str, *events: str, argument: int = -1, returned: bool = False
+) -> list[tuple[str, Spot]]:
     with Elf(path) as elf:
         (symbol,) = elf.find(re.compile(name))
-        return dict(spots_of(elf, symbol, events, argument))
+        return spots_of(elf, symbol, events, argument, returned)
+
+
+def spots(path: Path, name: str, *events: str, argument: int = -1) -> dict[str, Spot]:
+    found = all_spots(path, name, *events, argument=argument)
+    assert len({event for event, _ in found}) == len(found)
+    return dict(found)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +109,7 @@ def test_entry_that_needs_an_argument_does_not_wait_until_it_is_gone(compile_c: 
     assert spots(path, "f", "enter")["enter"].emulated
     (spot,) = spots(path, "f", "enter", argument=0).values()
     assert not spot.emulated
-    assert spot.reason.startswith("single-stepped")
+    assert spot.reason.startswith("stepped: no emulated instruction")
     assert spots(path, "f", "enter", argument=1)["enter"].emulated
 
 
@@ -125,34 +133,98 @@ def test_a_short_symbol_ends_the_search(compile_c: Compile) -> None:
     assert not spot.emulated
 
 
-def test_tail_call_is_entered_on_its_jump_and_left_by_its_target(compile_c: Compile) -> None:
-    source = assembly("inner", "push %rbx", "pop %rbx", "ret")
+def test_tail_call_is_left_where_its_target_returns_to(compile_c: Compile) -> None:
+    source = assembly("inner", "mov $1,%eax", "ret")
     source += assembly("outer", "mov %rdx,%rcx", "jmp inner")
     path = compile_c(source + MAIN)
     found = spots(path, "outer", "enter", "exit")
     with Elf(path) as elf:
-        (inner,), (outer,) = elf.find(re.compile("inner")), elf.find(re.compile("outer"))
-    assert found["enter"].address == outer.address + 3
-    assert found["enter"].instruction.startswith("jmp")
-    assert found["exit"].address == inner.address
-    assert found["exit"].function == "inner"
+        (outer,) = elf.find(re.compile("outer"))
+    # The stack is as on entry at the jump, so the return address can be taken there.
+    assert found["enter"].address == found["exit"].address == outer.address + 3
+    assert found["exit"].kind == "uretprobe"
     assert found["enter"].emulated
     assert found["exit"].emulated
 
 
-def test_exit_through_a_stub_stays_at_the_start(libraries: dict[str, Path]) -> None:
+def test_a_return_probe_needs_the_stack_as_on_entry(libraries: dict[str, Path]) -> None:
     found = spots(libraries["libssl"], "SSL_accept", "enter", "exit")
     assert found["enter"].address == found["exit"].address
-    assert not found["exit"].emulated, "SSL_accept begins with cmp and leaves through the PLT"
+    assert found["exit"].kind == "uretprobe"
+    assert found["exit"].emulated
+    assert "return probe" in found["exit"].reason
 
 
-def test_a_dear_exit_shares_its_trap_with_the_entry(compile_c: Compile) -> None:
-    source = assembly("f", "test %rdi,%rdi", "je 1f", "push %rbx", "pop %rbx", "1: ret") + MAIN
-    path = compile_c(source)
-    assert spots(path, "f", "enter")["enter"].emulated
-    both = spots(path, "f", "enter", "exit")
-    assert both["enter"].address == both["exit"].address
-    assert not both["enter"].emulated
+PROLOGUE, EPILOGUE = ("sub $0x18,%rsp",), ("add $0x18,%rsp", "ret")
+
+
+def test_exits_inside_where_the_stack_has_moved(compile_c: Compile) -> None:
+    lines = (*PROLOGUE, "test %edx,%edx", "js 2f", "call *%rdi", "mov %eax,%ecx",
+             "cmp %fs:0x28,%rdx", "jne 1f", "mov %ecx,%eax", *EPILOGUE, "1: ud2",
+             "2: mov $3,%ecx", "jmp 3f", "3: mov %ecx,%eax", *EPILOGUE)  # fmt: skip
+    path = compile_c(assembly("f", *lines) + MAIN)
+    found = all_spots(path, "f", "enter", "exit", returned=True)
+    assert [event for event, _ in found] == ["enter", "exit", "exit"]
+    assert [spot.instruction.split()[0] for _, spot in found] == ["js", "jne", "jmp"]
+    assert found[0][1].stack_bytes == 0x18
+    assert all(spot.emulated and spot.kind == "uprobe" for _, spot in found)
+    # On the way out the value is still in ecx, and the return address lies above 0x18 bytes.
+    assert [spot.register for event, spot in found if event == "exit"] == ["rcx", "rcx"]
+    assert [spot.stack_bytes for event, spot in found if event == "exit"] == [0x20, 0x20]
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        ("call *%rdi", *EPILOGUE),  # nothing emulated behind the last call
+        ("call *%rdi", "1: dec %eax", "jne 1b", *EPILOGUE),  # a loop behind it
+        ("call *%rdi", "test %eax,%eax", "je 1f", "call *%rsi", "1:", *EPILOGUE),  # one way only
+        ("call *%rdi", "test %eax,%eax", "je 1f", "jmp *(%rsi,%rax,8)", "1:", *EPILOGUE),  # a table
+    ],
+    ids=["call", "loop", "one way", "table"],
+)
+def test_where_exits_inside_do_not_serve(compile_c: Compile, tail: tuple[str, ...]) -> None:
+    lines = (*PROLOGUE, "test %edx,%edx", "js 9f", "9:", *tail)
+    found = all_spots(compile_c(assembly("f", *lines) + MAIN), "f", "enter", "exit")
+    assert not any(spot.emulated for _, spot in found)
+    assert {spot.reason.partition(":")[0] for _, spot in found} == {"stepped"}
+
+
+def test_what_is_returned_must_be_known_at_every_exit(compile_c: Compile) -> None:
+    lines = (*PROLOGUE, "test %edx,%edx", "js 1f", "1: call *%rdi", "test %eax,%eax", "je 2f",
+             "2: xor %eax,%eax", *EPILOGUE)  # fmt: skip
+    path = compile_c(assembly("f", *lines) + MAIN)
+    assert all(spot.emulated for _, spot in all_spots(path, "f", "enter", "exit"))
+    reading = all_spots(path, "f", "enter", "exit", returned=True)
+    assert not any(spot.emulated for _, spot in reading)
+
+
+def test_an_argument_is_followed_into_another_register(compile_c: Compile) -> None:
+    lines = ("sub $8,%rsp", "mov %rdi,%rbx", "mov (%rsi),%rdi", "test %rdi,%rdi", "je 1f",
+             "call *%rdi", "1: add $8,%rsp", "ret")  # fmt: skip
+    (spot,) = spots(compile_c(assembly("f", *lines) + MAIN), "f", "enter", argument=0).values()
+    assert spot.instruction.startswith("je")
+    assert spot.register == "rbx"
+
+
+def test_what_returns_at_once_may_go_around_the_entry(compile_c: Compile) -> None:
+    lines = ("sub $8,%rsp", "jrcxz 1f", "push %rbx", "call *%rdi", "pop %rbx", "1: add $8,%rsp",
+             "ret")  # fmt: skip
+    (spot,) = spots(compile_c(assembly("f", *lines) + MAIN), "f", "enter").values()
+    assert spot.instruction == "push %rbx"
+    assert "return at once" in spot.reason
+
+
+def test_code_that_does_not_disassemble_is_probed_at_its_start(compile_c: Compile) -> None:
+    lines = ("mov %rdi,%rax", "test %eax,%eax", "je 1f", ".byte 0x06", "1: ret")
+    (spot,) = spots(compile_c(assembly("f", *lines) + MAIN), "f", "enter").values()
+    assert not spot.emulated
+    assert "does not disassemble" in spot.reason
+    assert spots(compile_c(assembly("f", ".byte 0x06", "ret") + MAIN), "f", "enter") == {}
+    jump = ("test %edi,%edi", "je 1f+1", "1: mov $0x90909090,%eax", "ret")
+    middle = compile_c(assembly("f", *jump) + MAIN)
+    (spot,) = spots(middle, "f", "enter").values()
+    assert "middle of an instruction" in spot.reason
 
 
 @pytest.mark.parametrize(
@@ -188,12 +260,10 @@ def check(planned: Plan) -> None:
             assert elf.to_offset(site.virtual_address) == site.file_offset
             if site.function.startswith("["):
                 continue
-            (symbol,) = elf.find(re.compile(re.escape(site.function)))
+            (symbol, *_) = elf.find(re.compile(re.escape(site.function)))
             code = elf.code_at(symbol.address, symbol.size or 4096)
             starts = {instruction.ip for instruction in decode(code, symbol.address)}
             assert site.virtual_address in starts
-            if site.kind == "uretprobe":
-                assert site.virtual_address == symbol.address
 
 
 @pytest.fixture
@@ -218,11 +288,7 @@ def test_plan_for_mariadb(server: Target) -> None:
     assert mariadb is not None
     assert re.match(r"\d+\.\d+\.\d+-MariaDB", mariadb.version)
     assert all(offset >= 0 for offset in planned.accessors.values())
-    stepped = {site.boundary for site in planned.sites if site.stepped}
-    assert stepped <= {"derive_encapsulate", "derive_decapsulate"}
-    tail = {s.event: s for s in planned.sites if s.boundary == "handshake"}
-    assert tail["enter"].instruction.startswith(("jmp", "push"))
-    assert tail["exit"].kind == "uretprobe"
+    assert [site for site in planned.sites if site.stepped] == []
 
 
 @pytest.fixture
