@@ -110,7 +110,13 @@ def cookie(number: int, probed: ProbedFunction, site: Site) -> int:
     constant = size.value if source == "constant" else 0
     flags = SOURCES.index(source) | timed << 4 | size.wide << 5
     register = REGISTERS.index(site.register) if site.register else 0
-    return number | flags << 8 | constant << 16 | site.stack_bytes // 8 << 32 | register << 48
+    return (
+        number
+        | flags << 8
+        | constant << 16
+        | (site.stack_bytes // 8 & 0xFFFF) << 32
+        | register << 48
+    )
 
 
 def calibration_cookie(timed: bool, stack_bytes: int) -> int:

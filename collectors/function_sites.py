@@ -22,7 +22,6 @@ from tlstax.probes.definitions import Definition
 from tlstax.probes.primitives import Primitive, choose
 
 ACTION = "function"
-ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 
 
 def plan_functions(
@@ -74,7 +73,8 @@ def _probe(
     primitive: Primitive, mapped: MappedObject, elf: Elf, symbol: Symbol
 ) -> ProbedFunction | None:
     argument = primitive.size.value if primitive.size.source == "argument" else -1
-    spots = spots_of(elf, symbol, ("enter", "exit"), argument)
+    returned = primitive.size.source == "returned"
+    spots = spots_of(elf, symbol, ("enter", "exit"), argument, returned)
     if not spots:
         return None
     why = _why_not_timed(primitive, symbol, [spot for event, spot in spots if event == "exit"])
@@ -103,11 +103,7 @@ def _site(
     offset = elf.to_offset(spot.address)
     if offset is None:
         return None
-    register = ""
-    if event == "enter" and primitive.size.source == "argument":
-        register = ARGUMENTS[primitive.size.value]
-    elif event == "exit" and primitive.size.source == "returned":
-        register = "rax"
+    read = {"argument": "enter", "returned": "exit"}.get(primitive.size.source)
     return Site(
         boundary=primitive.id,
         action=ACTION,
@@ -120,8 +116,8 @@ def _site(
         instruction=spot.instruction,
         kind=spot.kind,
         stepped=not spot.emulated,
-        register=register,
-        stack_bytes=0,
+        register=spot.register if event == read else "",
+        stack_bytes=spot.stack_bytes,
         only_in="",
         reason=spot.reason,
     )

@@ -332,6 +332,7 @@ def _carried(flow: Flow, address: int, state: frozenset[int]) -> frozenset[int]:
         return state & CALLEE_SAVED
     kept = state - written_registers(instruction)
     copied = _copy(instruction)
+    # A pointer is not held by half a register.
     if copied is not None and copied[1] in state and instruction.op0_register == copied[0]:
         kept |= {copied[0]}
     return kept
