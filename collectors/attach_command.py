@@ -15,6 +15,7 @@ from tlstax import ExitCode
 from tlstax.collectors.find_process import find_by_name
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.collectors.windows import WindowTotals, resident_bytes
+from tlstax.probes.definitions import Level
 from tlstax.probes.primitives import parse_names
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
@@ -62,6 +63,19 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="also count and time the TLS library's own functions: some of cipher, digest, "
         "asymmetric, kdf, rng, or ids of primitives (dear: give --for)",
     )
+    parser.add_argument(
+        "--client",
+        action="append",
+        default=[],
+        metavar="PID|NAME",
+        help="record this client of the server, too: both sides in one report (repeatable)",
+    )
+    parser.add_argument(
+        "--client-level",
+        choices=("handshake", "command", "record"),
+        default="handshake",
+        help="what to probe in clients; handshake costs a query nothing (%(default)s)",
+    )
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     parser.set_defaults(run=run)
@@ -107,6 +121,8 @@ def run(options: argparse.Namespace) -> int:
         definitions=options.definitions,
         overwrite=options.force,
         functions=options.functions,
+        clients=tuple(_client_pid(text) for text in options.client),
+        client_level=Level[options.client_level.upper()],
     )
     if options.functions and options.duration_s is None:
         print(
@@ -130,6 +146,11 @@ def run(options: argparse.Namespace) -> int:
         raise recorder.ended()
     print(f"tlstax: detached; `tlstax report {options.output}` explains it", file=sys.stderr)
     return int(ExitCode.OK)
+
+
+def _client_pid(text: str) -> int:
+    """The process that `--client` names."""
+    return int(text) if text.isdigit() else find_by_name(text)
 
 
 class _StopFlag:

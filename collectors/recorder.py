@@ -10,7 +10,7 @@ import select
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -20,11 +20,13 @@ from tlstax.collectors.calibration import Costs, calibrate
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.function_plan import plan_functions_in_child
-from tlstax.collectors.native import SAMPLER, Engine, Options, monotonic_ns
-from tlstax.collectors.planning import Plan, Site, plan_in_child
+from tlstax.collectors.native import Engine, Options, monotonic_ns
+from tlstax.collectors.peers import Peer, PeerRequest
+from tlstax.collectors.planning import plan_in_child
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
 from tlstax.collectors.target import Target, require_host_pids, still_runs
+from tlstax.collectors.target_rows import SERVER_ID, probe_rows, target_row
 from tlstax.collectors.thread_roles import ThreadRoles
 from tlstax.collectors.windows import WindowCutter, WindowTotals, count_outcomes
 from tlstax.probes.definitions import Level
@@ -51,6 +53,8 @@ class Request:
     definitions: Path | None = None
     overwrite: bool = False
     functions: tuple[str, ...] = ()  # primitives to count, by category or id
+    clients: tuple[int, ...] = ()
+    client_level: Level = Level.HANDSHAKE
 
 
 class Recorder:
@@ -62,6 +66,9 @@ class Recorder:
         self.ending = ""  # how the target ended, as part of a sentence; "" while it runs
         self._run_id: int | None = None
         self._windows_count = 0
+        self._peers: list[Peer] = []
+        self._last_target_id = SERVER_ID
+        self._client_handshakes_count = 0  # in the current run
         self._window_ns = int(request.window_s * NS_PER_S)
         require_host_pids()
         self._target, self._plan = plan_in_child(request.pid, request.level, request.definitions)
@@ -97,7 +104,7 @@ class Recorder:
             roles = ThreadRoles(self.request.pid, self._plan.role_marks)
             self._cutter = WindowCutter(self._engine, self._stacks, roles)
             self._writer.add(self._meta())
-            self._writer.add(_target_row(self._target, self._plan))
+            self._writer.add(target_row(self._target, self._plan))
             if self._functions:
                 self._writer.add(self._functions.begin())
             self._writer.add(self._probes())
@@ -106,6 +113,13 @@ class Recorder:
             self._detach()
             raise
         self._next_ns = monotonic_ns() + self._window_ns
+        try:
+            for pid in self.request.clients:
+                self.add_client(pid)
+        except BaseException:
+            self._detach()
+            self._close_peers()
+            raise
 
     def _attach_functions(self) -> None:
         if self._function_plan:
@@ -137,18 +151,40 @@ class Recorder:
             if self._exited.poll(wait_ms):
                 self.ending = "it exited or was killed"
 
+    def add_client(self, pid: int) -> None:
+        """Record a client of the server from now on, until it ends.
+
+        Raises TlstaxError when it cannot be recorded; the recording of the server goes on.
+        """
+        request = self.request
+        peer = Peer(
+            self._last_target_id + 1,
+            PeerRequest(pid, request.client_level, request.sample_hz, request.definitions),
+        )
+        self._last_target_id += 1
+        self._cut()
+        self._writer.add(peer.begin(self.windows[-1].end_ns))
+        self._writer.commit()
+        self._peers.append(peer)
+
     def begin_run(self, run_id: int) -> None:
         """End the window that runs; the following ones belong to `run_id`."""
         self._cut()
         self._run_id = run_id
         self._tls_calls_before = self._tls_call_count()
+        self._client_handshakes_count = 0
+        self._has_client = bool(self._peers)
         self.windows.clear()
 
     def end_run(self) -> RunTotals:
         """End the run's last window and say what was seen since `begin_run`."""
         self._cut()
         self._run_id = None
-        totals = _run_totals(self.windows, self._tls_call_count() - self._tls_calls_before)
+        totals = replace(
+            _run_totals(self.windows, self._tls_call_count() - self._tls_calls_before),
+            client_handshake_count=self._client_handshakes_count if self._has_client else None,
+        )
+        self._finish_ended_peers()
         self.windows.clear()
         if self.ending:
             raise self.ended()
@@ -191,6 +227,11 @@ class Recorder:
         if self._functions:
             window = next(row for row in rows if isinstance(row, schema.Window))
             self._writer.add(self._functions.cut(window.window_id))
+        for peer in self._peers:
+            rows, peer_totals = peer.cut(self._run_id, totals.end_ns)
+            self._writer.add(rows)
+            good = (h for h in peer_totals.handshakes if h.outcome == "success")
+            self._client_handshakes_count += sum(1 for _ in good)
         self._writer.commit()
         self.windows.append(totals)
         self._windows_count += 1
@@ -200,9 +241,23 @@ class Recorder:
             self._name_frames()
         if self._run_id is None:
             del self.windows[:-1]
+            self._finish_ended_peers()
         self._next_ns = totals.end_ns + self._window_ns
 
     # ---- the end ----
+
+    def _finish_ended_peers(self, all_of_them: bool = False) -> None:
+        """Detach from clients that have ended; outside of runs, because naming takes CPU time."""
+        for peer in list(self._peers):
+            if all_of_them or peer.has_ended:
+                self._peers.remove(peer)
+                self._writer.add(peer.finish(self._costs or Costs()))
+                self._writer.commit()
+
+    def _close_peers(self) -> None:
+        for peer in self._peers:
+            peer.close()
+        self._peers.clear()
 
     def close(self) -> None:
         """Detach, store what the probes counted, close the capture."""
@@ -212,6 +267,7 @@ class Recorder:
             self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
             self._writer.add(self._fate())
             self._detach()
+            self._finish_ended_peers(all_of_them=True)
             self._name_frames()
         finally:
             self.abandon()
@@ -234,6 +290,7 @@ class Recorder:
     def abandon(self) -> None:
         """Detach and keep the windows that were committed."""
         self._detach()
+        self._close_peers()
         self._symbolizer.close()
         os.close(self._pidfd)
         self._writer.close()
@@ -277,45 +334,9 @@ class Recorder:
         return [schema.Meta(key, str(value)) for key, value in values.items()]
 
     def _probes(self) -> list[schema.Probe]:
-        suffix = "_multi" if self._engine.multi else ""
-        entries = {
-            (site.object.open_path, site.file_offset)
-            for site in self._plan.sites
-            if site.kind == "uprobe"
-        }
-        rows = []
-        for number, (site, hits) in enumerate(
-            zip(self._plan.sites, self._engine.site_hits(), strict=True), start=1
-        ):
-            rows.append(
-                schema.Probe(
-                    number,
-                    site.boundary,
-                    site.event,
-                    site.function,
-                    site.object.path,
-                    site.object.build_id,
-                    site.file_offset,
-                    site.instruction,
-                    site.kind + suffix,
-                    int(site.stepped),
-                    hits,
-                    _site_cost(
-                        self._costs or Costs(),
-                        site,
-                        (site.object.open_path, site.file_offset) in entries,
-                    ),
-                )
-            )
-        for name, (kind, hits, cost_ns) in self._engine.program_costs().items():
-            boundary = "sample" if name == SAMPLER else "scheduler"
-            rows.append(
-                schema.Probe(
-                    len(rows) + 1, boundary, "enter", name, "kernel", "", 0, "", kind, 0, hits,
-                    cost_ns,
-                )
-            )  # fmt: skip
+        rows = probe_rows(self._engine, self._costs or Costs())
         if self._functions:
+            suffix = "_multi" if self._engine.multi else ""
             rows += self._functions.probes(len(rows) + 1, suffix)
         return rows
 
@@ -323,33 +344,6 @@ class Recorder:
 def open_recorder(pid: int, capture: Path) -> Recorder:
     """A recorder for experiments, which are short and want many samples."""
     return Recorder(Request(pid, capture, sample_hz=_EXPERIMENT_HZ))
-
-
-def _site_cost(costs: Costs, site: Site, trap_is_shared: bool) -> float | None:
-    """Calibrated ns of one hit; None where this kind was not calibrated.
-
-    A return probe also traps at the function's entry, unless an entry probe does so anyway.
-    """
-    trap_ns = costs.stepped_ns if site.stepped else costs.entry_ns
-    if site.kind == "uprobe" or trap_ns is None or costs.return_ns is None:
-        return trap_ns
-    return costs.return_ns if trap_is_shared else costs.return_ns + trap_ns
-
-
-def _target_row(target: Target, plan: Plan) -> schema.Target:
-    tls, server = plan.library("tls"), plan.library("server")
-    library = tls.name.split()[0] if tls else "none"  # OpenSSL 3 and 1.0 differ by version
-    return schema.Target(
-        1,
-        target.pid,
-        target.exe,
-        target.program.build_id,
-        server.id if server else "unknown",
-        (server.version if server else "") or "unknown",
-        library,
-        (tls.version.removeprefix(f"{library} ") if tls else "") or "unknown",
-        tls.linkage if tls else "none",
-    )
 
 
 def _run_totals(windows: list[WindowTotals], tls_call_count: int) -> RunTotals:

@@ -12,6 +12,7 @@ from typing import Final
 from tlstax.collectors.capture import schema
 from tlstax.collectors.child import run_in_child
 from tlstax.collectors.symbols import Place, Symbolizer
+from tlstax.collectors.target_rows import SERVER_ID, ids_before
 
 # The recorder's own frames on top of a stack that was walked in the scheduler's tracepoint.
 _OWN_FRAMES: Final = ("bpf_", "__bpf_", "__traceiter_", "bpf:", "trace_event_raw")
@@ -21,9 +22,13 @@ class StackStore:
     """Rows for stacks, made when a stack is seen for the first time."""
 
     def __init__(
-        self, addresses_of: Callable[[int], tuple[int, ...]], symbolizer: Symbolizer
+        self,
+        addresses_of: Callable[[int], tuple[int, ...]],
+        symbolizer: Symbolizer,
+        target_id: int = SERVER_ID,
     ) -> None:
         """`addresses_of` gives the addresses of a kernel stack id, leaf first."""
+        self._before = ids_before(target_id)
         self._addresses_of = addresses_of
         self._symbolizer = symbolizer
         self._frames: dict[tuple[bool, int], int] = {}  # (of the kernel, address) -> frame id
@@ -92,7 +97,7 @@ class StackStore:
     def _keep(self, frames: tuple[int, ...], rows: list[schema.Row]) -> int:
         stored = self._stacks.get(frames)
         if stored is None:
-            stored = len(self._stacks) + 1
+            stored = self._before + len(self._stacks) + 1
             self._stacks[frames] = stored
             rows.append(_stack_row(stored, frames))
         return stored
@@ -101,7 +106,7 @@ class StackStore:
         key = (kernel, address)
         frame = self._frames.get(key)
         if frame is None:
-            frame = len(self._frames) + 1
+            frame = self._before + len(self._frames) + 1
             self._frames[key] = self._unnamed[key] = frame
             place = KERNEL if kernel else self._symbolizer.locate(address)
             rows.append(schema.Frame(frame, *place))

@@ -26,6 +26,7 @@ from tlstax.collectors.ledger_layout import (
 )
 from tlstax.collectors.native import Engine, SlotView, monotonic_ns
 from tlstax.collectors.stack_store import StackStore
+from tlstax.collectors.target_rows import SERVER_ID, ids_before
 from tlstax.collectors.thread_roles import ThreadRoles
 from tlstax.collectors.tls_names import cipher_name, version_name
 
@@ -69,22 +70,26 @@ class WindowCutter:
     """Cuts windows out of an attached engine."""
 
     def __init__(
-        self, engine: Engine, stacks: StackStore, roles: ThreadRoles | None = None
+        self,
+        engine: Engine,
+        stacks: StackStore,
+        roles: ThreadRoles | None = None,
+        target_id: int = SERVER_ID,
+        start_ns: int | None = None,
     ) -> None:
-        """Everything up to now is left out of the first window."""
+        """Everything up to `start_ns`, or to now, is left out of the first window."""
         self._roles = roles
         self._engine = engine
         self._stacks = stacks
         self._accounts: dict[tuple[int, int, int], _Account] = {}
-        self._threads_count = 0
-        self._handshakes_count = 0
-        self._windows_count = 0
+        self._target_id = target_id
+        self._threads_count = self._handshakes_count = self._windows_count = ids_before(target_id)
         self._latency: dict[int, tuple[int, ...]] = {}
         self._losses: dict[str, int] = {}
         self._wait_share = 1
         self._host = _host_times()
         self._own_cpu_ns = time.process_time_ns()
-        self._start_ns = monotonic_ns()
+        self._start_ns = start_ns or monotonic_ns()
         self._discard()
 
     def _discard(self) -> None:
@@ -102,21 +107,25 @@ class WindowCutter:
         self._losses = self._engine.loss_counts()
         self._latency = self._engine.latency_counts()
 
-    def cut(self, run_id: int | None) -> tuple[list[schema.Row], WindowTotals]:
-        """End the current window now and begin the next one."""
+    def cut(
+        self, run_id: int | None, end_ns: int | None = None
+    ) -> tuple[list[schema.Row], WindowTotals]:
+        """End the current window now, or a moment ago, and begin the next one."""
         self._windows_count += 1
         window = self._windows_count
         # What comes behind an exec is another program's.
-        start_ns, end_ns = self._start_ns, self._engine.executed_ns() or monotonic_ns()
+        start_ns = self._start_ns
+        end_ns = self._engine.executed_ns() or end_ns or monotonic_ns()
         self._start_ns = end_ns
-        rows: list[schema.Row] = [schema.Window(window, run_id, start_ns, end_ns)]
+        rows: list[schema.Row] = [schema.Window(window, run_id, start_ns, end_ns, self._target_id)]
         on_cpu_ns = self._cut_threads(rows, window, start_ns, end_ns)
         handshakes = tuple(self._handshake(window, r) for r in self._engine.handshake_records())
         rows.extend(handshakes)
         phase_counts = self._cut_latency(rows, window)
         self._cut_stacks(rows, window, end_ns - start_ns)
         losses = self._cut_losses(rows, window)
-        rows.append(self._system(window))
+        if self._target_id == SERVER_ID:
+            rows.append(self._system(window))
         return rows, WindowTotals(start_ns, end_ns, handshakes, phase_counts, losses, on_cpu_ns)
 
     # ---- threads ----
@@ -140,7 +149,13 @@ class WindowCutter:
             finish_ns = slot.last_ns if slot.exited else None
             name = slot.comm.decode("utf-8", "replace")
             row = schema.Thread(
-                account.thread_id, slot.tid, name, role, slot.thread_start_ns, finish_ns
+                account.thread_id,
+                slot.tid,
+                name,
+                role,
+                slot.thread_start_ns,
+                finish_ns,
+                self._target_id,
             )
             if row != account.row:
                 account.row = row

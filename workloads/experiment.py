@@ -62,6 +62,9 @@ class NullRecorder:
         """Sleep."""
         time.sleep(seconds)
 
+    def add_client(self, pid: int) -> None:
+        """Not watched either."""
+
     def begin_run(self, run_id: int) -> None:
         """Remember the time."""
         self._start_ns = time.monotonic_ns()
@@ -130,8 +133,12 @@ class Experiment:
         """One run from quiet to quiet."""
         started_ns = time.monotonic_ns()
         before = self.status.read()
-        recorder.begin_run(run.run_id)
-        driven = self.driver.run(run.load, run.arm, recorder.poll)
+
+        def at_gate(pid: int) -> None:
+            recorder.add_client(pid)
+            recorder.begin_run(run.run_id)
+
+        driven = self.driver.run(run.load, run.arm, recorder.poll, at_gate)
         await_quiet(self.server.pid, self._baseline_socket_count, recorder.poll)
         totals = recorder.end_run()
         after = self.status.read()

@@ -40,6 +40,7 @@ class Evidence:
             "recorder_handshakes_failed": self.totals.handshake_failed_count,
             "recorder_handshakes_lost": self.totals.lost_handshake_count,
             "recorder_resumed": self.totals.resumed_count,
+            "client_handshakes": self.totals.client_handshake_count,
             "tls_versions": dict(self.totals.tls_versions),
             "ciphers": dict(self.totals.ciphers),
         }
@@ -59,6 +60,7 @@ class Evidence:
                 ("recorder_handshakes_failed", 0),
                 ("recorder_handshakes_lost", 0),
                 ("recorder_resumed", 0),
+                ("client_handshakes", expected),
             )
             if counters[name] not in (number, None)
         ]

@@ -29,6 +29,7 @@ class RunTotals:
     tls_versions: Mapping[str, int] = field(default_factory=dict)  # 'TLSv1.3' -> handshakes
     ciphers: Mapping[str, int] = field(default_factory=dict)  # 'TLS_AES_...' -> handshakes
     phase_counts: Mapping[str, int] = field(default_factory=dict)  # phase -> times entered
+    client_handshake_count: int | None = None  # successful ones at the client; None: not watched
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ class Recorder(Protocol):
 
     def poll(self, seconds: float) -> None:
         """Do the work of about `seconds` and return; stands in for a sleep."""
+
+    def add_client(self, pid: int) -> None:
+        """Watch a client of the server, too, from now until it ends."""
 
     def begin_run(self, run_id: int) -> None:
         """Cut a window here: those that follow belong to `run_id`."""

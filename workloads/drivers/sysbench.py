@@ -26,12 +26,16 @@ GRACE_S = 20.0  # how much longer than asked a driver may take before it is kill
 PREPARE_PATIENCE_S = 120.0
 COUNT_LIMIT_S = 120  # the longest that a run bounded by operations may take
 TAIL_LINES = 4
+GATE = b"tlstax gate\n"  # printed by tlstax_gate.lua
+GATE_PATIENCE_S = 20.0
+GATE_LOOK_S = 0.005
 PERCENTILE = 95
 COUNTS = ("events", "reads", "writes", "other", "errors", "reconnects")
 NEEDED = (*COUNTS, "latency_max", "latency_pct", "latency_sum")
 NS_PER_S = 1_000_000_000
 
 Wait = Callable[[float], None]
+AtGate = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -122,8 +126,13 @@ class Sysbench:
         """Make and fill the table, over plaintext."""
         self._execute("plaintext", ["oltp_point_select", "prepare"], PREPARE_PATIENCE_S, wait)
 
-    def run(self, load: Load, arm: Arm, wait: Wait = time.sleep) -> DriverResult:
-        """Run `load`; `wait` is called again and again until it ended, with seconds to spend."""
+    def run(
+        self, load: Load, arm: Arm, wait: Wait = time.sleep, at_gate: AtGate = lambda _: None
+    ) -> DriverResult:
+        """Run `load`; `wait` is called again and again until it ended, with seconds to spend.
+
+        `at_gate` is called with the process id once, before the driver connects or starts threads.
+        """
         arguments = [
             f"--threads={load.threads_count}",
             f"--events={load.operation_count or 0}",
@@ -132,8 +141,14 @@ class Sysbench:
             str(SCRIPTS / load.scenario.script),
             "run",
         ]
-        started_ns = time.monotonic_ns()
-        text, cpu_ns = self._execute(arm, arguments, load.limit_s, wait)
+        started_ns = 0
+
+        def pass_gate(pid: int) -> None:
+            nonlocal started_ns
+            at_gate(pid)
+            started_ns = time.monotonic_ns()
+
+        text, cpu_ns = self._execute(arm, arguments, load.limit_s, wait, pass_gate)
         elapsed_ns = time.monotonic_ns() - started_ns
         report = SysbenchReport.parse(text, load.threads_count)
         values = report.values
@@ -152,7 +167,12 @@ class Sysbench:
         )
 
     def _execute(
-        self, arm: Arm, arguments: list[str], limit_s: float, wait: Wait
+        self,
+        arm: Arm,
+        arguments: list[str],
+        limit_s: float,
+        wait: Wait,
+        at_gate: AtGate | None = None,
     ) -> tuple[str, int]:
         """Run sysbench to its end and return (what it printed, CPU time in ns)."""
         user = USER_TLS if arm == "tls" else USER_PLAINTEXT
@@ -167,18 +187,38 @@ class Sysbench:
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if at_gate else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self._server.client_directory,  # where it finds its key and certificates
                 env=environment | dict(self._server.client_environment),
                 start_new_session=True,  # Ctrl-C ends us, and we end it
             )
+            if at_gate:
+                _pass_gate(process, output, at_gate)
             cpu_ns = _await(process, limit_s, wait)
             text = _read_all(output)
         if process.returncode != 0:
             raise _failed(f"it ended with status {process.returncode}", text)
         return text, cpu_ns
+
+
+def _pass_gate(process: "subprocess.Popen[bytes]", output: IO[bytes], at_gate: AtGate) -> None:
+    """Wait until the script stands at its gate, call `at_gate`, and let it go."""
+    deadline = time.monotonic() + GATE_PATIENCE_S
+    assert process.stdin is not None
+    try:
+        while GATE not in os.pread(output.fileno(), 1 << 16, 0):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise _failed("it did not get ready", _read_all(output))
+            time.sleep(GATE_LOOK_S)
+        at_gate(process.pid)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        process.stdin.close()
 
 
 def _await(process: "subprocess.Popen[bytes]", limit_s: float, wait: Wait) -> int:

@@ -3,6 +3,7 @@
 
 require("oltp_point_select")
 require("tlstax_report")
+require("tlstax_gate")
 
 local connect_all = thread_init
 

@@ -3,6 +3,7 @@
 -- costs the server a thread's work of connecting and, with --mysql-ssl=on, one full handshake.
 
 require("tlstax_report")
+require("tlstax_gate")
 
 local connects = 0
 

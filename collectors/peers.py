@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A second process in a recording: a client of the server, with an account of its own.
+
+It has its own engine, so its own programs and maps, and writes windows with the same start and end
+as the server's into the same capture. It may come and go while the server is recorded.
+"""
+
+import os
+import select
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.calibration import Costs
+from tlstax.collectors.capture import schema
+from tlstax.collectors.native import Engine, Options
+from tlstax.collectors.planning import plan_in_child
+from tlstax.collectors.stack_store import StackStore
+from tlstax.collectors.symbols import Symbolizer
+from tlstax.collectors.target import still_runs
+from tlstax.collectors.target_rows import probe_rows, target_row
+from tlstax.collectors.windows import WindowCutter, WindowTotals
+from tlstax.probes.definitions import Level
+
+SLOTS_COUNT: Final = 256
+"""Threads of a client that can be told apart at a time."""
+
+
+@dataclass(frozen=True)
+class PeerRequest:
+    """What to record of a client."""
+
+    pid: int
+    level: Level = Level.HANDSHAKE
+    sample_hz: int = 99
+    definitions: Path | None = None
+
+
+class Peer:
+    """A client that is being recorded."""
+
+    def __init__(self, target_id: int, request: PeerRequest) -> None:
+        """Attach to it. Raises TlstaxError when it is gone or cannot be a client."""
+        self.target_id = target_id
+        self.pid = request.pid
+        target, plan = plan_in_child(request.pid, request.level, request.definitions, role="client")
+        try:
+            self._pidfd = os.pidfd_open(request.pid)
+        except OSError as error:
+            raise _gone(request.pid, error.strerror or str(error)) from error
+        self._exited = select.poll()
+        self._exited.register(self._pidfd, select.POLLIN)
+        self._target = target
+        options = Options(sample_hz=request.sample_hz, slots_count=SLOTS_COUNT)
+        try:
+            self._engine = Engine(request.pid, plan, options)
+        except BaseException:
+            os.close(self._pidfd)
+            raise
+        try:
+            self._symbolizer = Symbolizer(target)
+            self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer, target_id)
+            self._engine.attach()
+            if not still_runs(target):
+                raise _gone(request.pid, "it ended or executed another program meanwhile")
+        except BaseException:
+            self._engine.close()
+            os.close(self._pidfd)
+            raise
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone, or runs another program by now."""
+        return bool(self._exited.poll(0)) or bool(self._engine.executed_ns())
+
+    def begin(self, start_ns: int) -> list[schema.Row]:
+        """Its first window begins then; the rows that describe it."""
+        self._cutter = WindowCutter(
+            self._engine, self._stacks, target_id=self.target_id, start_ns=start_ns
+        )
+        row = target_row(self._target, self._engine.plan, self.target_id)
+        return [row, *probe_rows(self._engine, Costs(), self.target_id)]
+
+    def cut(self, run_id: int | None, end_ns: int) -> tuple[list[schema.Row], WindowTotals]:
+        """End its window together with the server's."""
+        return self._cutter.cut(run_id, end_ns)
+
+    def finish(self, costs: Costs) -> list[schema.Row]:
+        """Detach; what the probes counted, and the names of its functions."""
+        rows: list[schema.Row] = [*probe_rows(self._engine, costs, self.target_id)]
+        self._engine.close()
+        self._stacks.name_frames(rows)
+        self.close()
+        return rows
+
+    def close(self) -> None:
+        """Detach and close everything. Closing twice does nothing."""
+        self._engine.close()
+        self._symbolizer.close()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
+def _gone(pid: int, why: str) -> TlstaxError:
+    return TlstaxError(
+        f"client process {pid} cannot be watched",
+        why,
+        "check that it is still running",
+        ExitCode.TARGET,
+    )

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a capture says about a target once: what it is, and which probes it has at which price."""
+
+from typing import Final
+
+from tlstax.collectors.calibration import Costs
+from tlstax.collectors.capture import schema
+from tlstax.collectors.native import SAMPLER, Engine
+from tlstax.collectors.planning import Plan, Site
+from tlstax.collectors.target import Target
+
+SERVER_ID: Final = 1
+"""target_id of the server."""
+
+
+def ids_before(target_id: int) -> int:
+    """What to add to the keys of a target's rows, so that no two targets share one."""
+    return (target_id - SERVER_ID) << 32
+
+
+def target_row(target: Target, plan: Plan, target_id: int = SERVER_ID) -> schema.Target:
+    """What the process is, by the libraries that were recognised in it."""
+    tls, kind = plan.library("tls"), plan.library(plan.role)
+    library = tls.name.split()[0] if tls else "none"  # OpenSSL 3 and 1.0 differ by version
+    return schema.Target(
+        target_id,
+        target.pid,
+        target.exe,
+        target.program.build_id,
+        kind.id if kind else "unknown",
+        (kind.version if kind else "") or "unknown",
+        library,
+        (tls.version.removeprefix(f"{library} ") if tls else "") or "unknown",
+        tls.linkage if tls else "none",
+        plan.role,
+    )
+
+
+def probe_rows(engine: Engine, costs: Costs, target_id: int = SERVER_ID) -> list[schema.Probe]:
+    """Every probe of an engine with its hits so far and the calibrated cost of one."""
+    suffix = "_multi" if engine.multi else ""
+    sites = engine.plan.sites
+    entries = {(s.object.open_path, s.file_offset) for s in sites if s.kind == "uprobe"}
+    number = ids_before(target_id)
+    rows = []
+    for site, hits in zip(sites, engine.site_hits(), strict=True):
+        number += 1
+        is_shared = (site.object.open_path, site.file_offset) in entries
+        rows.append(
+            schema.Probe(
+                number,
+                site.boundary,
+                site.event,
+                site.function,
+                site.object.path,
+                site.object.build_id,
+                site.file_offset,
+                site.instruction,
+                site.kind + suffix,
+                int(site.stepped),
+                hits,
+                _site_cost(costs, site, is_shared),
+                target_id,
+            )
+        )
+    for name, (kind, hits, cost_ns) in engine.program_costs().items():
+        number += 1
+        boundary = "sample" if name == SAMPLER else "scheduler"
+        rows.append(
+            schema.Probe(
+                number, boundary, "enter", name, "kernel", "", 0, "", kind, 0, hits, cost_ns,
+                target_id,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _site_cost(costs: Costs, site: Site, trap_is_shared: bool) -> float | None:
+    """Calibrated ns of one hit; None where this kind was not calibrated.
+
+    A return probe also traps at the function's entry, unless an entry probe does so anyway.
+    """
+    trap_ns = costs.stepped_ns if site.stepped else costs.entry_ns
+    if site.kind == "uprobe" or trap_ns is None or costs.return_ns is None:
+        return trap_ns
+    return costs.return_ns if trap_is_shared else costs.return_ns + trap_ns
