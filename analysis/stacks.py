@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from tlstax.analysis import ledger
 from tlstax.analysis.composition import EXACT, Stacks
 from tlstax.analysis.document_tables import FlameGraph, FlameNode
-from tlstax.analysis.syscalls import syscall_name
 from tlstax.analysis.tables import Group
 from tlstax.analysis.taxonomy import Sample, Taxonomy
 from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack
+from tlstax.collectors.capture.syscalls import syscall_name
 
 NO_STACK: Final = "(no stack)"
 NO_SAMPLES: Final = "(no samples)"

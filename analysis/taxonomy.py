@@ -32,8 +32,8 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from tlstax import TlstaxError
-from tlstax.analysis.syscalls import syscall_name
 from tlstax.collectors.capture.schema import Frame
+from tlstax.collectors.capture.syscalls import syscall_name
 from tlstax.collectors.capture.vocabulary import CATEGORIES, PHASES
 
 UNKNOWN: Final = "unknown"

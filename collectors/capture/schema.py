@@ -124,6 +124,7 @@ class Window(NamedTuple):
     end_ns: Annotated[int, "end, exclusive"]
     target_id: Annotated[int, "target that its rows are about"] = 1
     level: Annotated[str, "which boundaries were probed in it, see Levels"] = "full"
+    engine: Annotated[str, "what recorded it: native, perf, bpftrace, bcc or pmp"] = "native"
 
 
 class Thread(NamedTuple):
@@ -215,7 +216,7 @@ class Frame(NamedTuple):
     offset_bytes: Annotated[int, "offset in the file; 0 for the kernel, whose addresses are secret"]
     symbol: Annotated[str, "demangled name, or [object+0x...] where none covers the address"]
     symbol_offset_bytes: Annotated[int, "distance from the start of the symbol"]
-    source: Annotated[str, "symtab, dynsym, debugdata, debuglink, buildid, kallsyms or none"]
+    source: Annotated[str, "symtab, dynsym, debugdata, debuglink, buildid, kallsyms, perf or none"]
     code: Annotated[str, "what its own instructions show: '' or aes, aes+ghash, sha, bignum, ..."]
 
 

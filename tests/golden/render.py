@@ -12,9 +12,9 @@ from typing import Final
 
 from tlstax.analysis.composition import Stacks
 from tlstax.analysis.stacks import Folded, fold_off_cpu, fold_on_cpu
-from tlstax.analysis.syscalls import syscall_name
 from tlstax.analysis.taxonomy import Sample, builtin
 from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack, Stack
+from tlstax.collectors.capture.syscalls import syscall_name
 
 HERE: Final = Path(__file__).parent
 FRAME: Final = re.compile(r"(?P<object>.*?)!(?P<symbol>.*?)(?:\{(?P<code>[^{}]*)\})?$")

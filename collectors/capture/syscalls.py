@@ -76,6 +76,9 @@ _NAMES: Final = {
     441: "epoll_pwait2",
 }
 
+NUMBERS: Final = {name: number for number, name in _NAMES.items()}
+"""The other way round."""
+
 
 def syscall_name(number: int) -> str:
     """The name of a system call, `none` for -1, or `syscall_N` where it is not known."""

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What `perf script` prints, as samples. Read line by line: a recording may have millions.
+
+Asked for with `-F tid,time,event,ip,sym,symoff,dso --ns --no-inline --no-demangle`, a sample is one
+line with thread, seconds and event, one indented line for each frame, leaf first, and an empty
+line. perf-script(1) documents the fields; their form was read from perf 6.1 and 6.12.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from tlstax import ExitCode, TlstaxError
+
+FIELDS: Final = ("-F", "tid,time,event,ip,sym,symoff,dso", "--ns", "--no-inline", "--no-demangle")
+KERNEL_START: Final = 1 << 63
+"""Addresses of the kernel's half on every 64-bit machine."""
+UNNAMED: Final = "[unknown]"
+
+_HEAD: Final = re.compile(r"\s*(?P<tid>\d+)\s+(?P<s>\d+)\.(?P<ns>\d{9}):\s+(?P<event>\S+?):\s*$")
+_FRAME: Final = re.compile(
+    r"\s+(?P<ip>[0-9a-f]+) (?P<symbol>.*?)(?:\+(?P<offset>0x[0-9a-f]+))? \((?P<object>.*)\)\s*$"
+)
+
+
+class PerfFrame(NamedTuple):
+    """One frame; user addresses are the file's own."""
+
+    address: int
+    symbol: str
+    """As the linker knows it, or UNNAMED."""
+    symbol_offset_bytes: int
+    object: str
+    """Path, or a name in brackets for what is no file."""
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether the CPU was in the kernel there."""
+        return self.address >= KERNEL_START
+
+
+class PerfSample(NamedTuple):
+    """One sample; frames are leaf first, the kernel's before the user's."""
+
+    tid: int
+    time_ns: int
+    event: str
+    frames: tuple[PerfFrame, ...]
+
+
+def parse(lines: Iterable[str]) -> Iterator[PerfSample]:
+    """The samples. Raises TlstaxError (FAILED) on a line that is of no known form."""
+    head: re.Match[str] | None = None
+    frames: list[PerfFrame] = []
+    for line in lines:
+        if not line.strip():
+            if head is not None:
+                yield _sample(head, frames)
+            head, frames = None, []
+        elif head is None:
+            head = _HEAD.match(line)
+            if head is None:
+                raise _strange(line)
+        else:
+            frames.append(_frame(line))
+    if head is not None:
+        yield _sample(head, frames)
+
+
+def _sample(head: re.Match[str], frames: list[PerfFrame]) -> PerfSample:
+    time_ns = int(head["s"]) * 1_000_000_000 + int(head["ns"])
+    return PerfSample(int(head["tid"]), time_ns, head["event"], tuple(frames))
+
+
+def _frame(line: str) -> PerfFrame:
+    found = _FRAME.match(line)
+    if found is None:
+        raise _strange(line)
+    return PerfFrame(
+        int(found["ip"], 16), found["symbol"], int(found["offset"] or "0", 16), found["object"]
+    )
+
+
+def _strange(line: str) -> TlstaxError:
+    return TlstaxError(
+        "perf's samples cannot be read",
+        f"this line has no form that is known: {line.strip()[:80]!r}",
+        "Report it with `perf --version`; the rest of the capture holds",
+        ExitCode.FAILED,
+    )
