@@ -233,6 +233,12 @@ def _warnings(
     texts = []
     if not tables.windows:
         texts.append("The capture holds no finished window.")
+    engines = sorted({window.engine for window in tables.windows} - {"native"})
+    if engines:
+        texts.append(
+            f"Recorded by {' and '.join(engines)}, not by tlstax's own engine: times are samples, "
+            "phases are as good as the stacks, and waits are not seen."
+        )
     if closure.ok is False and closure.worst is not None:
         texts.append(
             f"The ledger does not close: the worst window explains {percent_text(closure.worst)} "

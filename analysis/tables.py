@@ -120,11 +120,14 @@ def load(reader: CaptureReader) -> Tables:
 def by_target(tables: Tables) -> Tables:
     """The server's rows, with those of each other target in `peers`."""
     others = [target for target in tables.targets if target.role != "server"]
-    if not others:
-        return tables
     ids = {target.target_id for target in others}
     servers = [target for target in tables.targets if target.target_id not in ids]
     return replace(_about(tables, servers), peers=[_about(tables, [target]) for target in others])
+
+
+def _main_engine(windows: list[Window]) -> list[Window]:
+    """What the report speaks about: the native engine's windows, or, without, the only ones."""
+    return [window for window in windows if window.engine == "native"] or windows
 
 
 def _about(tables: Tables, targets: list[Target]) -> Tables:
@@ -134,7 +137,7 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
     def of_target(rows: list[T]) -> list[T]:
         return [row for row in rows if row.target_id in target_ids]
 
-    windows = of_target(tables.windows)
+    windows = of_target(_main_engine(tables.windows))
     window_ids = {window.window_id for window in windows}
 
     def of_window(rows: list[W]) -> list[W]:

@@ -3,7 +3,7 @@
 
 With DWARF, perf copies pieces of the server's stack, which may hold anything. The file is therefore
 unlinked as soon as perf has opened it: it is gone with tlstax and perf, however they end, and only
-names and counts reach the capture. It can be large: about 8 KB a sample.
+names and counts reach the capture. It can be large: about 16 KB a sample.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from tlstax.collectors.child import run_in_child
 from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.perf_script import FIELDS, parse
 
-CALL_GRAPHS: Final = {"dwarf": "dwarf,8192", "fp": "fp", "lbr": "lbr"}
+CALL_GRAPHS: Final = {"dwarf": "dwarf,16384", "fp": "fp", "lbr": "lbr"}
 _PDEATHSIG: Final = 1  # PR_SET_PDEATHSIG, prctl(2)
 _OPEN_PATIENCE_S: Final = 10.0
 _END_PATIENCE_S: Final = 20.0
@@ -95,7 +95,7 @@ class Perf:
             if process.poll() is None:
                 process.kill()
                 raise _failed("it did not end", f"{_END_PATIENCE_S:.0f} s after SIGINT")
-            window = schema.Window(0, None, self._start_ns, monotonic_ns(), 1, "sample", self.name)
+            window = schema.Window(0, None, self._start_ns, monotonic_ns(), 1, "record", self.name)
             return run_in_child(
                 "Reading what perf recorded", lambda: read_data(self._data, window, self._root())
             )
@@ -160,12 +160,15 @@ def read_data(data: int, window: schema.Window, root: str = "") -> list[schema.R
 
     A window without times gets those of its samples. Run it in a child: it needs much memory.
     """
-    from tlstax.collectors.perf_rows import FIRST_ID, PerfRows, read_build_ids
+    from tlstax.collectors.perf_rows import FIRST_ID, PerfRows, read_build_ids, read_frequency_hz
     from tlstax.collectors.stack_phases import StackPhases
     from tlstax.probes.definitions import load_definitions
 
     perf, path = find_perf(), f"/proc/self/fd/{data}"
     build_ids = read_build_ids(_ask([perf, "buildid-list", "-i", path], data))
+    hz = read_frequency_hz(_ask([perf, "evlist", "-F", "-i", path], data))
+    if not hz:
+        raise _failed("its samples cannot be turned into time", "it was not told a frequency (-F)")
     rows = PerfRows(StackPhases(load_definitions()), build_ids, root)
     try:
         for sample in parse(_script([perf, "script", "-i", path, *FIELDS], data)):
@@ -175,7 +178,7 @@ def read_data(data: int, window: schema.Window, root: str = "") -> list[schema.R
             start_ns=window.start_ns or rows.start_ns,
             end_ns=window.end_ns or rows.end_ns,
         )
-        return rows.rows(window)
+        return rows.rows(window, 1e9 / hz)
     finally:
         rows.close()
 

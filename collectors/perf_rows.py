@@ -6,8 +6,9 @@ are described by their instructions, as the native engine does, where the file a
 that perf sampled (equal build-id).
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -22,7 +23,9 @@ from tlstax.collectors.symbols import demangle, stem
 
 FIRST_ID: Final = 1 << 40
 """Frames, stacks and windows of perf are numbered from here, above all of the native engine."""
-_SYSCALL_PREFIXES: Final = ("__x64_sys_", "__arm64_sys_", "__do_sys_", "__se_sys_")
+_SYSCALL: Final = re.compile(r"(?:__x64_|__arm64_|__do_|__se_|do_|k|__)sys_(\w+)")
+_ENTRY: Final = re.compile(r"entry_SYSCALL|el0t_64_sync")
+_LIBC: Final = re.compile(r"(?:__GI_)?(?:__)?(?:libc_)?(\w+?)(?:_nocancel)?(?:@.*)?")
 
 
 class PerfRows:
@@ -36,6 +39,7 @@ class PerfRows:
         self._frames: dict[PerfFrame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._samples: Counter[tuple[str, int, int | None, int | None]] = Counter()
+        self._threads: Counter[tuple[int, str]] = Counter()
         self.start_ns = self.end_ns = 0
         self.sample_count = 0
 
@@ -44,15 +48,22 @@ class PerfRows:
         user = tuple(frame for frame in sample.frames if not frame.is_kernel)
         kernel = tuple(frame for frame in sample.frames if frame.is_kernel)
         phase = self._phases.phase([frame.symbol for frame in user])
-        key = phase, _syscall(kernel), self._stack(user), self._stack(kernel)
+        key = phase, _syscall(kernel, user), self._stack(user), self._stack(kernel)
         self._samples[key] += 1
+        self._threads[sample.tid, phase] += 1
         self.sample_count += 1
         self.start_ns = min(self.start_ns or sample.time_ns, sample.time_ns)
         self.end_ns = max(self.end_ns, sample.time_ns)
 
-    def rows(self, window: schema.Window) -> list[schema.Row]:
-        """Everything, under that window."""
+    def rows(self, window: schema.Window, sample_ns: float) -> list[schema.Row]:
+        """Everything, under that window; each sample stands for so much time on a CPU."""
         made: list[schema.Row] = [window]
+        for tid in sorted({tid for tid, _ in self._threads}):
+            number = FIRST_ID + tid
+            made.append(schema.Thread(number, tid, "", "unknown", window.start_ns, None))
+        for (tid, phase), count in self._threads.items():
+            time_ns = round(count * sample_ns)
+            made.append(schema.Ledger(window.window_id, FIRST_ID + tid, phase, "on_cpu", time_ns))
         made += (self._frame_row(frame, number) for frame, number in self._frames.items())
         made += (
             schema.Stack(number, " ".join(map(str, frames)))
@@ -129,13 +140,24 @@ class FileNames:
         self._files.clear()
 
 
-def _syscall(kernel: Iterable[PerfFrame]) -> int:
-    """The number of the system call that the kernel stack is in, -1 for none."""
+def _syscall(kernel: tuple[PerfFrame, ...], user: tuple[PerfFrame, ...]) -> int:
+    """The number of the system call that the kernel stack is in, -1 for none.
+
+    Where the kernel's own functions do not tell, the caller does: libc's wrapper of the call.
+    """
+    if not kernel or not _ENTRY.match(kernel[-1].symbol):
+        return -1
     for frame in kernel:
-        for prefix in _SYSCALL_PREFIXES:
-            if frame.symbol.startswith(prefix):
-                return NUMBERS.get(frame.symbol.removeprefix(prefix), -1)
-    return -1
+        if found := _SYSCALL.fullmatch(frame.symbol):
+            return NUMBERS.get(found[1], -1)
+    wrapper = _LIBC.fullmatch(user[0].symbol) if user else None
+    return NUMBERS.get(wrapper[1], -1) if wrapper else -1
+
+
+def read_frequency_hz(text: str) -> float:
+    """Samples per second and CPU, of what `perf evlist -F` prints; 0 where it does not say."""
+    found = re.search(r"sample_freq=(\d+)", text)
+    return float(found[1]) if found else 0.0
 
 
 def read_build_ids(text: str) -> dict[str, str]:

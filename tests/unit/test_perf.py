@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""perf's output becomes samples with phases, system calls and names; strange output is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.__main__ import main
+from tlstax.collectors.capture import schema
+from tlstax.collectors.perf_rows import PerfRows
+from tlstax.collectors.perf_script import PerfFrame, PerfSample, parse
+from tlstax.collectors.stack_phases import StackPhases
+from tlstax.probes.definitions import load_definitions
+
+SCRIPT = """\
+ 3726 13232.307462335: cpu-clock:ppp:
+\tffffffff81a0 tcp_ack+0x10 ([kernel.kallsyms])
+\t          29c463 [unknown] (/usr/lib/x86_64-linux-gnu/libcrypto.so.3)
+\t          29f911 operator new(unsigned long)+0x1 (/a dir/lib (deleted))
+
+    7 1.000000001: cycles:
+\t 10 main (/bin/x)
+"""
+DISPATCH = "_Z16dispatch_command19enum_server_commandP3THDPcjb"
+CONNECTION = ["_Z24do_handle_one_connectionP7CONNECTb", "start_thread", "clone3"]
+COMMAND = [DISPATCH, "_Z10do_commandP3THDb", *CONNECTION]
+PREPARE = "_Z22thd_prepare_connectionP3THD"
+
+
+def test_samples_are_read_as_perf_wrote_them() -> None:
+    first, second = parse(SCRIPT.splitlines(keepends=True))
+    assert first[:3] == (3726, 13232307462335, "cpu-clock:ppp")
+    assert first.frames == (
+        PerfFrame(0xFFFFFFFF81A0, "tcp_ack", 0x10, "[kernel.kallsyms]"),
+        PerfFrame(0x29C463, "[unknown]", 0, "/usr/lib/x86_64-linux-gnu/libcrypto.so.3"),
+        PerfFrame(0x29F911, "operator new(unsigned long)", 1, "/a dir/lib (deleted)"),
+    )
+    assert second.frames == (PerfFrame(0x10, "main", 0, "/bin/x"),)
+
+
+@pytest.mark.parametrize("line", ["# nonsense\n", " 12 34: x:\n", "\x00\n"])
+def test_a_line_of_no_known_form_is_refused(line: str) -> None:
+    with pytest.raises(TlstaxError, match="no form that is known"):
+        list(parse([line]))
+
+
+@pytest.mark.parametrize(
+    ("functions", "phase"),
+    [
+        (["_Z11mysql_parse", *COMMAND], "command"),
+        (["my_net_read", "_Z10do_commandP3THDb", *CONNECTION], "record_read"),
+        (["write", "net_real_write", *COMMAND], "record_write"),
+        (["write", "net_real_write", PREPARE, *CONNECTION], "connect"),
+        (["EVP_DigestSign", "x", "sslaccept", PREPARE, *CONNECTION], "sign"),
+        (["EVP_DigestSign", "_Z8sha2_sql", *COMMAND], "command"),
+        (["rsaz", "SSL_do_handshake@@OPENSSL_3.0.0", "y", PREPARE, *CONNECTION], "handshake"),
+        (["page_cleaner", "start_thread", "clone3"], "background"),
+        (["sha_block"], "unknown"),
+        ([], "unknown"),
+    ],
+)
+def test_the_innermost_boundary_tells_the_phase(functions: list[str], phase: str) -> None:
+    assert StackPhases(load_definitions()).phase(functions) == phase
+
+
+def kernel(*symbols: str) -> tuple[PerfFrame, ...]:
+    return tuple(PerfFrame((1 << 64) - 1 - n, name, 0, "[k]") for n, name in enumerate(symbols))
+
+
+@pytest.mark.parametrize(
+    ("frames", "syscall"),
+    [
+        ((*kernel("tcp_ack", "__sys_sendto", "entry_SYSCALL_64_after_hwframe"),), 44),
+        ((*kernel("schedule", "entry_SYSCALL_64_after_hwframe"),
+          PerfFrame(1, "__libc_write", 0, "libc")), 1),
+        ((*kernel("asm_sysvec_apic_timer_interrupt"), PerfFrame(1, "write", 0, "libc")), -1),
+        ((PerfFrame(1, "write", 0, "libc"),), -1),
+    ],
+)  # fmt: skip
+def test_the_system_call_is_known(frames: tuple[PerfFrame, ...], syscall: int) -> None:
+    rows = PerfRows(StackPhases([]), {})
+    rows.add(PerfSample(1, 5, "cpu-clock", frames))
+    window = schema.Window(1, None, 0, 9, 1, "sample", "perf")
+    (found,) = (row for row in rows.rows(window, 1e7) if isinstance(row, schema.SampleStack))
+    assert found.syscall == syscall
+    assert found.sample_count == 1
+
+
+def test_what_is_no_recording_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strange, out = tmp_path / "perf.data", tmp_path / "x.tlstax"
+    strange.write_bytes(b"not perf")
+    for name in (strange, tmp_path / "absent"):
+        assert main(["import", str(name), "-o", str(out)]) == ExitCode.FAILED
+        assert "cannot import" in capsys.readouterr().err
+    assert not out.exists()
