@@ -41,6 +41,7 @@ class TargetFacts:
     server: Annotated[str, "server and version, for example mariadb 10.11.19"]
     tls: Annotated[str, "TLS library, version and linkage"]
     build_id: Annotated[str, "build-id of the executable"]
+    own_pid: Annotated[int, "process id in its own pid namespace; 0 = not read"] = 0
 
 
 @dataclass(frozen=True)

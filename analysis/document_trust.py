@@ -16,6 +16,14 @@ class LossLine:
 
 
 @dataclass(frozen=True)
+class GapLine:
+    """Something about the process that could not be had."""
+
+    subject: Annotated[str, "a boundary, a field, names in a file, a process"]
+    consequence: Annotated[str, "what cannot be told without it"]
+
+
+@dataclass(frozen=True)
 class ClosureLine:
     """Ledger against foreign clocks for one window: connection threads, without idle."""
 
@@ -119,3 +127,6 @@ class Health:
     closure: Annotated[Closure, "ledger against foreign clocks"]
     observer: Annotated[Observer, "cost of measuring"]
     symbols: Annotated[Symbols, "symbol quality"]
+    gaps: Annotated[list[GapLine], "what could not be had of the process; empty = all was"] = field(
+        default_factory=list
+    )

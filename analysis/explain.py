@@ -265,6 +265,7 @@ def _capture_facts(tables: Tables) -> CaptureFacts:
                 f"{row.server} {row.server_version}",
                 f"{row.tls_library} {row.tls_version} ({row.tls_linkage})",
                 row.build_id,
+                row.own_pid,
             )
             for row in tables.targets
         ],

@@ -10,6 +10,7 @@ from tlstax.analysis.document_trust import (
     Closure,
     ClosureLine,
     EffectLine,
+    GapLine,
     Health,
     LossLine,
     Observer,
@@ -48,7 +49,8 @@ def examine(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Health:
     observer = observe(tables)
     symbols = name_quality(tables, stacks, taxonomy)
     warnings = _warnings(tables, losses, closure, observer, symbols)
-    return Health(warnings, losses, closure, observer, symbols)
+    gaps = [GapLine(row.subject, row.consequence) for row in tables.gaps]
+    return Health(warnings, losses, closure, observer, symbols, gaps)
 
 
 def count_losses(tables: Tables) -> list[LossLine]:

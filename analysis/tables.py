@@ -10,6 +10,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
     Effect,
     Frame,
+    Gap,
     Handshake,
     Latency,
     Ledger,
@@ -77,6 +78,7 @@ class Tables:
     system: list[System] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     status: list[Status] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     peers: "list[Tables]" = field(default_factory=list)
     """The same for each other target: clients and proxies."""
@@ -147,6 +149,7 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
         tables,
         targets=targets,
         probes=of_target(tables.probes),
+        gaps=of_target(tables.gaps),
         windows=windows,
         threads=of_target(tables.threads),
         ledger=of_window(tables.ledger),
@@ -188,6 +191,7 @@ def _load_all(reader: CaptureReader) -> Tables:
         system=list(reader.rows(System)),
         effects=list(reader.rows(Effect)),
         status=list(reader.rows(Status)),
+        gaps=list(reader.rows(Gap)),
         losses=list(reader.rows(Loss)),
     )
 

@@ -10,12 +10,13 @@ import re
 import struct
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from tlstax.collectors.elf import Elf, Symbol
-from tlstax.collectors.mappings import MappedObject
+from tlstax.collectors.mappings import PROC, MappedObject
 from tlstax.collectors.planning import Library
+from tlstax.collectors.symbol_tables import ObjectSymbols
 from tlstax.collectors.target import Target
 from tlstax.probes.definitions import Definition, Detection, Function, compile_names
 
@@ -31,6 +32,7 @@ class OpenObject:
     mapped: MappedObject
     elf: Elf
     symbols: tuple[Symbol, ...]
+    names: ObjectSymbols | None = field(default=None, compare=False)  # all of its symbol tables
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def detect(
 ) -> list[Detected]:
     """The definitions that apply to the target. Opened files are closed with `resources`."""
     wanted = compile_names(_patterns(definitions))
+    root = PROC / str(target.pid) / "root"
     opened: dict[MappedObject, OpenObject] = {}
     detected = []
     for definition in definitions:
@@ -66,7 +69,10 @@ def detect(
             if mapped.open_path and (mapped == target.program or _is_named(mapped, definition)):
                 if mapped not in opened:
                     elf = resources.enter_context(Elf(mapped.open_path))
-                    opened[mapped] = OpenObject(mapped, elf, tuple(elf.find(wanted)))
+                    names = ObjectSymbols(elf, root, mapped.path)
+                    resources.callback(names.close)
+                    symbols = tuple(names.matching(wanted))
+                    opened[mapped] = OpenObject(mapped, elf, symbols, names)
                 objects.append(opened[mapped])
         if found := _recognise(target, definition, objects):
             detected.append(found)

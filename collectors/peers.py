@@ -19,7 +19,7 @@ from tlstax.collectors.planning import plan_in_child
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
 from tlstax.collectors.target import still_runs
-from tlstax.collectors.target_rows import probe_rows, target_row
+from tlstax.collectors.target_rows import gap_rows, probe_rows, target_row
 from tlstax.collectors.windows import WindowCutter, WindowTotals
 from tlstax.probes.definitions import Level
 
@@ -80,7 +80,8 @@ class Peer:
             self._engine, self._stacks, target_id=self.target_id, start_ns=start_ns
         )
         row = target_row(self._target, self._engine.plan, self.target_id)
-        return [row, *probe_rows(self._engine, Costs(), self.target_id)]
+        gaps = gap_rows(self._engine.plan, self.target_id)
+        return [row, *gaps, *probe_rows(self._engine, Costs(), self.target_id)]
 
     def cut(self, run_id: int | None, end_ns: int) -> tuple[list[schema.Row], WindowTotals]:
         """End its window together with the server's."""

@@ -30,6 +30,7 @@ from tlstax.collectors.elf import Elf, Symbol
 from tlstax.collectors.instructions import ALWAYS_EMULATED, returned_fields
 from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.method_table import functions_in
+from tlstax.collectors.name_gaps import name_gaps, nothing_known
 from tlstax.collectors.planning import Kernel, Missing, Plan, Refused, RoleMark, Site
 from tlstax.collectors.spots import Finder, Spot
 from tlstax.collectors.target import Target
@@ -75,7 +76,7 @@ def plan(
     role: str = "server",
     kernel: Kernel | None = None,
 ) -> Plan:
-    """Decide every probe for a target. Raises TlstaxError when it has no known TLS library.
+    """Decide every probe for a target. Raises TlstaxError when nothing in it is known.
 
     A server may hold a client library, and the other way round: only the definitions of its `role`
     are used, beside those of TLS libraries.
@@ -83,8 +84,8 @@ def plan(
     with ExitStack() as resources:
         mine = [entry for entry in definitions if entry.kind in ("tls", role)]
         detected = detect(target, mine, resources)
-        if not any(entry.library.kind in ("tls", "client") for entry in detected):
-            raise _no_library(target)
+        if not detected:
+            raise nothing_known(target)
         return Planner(target, detected, kernel or Kernel(), resources).plan(level, role)
 
 
@@ -152,6 +153,7 @@ class Planner:
             refused=tuple(refused for entry in placed for refused in entry.refused),
             notes=tuple(_notes(self.detected, accessors)),
             kernel=self.kernel,
+            gaps=tuple(name_gaps(self.target, self.detected, role)),
         )
 
     def place(self, boundary: Boundary, library: Detected) -> Placed:
@@ -385,17 +387,4 @@ def _other_machine(target: Target, elf: Elf) -> TlstaxError:
         f"{elf.path} is not for x86-64 but for {elf.machine.removeprefix('EM_')}",
         "Use tlstax for x86-64 programs; placing probes on other machines is not supported yet",
         ExitCode.TARGET,
-    )
-
-
-def _no_library(target: Target) -> TlstaxError:
-    if target.tls_objects:
-        names = ", ".join(entry.path for entry in target.tls_objects)
-        why = f"its TLS library ({names}) is not one that tlstax knows"
-        do = "Pass a directory with a definition of that library, see probes/libraries"
-    else:
-        why = "it has no TLS library mapped, and its program contains none that is known"
-        do = "Name the server itself, and check that it was built with TLS"
-    return TlstaxError(
-        f"Process {target.pid} ({target.name}) cannot be measured", why, do, ExitCode.TARGET
     )

@@ -131,6 +131,7 @@ class Plan:
     refused: tuple[Refused, ...] = ()
     notes: tuple[str, ...] = ()  # what is unusual about the process, one sentence each
     kernel: Kernel = field(default_factory=Kernel)
+    gaps: tuple[Missing, ...] = ()  # what names are lacking beyond those of the boundaries
 
     def library(self, kind: str) -> Library | None:
         """The first recognised library of a kind."""

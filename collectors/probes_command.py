@@ -101,6 +101,7 @@ def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
             {"boundary": m.boundary, "functions": list(m.functions), "consequence": m.consequence}
             for m in planned.missing
         ],
+        "gaps": [{"subject": g.boundary, "consequence": g.consequence} for g in planned.gaps],
         "accessors": planned.accessors,
     }
 
@@ -121,6 +122,7 @@ def as_lines(target: "Target", planned: "Plan") -> list[str]:
     unknown = sorted(name for name, offset in planned.accessors.items() if offset < 0)
     if planned.accessors and not unknown:
         lines.append("all fields that the handshake record needs were found")
+    lines += [f"cannot tell: {g.boundary}: {visible(g.consequence)}" for g in planned.gaps]
     lines += [f"missing: {m.boundary}: {m.consequence}" for m in planned.missing]
     return lines
 

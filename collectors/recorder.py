@@ -26,7 +26,7 @@ from tlstax.collectors.planning import plan_in_child
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
 from tlstax.collectors.target import Target, require_host_pids, still_runs
-from tlstax.collectors.target_rows import SERVER_ID, probe_rows, target_row
+from tlstax.collectors.target_rows import SERVER_ID, gap_rows, probe_rows, target_row
 from tlstax.collectors.thread_roles import ThreadRoles
 from tlstax.collectors.windows import WindowCutter, WindowTotals, count_outcomes
 from tlstax.probes.definitions import Level
@@ -108,6 +108,7 @@ class Recorder:
             if self._functions:
                 self._writer.add(self._functions.begin())
             self._writer.add(self._probes())
+            self._writer.add(gap_rows(self._plan))
             self._writer.commit()
         except BaseException:
             self._detach()
@@ -272,9 +273,12 @@ class Recorder:
         finally:
             self.abandon()
 
-    def _fate(self) -> schema.Meta:
-        """How the recording ended, as the target sees it."""
-        return schema.Meta("target_ending", self.ending or "it was running")
+    def _fate(self) -> Iterable[schema.Row]:
+        """What became of the target, and of its children."""
+        yield schema.Meta("target_ending", self.ending or "it was running")
+        if count := self._engine.forked_count():
+            text = f"{count} were started while it was recorded; they are not measured."
+            yield schema.Gap(1, "processes that it started", text)
 
     def _name_frames(self) -> None:
         rows: list[schema.Row] = []
@@ -327,7 +331,6 @@ class Recorder:
             "probe_kind": "uprobe_multi" if self._engine.multi else "perf_event",
             "privacy": _PRIVACY,
         }
-        values |= {f"missing_{m.boundary}": m.consequence for m in self._plan.missing}
         if self._function_plan:
             values["functions"] = ", ".join(self.request.functions)
             values["missing_functions"] = ", ".join(self._function_plan.absent) or "none"

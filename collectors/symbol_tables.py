@@ -10,6 +10,7 @@ A separate debug file is used only if its build-id is that of the file (or, wher
 the checksum of the debug link fits). One that is damaged is left out: names get fewer, not wrong.
 """
 
+import re
 from array import array
 from bisect import bisect_right
 from contextlib import suppress
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tlstax import TlstaxError
-from tlstax.collectors.elf import Elf
+from tlstax.collectors.elf import Elf, Symbol
+from tlstax.collectors.unwind_table import UnwindTable
 
 DEBUG_ROOT = Path("usr/lib/debug")
 DEBUGDATA_LIMIT_BYTES = 64 * 1024 * 1024
@@ -71,6 +73,7 @@ class ObjectSymbols:
         self._root = root  # the root directory the process sees
         self._path = named_path  # as the process names the file
         self._tables: list[SymbolTable] | None = None
+        self._found: list[tuple[Elf, str, str]] | None = None
         self._opened: list[Elf] = []
 
     def find(self, address: int) -> Named | None:
@@ -82,19 +85,54 @@ class ObjectSymbols:
                 return named
         return None
 
+    def matching(self, expression: re.Pattern[str]) -> list[Symbol]:
+        """Every function of any table whose name is a full match, by address, each name once.
+
+        Where a table does not say how large a function is, the unwind tables do.
+        """
+        found = {symbol.name: symbol for symbol in self._elf.find(expression)}
+        for elf, section, _ in self._sources():
+            if elf is not self._elf and section == ".symtab":
+                for symbol in elf.find(expression):
+                    found.setdefault(symbol.name, symbol)
+        unwind = UnwindTable(self._elf)
+        return sorted(
+            symbol if symbol.size else _bounded(symbol, unwind) for symbol in found.values()
+        )
+
+    def starts(self) -> set[int]:
+        """Where the functions begin that any table names."""
+        return {
+            address for elf, section, _ in self._sources() for address, _, _ in elf.symbols(section)
+        }
+
+    def sources(self) -> tuple[str, ...]:
+        """The tables that there are, in the order in which they are asked."""
+        return tuple(source for _, _, source in self._sources())
+
     def _read(self) -> list[SymbolTable]:
+        return [SymbolTable(*source) for source in self._sources()]
+
+    def _sources(self) -> list[tuple[Elf, str, str]]:
+        """(file, section, where it comes from) of each table."""
+        if self._found is None:
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> list[tuple[Elf, str, str]]:
         tables = []
         if self._elf.section(".symtab"):
-            tables.append(SymbolTable(self._elf, ".symtab", "symtab"))
-        else:
-            tables += self._separate()
+            tables.append((self._elf, ".symtab", "symtab"))
+        elif separate := self._separate():
+            tables.append(separate)
         if self._elf.section(".gnu_debugdata"):
             with suppress(TlstaxError):
-                tables.append(self._debugdata())
-        tables.append(SymbolTable(self._elf, ".dynsym", "dynsym"))
+                tables.append((self._debugdata(), ".symtab", "debugdata"))
+        if self._elf.section(".dynsym"):
+            tables.append((self._elf, ".dynsym", "dynsym"))
         return tables
 
-    def _separate(self) -> list[SymbolTable]:
+    def _separate(self) -> tuple[Elf, str, str] | None:
         """The table of a separate debug file, when there is one that belongs to this file."""
         for path, source in self._candidates():
             with suppress(TlstaxError):
@@ -102,8 +140,8 @@ class ObjectSymbols:
                 same = debug.build_id == self._elf.build_id
                 checked = bool(self._elf.build_id) or self._checksum_fits(debug)
                 if same and checked and debug.section(".symtab"):
-                    return [SymbolTable(debug, ".symtab", source)]
-        return []
+                    return debug, ".symtab", source
+        return None
 
     def _candidates(self) -> list[tuple[Path, str]]:
         found = []
@@ -135,8 +173,8 @@ class ObjectSymbols:
 
         return zlib.crc32(debug.data) == self._debug_link()[1]
 
-    def _debugdata(self) -> SymbolTable:
-        """The table of the ELF file that .gnu_debugdata holds, compressed ("MiniDebugInfo")."""
+    def _debugdata(self) -> Elf:
+        """The ELF file that .gnu_debugdata holds, compressed ("MiniDebugInfo")."""
         import lzma  # these are rarely needed, and attach must stay small
         import tempfile
 
@@ -149,7 +187,7 @@ class ObjectSymbols:
         with tempfile.NamedTemporaryFile() as file:
             file.write(content)
             file.flush()
-            return SymbolTable(self._kept(Elf(file.name)), ".symtab", "debugdata")
+            return self._kept(Elf(file.name))
 
     def _kept(self, elf: Elf) -> Elf:
         self._opened.append(elf)
@@ -160,3 +198,8 @@ class ObjectSymbols:
         for elf in self._opened:
             elf.close()
         self._opened.clear()
+
+
+def _bounded(symbol: Symbol, unwind: UnwindTable) -> Symbol:
+    bounds = unwind.covering(symbol.address)
+    return symbol if bounds is None else symbol._replace(size=bounds.end - symbol.address)

@@ -63,7 +63,8 @@ def open_target(pid: int) -> Target:
         raise _no_target(pid, "its program is not among its mappings", "Name a server process")
     tls = tuple(entry for entry in objects if TLS_OBJECT.fullmatch(entry.name))
     for entry in objects:
-        if entry.unreachable and (entry in tls or entry.path == exe):
+        needed = entry in tls or entry.path == exe or entry.name.startswith("libcrypto")
+        if entry.unreachable and needed:
             why = f"{entry.path}: {entry.unreachable}"
             raise _no_target(pid, why, "Run as root, or restart the server")
     return Target(pid, process.name, exe, process.start_ticks, objects, tls, process.own_pid)

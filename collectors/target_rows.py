@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a capture says about a target once: what it is, and which probes it has at which price."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from tlstax.collectors.calibration import Costs
@@ -33,7 +34,17 @@ def target_row(target: Target, plan: Plan, target_id: int = SERVER_ID) -> schema
         (tls.version.removeprefix(f"{library} ") if tls else "") or "unknown",
         tls.linkage if tls else "none",
         plan.role,
+        target.own_pid,
     )
+
+
+def gap_rows(plan: Plan, target_id: int = SERVER_ID) -> Iterator[schema.Gap]:
+    """What the plan could not have, and what the report lacks for it."""
+    for missing in (*plan.missing, *plan.gaps):
+        why = f" ({missing.why})" if missing.why else ""
+        yield schema.Gap(target_id, missing.boundary, f"{missing.consequence}{why}")
+    for note in plan.notes:
+        yield schema.Gap(target_id, "TLS library", f"{note}.")
 
 
 def probe_rows(engine: Engine, costs: Costs, target_id: int = SERVER_ID) -> list[schema.Probe]:

@@ -57,6 +57,11 @@ class UnwindTable:
     def __len__(self) -> int:
         return self._count
 
+    def starts(self) -> set[int]:
+        """Where every function begins."""
+        content = self._data[self._rows : self._rows + self._count * ROW.size]
+        return {self._header_address + start for start, _ in ROW.iter_unpack(content)}
+
     def _row(self, index: int) -> tuple[int, int]:
         """(function start, address of its entry) of one row of the table."""
         start, entry = ROW.unpack_from(self._data, self._rows + index * ROW.size)

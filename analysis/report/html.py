@@ -112,6 +112,7 @@ def _environment() -> jinja2.Environment:
             ),
             "moment": quantities.moment,
             "name": quantities.name,
+            "process": lambda target: quantities.process(target["pid"], target["own_pid"]),
             "quantile": quantities.quantile,
             "rate": quantities.rate,
             "ratio": quantities.ratio,

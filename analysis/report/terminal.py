@@ -59,6 +59,7 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
     compositions = [item for item in document["compositions"] if _is_of_interest(item)]
     yield from (_composition(item, width) for item in compositions)
     yield _observer(document["health"], width)
+    yield from _gaps(document["health"], width)
 
 
 def _trust(health: Json, width: int) -> RenderableType:
@@ -97,6 +98,9 @@ def _trust(health: Json, width: int) -> RenderableType:
         f"tlstax itself {quantities.share(observer['engine_cpu_share'])}, "
         f"{quantities.size(observer['engine_rss_bytes'])}",
     )
+    if health["gaps"]:
+        lacking = ", ".join(gap["subject"] for gap in health["gaps"])
+        table.add_row("not to be had", Text(console.clean(lacking)))
     for effect in observer["effects"][-1:]:
         table.add_row("its cost", _cost(effect, observer["budget_share"]))
     warnings = [
@@ -104,6 +108,15 @@ def _trust(health: Json, width: int) -> RenderableType:
         for warning in health["warnings"]
     ]
     return Group(table, *warnings)
+
+
+def _gaps(health: Json, width: int) -> Iterable[RenderableType]:
+    """What could not be had of the process, and what the result lacks for it."""
+    if health["gaps"]:
+        yield Text()
+        yield Text("not to be had", style="bold")
+    for gap in health["gaps"]:
+        yield console.sentence(f"{gap['subject']}: {gap['consequence']}", width, mark="- ")
 
 
 def _cost(effect: Json, budget: float | None) -> str:
@@ -122,7 +135,11 @@ def _estimated(item: Json) -> str:
 
 def _subject(capture: Json) -> str:
     """What was measured, in one line."""
-    targets = [f"{target['server']}, {target['tls']}" for target in capture["targets"]]
+    targets = [
+        f"{target['server']}, {target['tls']}, "
+        + quantities.process(target["pid"], target["own_pid"])
+        for target in capture["targets"]
+    ]
     host = [capture["meta"][key] for key in ("hostname", "kernel") if key in capture["meta"]]
     start = quantities.moment(capture["recorded_at"])
     length = quantities.time(capture["duration_ns"])

@@ -54,6 +54,8 @@ META_KEYS: Final = {
     "functions": "primitives that --functions asked for, by category or id",
     "missing_functions": "of these, ids of those that the target does not define",
     "privacy": "what a capture never holds",
+    "end_monotonic_ns": "CLOCK_MONOTONIC when the recording ended",
+    "target_ending": "what had become of the server when the recording ended",
 }
 """Known meta keys. Readers treat all as optional; unknown keys are kept and shown."""
 
@@ -71,6 +73,7 @@ class Target(NamedTuple):
     tls_version: Annotated[str, "version of the TLS library, or unknown"]
     tls_linkage: Annotated[str, "shared, static or none"]
     role: Annotated[str, "what it is in the connections that are measured, see Roles"] = "server"
+    own_pid: Annotated[int, "process id in its own pid namespace; 0 = not read"] = 0
 
 
 class Probe(NamedTuple):
@@ -360,6 +363,14 @@ class Metric(NamedTuple):
     value: Annotated[float, "its value; counters are given as their growth in the interval"]
 
 
+class Gap(NamedTuple):
+    """Something about a target that could not be had, and what the result lacks without it."""
+
+    target_id: Annotated[int, "target that it is about"]
+    subject: Annotated[str, "what is lacking: a boundary, a field, names in a file, a process"]
+    consequence: Annotated[str, "what cannot be told without it, as sentences"]
+
+
 class Loss(NamedTuple):
     """Data that was lost or repaired, counted."""
 
@@ -392,11 +403,12 @@ Row = (
     | Status
     | Collector
     | Metric
+    | Gap
     | Loss
 )
 TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
 ADDED: Final[frozenset[type[Row]]] = frozenset(
-    {Effect, Collector, Metric, Primitive, PrimitiveCalls, PrimitiveTime}
+    {Effect, Collector, Metric, Primitive, PrimitiveCalls, PrimitiveTime, Gap}
 )
 """Tables that version 1 did not have."""
 KEYED: Final[frozenset[type[Row]]] = frozenset(

@@ -228,7 +228,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 
 
 ADDED_COLUMNS = {
-    "target": ("role",),
+    "target": ("role", "own_pid"),
     "probe": ("target_id",),
     "window": ("target_id", "level"),
     "thread": ("target_id",),
@@ -408,7 +408,7 @@ def test_the_documentation_is_current() -> None:
 
 
 def test_every_column_is_documented_and_numbers_have_units() -> None:
-    plain = {"round", "pid", "tid", "stepped", "resumed", "syscall"}
+    plain = {"round", "pid", "own_pid", "tid", "stepped", "resumed", "syscall"}
     plain.add("value")  # of a metric, whose name says the unit
     for table in TABLES:
         for column in columns(table):

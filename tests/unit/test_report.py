@@ -23,7 +23,7 @@ from tlstax.analysis import explain, tables
 from tlstax.analysis.document import to_json
 from tlstax.analysis.report import console, html, jsondoc, terminal
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Frame, Probe, Target, Window
+from tlstax.collectors.capture.schema import Frame, Gap, Probe, Target, Window
 from tlstax.collectors.capture.writer import CaptureWriter
 
 HOSTILE = "</script><script>alert(1)</script><!-- & \u2028\u2029 \x1b[31m '\" {{ 7*7 }}"
@@ -72,6 +72,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for table in vars(rows).values():
             if isinstance(table, list):
                 writer.add(spoil(row) for row in table)
+        writer.add(spoil(Gap(1, "", "")))
         writer.commit()
     return target
 
@@ -81,6 +82,8 @@ def spoil(row: Any) -> Any:
         return row._replace(symbol=HOSTILE, object=HOSTILE)
     if isinstance(row, Probe):
         return row._replace(function=HOSTILE, instruction=HOSTILE, boundary=HOSTILE)
+    if isinstance(row, Gap):
+        return row._replace(subject=HOSTILE, consequence=HOSTILE)
     if isinstance(row, Target):
         return row._replace(exe=HOSTILE, server=HOSTILE, tls_version=HOSTILE)
     return row
@@ -129,6 +132,23 @@ def test_what_limits_trust_stands_above_the_answer(content: dict[str, Any]) -> N
             found = re.search(mark, output)
             assert found is not None, mark
             assert found.start() < answer_at.start(), mark
+
+
+def test_what_could_not_be_had_is_said_with_its_consequence(attached: Path) -> None:
+    content = document(attached)
+    assert "not to be had" not in printed(content)
+    consequence = "5 of 7 functions have names: the others show as addresses."
+    content["health"]["gaps"] = [{"subject": "names in mariadbd", "consequence": consequence}]
+    for output in (printed(content), shown.visible_text(html.render(content))):
+        assert consequence in " ".join(output.replace("\u00a0", " ").split())
+    assert printed(content).index("names in mariadbd") < printed(content).index("mariadb 10")
+
+
+def test_the_pid_in_its_own_namespace_is_named(attached: Path) -> None:
+    content = document(attached)
+    content["capture"]["targets"][0] |= {"pid": 4242, "own_pid": 1}
+    for output in (printed(content), shown.visible_text(html.render(content))):
+        assert "4242 (1 in its own namespace)" in " ".join(output.replace("\u00a0", " ").split())
 
 
 def test_terminal_fits_100_columns_and_ends_with_the_page(content: dict[str, Any]) -> None:
