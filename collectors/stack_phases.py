@@ -40,9 +40,9 @@ class StackPhases:
 
     def phase(self, functions: Sequence[str]) -> str:
         """The phase of a user stack given as symbol names (mangled), leaf first."""
-        path = [entry for name in functions for entry in self._entries_of(name)]
-        for depth, entry in enumerate(path):
-            outer = path[depth + 1 :]
+        frames = [self._entries_of(name) for name in functions]
+        for depth, entry in ((depth, one) for depth, found in enumerate(frames) for one in found):
+            outer = [one for found in frames[depth + 1 :] for one in found]
             if entry.only_in and not any(one.phase in _HANDSHAKE for one in outer):
                 continue
             base = next((one.phase for one in outer if one.is_base), "")

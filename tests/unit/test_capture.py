@@ -230,7 +230,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 ADDED_COLUMNS = {
     "target": ("role", "own_pid"),
     "probe": ("target_id",),
-    "window": ("target_id", "level"),
+    "window": ("target_id", "level", "engine"),
     "thread": ("target_id",),
 }
 FIRST_TABLES = {table_name(table) for table in TABLES} - {table_name(table) for table in ADDED}
