@@ -18,7 +18,7 @@ Nothing is attached here, and the process is not touched. Each address is an ins
 because it was reached by following the function's code from its first instruction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -145,7 +145,7 @@ class Planner:
             pid=self.target.pid,
             level=level,
             libraries=tuple(entry.library for entry in self.detected),
-            sites=tuple(site for entry in placed for site in self._sites(entry)),
+            sites=shared_once(site for entry in placed for site in self._sites(entry)),
             missing=(*(lost for entry in placed for lost in entry.missing), *missing),
             accessors=accessors,
             role=role,
@@ -265,6 +265,16 @@ class Planner:
         if chosen.spot.kind == "uprobe":
             return trap_ns
         return self.kernel.prices.return_ns + (0 if trap_is_shared else trap_ns)
+
+
+def shared_once(sites: Iterable[Site]) -> tuple[Site, ...]:
+    """Without the second exit of two functions that leave through the same third one."""
+    kept: dict[tuple[object, ...], Site] = {}
+    for site in sites:
+        place = (site.object.open_path, site.file_offset, site.kind)
+        own = site.boundary if site.event == "enter" else ""
+        kept.setdefault((*place, site.event, site.action, site.phase, own), site)
+    return tuple(kept.values())
 
 
 def role_marks(library: Detected) -> list[RoleMark]:

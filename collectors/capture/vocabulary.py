@@ -25,8 +25,8 @@ class LossKind(NamedTuple):
 
 PHASE_TERMS = (
     Term("unknown", "a thread seen since the start, before its first phase boundary"),
-    Term("background", "a thread that never served a connection"),
-    Term("idle", "a connection thread waiting for the next command or connection"),
+    Term("background", "a thread that never served a connection, or feeds a replica"),
+    Term("idle", "waiting for the next command, connection or binary log event"),
     Term("connect", "accept to authenticated, with its own reads and writes, less the handshake"),
     Term("handshake", "the TLS handshake, less the five sub-phases below"),
     Term("sign", "the private-key signature inside a handshake"),

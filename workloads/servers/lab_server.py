@@ -104,7 +104,8 @@ class LabServer(PrivateServer):
 
     def _server_options(self) -> str:
         settings = configuration.ServerSettings(port=self.port)
-        further = [*self._program.base_options, *self._program.start.options]
+        start = self._program.start
+        further = [*self._program.base_options, *start.options, *self.request.options]
         return configuration.common_options(settings, self._seen(self.places.server), further)
 
     def _server_environment(self) -> dict[str, str]:

@@ -74,6 +74,7 @@ class ServerRequest:
     port: int | None = None  # None: any that is free
     certificates: Certificates | None = None  # None: made for this server
     tls: TlsChoice = field(default_factory=TlsChoice)
+    options: tuple[str, ...] = ()  # further lines of the server's option file
 
     @property
     def choice(self) -> TlsChoice:
@@ -232,7 +233,8 @@ class PrivateServer:
 
     def _server_options(self) -> str:
         settings = configuration.ServerSettings(port=self.port)
-        return configuration.server_options(settings, self.places.server)
+        text = configuration.server_options(settings, self.places.server)
+        return "\n".join((text, *self.request.options, ""))
 
     def _client_openssl(self) -> str:
         return self.request.choice.openssl_configuration()
