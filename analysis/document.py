@@ -11,6 +11,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
+from tlstax.analysis.document_primitives import PrimitiveTable
 from tlstax.analysis.document_tables import (
     Comparison,
     Composition,
@@ -112,6 +113,7 @@ class Document:
     compositions: Annotated[list[Composition], "one for each ledger bar"]
     handshakes: Annotated[list[HandshakeTable], "one for each ledger bar with handshakes"]
     latencies: Annotated[list[Distribution], "phases of each ledger bar"]
+    primitives: Annotated[list[PrimitiveTable], "with --functions: one for each ledger bar"]
     flames: Annotated[list[FlameGraph], "on_cpu and off_cpu of each ledger bar"]
     runs: Annotated[list[RunLine], "runs in order of time"]
     method: Annotated[Method, "how it was measured, and the vocabulary"]

@@ -16,6 +16,7 @@ from tlstax.analysis import (
     ledger,
     method,
     operations,
+    primitives,
     sentences,
 )
 from tlstax.analysis import stacks as folding
@@ -81,6 +82,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         compositions=compositions,
         handshakes=tables_of,
         latencies=[line for part in parts for line in _latencies(part, tables)],
+        primitives=primitives.tabulate(parts, tables, totals),
         flames=[
             graph
             for part in parts

@@ -61,7 +61,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         default=(),
         metavar="LIST",
         help="also count and time the TLS library's own functions: some of cipher, digest, "
-        "asymmetric, kdf, rng, or ids of primitives (dear: give --for)",
+        "asymmetric, kdf, rng, or cipher:record, or ids of primitives (dear: give --for)",
     )
     parser.add_argument(
         "--client",

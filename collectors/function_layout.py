@@ -83,6 +83,8 @@ class ThreadCalls(ctypes.Structure):
     _fields_ = (
         ("away_ns", ctypes.c_uint64),
         ("left_ns", ctypes.c_uint64),
+        ("came_ns", ctypes.c_uint64),
+        ("sched_ns", ctypes.c_uint64),
         ("depth", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
         ("calls", Call * 16),

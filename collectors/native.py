@@ -92,7 +92,7 @@ class Engine:
         self.pid = pid
         self.plan = plan
         self.options = options
-        self.multi = _multi_links_work()
+        self.multi = uprobe_multi_works()
         self._stack = ExitStack()
         self._links: list[Link] = []
         self._always = LinkGroup()
@@ -551,7 +551,7 @@ def _phase(site: Site) -> str | None:
     return site.phase or None
 
 
-def _multi_links_work() -> bool:
+def uprobe_multi_works() -> bool:
     """Whether one uprobe_multi link sees every thread of a process, tried on ourselves."""
     try:
         uprobe_multi()

@@ -112,26 +112,34 @@ def choose(
 ) -> dict[str, tuple[Primitive, ...]]:
     """The primitives of each definition (by its id) that the names ask for.
 
-    A name is a category, or the id of a primitive. Raises TlstaxError USAGE for any other.
+    A name is a category, a category and a unit ("cipher:record"), or the id of a primitive. Raises
+    TlstaxError USAGE for any other.
     """
     by_library = {entry.id: entry.primitives for entry in definitions if entry.primitives}
     ids = {primitive.id for entries in by_library.values() for primitive in entries}
+    units = {f"{category}:{unit}" for category in CATEGORIES for unit in UNITS}
     for name in names:
-        if name not in CATEGORIES and name not in ids:
+        if name not in CATEGORIES and name not in units and name not in ids:
             raise TlstaxError(
                 f"--functions {name!r} cannot be probed",
                 "it is neither a category nor the id of a primitive",
-                f"Name some of {', '.join(CATEGORIES)}, or of {', '.join(sorted(ids))}",
+                f"Name some of {', '.join(CATEGORIES)}, with a unit if you like ({UNITS[0]}, as in "
+                f"cipher:{UNITS[0]}), or of {', '.join(sorted(ids))}",
                 ExitCode.USAGE,
             )
     return {
         library: tuple(
             primitive
             for primitive in entries
-            if primitive.id in names or (primitive.category in names and not primitive.on_request)
+            if primitive.id in names or (not primitive.on_request and _is_of(primitive, names))
         )
         for library, entries in by_library.items()
     }
+
+
+def _is_of(primitive: Primitive, names: Sequence[str]) -> bool:
+    category = primitive.category
+    return category in names or f"{category}:{primitive.unit}" in names
 
 
 def parse_names(text: str) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ SCRIPTS: Final = (
     "ledger.js",
     "handshake.js",
     "composition.js",
+    "primitives.js",
     "flame.js",
     "main.js",
 )
@@ -48,6 +49,7 @@ SECTIONS: Final = (
     ("ledger", "Ledger"),
     ("handshake", "Handshake"),
     ("composition", "CPU"),
+    ("functions", "Functions"),
     ("flames", "Flames"),
     ("trust", "Trust"),
     ("method", "Method"),
@@ -59,9 +61,12 @@ def render(document: Json) -> str:
     scripts = [*(_asset(f"vendor/{name}") for name in VENDORED), _own_scripts()]
     styles = ["\n".join(_asset(name) for name in STYLES)]
     policy = _policy(scripts, [*styles, _plot_style(scripts[1])])
-    sections = [(id_, title) for id_, title in SECTIONS if id_ != "waterfall"]
-    if document["comparisons"]:
-        sections = list(SECTIONS)
+    absent = {
+        id_
+        for id_, part in (("waterfall", "comparisons"), ("functions", "primitives"))
+        if not document[part]
+    }
+    sections = [(id_, title) for id_, title in SECTIONS if id_ not in absent]
     flame_arms = layout.in_order(layout.bar_name(flame["name"]) for flame in document["flames"])
     cells = [cell for item in document["comparisons"] for cell in item["cells"]]
     segments = [part for bar in document["ledgers"] for part in bar["segments"]]
@@ -107,11 +112,13 @@ def _environment() -> jinja2.Environment:
             "opening": layout.opening,
             "fraction": quantities.fraction,
             "rests_on_few": layout.rests_on_few,
+            "has_time_per_byte": layout.has_time_per_byte,
             "interval": lambda measure: quantities.time_interval(
                 measure["value_ns"], measure["low_ns"], measure["high_ns"]
             ),
             "moment": quantities.moment,
             "name": quantities.name,
+            "per_byte": quantities.per_byte,
             "process": lambda target: quantities.process(target["pid"], target["own_pid"]),
             "quantile": quantities.quantile,
             "rate": quantities.rate,
@@ -122,6 +129,7 @@ def _environment() -> jinja2.Environment:
             "share": quantities.share,
             "share_interval": quantities.share_interval,
             "size": quantities.size,
+            "size_range": quantities.size_range,
             "time": quantities.time,
             "typeset": quantities.typeset,
             "time_change": quantities.time_change,

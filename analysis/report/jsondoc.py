@@ -24,7 +24,10 @@ def for_script(document: Mapping[str, Any]) -> str:
     All five escaped characters can occur inside JSON strings only, where their escapes mean the
     same. Flame graphs are packed (see `_pack`, undone by assets/page.js).
     """
-    parts = {name: document[name] for name in ("comparisons", "ledgers", "compositions", "method")}
+    parts = {
+        name: document[name]
+        for name in ("comparisons", "ledgers", "compositions", "primitives", "method")
+    }
     names: dict[str, int] = {}
     flames = [{**flame, "root": _pack(flame["root"], names)} for flame in document["flames"]]
     parts |= {"handshakes": document["handshakes"], "flames": flames, "names": list(names)}

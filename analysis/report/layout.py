@@ -41,6 +41,15 @@ def rests_on_few(cell: Json, minimum: int) -> bool:
     return cell["sample_count"] is not None and cell["sample_count"] < minimum
 
 
+def has_time_per_byte(table: Json) -> bool:
+    """Whether a table of functions has a point for its chart."""
+    return any(
+        (part["timing"]["per_byte_ns"] or 0) > 0
+        for line in table["lines"]
+        for part in line["sizes"]
+    )
+
+
 def bar_name(name: str) -> str:
     """The name of the ledger bar that a flame graph or a latency belongs to."""
     return name.rpartition("/")[0]

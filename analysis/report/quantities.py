@@ -53,6 +53,19 @@ def time(value_ns: float | None) -> str:
     return _scaled(value_ns, _TIME_UNITS)
 
 
+def per_byte(value_ns: float | None) -> str:
+    """Time for each byte: "0.38 ns/B"."""
+    text = time(value_ns)
+    return text if text == ABSENT else f"{text}/B"
+
+
+def size_range(low_bytes: int, high_bytes: int) -> str:
+    """Sizes from one bound to the other, both inclusive: "128 B to 255 B"."""
+    if high_bytes <= 0:
+        return "no bytes"
+    return f"{size(low_bytes)} to {size(high_bytes)}"
+
+
 def size(value_bytes: float | None) -> str:
     """A size given in bytes, in binary units: "28.8 MiB"."""
     return _scaled(value_bytes, _BYTE_UNITS)

@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tlstax.analysis.report import console, layout, quantities
+from tlstax.analysis.report import console, layout, quantities, terminal_primitives
 
 Json = Mapping[str, Any]
 
@@ -58,6 +58,7 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
     yield from (_handshake(item, width) for item in document["handshakes"])
     compositions = [item for item in document["compositions"] if _is_of_interest(item)]
     yield from (_composition(item, width) for item in compositions)
+    yield from (terminal_primitives.render(item, width) for item in document["primitives"])
     yield _observer(document["health"], width)
     yield from _gaps(document["health"], width)
 

@@ -313,7 +313,20 @@ int on_function_leave(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Time off the CPU is no time of a function. */
+/*
+ * Time off the CPU is no time of a function. It begins when the scheduler stops the thread's clock,
+ * which is before the tracepoint, and more so where the scheduler has much to choose from.
+ */
+static __always_inline void left_cpu(struct thread_calls *thread, struct task_struct *task, u64 now)
+{
+	u64 counted = task->se.sum_exec_runtime - thread->sched_ns;
+	s64 gap = (s64)(now - thread->came_ns - counted);
+
+	thread->left_ns = now;
+	if (thread->came_ns && gap > 0 && gap <= SWITCH_GAP_NS)
+		thread->left_ns = now - gap;
+}
+
 SEC("tp_btf/sched_switch")
 int on_function_switch(u64 *ctx)
 {
@@ -324,13 +337,17 @@ int on_function_switch(u64 *ctx)
 	if (is_ours(prev)) {
 		thread = bpf_task_storage_get(&calls_of_task, prev, NULL, 0);
 		if (thread && thread->depth)
-			thread->left_ns = bpf_ktime_get_ns();
+			left_cpu(thread, prev, bpf_ktime_get_ns());
 	}
 	if (is_ours(next)) {
 		thread = bpf_task_storage_get(&calls_of_task, next, NULL, 0);
-		if (thread && thread->left_ns) {
-			thread->away_ns += bpf_ktime_get_ns() - thread->left_ns;
+		if (thread) {
+			u64 now = bpf_ktime_get_ns();
+			if (thread->left_ns)
+				thread->away_ns += now - thread->left_ns;
 			thread->left_ns = 0;
+			thread->came_ns = now;
+			thread->sched_ns = next->se.sum_exec_runtime;
 		}
 	}
 	return 0;

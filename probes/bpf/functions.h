@@ -52,8 +52,10 @@ struct call {
 };
 
 struct thread_calls {
-	u64 away_ns; /* off the CPU with a call open */
-	u64 left_ns; /* since when it is; 0: it runs */
+	u64 away_ns;  /* off the CPU with a call open */
+	u64 left_ns;  /* since when it is; 0: it runs */
+	u64 came_ns;  /* when it was last given a CPU */
+	u64 sched_ns; /* the scheduler's CPU time of it then */
 	u32 depth;
 	u32 reserved;
 	struct call calls[MAX_CALLS];

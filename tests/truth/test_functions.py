@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Functions of known calls, sizes and lengths: counted exactly, timed where that is possible."""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tlstax.analysis.primitives import COUNTED, MEASURED, NOT_MEASURABLE, Sum, timing
+from tlstax.collectors.capture.schema import Primitive, PrimitiveCalls, PrimitiveTime
+from tlstax.collectors.function_plan import plan_functions_in_child
+from tlstax.collectors.function_windows import FunctionWindows, primitive_rows
+from tlstax.collectors.functions import FunctionEngine
+from tlstax.collectors.native import uprobe_multi_works
+from tlstax.probes.primitives import CATEGORIES
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+RUNS, ROUNDS, UNIT_US = 3, 200, 10
+UNIT_NS = UNIT_US * 1000
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A run of the program: its books, and what was counted, by function."""
+
+    books: dict[str, dict[str, Any]]
+    rows: dict[str, Primitive]
+    sizes: dict[str, dict[tuple[int, int], Sum]]
+    losses: dict[str, int]
+    interruption_count: int
+
+    def whole(self, name: str) -> Sum:
+        """A function's calls over all sizes."""
+        total = Sum()
+        for part in self.sizes[name].values():
+            for field in ("call_count", "size_bytes", "timed_count", "timed_bytes", "time_ns"):
+                setattr(total, field, getattr(total, field) + getattr(part, field))
+            total.nested_ns += part.nested_ns
+            total.traps_ns += part.traps_ns
+            total.direct_traps_ns += part.direct_traps_ns
+            for bounds, count in part.buckets.items():
+                total.buckets[bounds] += count
+        return total
+
+
+def count(program: Path, definitions: Path) -> Counted:
+    """Run the program under the function engine."""
+    with subprocess.Popen(
+        [program, str(ROUNDS), str(UNIT_US)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        plan = plan_functions_in_child(process.pid, tuple(CATEGORIES), definitions)
+        assert plan.absent == ("fn_absent",)
+        engine = FunctionEngine(plan, uprobe_multi_works(), {})
+        try:
+            engine.attach()
+            windows = FunctionWindows(engine)
+            process.stdin.write(b"g")
+            lines = [json.loads(process.stdout.readline()) for _ in range(11)]
+            cut = windows.cut(1)
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            losses = {kind: n for kind, n in engine.loss_counts().items() if n}
+            rows = primitive_rows(engine)
+        finally:
+            engine.close()
+            process.stdin.write(b"x")
+    names = {row.primitive_id: row.name for row in rows}
+    sizes: dict[str, dict[tuple[int, int], Sum]] = {name: {} for name in names.values()}
+    for row in cut:
+        if isinstance(row, PrimitiveCalls | PrimitiveTime):
+            place = sizes[names[row.primitive_id]]
+            entry = place.setdefault((row.low_bytes, row.high_bytes), Sum())
+            if isinstance(row, PrimitiveCalls):
+                entry.add(row)
+            else:
+                entry.buckets[row.low_ns, row.high_ns] += row.call_count
+    books = {line["name"]: line for line in lines[:-1]}
+    interruption_count = int(status.rpartition("nonvoluntary_ctxt_switches:")[2])
+    return Counted(books, {row.name: row for row in rows}, sizes, losses, interruption_count)
+
+
+@pytest.fixture(scope="module")
+def counted(repository: Path) -> Counted:
+    """Of a few runs the one that was interrupted least."""
+    program = repository / "tests/testprogs/bin/functions"
+    assert program.exists(), "run `make testprogs`"
+    runs = [count(program, repository / "tests/testprogs") for _ in range(RUNS)]
+    return min(runs, key=lambda run: run.interruption_count)
+
+
+def is_close(found_ns: float | None, told_ns: float, times: int = 1) -> bool:
+    """Within 5 % and a microsecond, or as many microseconds as calls are in it."""
+    return found_ns is not None and abs(found_ns - told_ns) <= 0.05 * told_ns + 1000 * times
+
+
+def test_every_call_and_every_byte_is_counted(counted: Counted) -> None:
+    for name, book in counted.books.items():
+        found = counted.whole(name)
+        assert found.call_count == book["calls"], name
+        if book["bytes"] and name != "fn_inner":
+            assert found.size_bytes == book["bytes"], name
+    assert counted.whole("fn_inner").size_bytes == 16 * 5 * ROUNDS
+    # The upper half of an int's register says nothing, and a negative number is no size.
+    assert sorted(counted.sizes["fn_int"]) == [(0, 0), (512, 1023), (1 << 30, (1 << 31) - 1)]
+    assert {low: part.call_count for (low, _), part in counted.sizes["fn_returned"].items()} == {
+        0: ROUNDS,
+        256: ROUNDS,
+    }
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("name", ["fn_sized", "fn_int", "fn_returned", "fn_inner"])
+def test_times_are_those_of_the_program_s_own_clock(counted: Counted, name: str) -> None:
+    book = counted.books[name]
+    found = timing(counted.rows[name], counted.whole(name))
+    assert found.verdict == MEASURED, found
+    assert is_close(found.per_call_ns, book["cpu_ns"] / book["calls"]), found
+
+
+@pytest.mark.timing
+def test_time_by_size_is_a_nanosecond_a_byte(counted: Counted) -> None:
+    longer = [part for (low, _), part in counted.sizes["fn_sized"].items() if low > UNIT_NS]
+    assert len(longer) == 5
+    for part in longer:
+        found = timing(counted.rows["fn_sized"], part)
+        # It spins by the wall clock: what it waits for a CPU is no time of the function.
+        assert found.per_byte_ns is not None
+        assert found.per_byte_ns < 1.05 + 1500 / UNIT_NS
+
+
+@pytest.mark.timing
+def test_nested_calls_have_a_whole_and_an_own_time(counted: Counted) -> None:
+    outer = timing(counted.rows["fn_outer"], counted.whole("fn_outer"))
+    inner = timing(counted.rows["fn_inner"], counted.whole("fn_inner"))
+    assert outer.own_per_call_ns is not None
+    assert inner.per_call_ns is not None
+    assert is_close(outer.own_per_call_ns, 5 * UNIT_NS, 5), outer
+    assert is_close(outer.per_call_ns, outer.own_per_call_ns + 5 * inner.per_call_ns, 5), outer
+    recursive = timing(counted.rows["fn_recursive"], counted.whole("fn_recursive"))
+    assert is_close(recursive.own_per_call_ns, UNIT_NS), recursive
+    assert is_close(recursive.per_call_ns, 2 * UNIT_NS, 2), recursive
+
+
+def test_an_empty_body_is_counted_and_not_measurable(counted: Counted) -> None:
+    found = timing(counted.rows["fn_empty"], counted.whole("fn_empty"))
+    assert found.verdict == NOT_MEASURABLE
+    assert counted.whole("fn_empty").call_count == 15 * ROUNDS
+
+
+def test_a_call_that_never_returns_is_counted_and_healed(counted: Counted) -> None:
+    escaped = counted.whole("fn_escaped")
+    assert (escaped.call_count, escaped.timed_count) == (ROUNDS, 0)
+    assert timing(counted.rows["fn_escaped"], escaped).verdict == COUNTED
+    assert counted.losses == {"function_healed": ROUNDS}
+
+
+@pytest.mark.timing
+def test_sleeping_is_no_time_of_a_function(counted: Counted) -> None:
+    found = timing(counted.rows["fn_sleeper"], counted.whole("fn_sleeper"))
+    assert found.per_call_ns is not None
+    assert found.per_call_ns < UNIT_NS + 200_000  # of the nap of 1 ms at most what it costs
+
+
+def test_a_jump_into_another_function_is_both_calls(counted: Counted) -> None:
+    (tail,) = counted.sizes["fn_tail"].values()
+    assert (tail.call_count, tail.timed_count) == (ROUNDS, ROUNDS)
+    assert tail.nested_ns <= tail.time_ns
