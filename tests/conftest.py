@@ -24,6 +24,10 @@ FEATURES: dict[str, tuple[Callable[[], bool], str]] = {
     "uprobes": (lambda: (PMU_DIRECTORY / "uprobe").exists(), "uprobes (CONFIG_UPROBE_EVENTS)"),
     # Asked by version, as the ways to try it are themselves under test.
     "uprobe_multi": (lambda: kernel_version() >= (6, 6), "uprobe_multi links (Linux 6.6)"),
+    "overlay": (
+        lambda: "\toverlay\n" in Path("/proc/filesystems").read_text(),
+        "overlay file systems",
+    ),
     "hardware_pmu": (lambda: (PMU_DIRECTORY / "cpu").exists(), "a hardware PMU"),
 }
 

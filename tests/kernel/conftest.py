@@ -93,11 +93,34 @@ def target(program: Path) -> Iterator["subprocess.Popen[bytes]"]:
         process.stdout.close()
 
 
-def mapped_address(pid: int, path: str, offset: int) -> int | None:
-    """Where a process maps a file offset executably."""
+@pytest.fixture
+def started() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
+    """A function that starts a truth program and returns when it waits for its go byte."""
+    processes = []
+
+    def start(*command: object) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        assert READY in process.stdout.readline()
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def mapped_address(pid: int, inode: int, offset: int) -> int | None:
+    """Where a process maps an offset of a file executably."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         fields = line.split(maxsplit=5)
-        if len(fields) < 6 or "x" not in fields[1] or not path.endswith(fields[5]):
+        if "x" not in fields[1] or int(fields[4]) != inode:
             continue
         start, end = (int(part, 16) for part in fields[0].split("-"))
         mapped_offset = int(fields[2], 16)
@@ -117,7 +140,7 @@ def breakpoints(repository: Path) -> Callable[[int], int]:
         memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
         try:
             for site in plan.sites:
-                address = mapped_address(pid, site.object.path, site.file_offset)
+                address = mapped_address(pid, site.object.inode, site.file_offset)
                 if address is None:
                     continue
                 with open(site.object.open_path, "rb") as file:
