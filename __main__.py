@@ -17,6 +17,7 @@ COMMANDS = {
     "probes": ("tlstax.collectors.probes_command", "what would be probed in a process, and why"),
     "doctor": ("tlstax.collectors.doctor_command", "what this host can do, found by trying"),
     "attach": ("tlstax.collectors.attach_command", "record a running server"),
+    "pmp": ("tlstax.collectors.pmp_command", "where each thread stands, by stopping the server"),
     "import": ("tlstax.collectors.import_command", "make a capture of a perf.data file"),
     "report": ("tlstax.analysis.report.command", "explain a capture"),
     "flamegraph": ("tlstax.analysis.report.flamegraph_command", "draw a flame graph as SVG"),

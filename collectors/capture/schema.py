@@ -54,6 +54,7 @@ META_KEYS: Final = {
     "functions": "primitives that --functions asked for, by category or id",
     "missing_functions": "of these, ids of those that the target does not define",
     "privacy": "what a capture never holds",
+    "pause_ns": "how long the server stood still for the snapshots of pt-pmp",
     "end_monotonic_ns": "CLOCK_MONOTONIC when the recording ended",
     "target_ending": "what had become of the server when the recording ended",
 }
@@ -219,7 +220,9 @@ class Frame(NamedTuple):
     offset_bytes: Annotated[int, "offset in the file; 0 for the kernel, whose addresses are secret"]
     symbol: Annotated[str, "demangled name, or [object+0x...] where none covers the address"]
     symbol_offset_bytes: Annotated[int, "distance from the start of the symbol"]
-    source: Annotated[str, "symtab, dynsym, debugdata, debuglink, buildid, kallsyms, perf or none"]
+    source: Annotated[
+        str, "symtab, dynsym, debugdata, debuglink, buildid, kallsyms, perf, pmp or none"
+    ]
     code: Annotated[str, "what its own instructions show: '' or aes, aes+ghash, sha, bignum, ..."]
 
 
