@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""pt-pmp on a live server: the pause is measured, a held lock is found, saved stacks say the same."""
+"""pt-pmp on a live server: its pause is measured, and it finds a lock that saved stacks show."""
 
 import subprocess
 import threading
@@ -14,7 +14,8 @@ from tlstax.collectors.pmp import Snapshot, classify, take
 from tlstax.collectors.pmp_text import Stacks, parse
 from tlstax.collectors.stack_phases import StackPhases
 from tlstax.probes.definitions import load_definitions
-from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.mariadb import Binaries, PrivateServer
+from tlstax.workloads.servers.status import StatusSession
 
 LEAST_PAUSE_NS = 10_000_000
 
@@ -23,6 +24,10 @@ LEAST_PAUSE_NS = 10_000_000
 def server(lab_directory: Path) -> Iterator[PrivateServer]:
     with PrivateServer() as running:
         yield running
+
+
+def administrator(server: PrivateServer) -> StatusSession:
+    return StatusSession(Binaries.find().client, server.places.client / "administrator.cnf")
 
 
 def kinds(stacks: Stacks, phases: StackPhases) -> Counter[tuple[str, str]]:
@@ -35,7 +40,8 @@ def kinds(stacks: Stacks, phases: StackPhases) -> Counter[tuple[str, str]]:
 @pytest.mark.root
 def test_a_held_lock_is_found_live_and_in_saved_stacks(server: PrivateServer) -> None:
     phases = StackPhases(load_definitions())
-    with server.open_status() as holder, server.open_status() as waiter:
+    with administrator(server) as holder, administrator(server) as waiter:
+        holder.query("CREATE DATABASE test")
         holder.query("CREATE TABLE test.held (a INT)")
         holder.query("LOCK TABLES test.held WRITE")
         blocked = threading.Thread(target=waiter.query, args=("SELECT COUNT(*) FROM test.held",))
