@@ -22,7 +22,7 @@ from tlstax.collectors.elf import SYMBOL, Elf, Symbol
 from tlstax.collectors.import_stubs import STUB_BYTES
 from tlstax.collectors.instructions import ARGUMENT_NAMES, REGISTER_NAMES, text_of
 from tlstax.collectors.mappings import MappedObject
-from tlstax.collectors.planning import Prices
+from tlstax.collectors.price_list import Prices
 from tlstax.collectors.spots import Finder, Spot, holders, preferred
 from tlstax.collectors.target import Target
 

@@ -5,14 +5,22 @@ Every line is a trial on doctor's own process (no other process is touched): wha
 it works, what was seen, and, where it does not work, what it is needed for and what to do.
 Works without root and then says what is lacking. Exit status 0 when the native engine can
 run here, 3 when it cannot.
+
+With --calibrate it measures instead what one hit of each kind of probe costs here, on functions
+of its own: the median in nanoseconds with its 95 % interval. Plans and recordings use it for a
+week.
 """
 
 import argparse
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from tlstax import ExitCode, __version__
+from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.doctor import Answer, engines, examine_all, ready
+
+if TYPE_CHECKING:
+    from tlstax.collectors.price_list import Kernel
 
 MARKS = {"note": "note", "engine": "absent", "useful": "lacks", "uprobe": "lacks"}
 
@@ -45,6 +53,8 @@ def verdict(answers: list[Answer]) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Print the answers; the exit status says whether the native engine can run."""
+    if options.calibrate:
+        return calibrate(options.json)
     answers = examine_all()
     if options.json:
         document = {
@@ -59,6 +69,43 @@ def run(options: argparse.Namespace) -> int:
     return ExitCode.OK if ready(answers) else ExitCode.HOST
 
 
+def calibrate(as_json: bool) -> int:
+    """Measure every kind of probe, keep the result, print it. TlstaxError HOST if none works."""
+    # Only here: examining a host needs none of it.
+    from tlstax.collectors.calibration_events import measure_all
+    from tlstax.collectors.emulation import emulated_forms
+    from tlstax.collectors.price_list import kernel_of, path, save
+
+    kernel = kernel_of(measure_all(), emulated_forms())
+    if not kernel.measured:
+        raise TlstaxError(
+            "Probes cannot be calibrated here",
+            "the kernel refuses to attach a uprobe to a function of tlstax's own",
+            "run `tlstax doctor` to see what this host lacks",
+            ExitCode.HOST,
+        )
+    save(kernel)
+    if as_json:
+        rows = [row._asdict() for row in kernel.rows]
+        print(json.dumps({"calibration": rows, "emulated": sorted(kernel.emulated)}, indent=2))
+    else:
+        print("\n".join(price_lines(kernel)))
+        print(f"\nkept for a week in {path()}")
+    return ExitCode.OK
+
+
+def price_lines(kernel: "Kernel") -> list[str]:
+    """The prices as a table, and what the kernel emulates."""
+    lines = [f"{'probe':18} {'on':28} {'ns per hit':>10}  95 % interval"]
+    for row in kernel.rows:
+        interval = f"{row.low_ns:.0f} .. {row.high_ns:.0f}"
+        lines.append(f"{row.kind:18} {row.instruction:28} {row.cost_ns:10.0f}  {interval}")
+    more = ", ".join(sorted(kernel.emulated)) or "nothing"
+    lines.append("")
+    lines.append(f"emulated beside push, nop, jmp, jcc and call: {more}")
+    return lines
+
+
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the sub-command `doctor`."""
     parser = subparsers.add_parser(
@@ -68,4 +115,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--calibrate", action="store_true", help="measure what a probe hit costs here"
+    )
     parser.set_defaults(run=run)

@@ -26,8 +26,8 @@ SPIN_SECONDS = 0.05
 
 
 @contextmanager
-def probed_function(code: bytes = PROBED_CODE) -> Iterator[tuple[str, Callable[[], None]]]:
-    """A function of our own in a file of our own: its path, and a way to call it.
+def code_page(code: bytes) -> Iterator[tuple[str, int]]:
+    """Code of our own in a file of our own: its path, and the address where it is mapped.
 
     The file is anonymous memory (memfd), so that no library's probes are disturbed.
     """
@@ -43,11 +43,18 @@ def probed_function(code: bytes = PROBED_CODE) -> Iterator[tuple[str, Callable[[
         if address in (None, ctypes.c_void_p(-1).value):
             raise OSError(ctypes.get_errno(), "executable mapping refused")
         try:
-            yield f"/proc/self/fd/{file_fd}", ctypes.CFUNCTYPE(None)(address)
+            yield f"/proc/self/fd/{file_fd}", address
         finally:
             libc.munmap(address, PAGE_BYTES)
     finally:
         os.close(file_fd)
+
+
+@contextmanager
+def probed_function(code: bytes = PROBED_CODE) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A function of our own: the path of its file, where it stands first, and a way to call it."""
+    with code_page(code) as (path, address):
+        yield path, ctypes.CFUNCTYPE(None)(address)
 
 
 def _counter(stack: ExitStack) -> int:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.calibration import Costs
 from tlstax.collectors.capture import schema
 from tlstax.collectors.native import Engine, Options
 from tlstax.collectors.planning import plan_in_child
@@ -81,15 +80,15 @@ class Peer:
         )
         row = target_row(self._target, self._engine.plan, self.target_id)
         gaps = gap_rows(self._engine.plan, self.target_id)
-        return [row, *gaps, *probe_rows(self._engine, Costs(), self.target_id)]
+        return [row, *gaps, *probe_rows(self._engine, self.target_id)]
 
     def cut(self, run_id: int | None, end_ns: int) -> tuple[list[schema.Row], WindowTotals]:
         """End its window together with the server's."""
         return self._cutter.cut(run_id, end_ns)
 
-    def finish(self, costs: Costs) -> list[schema.Row]:
+    def finish(self) -> list[schema.Row]:
         """Detach; what the probes counted, and the names of its functions."""
-        rows: list[schema.Row] = [*probe_rows(self._engine, costs, self.target_id)]
+        rows: list[schema.Row] = [*probe_rows(self._engine, self.target_id)]
         self._engine.close()
         self._stacks.name_frames(rows)
         self.close()

@@ -31,7 +31,8 @@ from tlstax.collectors.instructions import ALWAYS_EMULATED, returned_fields
 from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.method_table import functions_in
 from tlstax.collectors.name_gaps import name_gaps, nothing_known
-from tlstax.collectors.planning import Kernel, Missing, Plan, Refused, RoleMark, Site
+from tlstax.collectors.planning import Missing, Plan, Refused, RoleMark, Site
+from tlstax.collectors.price_list import Kernel
 from tlstax.collectors.spots import Finder, Spot
 from tlstax.collectors.target import Target
 from tlstax.probes.definitions import Accessor, Boundary, Definition, Function, Level, MethodTable

@@ -11,34 +11,9 @@ from pathlib import Path
 
 from tlstax.collectors.child import run_in_child
 from tlstax.collectors.mappings import MappedObject
+from tlstax.collectors.price_list import Kernel
 from tlstax.collectors.target import Target
 from tlstax.probes.definitions import Level
-
-
-@dataclass(frozen=True)
-class Prices:
-    """Nanoseconds per probe hit, by which placements are compared.
-
-    The defaults are those of the machine that docs/limits.md shows; `tlstax doctor --calibrate`
-    measures a host's own.
-    """
-
-    emulated_ns: float = 400.0  # one trap
-    stepped_ns: float = 14_000.0  # the trap and a single step
-    return_ns: float = 230.0  # what a return probe adds to the trap that arms it
-
-    def trap_ns(self, emulated: bool) -> float:
-        """One hit on an instruction."""
-        return self.emulated_ns if emulated else self.stepped_ns
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """What was measured or tried on this host that placements depend on."""
-
-    prices: Prices = Prices()
-    measured: bool = False  # whether the prices are this host's own
-    emulated: frozenset[str] = frozenset()  # forms of instructions beyond those of every kernel
 
 
 @dataclass(frozen=True)
@@ -151,8 +126,9 @@ def plan_in_child(
 
 def _plan(pid: int, level: Level, extra: Path | None, role: str) -> tuple[Target, Plan]:
     from tlstax.collectors.placement import plan
+    from tlstax.collectors.price_list import this_kernel
     from tlstax.collectors.target import open_target
     from tlstax.probes.definitions import load_definitions
 
     target = open_target(pid)
-    return target, plan(target, load_definitions(extra), level, role)
+    return target, plan(target, load_definitions(extra), level, role, this_kernel())

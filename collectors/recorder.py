@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from tlstax import ExitCode, TlstaxError, __version__
-from tlstax.collectors.calibration import Costs, calibrate
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.function_plan import plan_functions_in_child
@@ -26,7 +25,13 @@ from tlstax.collectors.planning import plan_in_child
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
 from tlstax.collectors.target import Target, require_host_pids, still_runs
-from tlstax.collectors.target_rows import SERVER_ID, gap_rows, probe_rows, target_row
+from tlstax.collectors.target_rows import (
+    SERVER_ID,
+    calibration_rows,
+    gap_rows,
+    probe_rows,
+    target_row,
+)
 from tlstax.collectors.thread_roles import ThreadRoles
 from tlstax.collectors.windows import WindowCutter, WindowTotals, count_outcomes
 from tlstax.probes.definitions import Level
@@ -81,7 +86,6 @@ class Recorder:
         self._pidfd = _open_pidfd(self._target)
         self._exited = select.poll()
         self._exited.register(self._pidfd, select.POLLIN)
-        self._costs: Costs | None = None  # measured once the first window is stored
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
             self._start()
@@ -108,6 +112,7 @@ class Recorder:
             if self._functions:
                 self._writer.add(self._functions.begin())
             self._writer.add(self._probes())
+            self._writer.add(calibration_rows(self._plan))
             self._writer.add(gap_rows(self._plan))
             self._writer.commit()
         except BaseException:
@@ -236,8 +241,6 @@ class Recorder:
         self._writer.commit()
         self.windows.append(totals)
         self._windows_count += 1
-        if self._costs is None:
-            self._costs = calibrate()
         if self._windows_count % _NAME_EVERY_WINDOWS == 0:
             self._name_frames()
         if self._run_id is None:
@@ -252,7 +255,7 @@ class Recorder:
         for peer in list(self._peers):
             if all_of_them or peer.has_ended:
                 self._peers.remove(peer)
-                self._writer.add(peer.finish(self._costs or Costs()))
+                self._writer.add(peer.finish())
                 self._writer.commit()
 
     def _close_peers(self) -> None:
@@ -337,7 +340,7 @@ class Recorder:
         return [schema.Meta(key, str(value)) for key, value in values.items()]
 
     def _probes(self) -> list[schema.Probe]:
-        rows = probe_rows(self._engine, self._costs or Costs())
+        rows = probe_rows(self._engine)
         if self._functions:
             suffix = "_multi" if self._engine.multi else ""
             rows += self._functions.probes(len(rows) + 1, suffix)

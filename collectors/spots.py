@@ -34,7 +34,7 @@ from tlstax.collectors.instructions import (
     text_of,
     written_registers,
 )
-from tlstax.collectors.planning import Prices
+from tlstax.collectors.price_list import Prices
 
 CANDIDATES_LIMIT: Final = 48  # emulated instructions that are looked at as an entry
 ENTRIES_TRIED: Final = 8  # of those, with exits inside

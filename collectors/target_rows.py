@@ -4,10 +4,10 @@
 from collections.abc import Iterator
 from typing import Final
 
-from tlstax.collectors.calibration import Costs
 from tlstax.collectors.capture import schema
 from tlstax.collectors.native import SAMPLER, Engine
 from tlstax.collectors.planning import Plan, Site
+from tlstax.collectors.price_list import Kernel
 from tlstax.collectors.target import Target
 
 SERVER_ID: Final = 1
@@ -47,7 +47,7 @@ def gap_rows(plan: Plan, target_id: int = SERVER_ID) -> Iterator[schema.Gap]:
         yield schema.Gap(target_id, "TLS library", f"{note}.")
 
 
-def probe_rows(engine: Engine, costs: Costs, target_id: int = SERVER_ID) -> list[schema.Probe]:
+def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]:
     """Every probe of an engine with its hits so far and the calibrated cost of one."""
     suffix = "_multi" if engine.multi else ""
     sites = engine.plan.sites
@@ -70,7 +70,7 @@ def probe_rows(engine: Engine, costs: Costs, target_id: int = SERVER_ID) -> list
                 site.kind + suffix,
                 int(site.stepped),
                 hits,
-                _site_cost(costs, site, is_shared),
+                _site_cost(engine.plan.kernel, site, is_shared),
                 target_id,
             )
         )
@@ -86,12 +86,19 @@ def probe_rows(engine: Engine, costs: Costs, target_id: int = SERVER_ID) -> list
     return rows
 
 
-def _site_cost(costs: Costs, site: Site, trap_is_shared: bool) -> float | None:
-    """Calibrated ns of one hit; None where this kind was not calibrated.
+def calibration_rows(plan: Plan) -> list[schema.Calibration]:
+    """What a hit of each kind of probe costs on this host."""
+    return [schema.Calibration(*row) for row in plan.kernel.rows]
+
+
+def _site_cost(kernel: Kernel, site: Site, trap_is_shared: bool) -> float | None:
+    """Calibrated ns of one hit; None where nothing was calibrated.
 
     A return probe also traps at the function's entry, unless an entry probe does so anyway.
     """
-    trap_ns = costs.stepped_ns if site.stepped else costs.entry_ns
-    if site.kind == "uprobe" or trap_ns is None or costs.return_ns is None:
+    if not kernel.measured:
+        return None
+    trap_ns = kernel.prices.trap_ns(not site.stepped)
+    if site.kind == "uprobe":
         return trap_ns
-    return costs.return_ns if trap_is_shared else costs.return_ns + trap_ns
+    return kernel.prices.return_ns + (0 if trap_is_shared else trap_ns)

@@ -95,6 +95,19 @@ class Probe(NamedTuple):
     target_id: Annotated[int, "target that was probed"] = 1
 
 
+class Calibration(NamedTuple):
+    """What one hit of a kind of probe cost on the host, measured on functions of tlstax's own."""
+
+    kind: Annotated[str, "uprobe, uretprobe (each also _multi), tp_btf or perf_event"]
+    instruction: Annotated[str, "what was probed: an instruction, a tracepoint, a sample"]
+    cost_ns: Annotated[
+        float, "median over the rounds; of a return probe with the trap that arms it"
+    ]
+    low_ns: Annotated[float, "lower end of the median's 95 % interval"]
+    high_ns: Annotated[float, "upper end of the median's 95 % interval"]
+    rounds_count: Annotated[int, "rounds"]
+
+
 class Run(NamedTuple):
     """One run of a driver: one arm in one round of an experiment."""
 
@@ -386,6 +399,7 @@ Row = (
     Meta
     | Target
     | Probe
+    | Calibration
     | Run
     | Window
     | Thread
@@ -411,7 +425,7 @@ Row = (
 )
 TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
 ADDED: Final[frozenset[type[Row]]] = frozenset(
-    {Effect, Collector, Metric, Primitive, PrimitiveCalls, PrimitiveTime, Gap}
+    {Effect, Collector, Metric, Primitive, PrimitiveCalls, PrimitiveTime, Gap, Calibration}
 )
 """Tables that version 1 did not have."""
 KEYED: Final[frozenset[type[Row]]] = frozenset(
