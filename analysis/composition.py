@@ -99,6 +99,13 @@ def compose(group: Group, totals: ledger.Totals, counts: Counts) -> Composition:
     return Composition(group.name, group.label, MINIMUM_SAMPLES, phases, _total(phases))
 
 
+def compose_phases(
+    on_cpu_ns: Mapping[str, int], counts: Counts, operation_count: int
+) -> list[PhaseComposition]:
+    """The composition of these phases, whoever they are of."""
+    return [_phase(phase, time_ns, counts, operation_count) for phase, time_ns in on_cpu_ns.items()]
+
+
 def compose_process(group: Group, cpu_ns: int, counts: Counts) -> list[Composition]:
     """The composition of the whole process: its CPU time by the scheduler, split by all samples.
 
@@ -123,9 +130,7 @@ def _phase(phase: str, on_cpu_ns: int, counts: Counts, operation_count: int) -> 
         category = EXACT[phase]
         shares = [Share(category, 1.0, 1.0, 1.0, float(on_cpu_ns), mine.get(category, 0))]
     else:
-        shares = [
-            _share(name, mine, sample_count, on_cpu_ns) for name in CATEGORIES if name in mine
-        ]
+        shares = [_share(name, mine, sample_count, on_cpu_ns) for name in _known_first(mine)]
         shares.sort(key=lambda share: -share.share)
     return PhaseComposition(
         phase,
@@ -136,6 +141,11 @@ def _phase(phase: str, on_cpu_ns: int, counts: Counts, operation_count: int) -> 
         exact or sample_count >= MINIMUM_SAMPLES,
         shares,
     )
+
+
+def _known_first(names: Iterable[str]) -> list[str]:
+    """Categories in the vocabulary's order, then those that only a client has."""
+    return sorted(names, key=lambda n: CATEGORIES.index(n) if n in CATEGORIES else len(CATEGORIES))
 
 
 def _share(category: str, mine: Mapping[str, int], total: int, on_cpu_ns: int) -> Share:

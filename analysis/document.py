@@ -11,6 +11,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
+from tlstax.analysis.document_clients import EndToEnd
 from tlstax.analysis.document_primitives import PrimitiveTable
 from tlstax.analysis.document_tables import (
     Comparison,
@@ -117,6 +118,9 @@ class Document:
     flames: Annotated[list[FlameGraph], "on_cpu and off_cpu of each ledger bar"]
     runs: Annotated[list[RunLine], "runs in order of time"]
     method: Annotated[Method, "how it was measured, and the vocabulary"]
+    end_to_end: Annotated[list[EndToEnd], "both sides; empty where no client was recorded"] = field(
+        default_factory=list
+    )
 
 
 def to_json(document: Document) -> dict[str, Any]:

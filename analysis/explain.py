@@ -10,6 +10,7 @@ from typing import Any
 from tlstax.analysis import (
     compare,
     coverage,
+    end_to_end,
     handshakes,
     health,
     latency,
@@ -20,6 +21,7 @@ from tlstax.analysis import (
     sentences,
 )
 from tlstax.analysis import stacks as folding
+from tlstax.analysis.client_samples import count_client_samples
 from tlstax.analysis.composition import (
     Counts,
     Stacks,
@@ -36,6 +38,7 @@ from tlstax.analysis.document import (
     RunLine,
     TargetFacts,
 )
+from tlstax.analysis.document_clients import EndToEnd
 from tlstax.analysis.document_tables import (
     Comparison,
     Composition,
@@ -71,10 +74,11 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     ]
     compositions += [line for part in parts for line in _process(part, tables, counts)]
     tables_of = _handshake_tables(parts, tables)
+    both = _end_to_end(parts, whole, counts, resolved, rules)
     return Document(
         version=DOCUMENT_VERSION,
         title="Where the time goes when the server speaks TLS",
-        answer=sentences.answer(comparisons, bars, compositions, tables_of),
+        answer=sentences.answer(comparisons, bars, compositions, tables_of, both),
         capture=_capture_facts(tables),
         health=health.examine(tables, resolved, rules),
         comparisons=comparisons,
@@ -90,7 +94,25 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         ],
         runs=_runs(whole),
         method=method.describe(),
+        end_to_end=both,
     )
+
+
+def _end_to_end(
+    parts: Sequence[Group],
+    server: Tables,
+    counts: Mapping[int, Counts],
+    resolved: Stacks,
+    rules: Taxonomy,
+) -> list[EndToEnd]:
+    """Both sides of each group whose clients were recorded."""
+    if server.clients is None:
+        return []
+    of_clients = count_client_samples(server.clients.samples, resolved, rules)
+    lines = end_to_end.end_to_end(parts, server, {"client": of_clients, "server": counts})
+    return [
+        dataclasses.replace(line, sentence=sentences.both_sides_sentence(line)) for line in lines
+    ]
 
 
 def fold(

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from tlstax.analysis.compare import NO_DIFFERENCE, NO_INTERVAL
+from tlstax.analysis.composition import MINIMUM_SAMPLES
 from tlstax.analysis.document import Answer
+from tlstax.analysis.document_clients import EndToEnd, LanePart
 from tlstax.analysis.document_tables import (
     Cell,
     Comparison,
@@ -130,6 +132,36 @@ def comparison_sentence(comparison: Comparison) -> str:
     return f"{sentence}: {causes}" if causes and comparison.difference.value_ns > 0 else sentence
 
 
+def both_sides_sentence(line: EndToEnd) -> str:
+    """Where the time of an operation went, on both sides."""
+    whole = line.latency.value_ns
+    text = (
+        f"of the {time_text(whole)} of a {line.operation}, the client computed "
+        f"{time_text(line.client_cpu.value_ns)}{_largest(line.parts, 'client')} and waited "
+        f"{time_text(line.client_wait.value_ns)} for the server, which computed "
+        f"{time_text(line.server_cpu.value_ns)}{_largest(line.parts, 'server')}"
+    )
+    rest = line.between.value_ns
+    if rest >= 0:
+        return f"{text}; {time_text(rest)} of the wait is network and scheduling"
+    return f"{text}, {time_text(-rest)} of it at least while the client did not wait"
+
+
+def _largest(parts: Sequence[LanePart], lane: str) -> str:
+    """The category that most of a side's CPU time is, if enough samples say so."""
+    times: dict[str, float] = {}
+    mine = [part for part in parts if part.lane == lane and part.kind == "cpu" and part.made_of]
+    if sum(part.sample_count or 0 for part in mine) < MINIMUM_SAMPLES:
+        return ""
+    for part in mine:
+        for share in part.made_of:
+            time_ns = part.cost.value_ns * share.share
+            times[share.category] = times.get(share.category, 0.0) + time_ns
+    category = max(times, key=lambda name: times[name])
+    whole = sum(part.cost.value_ns for part in parts if part.lane == lane and part.kind == "cpu")
+    return f" ({percent_text(times[category] / whole)} {category.replace('_', ' ')})"
+
+
 def _causes(lines: Sequence[Cell]) -> str:
     """The largest causes that are beyond doubt, and what is left unexplained."""
     texts = [f"{percent_text(share)} is {label}" for share, label in _largest_causes(lines)]
@@ -159,6 +191,7 @@ def answer(
     ledgers: Sequence[LedgerBar],
     compositions: Sequence[Composition],
     handshakes: Sequence[HandshakeTable],
+    both: Sequence[EndToEnd] = (),
 ) -> Answer:
     """The answer of the whole report."""
     told = [line for line in comparisons if line.refusal is None]
@@ -167,6 +200,8 @@ def answer(
     details = [f"{line.sentence}." for line in told]
     details += [line.sentence for line in comparisons if line.refusal is not None]
     details += [text for table in handshakes if (text := _handshake_text(table))]
+    # A query's plaintext lanes are in the tables; in sentences only where TLS is.
+    details += [f"{line.label}: {line.sentence}." for line in both if line.arm != "plaintext"]
     if told:
         return Answer(_headline(told), details)
     if comparisons:

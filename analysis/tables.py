@@ -80,8 +80,8 @@ class Tables:
     status: list[Status] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
-    peers: "list[Tables]" = field(default_factory=list)
-    """The same for each other target: clients and proxies."""
+    clients: "Tables | None" = None
+    """The same of all clients together, where any was recorded."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ def load(reader: CaptureReader) -> Tables:
 
 
 def by_target(tables: Tables) -> Tables:
-    """The server's rows, with those of each other target in `peers`."""
+    """The server's rows, with those of its clients in `clients`."""
     others = [target for target in tables.targets if target.role != "server"]
-    ids = {target.target_id for target in others}
-    servers = [target for target in tables.targets if target.target_id not in ids]
-    return replace(_about(tables, servers), peers=[_about(tables, [target]) for target in others])
+    servers = [target for target in tables.targets if target not in others]
+    clients = [target for target in others if target.role == "client"]
+    return replace(_about(tables, servers), clients=_about(tables, clients) if clients else None)
 
 
 def _main_engine(windows: list[Window]) -> list[Window]:

@@ -31,6 +31,7 @@ SCRIPTS: Final = (
     "charts.js",
     "waterfall.js",
     "ledger.js",
+    "bothsides.js",
     "handshake.js",
     "composition.js",
     "primitives.js",
@@ -46,6 +47,7 @@ _PLOT_STYLE = re.compile(r"`(:where\(\.\$\{(\w+)\}\) \{\\n  --plot-background.*?
 
 SECTIONS: Final = (
     ("waterfall", "Waterfall"),
+    ("both-sides", "Both sides"),
     ("ledger", "Ledger"),
     ("handshake", "Handshake"),
     ("composition", "CPU"),
@@ -63,7 +65,11 @@ def render(document: Json) -> str:
     policy = _policy(scripts, [*styles, _plot_style(scripts[1])])
     absent = {
         id_
-        for id_, part in (("waterfall", "comparisons"), ("functions", "primitives"))
+        for id_, part in (
+            ("waterfall", "comparisons"),
+            ("both-sides", "end_to_end"),
+            ("functions", "primitives"),
+        )
         if not document[part]
     }
     sections = [(id_, title) for id_, title in SECTIONS if id_ not in absent]

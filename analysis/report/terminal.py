@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tlstax.analysis.report import console, layout, quantities, terminal_primitives
+from tlstax.analysis.report import both_sides, console, layout, quantities, terminal_primitives
 
 Json = Mapping[str, Any]
 
@@ -55,9 +55,15 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
         yield _comparison(comparison, width, minimum)
     if not document["comparisons"]:
         yield from (_ledger(item, width) for item in document["ledgers"] if item["segments"])
+    both = [item for item in document["end_to_end"] if both_sides.is_of_interest(item)]
+    yield from (both_sides.render(item, width) for item in both)
     yield from (_handshake(item, width) for item in document["handshakes"])
     compositions = [item for item in document["compositions"] if _is_of_interest(item)]
     yield from (_composition(item, width) for item in compositions)
+    for item in both:
+        yield _composition(
+            {"label": f"client, {item['label']}", "phases": item["phases"], "estimate": ""}, width
+        )
     yield from (terminal_primitives.render(item, width) for item in document["primitives"])
     yield _observer(document["health"], width)
     yield from _gaps(document["health"], width)
