@@ -22,6 +22,7 @@ from typing import Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors import bpf_syscall
 from tlstax.collectors import ledger_layout as layout
+from tlstax.collectors.build_id import require_same_build
 from tlstax.collectors.doctor_host import LackError
 from tlstax.collectors.doctor_trials import uprobe_multi
 from tlstax.collectors.ledger_layout import Action
@@ -287,6 +288,7 @@ class Engine:
         if mapped not in self._files:
             self._files[mapped] = open_mapped(mapped)
             self._stack.callback(os.close, self._files[mapped])
+            require_same_build(mapped, self._files[mapped])
         return f"/proc/self/fd/{self._files[mapped]}"
 
     def _attach_group(

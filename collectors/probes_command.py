@@ -2,12 +2,17 @@
 """Show what would be probed in a process, where, and why there. Nothing is attached.
 
 `tlstax probes plan PID` reads the process's binaries from /proc and prints one line per probe: the
-boundary it times, the function, the instruction it would sit on, and whether the kernel emulates
-that instruction (one trap) or single-steps it (two traps, about 30 times dearer).
+boundary it times, the function, the instruction it would sit on, whether the kernel emulates
+that instruction (one trap) or single-steps it (two traps, about 35 times dearer), what a hit costs,
+and why it is there. Below stand what that makes for each command, handshake and connection, what is
+unusual about the process, and what cannot be had. `-v` adds what was not chosen, and why.
+
+Costs are this host's, measured on tlstax's own code (see `tlstax doctor --calibrate`).
 """
 
 import argparse
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +20,7 @@ from tlstax import ExitCode
 from tlstax.probes.definitions import Level
 
 if TYPE_CHECKING:
-    from tlstax.collectors.planning import Plan, Site
+    from tlstax.collectors.planning import Missing, Plan, Site
     from tlstax.collectors.target import Target
 
 
@@ -41,6 +46,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     plan.add_argument(
         "--definitions", type=Path, metavar="DIR", help="directory with further definitions (.toml)"
     )
+    plan.add_argument(
+        "--client", action="store_true", help="plan it as a client, as `attach --client` does"
+    )
+    plan.add_argument(
+        "-v", "--verbose", action="store_true", help="also what was not chosen, and why"
+    )
     plan.add_argument("--json", action="store_true", help="machine-readable output")
     plan.set_defaults(run=run_plan)
 
@@ -50,17 +61,19 @@ def run_plan(options: argparse.Namespace) -> int:
     # The planner belongs to a later stage; only this command reaches over to it.
     from tlstax.collectors.find_process import find_by_name
     from tlstax.collectors.placement import plan
+    from tlstax.collectors.price_list import this_kernel
     from tlstax.collectors.target import open_target
     from tlstax.probes.definitions import load_definitions
 
     definitions = load_definitions(options.definitions)
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     target = open_target(pid)
-    planned = plan(target, definitions, Level[options.level.upper()])
+    role = "client" if options.client else "server"
+    planned = plan(target, definitions, Level[options.level.upper()], role, this_kernel())
     if options.json:
         print(json.dumps(as_document(target, planned), indent=2))
     else:
-        print("\n".join(as_lines(target, planned)))
+        print("\n".join(as_lines(target, planned, options.verbose)))
     return int(ExitCode.OK)
 
 
@@ -92,21 +105,62 @@ def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
                 "file_offset": site.file_offset,
                 "instruction": site.instruction,
                 "stepped": site.stepped,
+                "cost_ns": site.cost_ns,
+                "per": site.per,
+                "register": site.register,
+                "stack_bytes": site.stack_bytes,
                 "only_in": site.only_in,
                 "reason": site.reason,
             }
             for site in planned.sites
         ],
         "missing": [
-            {"boundary": m.boundary, "functions": list(m.functions), "consequence": m.consequence}
+            {
+                "boundary": m.boundary,
+                "functions": list(m.functions),
+                "consequence": m.consequence,
+                "why": m.why,
+            }
             for m in planned.missing
         ],
+        "refused": [asdict(refused) for refused in planned.refused],
+        "notes": list(planned.notes),
+        "prices": {**asdict(planned.kernel.prices), "measured": planned.kernel.measured},
+        "totals": [asdict(total) for total in totals_of(planned)],
         "gaps": [{"subject": g.boundary, "consequence": g.consequence} for g in planned.gaps],
         "accessors": planned.accessors,
     }
 
 
-def as_lines(target: "Target", planned: "Plan") -> list[str]:
+@dataclass(frozen=True)
+class Total:
+    """What the probes hit for one operation cost, when each boundary is crossed once for it."""
+
+    per: str
+    hits: float
+    cost_ns: float
+
+
+def totals_of(planned: "Plan") -> list[Total]:
+    """Hits and cost for each command, handshake and connection.
+
+    A boundary with several entries (a function seen at its callers) or exits is crossed at one of
+    them, so the dearest counts.
+    """
+    dearest: dict[tuple[str, str, str], tuple[float, float]] = {}
+    for site in planned.sites:
+        key = (site.per, site.boundary, site.event)
+        crossing = (site.hits * site.cost_ns, site.hits)
+        dearest[key] = max(dearest.get(key, (0.0, 0.0)), crossing)
+    found = []
+    for per in ("command", "handshake", "connection"):
+        parts = [value for (of, _, _), value in dearest.items() if of == per]
+        if parts:
+            found.append(Total(per, sum(hits for _, hits in parts), sum(ns for ns, _ in parts)))
+    return found
+
+
+def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[str]:
     """The plan as text for a terminal; names from binaries are shown with escapes."""
     lines = [f"{visible(target.name)} (pid {target.pid}), level {planned.level.name.lower()}"]
     for library in planned.libraries:
@@ -119,12 +173,30 @@ def as_lines(target: "Target", planned: "Plan") -> list[str]:
     stepped = sum(site.stepped for site in planned.sites)
     lines.append("")
     lines.append(f"{len(planned.sites)} probes, {stepped} of them on a single-stepped instruction")
+    lines += [
+        f"for each {total.per}: {total.hits:g} hits, {total.cost_ns / 1000:.1f} us, if every"
+        " boundary is crossed once"
+        for total in totals_of(planned)
+    ]
+    if not planned.kernel.measured:
+        lines.append("prices are those of another machine: nothing could be calibrated here")
+    lines += [f"note: {visible(note)}" for note in planned.notes]
     unknown = sorted(name for name, offset in planned.accessors.items() if offset < 0)
     if planned.accessors and not unknown:
         lines.append("all fields that the handshake record needs were found")
     lines += [f"cannot tell: {g.boundary}: {visible(g.consequence)}" for g in planned.gaps]
-    lines += [f"missing: {m.boundary}: {m.consequence}" for m in planned.missing]
+    lines += [_missing_line(missing) for missing in planned.missing]
+    if verbose:
+        lines += [
+            f"not taken: {r.boundary}: {visible(r.function)}, {r.what}: {visible(r.why)}"
+            for r in planned.refused
+        ]
     return lines
+
+
+def _missing_line(missing: "Missing") -> str:
+    why = f" ({visible(missing.why)})" if missing.why else ""
+    return f"missing: {missing.boundary}: {missing.consequence}{why}"
 
 
 def _site_lines(site: "Site") -> list[str]:
@@ -132,8 +204,9 @@ def _site_lines(site: "Site") -> list[str]:
     where = f"{visible(site.object.name)}+{site.file_offset:#x}"
     price = "stepped" if site.stepped else "emulated"
     inside = f", only in {site.only_in}" if site.only_in else ""
+    cost = f"{site.cost_ns / 1000:6.2f} us"
     return [
-        f"{start:28} {where:26} {site.instruction:20} {price:9} {site.kind}{inside}",
+        f"{start:28} {where:26} {site.instruction:20} {price:9} {cost} {site.kind}{inside}",
         f"    {visible(site.function)}: {visible(site.reason)}",
     ]
 

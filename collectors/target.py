@@ -25,6 +25,7 @@ from tlstax.collectors.mappings import (
 
 TLS_OBJECT = re.compile(r"lib(ssl|gnutls|wolfssl)[-.\w]*\.so[.\d]*", re.ASCII)
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # its inode, the same on every Linux (PROC_PID_INIT_INO)
+OTHER_MACHINES = {183: "AArch64", 243: "RISC-V", 21: "PowerPC", 22: "S/390", 258: "LoongArch"}
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,13 @@ def require_64_bit(pid: int, program: Path) -> None:
             pid, "it is a 32-bit process", "Use a 64-bit build of the server; 32-bit is unsupported"
         )
     if header[18:20] != b"\x3e\x00":
-        raise _no_target(pid, "its program is not for x86-64", "Use tlstax on an x86-64 machine")
+        machine = int.from_bytes(header[18:20], "little")
+        named = OTHER_MACHINES.get(machine, f"machine {machine}")
+        raise _no_target(
+            pid,
+            f"its program is not for x86-64 but for {named}",
+            "Use tlstax on an x86-64 machine",
+        )
 
 
 def _gone(pid: int) -> TlstaxError:

@@ -27,6 +27,10 @@ def test_text_shows_every_probe_with_its_reason(
         assert site.reason in text
     assert "OpenSSL 3." in text
     assert f"{len(planned.sites)} probes" in text
+    assert "for each handshake: " in text
+    assert "not taken" not in text
+    assert main(["probes", "plan", "-v", str(tls_process.pid)]) == ExitCode.OK
+    assert "not taken: " in capsys.readouterr().out
 
 
 def test_json_says_the_same(tls_process: Target, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +41,9 @@ def test_json_says_the_same(tls_process: Target, capsys: pytest.CaptureFixture[s
     assert {site["boundary"] for site in document["sites"]} >= {"handshake_call", "sign_digest"}
     assert all(len(o["build_id"]) >= 16 for lib in document["libraries"] for o in lib["objects"])
     assert document["accessors"]["ssl_version"] >= 0
+    assert all(site["cost_ns"] > 0 for site in document["sites"])
+    assert {"boundary", "function", "what", "why"} == document["refused"][0].keys()
+    assert document["totals"][0]["hits"] >= 1
 
 
 def test_missing_boundaries_are_printed_with_their_consequence(tls_process: Target) -> None:
@@ -44,7 +51,7 @@ def test_missing_boundaries_are_printed_with_their_consequence(tls_process: Targ
     first = replace(openssl.boundaries[0], functions=(Function("SSL_is_gone"),))
     changed = replace(openssl, boundaries=(first,))
     lines = as_lines(tls_process, plan(tls_process, [changed]))
-    assert lines[-1] == f"missing: {first.id}: {first.missing}"
+    assert lines[-1].startswith(f"missing: {first.id}: {first.missing} (no function has this name")
 
 
 @pytest.mark.parametrize(
