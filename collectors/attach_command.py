@@ -13,10 +13,10 @@ from types import FrameType
 
 from tlstax import ExitCode
 from tlstax.collectors.find_process import find_by_name
+from tlstax.collectors.probes_command import functions_option
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.collectors.windows import WindowTotals, resident_bytes
 from tlstax.probes.definitions import Level
-from tlstax.probes.primitives import parse_names
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 _POLL_S = 0.2
@@ -57,7 +57,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument(
         "--functions",
-        type=functions,
+        type=functions_option,
         default=(),
         metavar="LIST",
         help="also count and time the TLS library's own functions: some of cipher, digest, "
@@ -92,14 +92,6 @@ def duration(text: str) -> float:
     if not 0.01 <= seconds <= 7 * 86400:
         raise argparse.ArgumentTypeError(f"{text!r} is not between 10ms and a week")
     return seconds
-
-
-def functions(text: str) -> tuple[str, ...]:
-    """Names of categories or primitives, separated by commas."""
-    try:
-        return parse_names(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def sample_hz(text: str) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tlstax import ExitCode
 from tlstax.probes.definitions import Level
+from tlstax.probes.primitives import parse_names
 
 if TYPE_CHECKING:
     from tlstax.collectors.planning import Missing, Plan, Site
@@ -52,6 +53,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     plan.add_argument(
         "-v", "--verbose", action="store_true", help="also what was not chosen, and why"
     )
+    plan.add_argument(
+        "--functions",
+        type=functions_option,
+        metavar="LIST",
+        help="also the functions that `tlstax attach --functions LIST` would count",
+    )
     plan.add_argument("--json", action="store_true", help="machine-readable output")
     plan.set_defaults(run=run_plan)
 
@@ -70,11 +77,24 @@ def run_plan(options: argparse.Namespace) -> int:
     target = open_target(pid)
     role = "client" if options.client else "server"
     planned = plan(target, definitions, Level[options.level.upper()], role, this_kernel())
-    if options.json:
-        print(json.dumps(as_document(target, planned), indent=2))
-    else:
-        print("\n".join(as_lines(target, planned, options.verbose)))
+    document, lines = as_document(target, planned), as_lines(target, planned, options.verbose)
+    if options.functions:
+        from tlstax.collectors import function_listing
+        from tlstax.collectors.function_sites import plan_functions
+
+        functions = plan_functions(target, definitions, options.functions)
+        document |= function_listing.as_document(functions)
+        lines += function_listing.as_lines(functions)
+    print(json.dumps(document, indent=2) if options.json else "\n".join(lines))
     return int(ExitCode.OK)
+
+
+def functions_option(text: str) -> tuple[str, ...]:
+    """Names of categories or primitives, separated by commas."""
+    try:
+        return parse_names(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
@@ -169,7 +189,7 @@ def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[s
         lines.append(f"  {version} ({library.linkage}): {paths}")
     lines.append("")
     for site in planned.sites:
-        lines += _site_lines(site)
+        lines += site_lines(site)
     stepped = sum(site.stepped for site in planned.sites)
     lines.append("")
     lines.append(f"{len(planned.sites)} probes, {stepped} of them on a single-stepped instruction")
@@ -199,7 +219,8 @@ def _missing_line(missing: "Missing") -> str:
     return f"missing: {missing.boundary}: {missing.consequence}{why}"
 
 
-def _site_lines(site: "Site") -> list[str]:
+def site_lines(site: "Site") -> list[str]:
+    """One probe: where it sits and what it costs, and why there."""
     start = f"{site.boundary} {site.event}"
     where = f"{visible(site.object.name)}+{site.file_offset:#x}"
     price = "stepped" if site.stepped else "emulated"

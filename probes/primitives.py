@@ -123,8 +123,9 @@ def choose(
             raise TlstaxError(
                 f"--functions {name!r} cannot be probed",
                 "it is neither a category nor the id of a primitive",
-                f"Name some of {', '.join(CATEGORIES)}, with a unit if you like ({UNITS[0]}, as in "
-                f"cipher:{UNITS[0]}), or of {', '.join(sorted(ids))}",
+                f"Name some of {', '.join(CATEGORIES)}, with a unit if you like "
+                f"(cipher:{UNITS[0]}), or ids{_similar(name, ids)}; `tlstax probes plan PID "
+                "--functions LIST` shows them",
                 ExitCode.USAGE,
             )
     return {
@@ -135,6 +136,13 @@ def choose(
         )
         for library, entries in by_library.items()
     }
+
+
+def _similar(name: str, ids: Iterable[str]) -> str:
+    from difflib import get_close_matches  # here: only an error needs it
+
+    close = get_close_matches(name, sorted(ids))
+    return f" such as {', '.join(close)}" if close else ""
 
 
 def _is_of(primitive: Primitive, names: Sequence[str]) -> bool:
