@@ -35,6 +35,10 @@ NO_SERVER = (
     "none that tlstax knows was recognised in {program}: connecting, commands and idle time "
     "have no phases, and only what the TLS library does is timed."
 )
+NO_FACTS = (
+    "where {name} keeps the TLS version, cipher, group and resumption of a connection is not known "
+    "to tlstax: they stay unknown in every handshake record."
+)
 NO_TLS = (
     "{reason}: handshakes are timed by the server's own functions, if at all; "
     "TLS version, cipher, signature, key exchange and certificate checks are unknown, and cipher "
@@ -51,6 +55,11 @@ def name_gaps(target: Target, detected: Sequence[Detected], role: str = "server"
     if kinds <= {"server"}:
         text = NO_TLS.format(reason=_why_no_library(target)[0])
         gaps.append(Missing("TLS library", (), text))
+    gaps += [
+        Missing("handshake facts", (), NO_FACTS.format(name=entry.library.name))
+        for entry in detected
+        if entry.library.kind == "tls" and role == "server" and not entry.definition.accessors
+    ]
     seen: set[OpenObject] = set()
     for found in sorted(detected, key=lambda entry: entry.library.kind != "tls"):
         for entry in found.objects:

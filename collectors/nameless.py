@@ -23,7 +23,10 @@ from tlstax.collectors.elf import Elf
 from tlstax.collectors.source_files import SourceFiles
 from tlstax.collectors.unwind_table import Bounds, UnwindTable
 
-CRYPTOGRAPHY = re.compile(r"lib(crypto|ssl|gnutls|nettle|hogweed|gcrypt|wolfssl)")
+# Some packages bundle a copy under a name of its own, such as libcrypto-1a2b3c4d.
+CRYPTOGRAPHY = re.compile(
+    r"lib(crypto|ssl|gnutls|nettle|hogweed|gcrypt|wolfssl)(-[\w.]+)?", re.ASCII
+)
 FUNCTION_LIMIT_BYTES = 64 * 1024
 GAP_WINDOW_BYTES = 2048  # how much is read from an address that no function covers
 NEIGHBOUR_LIMIT_BYTES = 8192  # farther away is no neighbour

@@ -22,7 +22,8 @@ def ids_before(target_id: int) -> int:
 def target_row(target: Target, plan: Plan, target_id: int = SERVER_ID) -> schema.Target:
     """What the process is, by the libraries that were recognised in it."""
     tls, kind = plan.library("tls"), plan.library(plan.role)
-    library = tls.name.split()[0] if tls else "none"  # OpenSSL 3 and 1.0 differ by version
+    # A library without names cannot be told from none. OpenSSL 3 and 1.0 differ by version.
+    library = tls.name.split()[0] if tls else "unknown"
     return schema.Target(
         target_id,
         target.pid,
@@ -32,7 +33,7 @@ def target_row(target: Target, plan: Plan, target_id: int = SERVER_ID) -> schema
         (kind.version if kind else "") or "unknown",
         library,
         (tls.version.removeprefix(f"{library} ") if tls else "") or "unknown",
-        tls.linkage if tls else "none",
+        tls.linkage if tls else "unknown",
         plan.role,
         target.own_pid,
     )

@@ -70,9 +70,9 @@ class Target(NamedTuple):
     build_id: Annotated[str, "GNU build-id in hex, or ''"]
     server: Annotated[str, "kind of server: mariadb, mysql, percona or unknown"]
     server_version: Annotated[str, "version, or unknown"]
-    tls_library: Annotated[str, "OpenSSL, wolfSSL, yaSSL, none or unknown"]
+    tls_library: Annotated[str, "OpenSSL, wolfSSL, yaSSL, or unknown"]
     tls_version: Annotated[str, "version of the TLS library, or unknown"]
-    tls_linkage: Annotated[str, "shared, static or none"]
+    tls_linkage: Annotated[str, "shared, static or unknown"]
     role: Annotated[str, "what it is in the connections that are measured, see Roles"] = "server"
     own_pid: Annotated[int, "process id in its own pid namespace; 0 = not read"] = 0
 

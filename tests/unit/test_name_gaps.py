@@ -81,3 +81,10 @@ def test_without_any_name_nothing_can_be_recognised(
     assert caught.value.exit_code is ExitCode.TARGET
     assert "cipher or digest" in caught.value.why
     assert target.program.build_id in caught.value.do
+
+
+def test_a_library_whose_connections_are_not_understood_is_named(tls_process: Target) -> None:
+    (openssl,) = [entry for entry in load_definitions() if entry.id == "openssl3"]
+    assert "handshake facts" not in gaps_of(plan(tls_process, [openssl]))
+    text = gaps_of(plan(tls_process, [replace(openssl, accessors=())]))["handshake facts"]
+    assert "TLS version, cipher, group and resumption" in text
