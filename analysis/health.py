@@ -161,7 +161,7 @@ def effects(tables: Tables) -> list[EffectLine]:
     if not tables.effects:
         return []
     used_ns = sum(row.target_cpu_ns or 0 for row in tables.effects)
-    base_ns = max(used_ns, (_fact(tables, "budget_floor_cpus") or 0.0) * duration_ns(tables))
+    base_ns = max(used_ns, (_fact(tables, "effect_floor_cpus") or 0.0) * duration_ns(tables))
     observed = {
         "probe": _sum(row.probe_ns for row in tables.effects),
         "scheduler": _sum(row.scheduler_ns for row in tables.effects),

@@ -6,12 +6,13 @@ Nothing is written to the server but the kernel's own breakpoints, on the instru
 """
 
 import argparse
+import os
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.find_process import find_by_name
 from tlstax.collectors.probes_command import functions_option
 from tlstax.collectors.recorder import Recorder, Request
@@ -19,7 +20,8 @@ from tlstax.collectors.windows import WindowTotals, resident_bytes
 from tlstax.probes.definitions import Level
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
-_POLL_S = 0.2
+_POLL_S = 1.0
+_POLL_BUDGET_S = 10.0  # a budget pays for every waking, too
 _REPAIRS = ("healed", "switch_missed")
 
 
@@ -76,6 +78,21 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         default="handshake",
         help="what to probe in clients; handshake costs a query nothing (%(default)s)",
     )
+    parser.add_argument(
+        "--level",
+        type=level,
+        default=Level.RECORD,
+        metavar="LEVEL",
+        help="how much is probed: sample (CPU samples alone), handshake (and each handshake), "
+        "command (and the ledger, with commands) or record (and the records of a command) (record)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=budget,
+        metavar="SHARE",
+        help="what measuring may cost, of the CPU time that the server itself uses, for example "
+        "1%%; tlstax then chooses what is on and when, and refuses if nothing fits",
+    )
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     parser.set_defaults(run=run)
@@ -94,6 +111,27 @@ def duration(text: str) -> float:
     return seconds
 
 
+def level(text: str) -> Level:
+    """A level by its name."""
+    try:
+        return Level[text.upper()]
+    except KeyError:
+        names = ", ".join(one.name.lower() for one in Level)
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {names}") from None
+
+
+def budget(text: str) -> float:
+    """A share of the server's CPU time from `0.1%` to `50%`."""
+    number = text.removesuffix("%").strip()
+    try:
+        share = float(number) / 100 if text.endswith("%") else float("nan")
+    except ValueError:
+        share = float("nan")
+    if not 0.000999 <= share <= 0.5:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0.1% to 50%")
+    return share
+
+
 def sample_hz(text: str) -> int:
     """A sampling rate from 0 to 999."""
     if not text.isdigit() or int(text) > 999:
@@ -103,6 +141,7 @@ def sample_hz(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Record until the time is up, Ctrl-C, or the end of the server."""
+    _refuse_contradictions(options)
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     stop = _StopFlag()
     request = Request(
@@ -110,6 +149,8 @@ def run(options: argparse.Namespace) -> int:
         capture=options.output,
         window_s=options.window,
         sample_hz=options.sample_hz,
+        level=options.level,
+        budget=options.budget,
         definitions=options.definitions,
         overwrite=options.force,
         functions=options.functions,
@@ -125,9 +166,12 @@ def run(options: argparse.Namespace) -> int:
     live = None if options.quiet else _Progress(sys.stderr.isatty())
     with Recorder(request) as recorder:
         print(f"tlstax: attached to {pid}, recording to {options.output}", file=sys.stderr)
+        if recorder.budget_words:
+            print(f"tlstax: {recorder.budget_words}", file=sys.stderr)
+        recorder.wake_on(stop.fd)
         left_s = options.duration_s if options.duration_s is not None else float("inf")
         while left_s > 0 and not stop.requested and not recorder.ending:
-            step_s = min(_POLL_S, left_s)
+            step_s = min(_POLL_S if options.budget is None else _POLL_BUDGET_S, left_s)
             recorder.poll(step_s)
             left_s -= step_s
             if live and recorder.last:
@@ -140,6 +184,24 @@ def run(options: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
+def _refuse_contradictions(options: argparse.Namespace) -> None:
+    """Raise TlstaxError (USAGE) for options that cannot be had together."""
+    if options.client and options.budget is not None:
+        raise TlstaxError(
+            "--client was given with --budget",
+            "the budget is of the server's CPU time, and what is probed in clients is not in it",
+            "give one or the other",
+            ExitCode.USAGE,
+        )
+    if options.functions and (options.budget is not None or options.level < Level.RECORD):
+        raise TlstaxError(
+            "--functions was given with --budget or a lower --level",
+            "it slows the server down at every call of its TLS library, which no budget allows",
+            "give one or the other",
+            ExitCode.USAGE,
+        )
+
+
 def _client_pid(text: str) -> int:
     """The process that `--client` names."""
     return int(text) if text.isdigit() else find_by_name(text)
@@ -150,6 +212,9 @@ class _StopFlag:
 
     def __init__(self) -> None:
         self.requested = False
+        self.fd, wakes = os.pipe()
+        os.set_blocking(wakes, False)
+        signal.set_wakeup_fd(wakes)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._request)
 

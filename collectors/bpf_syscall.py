@@ -35,6 +35,7 @@ _PERF_ATTR_BYTES: Final = 128
 _PERF_FLAG_FREQ: Final = 1 << 10
 _PERF_FLAG_FD_CLOEXEC: Final = 8
 _PERF_EVENT_IOC_ENABLE: Final = 0x2400
+_PERF_EVENT_IOC_DISABLE: Final = 0x2401
 
 
 def _bpf(command: int, attributes: bytes) -> int:
@@ -103,9 +104,9 @@ def open_cpu_clock(cpu: int, hz: int) -> int:
     return int(fd)
 
 
-def enable_perf_event(fd: int) -> None:
-    """Start a perf event."""
-    if _LIBC.ioctl(fd, _PERF_EVENT_IOC_ENABLE, 0) < 0:
+def enable_perf_event(fd: int, on: bool = True) -> None:
+    """Start or stop a perf event."""
+    if _LIBC.ioctl(fd, _PERF_EVENT_IOC_ENABLE if on else _PERF_EVENT_IOC_DISABLE, 0) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

@@ -33,12 +33,12 @@ MARGIN: Final = 0.85
 """Plans use this much of the budget; the rest is for a load that rises between two looks."""
 DENSE_NS: Final = (100_000_000, 50_000_000, 20_000_000)
 """Lengths of a dense window, best first."""
-EASY_CYCLE_NS: Final = 5 * NS_PER_S
+EASY_CYCLE_NS: Final = 10 * NS_PER_S
 """Dense windows are made shorter rather than rarer than one in this time."""
 LONGEST_CYCLE_NS: Final = 30 * NS_PER_S
 """Dense windows that would come more rarely than this are not worth their name."""
 LONGEST_WINDOW_NS: Final = 10 * NS_PER_S
-"""Windows of a lower level may become this long, because storing one costs CPU time."""
+"""Windows may become this long, because storing one costs CPU time."""
 LIGHT_SHARE: Final = 0.5
 """Light time may use this much of the budget; the rest is for dense windows."""
 MOST_SAVED_NS: Final = 10 * NS_PER_S
@@ -93,6 +93,8 @@ class Load:
     """CPU time of the collector to end a window and store it."""
     turn_ns: float
     """CPU time of the collector to attach and detach what only dense windows have."""
+    tail_ns: float = 0.0
+    """How much longer than its window a dense window's probes are on: detaching takes a while."""
     watch: float = 0.0
     """CPU time of the collector between two windows, in ns per ns of time."""
 
@@ -157,9 +159,10 @@ def choose(load: Load, share: float, most: Level, window_ns: int) -> Choice:
     (BUDGET) when not even CPU samples fit.
     """
     limit_ns = share * MARGIN * load.base * NS_PER_S
-    choice = _continuous(load, most, window_ns)
-    if choice.predicted.total_ns <= limit_ns:
-        return choice
+    for length_ns in (window_ns, max(window_ns, LONGEST_WINDOW_NS)):
+        choice = _continuous(load, most, length_ns)
+        if choice.predicted.total_ns <= limit_ns:
+            return choice
     for light in _lights(load, most, limit_ns):
         if (found := _alternating(load, most, light, limit_ns)) is not None:
             return found
@@ -202,7 +205,8 @@ def _alternating(load: Load, dense: Level, light: Level | None, limit_ns: float)
 def window_cost(load: Load, dense: Level, light: Level | None, dense_ns: int) -> Spent:
     """What a dense window adds to light time: its own events, two cuts, attaching, detaching."""
     more = load.running(dense) + load.running(light).times(-1)
-    return more.times(dense_ns / NS_PER_S) + Spent(collector_ns=2 * load.cut_ns + load.turn_ns)
+    on_ns = dense_ns + load.tail_ns
+    return more.times(on_ns / NS_PER_S) + Spent(collector_ns=2 * load.cut_ns + load.turn_ns)
 
 
 def refusal(load: Load, share: float) -> TlstaxError:

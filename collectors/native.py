@@ -29,6 +29,7 @@ from tlstax.collectors.ledger_layout import Action
 from tlstax.collectors.libbpf import BpfObject, Link, LinkGroup, tracepoint_argument_count
 from tlstax.collectors.mappings import MappedObject, open_mapped
 from tlstax.collectors.planning import Plan, Site
+from tlstax.probes.definitions import Level
 
 OBJECT_NAME: Final = "ledger.bpf.o"
 SLOTS_COUNT: Final = 1024
@@ -99,6 +100,8 @@ class Engine:
         self._always = LinkGroup()
         self._rare = LinkGroup()
         self._dense = LinkGroup()
+        self._is_rare = self._is_dense = False
+        self._sampler_fds: list[int] = []
         self._control = layout.Control()
         self._records: list[bytes] = []
         self._files: dict[MappedObject, int] = {}  # descriptors of what is probed
@@ -202,6 +205,7 @@ class Engine:
         (those that are being set up, torn down or parked are not), the others are `background`.
         What a cell held before is still in it, so begin a window by reading the slots once.
         """
+        self._is_dense = True
         self._set_control(paused=0)
         for name in DENSE_TRACEPOINTS:
             self._attach_program(name, self._dense)
@@ -215,6 +219,7 @@ class Engine:
         (`SlotView.paused`), and a handshake's record says that its states are not known
         (`HandshakeRecord.unfollowed`), while its wall times and those of its operations are.
         """
+        self._is_dense = False
         self._dense.close()
         self._set_control(paused=1)
         self._object.run_iterator("each_thread")
@@ -222,8 +227,27 @@ class Engine:
             if status == layout.ThreadStatus.LIVE:  # gone while nothing looked
                 self._status[index] = layout.ThreadStatus.EXITED
 
+    def go(self, level: Level | None) -> None:
+        """Attach and detach until what a level needs is on, and no more; None: no samples either.
+
+        The sites of the plan stay what they are: above `handshake` there is only all or nothing.
+        """
+        wants_dense = level is not None and level >= Level.COMMAND
+        wants_rare = level is not None and level >= Level.HANDSHAKE
+        if self._is_dense and not wants_dense:
+            self.detach_dense()
+        if self._is_rare and not wants_rare:
+            self.detach_rare()
+        if wants_dense and not self._is_dense:
+            self.attach_dense()
+        if wants_rare and not self._is_rare:
+            self.attach_rare()
+        for fd in self._sampler_fds:
+            bpf_syscall.enable_perf_event(fd, on=level is not None)
+
     def attach_rare(self) -> None:
         """Attach the boundaries that connections and handshakes cross."""
+        self._is_rare = True
         self._attach_sites(is_dense=False)
 
     def detach_rare(self) -> None:
@@ -231,6 +255,7 @@ class Engine:
 
         Handshakes in flight are forgotten, as their ends will not be seen.
         """
+        self._is_rare = False
         self._rare.close()
         self._set_control(paused=layout.FORGOTTEN)
         self._object.run_iterator("each_thread")
@@ -320,6 +345,7 @@ class Engine:
                 fd = bpf_syscall.open_cpu_clock(cpu, self.options.sample_hz)
                 self._links.append(self._object.attach_perf_event(SAMPLER, fd))
                 bpf_syscall.enable_perf_event(fd)
+                self._sampler_fds.append(fd)
             except OSError as error:
                 raise TlstaxError(
                     f"cannot sample CPU {cpu}",
@@ -545,6 +571,13 @@ def monotonic_ns() -> int:
 def dense(site: Site) -> bool:
     """Whether every command crosses it; the others are crossed once a connection or rarer."""
     return site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in)
+
+
+def level_of(site: Site) -> Level:
+    """The lowest level at which a site is probed."""
+    if not dense(site):
+        return Level.HANDSHAKE
+    return Level.COMMAND if site.action in _DENSE_ACTIONS else Level.RECORD
 
 
 def _phase(site: Site) -> str | None:

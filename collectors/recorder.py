@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Final, Self
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.course import Course, light_of
 from tlstax.collectors.function_plan import plan_functions_in_child
+from tlstax.collectors.metering import Bill
 from tlstax.collectors.native import Engine, Options, monotonic_ns
+from tlstax.collectors.pacing import Step
 from tlstax.collectors.peers import Peer, PeerRequest
 from tlstax.collectors.planning import plan_in_child
 from tlstax.collectors.stack_store import StackStore
@@ -60,6 +63,7 @@ class Request:
     functions: tuple[str, ...] = ()  # primitives to count, by category or id
     clients: tuple[int, ...] = ()
     client_level: Level = Level.HANDSHAKE
+    budget: float | None = None  # share of the server's CPU time that measuring may cost
 
 
 class Recorder:
@@ -70,7 +74,6 @@ class Recorder:
         self.windows: list[WindowTotals] = []  # of the current run only
         self.ending = ""  # how the target ended, as part of a sentence; "" while it runs
         self._run_id: int | None = None
-        self._windows_count = 0
         self._peers: list[Peer] = []
         self._last_target_id = SERVER_ID
         self._client_handshakes_count = 0  # in the current run
@@ -99,11 +102,18 @@ class Recorder:
         self._engine = Engine(
             self.request.pid, self._plan, Options(sample_hz=self.request.sample_hz)
         )
+        self._course = Course(
+            self._engine,
+            self.request.level,
+            self._window_ns,
+            self.request.sample_hz,
+            self.request.budget,
+        )
         try:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
             self._attach_functions()
-            self._engine.attach()
+            self._course.attach()
             _require_same_program(self._target)
             roles = ThreadRoles(self.request.pid, self._plan.role_marks)
             self._cutter = WindowCutter(self._engine, self._stacks, roles)
@@ -115,10 +125,12 @@ class Recorder:
             self._writer.add(calibration_rows(self._plan))
             self._writer.add(gap_rows(self._plan))
             self._writer.commit()
+            self._course.begin()
+            if self.request.budget is not None:
+                self._try_out()
         except BaseException:
             self._detach()
             raise
-        self._next_ns = monotonic_ns() + self._window_ns
         try:
             for pid in self.request.clients:
                 self.add_client(pid)
@@ -126,6 +138,17 @@ class Recorder:
             self._detach()
             self._close_peers()
             raise
+
+    def _try_out(self) -> None:
+        """A short window at the full level, and the choice that follows from it."""
+        course = self._course
+        self._exited.poll(max(1, (course.next_ns - monotonic_ns()) // 1_000_000))
+        bill = course.bill()
+        self._cut(bill)
+        course.turn(light_of(self.request.level))
+        course.judge(bill)
+        self._writer.add(course.facts())
+        self._follow(course.first_step(), is_cut=True)
 
     def _attach_functions(self) -> None:
         if self._function_plan:
@@ -148,14 +171,22 @@ class Recorder:
             if self._engine.executed_ns():
                 self.ending = f"it executed {_program_of(self.request.pid)} in the same process"
                 return
-            if now_ns >= self._next_ns:
-                self._cut()
+            if now_ns >= self._course.next_ns:
+                self._end_window()
                 continue
             if now_ns >= end_ns:
                 return
-            wait_ms = max(1, (min(self._next_ns, end_ns) - now_ns) // 1_000_000)
-            if self._exited.poll(wait_ms):
+            wait_ms = max(1, (min(self._course.wake_ns, end_ns) - now_ns) // 1_000_000)
+            ready = [fd for fd, _ in self._exited.poll(wait_ms)]
+            if self._pidfd in ready:
                 self.ending = "it exited or was killed"
+            elif ready:
+                return
+            self._course.look()
+
+    def wake_on(self, fd: int) -> None:
+        """Have `poll` return at once when there is something to read from `fd`."""
+        self._exited.register(fd, select.POLLIN)
 
     def add_client(self, pid: int) -> None:
         """Record a client of the server from now on, until it ends.
@@ -223,30 +254,69 @@ class Recorder:
         return sum(count for site, count in hits if site.object.path in paths)
 
     @property
+    def budget_words(self) -> str:
+        """How the budget is spent; '' without one."""
+        return self._course.pace.words() if self._course.pace else ""
+
+    @property
     def last(self) -> WindowTotals | None:
         """The last window that ended, for live display."""
         return self.windows[-1] if self.windows else None
 
-    def _cut(self) -> None:
-        rows, totals = self._cutter.cut(self._run_id)
+    def _end_window(self) -> None:
+        """End the window, and begin the next one at whatever level comes."""
+        bill = self._course.bill()
+        if self._course.pace is None:
+            self._cut(bill)
+            return
+        step = self._course.next_step(bill)
+        if not self._course.rises_to(step.level):
+            self._cut(bill)
+            self._follow(step, is_cut=True)
+            return
+        self._follow(step, is_cut=False, bill=bill)
+
+    def _follow(self, step: Step, *, is_cut: bool, bill: Bill | None = None) -> None:
+        """Go to the level of a step. The ledger's programs come before the window that has it."""
+        rises = self._course.rises_to(step.level)
+        level = self._course.window_level
+        turns = step.level != self._course.level
+        if turns:
+            self._course.turn(step.level)
+        if not is_cut or rises:
+            self._cut(bill, level)
+            self._cutter.resume()
+        elif turns:
+            self._cutter.forget_repairs()
+        self._course.follow(step)
+
+    def _cut(self, bill: Bill | None = None, level: str | None = None) -> None:
+        """Store the window that runs, and what it cost."""
+        bill = bill or self._course.bill()
+        level = level or self._course.window_level
+        self._course.measure_cut(lambda: self._store(bill, level))
+        if self._course.pace is None:
+            self._course.expect()
+            self._course.go_on()
+        if self._course.windows_count % _NAME_EVERY_WINDOWS == 0:
+            self._name_frames()
+
+    def _store(self, bill: Bill, level: str) -> None:
+        rows, totals = self._cutter.cut(self._run_id, level=level)
         self._writer.add(rows)
         if self._functions:
-            window = next(row for row in rows if isinstance(row, schema.Window))
-            self._writer.add(self._functions.cut(window.window_id))
+            self._writer.add(self._functions.cut(self._cutter.windows_count))
+        self._writer.add(self._course.effect(self._cutter.windows_count, bill))
         for peer in self._peers:
             rows, peer_totals = peer.cut(self._run_id, totals.end_ns)
             self._writer.add(rows)
             good = (h for h in peer_totals.handshakes if h.outcome == "success")
             self._client_handshakes_count += sum(1 for _ in good)
         self._writer.commit()
-        self.windows.append(totals)
-        self._windows_count += 1
-        if self._windows_count % _NAME_EVERY_WINDOWS == 0:
-            self._name_frames()
         if self._run_id is None:
-            del self.windows[:-1]
+            self.windows.clear()
             self._finish_ended_peers()
-        self._next_ns = totals.end_ns + self._window_ns
+        self.windows.append(totals)
 
     # ---- the end ----
 
@@ -270,6 +340,7 @@ class Recorder:
             self._writer.add(self._probes())
             self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
             self._writer.add(self._fate())
+            self._writer.add(self._course.facts())
             self._detach()
             self._finish_ended_peers(all_of_them=True)
             self._name_frames()
@@ -290,6 +361,7 @@ class Recorder:
         self._writer.commit()
 
     def _detach(self) -> None:
+        self._course.close()
         if self._functions:
             self._functions.close()
         self._engine.close()

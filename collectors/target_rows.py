@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from tlstax.collectors.capture import schema
+from tlstax.collectors.metering import site_costs
 from tlstax.collectors.native import SAMPLER, Engine
-from tlstax.collectors.planning import Plan, Site
-from tlstax.collectors.price_list import Kernel
+from tlstax.collectors.planning import Plan
 from tlstax.collectors.target import Target
 
 SERVER_ID: Final = 1
@@ -52,12 +52,12 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
     """Every probe of an engine with its hits so far and the calibrated cost of one."""
     suffix = "_multi" if engine.multi else ""
     sites = engine.plan.sites
-    entries = {(s.object.open_path, s.file_offset) for s in sites if s.kind == "uprobe"}
     number = ids_before(target_id)
     rows = []
-    for site, hits in zip(sites, engine.site_hits(), strict=True):
+    for site, hits, cost_ns in zip(
+        sites, engine.site_hits(), site_costs(engine.plan.kernel, sites), strict=True
+    ):
         number += 1
-        is_shared = (site.object.open_path, site.file_offset) in entries
         rows.append(
             schema.Probe(
                 number,
@@ -71,7 +71,7 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
                 site.kind + suffix,
                 int(site.stepped),
                 hits,
-                _site_cost(engine.plan.kernel, site, is_shared),
+                cost_ns,
                 target_id,
             )
         )
@@ -90,16 +90,3 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
 def calibration_rows(plan: Plan) -> list[schema.Calibration]:
     """What a hit of each kind of probe costs on this host."""
     return [schema.Calibration(*row) for row in plan.kernel.rows]
-
-
-def _site_cost(kernel: Kernel, site: Site, trap_is_shared: bool) -> float | None:
-    """Calibrated ns of one hit; None where nothing was calibrated.
-
-    A return probe also traps at the function's entry, unless an entry probe does so anyway.
-    """
-    if not kernel.measured:
-        return None
-    trap_ns = kernel.prices.trap_ns(not site.stepped)
-    if site.kind == "uprobe":
-        return trap_ns
-    return kernel.prices.return_ns + (0 if trap_is_shared else trap_ns)

@@ -9,13 +9,19 @@ next one, so that a window's rows add up to its length.
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
+from tlstax.collectors.capture.vocabulary import (
+    HANDSHAKE_PHASES,
+    LEDGER_LEVELS,
+    PHASES,
+    ROLES,
+    STATES,
+)
 from tlstax.collectors.ledger_layout import (
     LATENCY_BUCKETS,
     OUTCOMES,
@@ -37,6 +43,13 @@ _WAITS_MANY: Final = 2000
 _WAITS_FEW: Final = 200
 _SHARE_LIMIT: Final = 1 << 12
 _SCHEDSTAT_THREADS: Final = 256
+_SEEN: Final[Mapping[str, frozenset[str]]] = {
+    "handshake": frozenset(HANDSHAKE_PHASES),
+    "sample": frozenset(),
+    "none": frozenset(),
+}
+"""Phases whose boundaries are probed at levels without a ledger; the others see them all."""
+_OF_TURNING: Final = ("healed", "unmatched_exit", "switch_missed", "clock_retry_failed")
 
 
 @dataclass
@@ -83,7 +96,7 @@ class WindowCutter:
         self._stacks = stacks
         self._accounts: dict[tuple[int, int, int], _Account] = {}
         self._target_id = target_id
-        self._threads_count = self._handshakes_count = self._windows_count = ids_before(target_id)
+        self._threads_count = self._handshakes_count = self.windows_count = ids_before(target_id)
         self._latency: dict[int, tuple[int, ...]] = {}
         self._losses: dict[str, int] = {}
         self._wait_share = 1
@@ -107,22 +120,49 @@ class WindowCutter:
         self._losses = self._engine.loss_counts()
         self._latency = self._engine.latency_counts()
 
+    def resume(self) -> None:
+        """The ledger begins again, now: what its cells hold is left out of the next window."""
+        for slot in self._engine.slots():
+            account = self._account(slot)
+            account.cells = _settled(slot, self._start_ns)
+            account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
+            account.steal_ns = slot.steal_ns
+            account.start_ns = max(account.start_ns, self._start_ns)
+            account.schedstat = _schedstat(self._engine.pid, slot.tid)
+        self._engine.waits()
+        self._latency = self._engine.latency_counts()
+        self.forget_repairs()
+
+    def forget_repairs(self) -> None:
+        """Probes have come or gone: exits without entries and the like are no loss then."""
+        now = self._engine.loss_counts()
+        self._losses |= {kind: now[kind] for kind in _OF_TURNING if kind in now}
+
     def cut(
-        self, run_id: int | None, end_ns: int | None = None
+        self, run_id: int | None, end_ns: int | None = None, level: str = "full"
     ) -> tuple[list[schema.Row], WindowTotals]:
-        """End the current window now, or a moment ago, and begin the next one."""
-        self._windows_count += 1
-        window = self._windows_count
+        """End the window recorded at `level` now, or a moment ago, and begin the next one."""
+        self.windows_count += 1
+        window = self.windows_count
         # What comes behind an exec is another program's.
         start_ns = self._start_ns
         end_ns = self._engine.executed_ns() or end_ns or monotonic_ns()
         self._start_ns = end_ns
-        rows: list[schema.Row] = [schema.Window(window, run_id, start_ns, end_ns, self._target_id)]
-        on_cpu_ns = self._cut_threads(rows, window, start_ns, end_ns)
-        handshakes = tuple(self._handshake(window, r) for r in self._engine.handshake_records())
+        rows: list[schema.Row] = [
+            schema.Window(window, run_id, start_ns, end_ns, self._target_id, level)
+        ]
+        on_cpu_ns = 0
+        if level in LEDGER_LEVELS:
+            on_cpu_ns = self._cut_threads(rows, window, start_ns, end_ns)
+        else:
+            self._forget_threads(rows)
+        seen = _SEEN.get(level, frozenset(PHASES))
+        records = self._engine.handshake_records()
+        handshakes = tuple(self._handshake(window, r) for r in records if "handshake" in seen)
         rows.extend(handshakes)
-        phase_counts = self._cut_latency(rows, window)
-        self._cut_stacks(rows, window, end_ns - start_ns)
+        phase_counts = self._cut_latency(rows, window, seen)
+        self._cut_samples(rows, window, seen)
+        self._cut_waits(rows, window, end_ns - start_ns, level)
         losses = self._cut_losses(rows, window)
         if self._target_id == SERVER_ID:
             rows.append(self._system(window))
@@ -186,6 +226,16 @@ class WindowCutter:
             return ROLES[slot.role]
         return self._roles.role_of(slot)
 
+    def _forget_threads(self, rows: list[schema.Row]) -> None:
+        """Without a ledger: only make room where threads have ended."""
+        for slot in self._engine.slots():
+            if not slot.exited:
+                continue
+            account = self._accounts.pop((slot.index, slot.tid, slot.thread_start_ns), None)
+            if account is not None and account.row is not None:
+                rows.append(account.row._replace(end_ns=slot.last_ns))
+            self._engine.recycle(slot.index)
+
     def _clock(
         self, window: int, slot: SlotView, account: _Account, start_ns: int, end_ns: int
     ) -> schema.ThreadClock:
@@ -215,16 +265,16 @@ class WindowCutter:
     def _handshake(self, window: int, record: HandshakeRecord) -> schema.Handshake:
         self._handshakes_count += 1
         state, phase = record.state_ns, record.phase_ns
+        waits = (state[0], state[1], state[2], sum(state[3:]))
+        if record.unfollowed:
+            waits = (-1, -1, -1, -1)
         return schema.Handshake(
             self._handshakes_count,
             window,
             record.tid,
             record.start_ns,
             record.end_ns,
-            state[0],
-            state[1],
-            state[2],
-            sum(state[3:]),
+            *waits,
             phase[1],
             phase[2],
             phase[3],
@@ -240,12 +290,14 @@ class WindowCutter:
             {0: "client", 1: "server"}.get(record.is_server, "unknown"),
         )
 
-    def _cut_latency(self, rows: list[schema.Row], window: int) -> dict[str, int]:
+    def _cut_latency(
+        self, rows: list[schema.Row], window: int, seen: frozenset[str]
+    ) -> dict[str, int]:
         ended: dict[str, int] = {}
         now = self._engine.latency_counts()
         for phase, counts in now.items():
             before = self._latency.get(phase)
-            if before == counts:
+            if before == counts or PHASES[phase] not in seen:
                 continue
             total = 0
             for bucket in range(LATENCY_BUCKETS):
@@ -259,13 +311,18 @@ class WindowCutter:
         self._latency = now
         return ended
 
-    def _cut_stacks(self, rows: list[schema.Row], window: int, span_ns: int) -> None:
+    def _cut_samples(self, rows: list[schema.Row], window: int, seen: frozenset[str]) -> None:
         for key, count in self._engine.samples():
             user = self._stacks.user(key.user_stack, rows, key.user_ip)
             kernel = self._stacks.kernel(key.kernel_stack, rows, key.kernel_ip)
-            phase = PHASES[key.phase]
+            phase = PHASES[key.phase] if PHASES[key.phase] in seen else "unknown"
             rows.append(schema.SampleStack(window, phase, key.syscall, user, kernel, count))
+
+    def _cut_waits(self, rows: list[schema.Row], window: int, span_ns: int, level: str) -> None:
         walked = 0
+        if level not in LEDGER_LEVELS:
+            self._engine.waits()
+            return
         for wait, value in self._engine.waits():
             walked += value.wait_count
             rows.append(

@@ -43,7 +43,7 @@ META_KEYS: Final = {
     "engine": "what recorded: native",
     "command_level": "the most that was probed: sample, handshake, command or record",
     "budget_share": "share of the server's CPU time that measuring may cost; absent = no budget",
-    "budget_floor_cpus": "CPUs that the server is taken to use at least, for its budget",
+    "effect_floor_cpus": "CPUs that the server is taken to use at least in shares of it",
     "budget_choice": "how the budget was to be spent, in words",
     "predicted_share": "cost of measuring that was expected, as a share of the server's CPU time",
     "predicted_probe_share": "the part of it for probe hits",

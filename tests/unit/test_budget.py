@@ -66,8 +66,11 @@ def test_a_storm_windows_the_sub_phases_too() -> None:
 
 
 def test_an_idle_server_has_everything() -> None:
-    load = Load(0.0, (0.0, 0.0, 0.0, 0.0), 0.0, 0.0004, 0.2 * MS, 4 * MS)
-    assert choose(load, 0.01, Level.RECORD, SECOND).dense == Level.RECORD
+    load = Load(0.0, (0.0, 0.0, 0.0, 0.0), 0.0, 0.0004, 3 * MS, 4 * MS)
+    choice = choose(load, 0.01, Level.RECORD, SECOND)
+    assert choice.dense == Level.RECORD
+    assert choice.is_continuous
+    assert choice.dense_ns == 10 * SECOND
 
 
 def test_a_level_is_never_exceeded() -> None:
