@@ -9,7 +9,6 @@ defining one for direct calls too. A function whose address is taken (a table of
 is jumped to, may be called from elsewhere, and is refused with that reason.
 """
 
-import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -26,9 +25,9 @@ from tlstax.collectors.price_list import Prices
 from tlstax.collectors.spots import Finder, Spot, holders, preferred
 from tlstax.collectors.target import Target
 
-DISPLACEMENT: Final = struct.Struct("<i")
-DIRECT: Final = re.compile(rb"[\xe8\xe9]|\x0f[\x80-\x8f]", re.DOTALL)  # call, jmp, jcc
-ADDRESS_OF: Final = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]", re.DOTALL)
+CALL, JUMP = 0xE8, 0xE9  # with a distance of 4 bytes behind them
+LEA_BYTES: Final = 7
+SIGN: Final = 1 << 31
 RELOCATION: Final = struct.Struct("<QQq")  # Elf64_Rela: address, type and symbol, addend
 JUMP_SLOT, RELATIVE = 7, 8  # R_X86_64_*
 CALLERS_LIMIT: Final = 16
@@ -53,6 +52,7 @@ class Callers:
     def __init__(self, target: Target, finders: "FindersOf") -> None:
         self._target = target
         self._finders = finders
+        self._references: dict[str, References] = {}
 
     def spots(
         self,
@@ -71,7 +71,9 @@ class Callers:
             own = symbol.address if mapped == defined_in else None
             if own is None and not imports(finder.elf, symbol.name):
                 continue
-            calls = calls_in(finder, symbol.name, own)
+            if mapped.open_path not in self._references:
+                self._references[mapped.open_path] = References(finder)
+            calls = self._references[mapped.open_path].calls_of(symbol.name, own)
             for event, spot in _around(finder, calls, symbol, events, argument, returned):
                 found.append(CallerSpot(event, mapped, finder.elf, spot))
         if not found:
@@ -122,40 +124,80 @@ def exports(elf: Elf, name: str) -> bool:
     return any(number in numbers and section for number, (_, _, _, section, _, _) in rows)
 
 
-def calls_in(finder: Finder, name: str, own: int | None) -> set[int]:
-    """Addresses of the calls of a function in an object; `own`: its address if defined there.
+class References:
+    """The direct calls and jumps of one object, by where they lead to.
 
-    Raises RefusedError when it may also be called otherwise.
+    Those to stubs are looked up once for all functions: a server has 30 MB of code.
     """
-    elf = finder.elf
-    stubs = set(_stubs_of(finder, name))
-    _refuse_pointers(elf, name, own)
-    targets = stubs | ({own} if own is not None else set())
-    if not targets:
-        return set()
-    calls = set()
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+        self._to_stubs: tuple[dict[int, set[int]], set[int]] | None = None
+
+    def calls_of(self, name: str, own: int | None) -> set[int]:
+        """Addresses of the calls of a function; `own`: its address if this object defines it.
+
+        Raises RefusedError when it may also be called otherwise.
+        """
+        elf = self._finder.elf
+        _refuse_pointers(elf, name, own)
+        calls: set[int] = set()
+        if stubs := set(_stubs_of(self._finder, name)):
+            if self._to_stubs is None:
+                sections = [elf.section(section) for section in STUB_BYTES]
+                ranges = [range(s.address, s.address + s.size) for s in sections if s is not None]
+                self._to_stubs = _references(elf, ranges)
+            places, taken = self._to_stubs
+            calls.update(*(places.get(stub, set()) for stub in stubs))
+            if stubs & taken:
+                raise RefusedError(f"{elf.name} takes its address")
+        if own is not None:
+            places, taken = _references(elf, [range(own, own + 1)])
+            calls |= places.get(own, set())
+            if taken:
+                raise RefusedError(f"{elf.name} takes its address")
+        return calls
+
+
+def _references(elf: Elf, wanted: Sequence[range]) -> tuple[dict[int, set[int]], set[int]]:
+    """Calls and jumps to each wanted address, and those addresses that are loaded (`lea`).
+
+    Whatever looks like one counts; the caller decodes the functions around them.
+    """
+    import numpy  # only here: a server has 1.5 million such places, and planning is a child's work
+
+    calls: dict[int, set[int]] = {}
+    taken: set[int] = set()
     for section in elf.headers.sections:
         if not (section.executable and section.in_file) or section.name in STUB_BYTES:
             continue
-        code = elf.slice(section.offset, section.size)
-        for position, target in _direct(code, section.address):
-            if target in targets:
-                calls.add(section.address + position)
-        for match in ADDRESS_OF.finditer(code):
-            if match.end() + 4 <= len(code):
-                (distance,) = DISPLACEMENT.unpack_from(code, match.end())
-                if section.address + match.end() + 4 + distance in targets:
-                    raise RefusedError(f"{elf.name} takes its address")
-    return calls
-
-
-def _direct(code: bytes, address: int) -> Iterator[tuple[int, int]]:
-    """(offset, target) of everything that looks like a direct call or jump."""
-    unpack, last = DISPLACEMENT.unpack_from, len(code) - 4
-    for match in DIRECT.finditer(code):
-        end = match.end()
-        if end <= last:
-            yield match.start(), address + end + 4 + unpack(code, end)[0]
+        code = numpy.frombuffer(elf.slice(section.offset, section.size), dtype=numpy.uint8)
+        size = len(code)
+        if size < LEA_BYTES:
+            continue
+        one, two, three = code[: size - 6], code[1 : size - 5], code[2 : size - 4]
+        for is_call, opcode_bytes, found in (
+            (True, 1, (one == CALL) | (one == JUMP)),
+            (True, 2, (one == 0x0F) & (two & 0xF0 == 0x80)),
+            (False, 3, ((one == 0x48) | (one == 0x4C)) & (two == 0x8D) & (three & 0xC7 == 5)),
+        ):
+            places = numpy.flatnonzero(found)
+            behind = places + opcode_bytes + 4
+            distance = numpy.zeros(len(places), dtype=numpy.int64)
+            for byte in range(4):
+                distance |= code[places + opcode_bytes + byte].astype(numpy.int64) << 8 * byte
+            distance = (distance ^ SIGN) - SIGN
+            targets = behind + section.address + distance
+            for part in wanted:
+                hits = numpy.flatnonzero((targets >= part.start) & (targets < part.stop))
+                for place, target in zip(
+                    places[hits].tolist(), targets[hits].tolist(), strict=True
+                ):
+                    if is_call:
+                        calls.setdefault(target, set()).add(section.address + place)
+                    else:
+                        taken.add(target)
+    return calls, taken
 
 
 def _stubs_of(finder: Finder, name: str) -> Iterator[int]:

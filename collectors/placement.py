@@ -210,6 +210,8 @@ class Planner:
             return [], 0.0
         best = options[0]
         for other in options[1:]:
+            if other.name == "start" and other.cost_ns == best.cost_ns:
+                continue  # the same instruction
             placed.refuse(symbol.name, other.name, _dearer(other.cost_ns, best.cost_ns))
         chosen = [Chosen(event, mapped, finder.elf, spot) for event, spot in best.spots]
         if not best.stepped or not symbol.name:

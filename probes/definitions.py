@@ -124,12 +124,13 @@ class Boundary:
 
     @property
     def per(self) -> str:
-        """What it is crossed once for: "command", "handshake" or "connection"."""
-        if self.level in (Level.COMMAND, Level.RECORD):
-            return "command"
-        if self.only_in == "handshake" or self.phase == "handshake":
+        """What it is crossed once for: "command", "handshake", "connection"; "" if not known."""
+        if self.only_in == "handshake" or self.action.startswith("handshake"):
             return "handshake"
-        return "connection"
+        if self.action.startswith("base"):
+            return "connection"
+        records = self.action == "phase" and self.phase.startswith("record")
+        return "command" if records or self.action in ("await_command", "phase_open") else ""
 
     @property
     def events(self) -> tuple[str, ...]:
