@@ -82,8 +82,10 @@ static __always_inline void woken(struct thread_slot *slot, u64 now)
 	charge(slot, now);
 	finish_wait(slot, now);
 	if (slot->owner == PHASE_IDLE) {
-		if (slot->flags & FLAG_PARK)
+		if (slot->flags & FLAG_PARK) {
 			slot->base = PHASE_CONNECT;
+			slot->role = ROLE_CONNECTION;
+		}
 		if (slot->flags & (FLAG_PARK | FLAG_AWAIT | FLAG_POOL))
 			slot->base_start_ns = now;
 		slot->phase_event_ns = now;

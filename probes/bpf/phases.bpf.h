@@ -34,8 +34,17 @@ static __always_inline bool out_of_place(struct thread_slot *slot, u64 cookie)
 		return !in_handshake(slot);
 	if (phase == PHASE_TDE)
 		return innermost_phase(slot) == PHASE_TDE;
+	if (phase == PHASE_CONNECT) /* once more, as another user */
+		return innermost_phase(slot) != PHASE_COMMAND;
 	return (phase == PHASE_RECORD_READ || phase == PHASE_RECORD_WRITE) &&
 	       between_connections(slot);
+}
+
+/* A thread of a pool stays one; what another thread did for its last connection is over. */
+static __always_inline void serve_connection(struct thread_slot *slot, bool another)
+{
+	if (slot->role == ROLE_BACKGROUND || (another && !(slot->flags & FLAG_POOL)))
+		slot->role = ROLE_CONNECTION;
 }
 
 static __always_inline void settle(struct thread_slot *slot, u64 now)
@@ -138,7 +147,7 @@ static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 s
 			finished(slot, PHASE_RECORD_READ, now - slot->base_start_ns);
 		slot->flags &= ~FLAG_AWAIT;
 		slot->base = PHASE_IDLE;
-		slot->role = ROLE_CONNECTION;
+		serve_connection(slot, false);
 	}
 	push_phase(slot, now, sp, phase, flags, COOKIE_SITE(cookie));
 }
@@ -191,7 +200,7 @@ static __always_inline void change_base(struct thread_slot *slot, u64 now, u64 s
 		finished(slot, PHASE_DISCONNECT, now - slot->base_start_ns);
 	if (slot->base != base || flags & FLAG_AWAIT)
 		slot->base_start_ns = now;
-	slot->role = ROLE_CONNECTION;
+	serve_connection(slot, base == PHASE_CONNECT && slot->base != base);
 	if (base == PHASE_IDLE && slot->status == THREAD_PAUSED)
 		base = PHASE_UNKNOWN; /* its commands will not be seen */
 	slot->base = base;
