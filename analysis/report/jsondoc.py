@@ -26,7 +26,14 @@ def for_script(document: Mapping[str, Any]) -> str:
     """
     parts = {
         name: document[name]
-        for name in ("comparisons", "ledgers", "compositions", "primitives", "method")
+        for name in (
+            "comparisons",
+            "ledgers",
+            "end_to_end",
+            "compositions",
+            "primitives",
+            "method",
+        )
     }
     names: dict[str, int] = {}
     flames = [{**flame, "root": _pack(flame["root"], names)} for flame in document["flames"]]
