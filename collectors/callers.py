@@ -25,9 +25,8 @@ from tlstax.collectors.price_list import Prices
 from tlstax.collectors.spots import Finder, Spot, holders, preferred
 from tlstax.collectors.target import Target
 
-CALL, JUMP = 0xE8, 0xE9  # with a distance of 4 bytes behind them
+CALL, JUMP, SHORT_JUMP = 0xE8, 0xE9, 0xEB
 LEA_BYTES: Final = 7
-SIGN: Final = 1 << 31
 RELOCATION: Final = struct.Struct("<QQq")  # Elf64_Rela: address, type and symbol, addend
 JUMP_SLOT, RELATIVE = 7, 8  # R_X86_64_*
 CALLERS_LIMIT: Final = 16
@@ -171,23 +170,23 @@ def _references(elf: Elf, wanted: Sequence[range]) -> tuple[dict[int, set[int]],
     for section in elf.headers.sections:
         if not (section.executable and section.in_file) or section.name in STUB_BYTES:
             continue
-        code = numpy.frombuffer(elf.slice(section.offset, section.size), dtype=numpy.uint8)
-        size = len(code)
-        if size < LEA_BYTES:
-            continue
-        one, two, three = code[: size - 6], code[1 : size - 5], code[2 : size - 4]
-        for is_call, opcode_bytes, found in (
-            (True, 1, (one == CALL) | (one == JUMP)),
-            (True, 2, (one == 0x0F) & (two & 0xF0 == 0x80)),
-            (False, 3, ((one == 0x48) | (one == 0x4C)) & (two == 0x8D) & (three & 0xC7 == 5)),
+        raw = elf.slice(section.offset, section.size)
+        # Padded, so that an instruction at the very end is looked at, too.
+        code = numpy.frombuffer(raw + bytes(LEA_BYTES), dtype=numpy.uint8)
+        one, two, three = code[:-7], code[1:-6], code[2:-5]
+        for is_call, opcode_bytes, distance_bytes, found in (
+            (True, 1, 4, (one == CALL) | (one == JUMP)),
+            (True, 2, 4, (one == 0x0F) & (two & 0xF0 == 0x80)),
+            (True, 1, 1, (one == SHORT_JUMP) | (one & 0xF0 == 0x70)),
+            (False, 3, 4, ((one == 0x48) | (one == 0x4C)) & (two == 0x8D) & (three & 0xC7 == 5)),
         ):
             places = numpy.flatnonzero(found)
-            behind = places + opcode_bytes + 4
             distance = numpy.zeros(len(places), dtype=numpy.int64)
-            for byte in range(4):
+            for byte in range(distance_bytes):
                 distance |= code[places + opcode_bytes + byte].astype(numpy.int64) << 8 * byte
-            distance = (distance ^ SIGN) - SIGN
-            targets = behind + section.address + distance
+            sign = 1 << 8 * distance_bytes - 1
+            behind = section.address + places + opcode_bytes + distance_bytes
+            targets = behind + (distance ^ sign) - sign
             for part in wanted:
                 hits = numpy.flatnonzero((targets >= part.start) & (targets < part.stop))
                 for place, target in zip(
@@ -249,10 +248,10 @@ def _around(
     """Spots before and behind each call. Raises RefusedError where one has none."""
     by_function: dict[int, set[int]] = {}
     for address in calls:
-        bounds = finder.code.unwind.covering(address)
-        if bounds is None:
+        start = finder.code.start_of(address)
+        if start is None:
             raise RefusedError(f"it is called from code without bounds in {finder.elf.name}")
-        by_function.setdefault(bounds.start, set()).add(address)
+        by_function.setdefault(start, set()).add(address)
     for start, places in sorted(by_function.items()):
         name = finder.code.name_at(start) or f"[{finder.elf.name}+{start:#x}]"
         flow = finder.flow(Symbol(start, 0, name))

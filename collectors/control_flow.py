@@ -115,12 +115,27 @@ class CodeMap:
             self._never_return = frozenset(symbol.address for symbol in found)
         return callee not in self._never_return and self.import_at(callee) not in NEVER_RETURN
 
+    def start_of(self, address: int) -> int | None:
+        """Where the function that contains an address begins, None when no table covers it."""
+        if bounds := self.unwind.covering(address):
+            return bounds.start
+        for table in (".symtab", ".dynsym"):
+            for start, size, _ in self.elf.symbols(table):
+                if start <= address < start + size:
+                    return start
+        return None
+
     def end_of(self, symbol: Symbol) -> int:
         """The first address behind a function."""
         if symbol.size:
             return symbol.address + symbol.size
-        bounds = self.unwind.covering(symbol.address)
-        return bounds.end if bounds else symbol.address + UNKNOWN_SIZE_BYTES
+        if bounds := self.unwind.covering(symbol.address):
+            return bounds.end
+        for table in (".symtab", ".dynsym"):
+            for start, size, _ in self.elf.symbols(table):
+                if start == symbol.address and size:
+                    return start + size
+        return symbol.address + UNKNOWN_SIZE_BYTES
 
     def begins_function(self, address: int) -> bool:
         """Whether a function or stub begins there, as far as any table says."""
