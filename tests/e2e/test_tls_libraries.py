@@ -19,7 +19,6 @@ from tlstax.analysis.tables import load
 from tlstax.analysis.taxonomy import builtin
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame, Handshake, Loss, SampleStack, Stack, Target
-from tlstax.collectors.planning import plan_in_child
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.catalogue import find_kind
@@ -123,18 +122,3 @@ def test_handshakes_are_counted_and_time_is_attributed(
     assert not losses & {"handshake_ring_full", "handshake_map_full", "unmatched_exit", "healed"}
     assert tls["unknown"] <= UNKNOWN_SHARE_MAX * tls.total()
     assert writing["cipher"] + writing["record_crypto"] > writing["certificate"]
-
-
-@pytest.mark.root
-def test_a_probe_is_single_stepped_only_where_a_shared_library_leaves_no_choice(
-    server: PrivateServer, server_name: str
-) -> None:
-    target, plan = plan_in_child(server.pid)
-    assert target.pid == server.pid
-    stepped = [site for site in plan.sites if site.stepped]
-    assert all(site.object.name.startswith("lib") for site in stepped)
-    # Only what occurs once in a handshake; entries of calls that occur per record never.
-    assert all(site.only_in == "handshake" for site in stepped)
-    if LIBRARIES[server_name][1] == "static":
-        assert [missing.boundary for missing in plan.missing] == []
-        assert all(site.blocking == (site.action == "handshake_call") for site in plan.sites)
