@@ -25,6 +25,9 @@ class LanePart:
     ]
     sample_count: Annotated[int | None, "samples behind made_of; null where there is none"]
     enough: Annotated[bool, "made_of rests on 1,000 samples, or needs none"]
+    added: Annotated[
+        Measure | None, "TLS less plaintext; null for other arms and where there is no such pair"
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -57,3 +60,4 @@ class EndToEnd:
     phases: Annotated[list[PhaseComposition], "what the client's CPU did, by phase"]
     closure: Annotated[float | None, "of the client's threads, against the scheduler's clocks"]
     probe_ns: Annotated[float | None, "cost of the client's probes per operation; null: not known"]
+    latency_added: Annotated[Measure | None, "latency, TLS less plaintext; null likewise"] = None

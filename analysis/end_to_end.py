@@ -11,6 +11,7 @@ where it is below zero, both computed at once for at least that long.
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tlstax.analysis import ledger, operations
@@ -33,19 +34,32 @@ def end_to_end(
     if clients is None:
         return []
     lines = []
+    plain: dict[tuple[str, str], tuple[list[int], Sides]] = {}
+    # A plaintext arm stands before its TLS arm.
     for part in parts:
         run_ids = {run.run_id for run in part.runs}
         ids = {w.window_id for w in clients.windows if not part.runs or w.run_id in run_ids}
         sides, operation = _sides(part, server, clients, ids)
-        if sides is not None:
-            composed = {
-                lane: _composed(tables, window_ids, counts[lane], sum(sides.operations[lane]))
-                for lane, tables, window_ids in (
-                    ("client", clients, ids),
-                    ("server", server, part.window_ids),
-                )
-            }
-            lines.append(_line(part, operation, sides, composed, (server, clients), ids))
+        if sides is None:
+            continue
+        rounds = sorted({run.round for run in part.runs})
+        other_rounds, plaintext = plain.get((part.driver, part.scenario), ([], None))
+        if part.arm == "plaintext":
+            plain[part.driver, part.scenario] = rounds, sides
+        elif rounds != other_rounds:
+            plaintext = None
+        composed = {
+            lane: _composed(tables, window_ids, counts[lane], sum(sides.operations[lane]))
+            for lane, tables, window_ids in (
+                ("client", clients, ids),
+                ("server", server, part.window_ids),
+            )
+        }
+        made_of = {lane: by_stage(composed[lane]) for lane in composed}
+        lanes = Lanes(sides, made_of, plaintext if part.arm == "tls" else None)
+        line = _line(part, operation, sides, lanes, (server, clients), ids)
+        phases = [phase for phase in composed["client"] if phase.on_cpu_ns > 0]
+        lines.append(replace(line, phases=phases))
     return lines
 
 
@@ -134,18 +148,12 @@ def _line(
     part: Group,
     operation: str,
     sides: Sides,
-    composed: Mapping[str, list[PhaseComposition]],
+    lanes: Lanes,
     tables: tuple[Tables, Tables],
     ids: Collection[int],
 ) -> EndToEnd:
     server, clients = tables
-    made_of = {lane: by_stage(composed[lane]) for lane in composed}
-    builder = Lanes(sides, made_of)
-    client = builder.client()
-    lane = builder.server()
-    beside = builder.beside()
-    costs = builder.summary()
-    between = builder.between(costs["between"])
+    costs = lanes.summary()
     return EndToEnd(
         name=part.name,
         label=part.label,
@@ -169,11 +177,12 @@ def _line(
         between=costs["between"],
         sentence="",
         notes=_notes(part, sides, operation),
-        parts=[*client, *lane, between],
-        beside=beside,
-        phases=[phase for phase in composed["client"] if phase.on_cpu_ns > 0],
+        parts=[*lanes.client(), *lanes.server(), lanes.between(costs["between"])],
+        beside=lanes.beside(),
+        phases=[],
         closure=_closure(clients, ids),
         probe_ns=_probe_ns(clients, ids, round(sum(sides.operations["client"]))),
+        latency_added=lanes.latency_added(),
     )
 
 

@@ -75,9 +75,17 @@ class Sides:
 class Lanes:
     """Makes the parts of both lanes, each starting where the one before it ended."""
 
-    def __init__(self, sides: Sides, made_of: Mapping[str, Mapping[str, list[Share]]]) -> None:
+    def __init__(
+        self,
+        sides: Sides,
+        made_of: Mapping[str, Mapping[str, list[Share]]],
+        plaintext: Sides | None = None,
+    ) -> None:
+        """`plaintext` has the same rounds of the other arm, where there is one to compare with."""
         self._sides = sides
         self._made_of = made_of
+        self._plaintext = plaintext
+        self._all_keys = sorted({*sides.times, *(plaintext.times if plaintext else ())})
         self._latency_ns = float(sides.cost(key for key in sides.times if key[0] == "client")[0])
 
     def client(self) -> list[LanePart]:
@@ -86,7 +94,7 @@ class Lanes:
             (f"client_{stage}_cpu", f"{label}: CPU", "cpu", [("client", stage, "cpu")], stage)
             for stage, label in _CLIENT_LABELS.items()
         ]
-        if not any(key[:2] == ("client", "command") for key in self._sides.times):
+        if not any(key[:2] == ("client", "command") for key in self._all_keys):
             own = list(_CLIENT_LABELS).index("own")
             rows[own] = ("client_own_cpu", "queries and own work: CPU", *rows[own][2:])
         rows += [
@@ -147,18 +155,33 @@ class Lanes:
             "between": measure(wait - cost(self._served("cpu"))),
         }
 
+    def latency_added(self) -> Measure | None:
+        """What TLS adds to the client's lane."""
+        return self._added([key for key in self._all_keys if key[0] == "client"])
+
+    def _added(self, keys: Sequence[Key], less: Sequence[Key] = ()) -> Measure | None:
+        """What TLS adds to these cells, round by round, `less` the others."""
+        if self._plaintext is None:
+            return None
+        with_tls, without = (
+            sides.cost(keys) - sides.cost(less) for sides in (self._sides, self._plaintext)
+        )
+        return self._sides.measure(with_tls - without)
+
     def between(self, rest: Measure) -> LanePart:
         """What no side's time explains."""
+        added = self._added(self._keys("client", "peer"), self._served("cpu"))
         is_overlap = rest.value_ns < 0
         label = (
             "the server computed at least this long while the client did not wait"
             if is_overlap
             else "network and scheduling: the client's wait less the server's CPU time"
         )
-        return self._part("between", label, "between", "between", rest, (0.0, abs(rest.value_ns)))
+        place = (0.0, abs(rest.value_ns))
+        return self._part("between", label, "between", "between", rest, place, added=added)
 
     def _keys(self, lane: str, kind: str) -> list[Key]:
-        return [key for key in self._sides.times if key[0] == lane and key[2] == kind]
+        return [key for key in self._all_keys if key[0] == lane and key[2] == kind]
 
     def _served(self, kind: str) -> list[Key]:
         return [key for key in self._keys("server", kind) if key[1] != "disconnect"]
@@ -174,7 +197,9 @@ class Lanes:
                 continue
             end_ns = position_ns + cost.value_ns
             shares = self._made_of[lane].get(stage, [])
-            parts.append(self._part(name, label, lane, kind, cost, (position_ns, end_ns), shares))
+            place = (position_ns, end_ns)
+            added = self._added(keys)
+            parts.append(self._part(name, label, lane, kind, cost, place, shares, added))
             position_ns = end_ns
         return parts
 
@@ -187,6 +212,7 @@ class Lanes:
         cost: Measure,
         place: tuple[float, float],
         shares: Sequence[Share] = (),
+        added: Measure | None = None,
     ) -> LanePart:
         samples = sum(share.sample_count for share in shares)
         share = cost.value_ns / self._latency_ns if self._latency_ns else 0.0
@@ -201,6 +227,7 @@ class Lanes:
             list(shares),
             samples if shares else None,
             not shares or samples >= MINIMUM_SAMPLES,
+            added,
         )
 
 

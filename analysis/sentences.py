@@ -60,6 +60,7 @@ _GROUPS: Final = (
 )
 
 _FEW_HANDSHAKES: Final = 30
+_WORTH_TELLING: Final = 0.05
 _CRYPTO: Final = (
     "asymmetric",
     "cipher",
@@ -135,16 +136,35 @@ def comparison_sentence(comparison: Comparison) -> str:
 def both_sides_sentence(line: EndToEnd) -> str:
     """Where the time of an operation went, on both sides."""
     whole = line.latency.value_ns
+    ready = next((p.cost.value_ns for p in line.parts if p.name == "client_runnable"), 0.0)
+    for_cpu = f"{time_text(ready)} for a CPU and " if ready >= _WORTH_TELLING * whole else ""
     text = (
         f"of the {time_text(whole)} of a {line.operation}, the client computed "
         f"{time_text(line.client_cpu.value_ns)}{_largest(line.parts, 'client')} and waited "
-        f"{time_text(line.client_wait.value_ns)} for the server, which computed "
+        f"{for_cpu}{time_text(line.client_wait.value_ns)} for the server, which computed "
         f"{time_text(line.server_cpu.value_ns)}{_largest(line.parts, 'server')}"
     )
     rest = line.between.value_ns
     if rest >= 0:
-        return f"{text}; {time_text(rest)} of the wait is network and scheduling"
-    return f"{text}, {time_text(-rest)} of it at least while the client did not wait"
+        text += f"; {time_text(rest)} of the wait is network and scheduling"
+    else:
+        text += f", {time_text(-rest)} of it at least while the client did not wait"
+    added = _added_text(line)
+    return f"{text}; {added}" if added else text
+
+
+def _added_text(line: EndToEnd) -> str:
+    """What TLS adds to the CPU time of each side, and the largest of the client's own steps."""
+    if line.latency_added is None or line.operation != "connection":
+        return ""
+    sums = {"client": 0.0, "server": 0.0}
+    for part in line.parts:
+        if part.kind == "cpu" and part.added is not None:
+            sums[part.lane] += part.added.value_ns
+    return (
+        f"TLS adds {time_text(sums['client'])} to the client's CPU time and "
+        f"{time_text(sums['server'])} to the server's"
+    )
 
 
 def _largest(parts: Sequence[LanePart], lane: str) -> str:

@@ -27,9 +27,11 @@ def is_of_interest(item: Json) -> bool:
 
 
 def render(item: Json, width: int) -> RenderableType:
-    """Both lanes of one operation."""
+    """Both lanes of one operation, and what TLS adds to each part where plaintext was measured."""
     title = f"both sides: {item['label']}, per {item['operation']}"
-    table = console.table(title, "part", "time", "95 % interval", "share", "")
+    compared = item["latency_added"] is not None
+    fifth = "TLS adds" if compared else "share"
+    table = console.table(title, "part", "time", "95 % interval", fifth, "")
     table.columns[-1].justify = "left"
     whole = max([item["latency"]["value_ns"], *(part["end_ns"] for part in item["parts"])])
     lane = ""
@@ -38,13 +40,14 @@ def render(item: Json, width: int) -> RenderableType:
             continue
         if part["lane"] != lane:
             lane = part["lane"]
-            if lane != "between":
-                table.add_row(Text(console.name(lane), style="bold"), *_total(item, lane))
+            if lane == "client":
+                total = (item["latency"], 1.0, item["latency_added"])
+                table.add_row(*_row("client", *total), style="bold")
+            elif lane == "server":
+                table.add_row(Text("server", style="bold"))
+        label = "between" if lane == "between" else f"  {console.clean(part['label'])}"
         table.add_row(
-            f"  {console.clean(part['label'])}" if lane != "between" else "between",
-            quantities.time(part["cost"]["value_ns"]),
-            console.interval(part["cost"]),
-            quantities.share(part["share"]),
+            *_row(label, part["cost"], part["share"], part["added"]),
             Text(
                 console.bar(part["start_ns"], part["end_ns"], whole),
                 style=_STYLES.get(part["kind"], "bright_black"),
@@ -53,15 +56,9 @@ def render(item: Json, width: int) -> RenderableType:
     return console.titled(table, width, *_notes(item))
 
 
-def _total(item: Json, lane: str) -> tuple[Text, Text]:
-    """The sum of the client's lane is the operation's time; the server's has none of its own."""
-    if lane == "server":
-        return Text(""), Text("")
-    latency = item["latency"]
-    return (
-        Text(quantities.time(latency["value_ns"]), style="bold"),
-        Text(console.interval(latency)),
-    )
+def _row(label: str, cost: Json, share: float, added: Json | None) -> tuple[str, str, str, str]:
+    last = quantities.share(share) if added is None else quantities.time_change(added["value_ns"])
+    return label, quantities.time(cost["value_ns"]), console.interval(cost), last
 
 
 def _notes(item: Json) -> Iterable[str]:
@@ -69,6 +66,8 @@ def _notes(item: Json) -> Iterable[str]:
     if item["between"]["value_ns"] < 0:
         between = "between, below zero: the server computed while the client did not wait"
     yield between
+    if item["latency_added"] is not None:
+        yield f"TLS adds {console.change(item['latency_added'])} to a {item['operation']}"
     for part in item["beside"]:
         time = quantities.time(part["cost"]["value_ns"])
         yield f"beside it: {part['lane']} {part['label']} {time}"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Both sides of an operation: the lanes add up, and the rest is what was put between them."""
 
+import io
 import itertools
 from dataclasses import dataclass, field
 
@@ -8,7 +9,9 @@ import pytest
 
 from tlstax.analysis import explain, tables
 from tlstax.analysis.client_samples import PROGRAM, client_category
+from tlstax.analysis.document import to_json
 from tlstax.analysis.document_clients import EndToEnd
+from tlstax.analysis.report import html, terminal
 from tlstax.analysis.taxonomy import Sample, builtin
 from tlstax.collectors.capture.schema import (
     Frame,
@@ -51,6 +54,7 @@ class Scene:
     each: int = 10
     rounds: int = 4
     runs: bool = True
+    plaintext: bool = False
     made: tables.Tables = field(default_factory=tables.Tables)
 
     def __post_init__(self) -> None:
@@ -63,22 +67,24 @@ class Scene:
                 Thread(10 * target_id + 1, 2, "other", "background", 0, None, target_id),
             ]
         for number in range(self.rounds):
-            self._round(number)
+            self._round(number, number, "tls", 1)
+            if self.plaintext:
+                self._round(number, self.rounds + number, "plaintext", 0.1)
 
-    def _round(self, number: int) -> None:
-        run_id = number + 1 if self.runs else None
-        start_ns, end_ns = number * 10**9, (number + 1) * 10**9
+    def _round(self, number: int, place: int, arm: str, cost: float) -> None:
+        run_id = place + 1 if self.runs else None
+        start_ns, end_ns = place * 10**9, (place + 1) * 10**9
         if run_id:
             run = Run(
-                run_id, "storm", "connect", "tls", number, start_ns, end_ns, 1, self.each,
+                run_id, "storm", "connect", arm, number, start_ns, end_ns, 1, self.each,
                 self.each, 600 * US, 0, 0, 0, "{}",
             )  # fmt: skip
             self.made.runs.append(run)
         for target_id, costs in ((1, SERVER_US), (2, CLIENT_US)):
-            window = 100 * target_id + number
+            window = 100 * target_id + place
             thread = 10 * target_id
             self.made.windows.append(Window(window, run_id, start_ns, end_ns, target_id))
-            times = {key: us * US * self.each for key, us in costs.items()}
+            times = {key: round(us * US * self.each * cost) for key, us in costs.items()}
             self.made.ledger += [Ledger(window, thread, *key, ns) for key, ns in times.items()]
             lifetime_ns = sum(times.values())
             self.made.clocks.append(ThreadClock(window, thread, lifetime_ns, None, None, 0, 0))
@@ -87,11 +93,10 @@ class Scene:
             ]
             self.made.handshakes.append(_handshake(window))
         # A thread that makes no connection is not in the client's lane.
-        self.made.ledger.append(Ledger(200 + number, 21, "background", "on_cpu", 10**8))
+        self.made.ledger.append(Ledger(200 + place, 21, "background", "on_cpu", 10**8))
 
     def explain(self) -> EndToEnd:
-        (line,) = explain.explain(tables.by_target(self.made)).end_to_end
-        return line
+        return explain.explain(tables.by_target(self.made)).end_to_end[-1]
 
 
 def _handshake(window: int) -> Handshake:
@@ -139,6 +144,39 @@ def test_the_lanes_hold_what_each_side_did() -> None:
     (gone,) = line.beside
     assert gone.cost.value_ns == pytest.approx(8 * US)
     assert "90.0 µs of the wait is network and scheduling" in line.sentence
+
+
+def test_what_tls_adds_is_told_part_by_part_and_adds_up() -> None:
+    line = Scene(plaintext=True).explain()
+    assert line.arm == "tls"
+    assert line.latency_added is not None
+    assert line.latency_added.value_ns == pytest.approx(0.9 * line.latency.value_ns)
+    added = {part.name: part.added.value_ns for part in line.parts if part.added is not None}
+    assert len(added) == len(line.parts)
+    assert added["client_handshake_cpu"] == pytest.approx(0.9 * 250 * US)
+    assert added["between"] == pytest.approx(0.9 * 90 * US)
+    client = sum(value for name, value in added.items() if name.startswith("client"))
+    assert client == pytest.approx(line.latency_added.value_ns)
+    assert "TLS adds 328 µs to the client's CPU time and 108 µs to the server's" in line.sentence
+
+
+def test_a_plaintext_arm_of_other_rounds_is_not_compared() -> None:
+    scene = Scene(plaintext=True)
+    scene.made.runs = [run for run in scene.made.runs if run.arm == "tls" or run.round]
+    assert scene.explain().latency_added is None
+
+
+@pytest.mark.parametrize("arms", [True, False])
+def test_both_sides_are_on_the_terminal_and_on_the_page(arms: bool) -> None:
+    document = to_json(explain.explain(tables.by_target(Scene(plaintext=arms).made)))
+    stream = io.StringIO()
+    terminal.print_report(document, stream=stream)
+    text = " ".join(stream.getvalue().split())
+    assert "both sides: storm connect, TLS, per connection" in text
+    assert "handshake: CPU 250 µs" in text
+    assert ("TLS adds" in text) == arms
+    assert 'id="both-sides"' in html.render(document)
+    assert "waiting for the server" in html.render(document)
 
 
 def test_work_at_the_same_time_is_a_bound_and_no_negative_network() -> None:
