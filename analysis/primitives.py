@@ -6,8 +6,10 @@ Counts and bytes are exact. A time is given only where it can be told from the c
 - what the probes add between the two clocks (`inside_ns`, calibrated on an empty function in the
   same run) is taken off each call, and off a caller what the probes of the functions inside it
   cost;
-- what remains, of the median call, must be more than TRAPS times what the function's own probes
-  cost, and more than what was taken off for those inside.
+- what remains, of the median call, must be more than TRAPS times what one of the function's own
+  probes costs, and more than what was taken off for those inside. Where a function is called for
+  short and for long work alike (OpenSSL asks for the length of a signature before it signs), it is
+  enough that the mean is that long, and a quarter of the calls.
 """
 
 from collections import defaultdict
@@ -33,7 +35,9 @@ from tlstax.collectors.capture.vocabulary import (
 )
 
 TRAPS: Final = 5
-"""A body must take more than this many times the cost of its own probes."""
+"""A body must take more than this many times the cost of one of its own probes."""
+LONG_SHARE: Final = 0.25
+"""Calls that must be that long where the median is not."""
 COMMAND_PHASES: Final = ("command", "record_read", "record_write", "idle")
 MEASURED: Final = "measured"
 NOT_MEASURABLE: Final = "not measurable"
@@ -78,6 +82,12 @@ class Sum:
         if sum(self.buckets.values()) <= 0:
             return None
         return latency.quantile(dict(sorted(self.buckets.items())), 0.5).value_ns
+
+    def share_above(self, bound_ns: float) -> float:
+        """Share of the calls that took longer, as measured."""
+        total = sum(self.buckets.values())
+        longer = sum(count for (low_ns, _), count in self.buckets.items() if low_ns >= bound_ns)
+        return longer / total if total > 0 else 0.0
 
 
 def tabulate(
@@ -176,29 +186,35 @@ def timing(primitive: Primitive, calls: Sum) -> PrimitiveTiming:
     median_ns = calls.median_ns
     if median_ns is None or calls.timed_count <= 0:
         return _untimed(COUNTED, "no call returned while it was watched")
-    inside_ns = calls.traps_ns / calls.timed_count
-    body_ns = median_ns - primitive.inside_ns - inside_ns
-    if body_ns <= inside_ns:
+    traps_ns = calls.traps_ns / calls.timed_count
+    added_ns = primitive.inside_ns + traps_ns
+    mean_ns = calls.time_ns / calls.timed_count - added_ns
+    trap_ns = primitive.pair_ns / 2
+    body_ns = median_ns - added_ns
+    if calls.share_above(added_ns + TRAPS * trap_ns) >= LONG_SHARE:
+        body_ns = max(body_ns, mean_ns)
+    if body_ns <= traps_ns:
         return _untimed(
             NOT_MEASURABLE,
             "most of a call is the cost of the probes of functions inside of it; probed without "
             "them (--functions with its own name) it may be measurable",
         )
-    if body_ns <= TRAPS * primitive.pair_ns:
+    if body_ns <= TRAPS * trap_ns:
         return _untimed(
             NOT_MEASURABLE,
-            f"a call is not longer than {TRAPS} times the {time_text(primitive.pair_ns)} that "
-            "its probes cost",
+            f"a call is not longer than {TRAPS} times the {time_text(trap_ns)} of one of its "
+            "probes",
         )
-    mean_ns = (calls.time_ns - calls.traps_ns) / calls.timed_count - primitive.inside_ns
     own_ns = (
         calls.time_ns - calls.nested_ns - calls.direct_traps_ns
     ) / calls.timed_count - primitive.inside_ns
-    mean_bytes = calls.timed_bytes / calls.timed_count
     # The corrections are means of an empty loop: theirs may exceed what they were taken off.
     own_ns = max(0.0, min(own_ns, mean_ns))
+    mean_bytes = calls.timed_bytes / calls.timed_count
+    # What an asymmetric operation takes is a matter of its key, not of the bytes it is given.
+    has_rate = mean_bytes > 0 and primitive.category != "asymmetric"
     return PrimitiveTiming(
-        MEASURED, "", mean_ns, own_ns, mean_ns / mean_bytes if mean_bytes > 0 else None
+        MEASURED, "", mean_ns, own_ns, mean_ns / mean_bytes if has_rate else None
     )
 
 

@@ -60,10 +60,18 @@ def per_byte(value_ns: float | None) -> str:
 
 
 def size_range(low_bytes: int, high_bytes: int) -> str:
-    """Sizes from one bound to the other, both inclusive: "128 B to 255 B"."""
+    """Sizes of one power of two, "128 B to 256 B": from the first on, less than the second."""
     if high_bytes <= 0:
         return "no bytes"
-    return f"{size(low_bytes)} to {size(high_bytes)}"
+    return f"{_whole_size(low_bytes)} to {_whole_size(high_bytes + 1)}"
+
+
+def _whole_size(value_bytes: int) -> str:
+    """A size in the largest unit of which it is a whole number."""
+    for scale, name in _BYTE_UNITS:
+        if value_bytes >= scale and value_bytes % int(scale) == 0:
+            return f"{value_bytes // int(scale):,}{NO_BREAK}{name}"
+    return size(value_bytes)
 
 
 def size(value_bytes: float | None) -> str:

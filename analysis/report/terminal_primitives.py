@@ -12,6 +12,8 @@ from tlstax.analysis.report import console, quantities
 
 Json = Mapping[str, Any]
 
+SIZES_NEED: Final = 98
+"""Columns below which the table leaves out the mean size of a call."""
 SMALLEST_SHARE: Final = 0.01
 """Sizes with less than this share of a function's calls are in the JSON and the HTML only."""
 
@@ -34,6 +36,8 @@ def render(item: Json, width: int) -> RenderableType:
         for part in shown if len(line["sizes"]) > 1 else ():
             sizes = quantities.size_range(part["low_bytes"], part["high_bytes"])
             _add_primitive(table, part, f"  {sizes}", {})
+    if width < SIZES_NEED:
+        del table.columns[4]
     note = (
         f"per {quantities.count(item['command_count'])} commands and "
         f"{quantities.count(item['handshake_count'])} handshakes; counts are exact"

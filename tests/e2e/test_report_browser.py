@@ -19,6 +19,7 @@ from tlstax.analysis import explain, tables
 from tlstax.analysis.document import to_json
 from tlstax.analysis.report import html, quantities
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Primitive, PrimitiveCalls, PrimitiveTime, Window
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
@@ -65,7 +66,33 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     content["handshakes"][0]["ciphers"][attack] = 1
     content["comparisons"][0]["cells"][-1]["label"] = attack
     content["flames"][0]["root"]["children"][0]["name"] = attack
+    content["primitives"] = [functions(attack)]
     return content
+
+
+def functions(name: str) -> dict[str, Any]:
+    """A table of functions, as `attach --functions` leads to."""
+    line = Primitive(1, name, "cipher", "record", name, name, "", "argument 3", 300.0, 800.0, "")
+    calls = [
+        PrimitiveCalls(
+            1, 1, "record_write", low, 2 * low - 1, 9, 9 * low, 9, 9 * low, 90 * low, 0, 0, 0
+        )
+        for low in (1024, 4096, 16384)
+    ]
+    times = [
+        PrimitiveTime(1, 1, row.low_bytes, row.high_bytes, row.time_ns // 9, row.time_ns, 9)
+        for row in calls
+    ]
+    made = explain.explain(
+        tables.Tables(
+            windows=[Window(1, None, 0, 10**9)],
+            primitives=[line],
+            primitive_calls=calls,
+            primitive_times=times,
+        )
+    )
+    table: dict[str, Any] = to_json(made)["primitives"][0]
+    return table
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +307,7 @@ def test_every_chart_has_a_label_and_a_table(page: Page) -> None:
     for box in page.locator(".chart").all():
         assert box.get_attribute("role") == "img"
         assert box.get_attribute("aria-label")
-    for section in ("waterfall", "ledger", "handshake", "composition", "flames"):
+    for section in ("waterfall", "ledger", "handshake", "composition", "functions", "flames"):
         tables_found = page.locator(f"#{section} details table")
         assert tables_found.count() >= 1
         page.locator(f"#{section} details.table > summary:visible").first.click()

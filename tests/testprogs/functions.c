@@ -5,8 +5,8 @@
  *
  * functions ROUNDS UNIT_US: prints {"kind": "ready"}, waits for a byte on standard input, calls
  * each function ROUNDS times, and prints one line for each: its calls, its bytes, and the CPU time
- * between its first and its last instruction, by the thread's own clock. Waits for another byte
- * before it ends.
+ * between its first and its last instruction, by the thread's own clock. Then it says for how long
+ * it could not run, and waits for another byte before it ends.
  */
 #include <setjmp.h>
 #include <stdint.h>
@@ -26,6 +26,11 @@ struct book {
 	uint64_t cpu_ns;
 };
 
+struct start {
+	uint64_t cpu_ns;
+	uint64_t wall_ns;
+};
+
 enum { EMPTY, SIZED, INTEGER, RETURNED, OUTER, INNER, RECURSIVE, ESCAPED, SLEEPER, TAIL, BOOKS };
 
 static struct book books[BOOKS] = {
@@ -35,6 +40,7 @@ static struct book books[BOOKS] = {
 	{.name = "fn_tail"},
 };
 static uint64_t unit_ns;
+static uint64_t disturbed_ns; /* that others, or the hypervisor, had the CPU */
 static volatile uint64_t sink;
 
 static uint64_t clock_ns(clockid_t clock)
@@ -53,16 +59,24 @@ static void spin(uint64_t ns)
 		;
 }
 
-static uint64_t begin(int book, uint64_t size_bytes)
+static struct start begin(int book, uint64_t size_bytes)
 {
+	struct start start;
+
 	books[book].calls++;
 	books[book].size_bytes += size_bytes;
-	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	start.wall_ns = clock_ns(CLOCK_MONOTONIC);
+	start.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	return start;
 }
 
-static void end(int book, uint64_t start_ns)
+static void end(int book, struct start start)
 {
-	books[book].cpu_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - start_ns;
+	uint64_t cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - start.cpu_ns;
+
+	books[book].cpu_ns += cpu_ns;
+	if (book != SLEEPER)
+		disturbed_ns += clock_ns(CLOCK_MONOTONIC) - start.wall_ns - cpu_ns;
 }
 
 /* Nothing between its first instruction and its return. */
@@ -73,7 +87,7 @@ __asm__(".globl fn_empty\n.type fn_empty, @function\n"
 /* A nanosecond for each byte. */
 PROBED void fn_sized(void *self, const void *data, size_t size_bytes)
 {
-	uint64_t start = begin(SIZED, size_bytes);
+	struct start start = begin(SIZED, size_bytes);
 
 	sink += (uint64_t)self + (uint64_t)data;
 	spin(size_bytes);
@@ -83,7 +97,7 @@ PROBED void fn_sized(void *self, const void *data, size_t size_bytes)
 /* The upper half of its argument's register is rubbish. */
 PROBED void fn_int(int size_bytes)
 {
-	uint64_t start = begin(INTEGER, size_bytes > 0 ? (uint64_t)size_bytes : 0);
+	struct start start = begin(INTEGER, size_bytes > 0 ? (uint64_t)size_bytes : 0);
 
 	spin(unit_ns);
 	end(INTEGER, start);
@@ -91,7 +105,7 @@ PROBED void fn_int(int size_bytes)
 
 PROBED int fn_returned(int size_bytes)
 {
-	uint64_t start = begin(RETURNED, size_bytes > 0 ? (uint64_t)size_bytes : 0);
+	struct start start = begin(RETURNED, size_bytes > 0 ? (uint64_t)size_bytes : 0);
 
 	spin(unit_ns);
 	end(RETURNED, start);
@@ -100,7 +114,7 @@ PROBED int fn_returned(int size_bytes)
 
 PROBED void fn_inner(void)
 {
-	uint64_t start = begin(INNER, 16);
+	struct start start = begin(INNER, 16);
 
 	spin(unit_ns);
 	end(INNER, start);
@@ -109,7 +123,7 @@ PROBED void fn_inner(void)
 /* As much time of its own as in the `calls` functions that it calls. */
 PROBED void fn_outer(int calls)
 {
-	uint64_t start = begin(OUTER, 0);
+	struct start start = begin(OUTER, 0);
 
 	for (int i = 0; i < calls; i++) {
 		spin(unit_ns);
@@ -121,7 +135,7 @@ PROBED void fn_outer(int calls)
 
 PROBED void fn_recursive(int depth)
 {
-	uint64_t start = begin(RECURSIVE, 0);
+	struct start start = begin(RECURSIVE, 0);
 
 	spin(unit_ns);
 	if (depth > 1)
@@ -137,7 +151,7 @@ PROBED void fn_escaped(jmp_buf *out)
 
 PROBED void fn_sleeper(void)
 {
-	uint64_t start = begin(SLEEPER, 0);
+	struct start start = begin(SLEEPER, 0);
 	struct timespec nap = {.tv_nsec = 1000000};
 
 	spin(unit_ns);
@@ -191,7 +205,7 @@ int main(int count, char **words)
 		printf("{\"kind\": \"function\", \"name\": \"%s\", \"calls\": %lu, \"bytes\": %lu, "
 		       "\"cpu_ns\": %lu}\n",
 		       books[i].name, books[i].calls, books[i].size_bytes, books[i].cpu_ns);
-	printf("{\"kind\": \"done\"}\n");
+	printf("{\"kind\": \"done\", \"disturbed_ns\": %lu}\n", disturbed_ns);
 	fflush(stdout);
 	return getchar() == EOF;
 }

@@ -173,14 +173,14 @@ def calls(count: int, each_ns: int, nested_ns: int = 0, traps_ns: int = 0, own_n
     return made
 
 
-def test_a_time_is_given_when_the_body_is_longer_than_five_times_its_probes() -> None:
-    edge_ns = int(INSIDE_NS + 5 * PAIR_NS)
+def test_a_time_is_given_when_the_body_is_longer_than_five_traps() -> None:
+    edge_ns = int(INSIDE_NS + 5 * PAIR_NS / 2)
     below, above = (
         timing(primitive(), calls(10, edge_ns - 1)),
         timing(primitive(), calls(10, edge_ns + 1)),
     )
     assert (below.verdict, below.per_call_ns, below.per_byte_ns) == (NOT_MEASURABLE, None, None)
-    assert "5 times the 800 ns" in below.reason
+    assert "5 times the 400 ns" in below.reason
     assert above.verdict == MEASURED
     assert above.per_call_ns == edge_ns + 1 - INSIDE_NS
     assert above.per_byte_ns == pytest.approx(above.per_call_ns / 1000)
@@ -210,11 +210,30 @@ def test_what_was_not_timed_says_why() -> None:
     assert timing(primitive(), Sum(call_count=3)).verdict == COUNTED
 
 
-def test_a_median_decides_and_one_long_call_does_not() -> None:
-    mixed = calls(9, 1_000)
-    mixed.timed_count, mixed.time_ns = 10, 9 * 1_000 + 1_000_000
-    mixed.buckets[1_000_000, 1_000_001] = 1
-    assert timing(primitive(), mixed).verdict == NOT_MEASURABLE
+def mixed(short_count: int, long_count: int, long_ns: int) -> Sum:
+    """Short calls that cannot be measured, and long ones."""
+    made = calls(short_count, 1_000)
+    made.timed_count += long_count
+    made.time_ns += long_count * long_ns
+    made.buckets[long_ns, long_ns + 1] = long_count
+    return made
+
+
+def test_the_median_decides_and_one_long_call_does_not() -> None:
+    assert timing(primitive(), mixed(9, 1, 1_000_000)).verdict == NOT_MEASURABLE
+
+
+def test_short_calls_of_a_long_operation_do_not_hide_it() -> None:
+    # A signature is asked for its length first, which takes no time.
+    found = timing(primitive(), mixed(10, 10, 300_000))
+    assert found.verdict == MEASURED
+    assert found.per_call_ns == pytest.approx((1_000 + 300_000) / 2 - INSIDE_NS)
+    assert timing(primitive(), mixed(10, 10, 3_000)).verdict == NOT_MEASURABLE  # on the mean
+
+
+def test_an_asymmetric_operation_has_no_time_per_byte() -> None:
+    found = timing(primitive()._replace(category="asymmetric"), calls(4, 100_000))
+    assert (found.verdict, found.per_byte_ns) == (MEASURED, None)
 
 
 # ---- the report ----
@@ -276,7 +295,19 @@ def test_the_renderers_show_them_with_their_cost_first(
     page = html.render(document)
     assert 'id="functions"' in page
     assert 'data-chart="primitives"' in page
-    assert "64\xa0B to 127\xa0B" in page
+    assert "64\xa0B to 128\xa0B" in page
+
+
+def test_sizes_are_written_as_powers_of_two() -> None:
+    texts = [quantities.size_range(*size_bounds(n)) for n in (0, 5, 10, 11, 15, 21)]
+    assert [text.replace(quantities.NO_BREAK, " ") for text in texts] == [
+        "no bytes",
+        "16 B to 32 B",
+        "512 B to 1 KiB",
+        "1 KiB to 2 KiB",
+        "16 KiB to 32 KiB",
+        "1 MiB to 2 MiB",
+    ]
 
 
 def test_a_capture_without_them_has_no_section(recorded: tables.Tables) -> None:

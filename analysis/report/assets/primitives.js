@@ -3,55 +3,95 @@
 "use strict";
 (function (tlstax) {
   const COLOURS = { cipher: "cipher", digest: "digest", asymmetric: "asymmetric", kdf: "kdf_rng", rng: "kdf_rng" };
+  const DASHES = ["none", "7,3", "2,3", "9,3,2,3"]; // functions of one category share its colour
   const UNITS = ["B", "KiB", "MiB"];
+  const HEIGHT = 260;
+  const MARGINS = { marginTop: 14, marginBottom: 26, marginLeft: 74 };
+  const LABEL_STEP = 15; // px between two names
+  const RARE = 0.01; // sizes with less of a function's calls are in the table only
 
   function sizeText(bytes) {
     const step = Math.min(UNITS.length - 1, Math.floor(Math.log2(Math.max(bytes, 1)) / 10));
     return `${+(bytes / 1024 ** step).toPrecision(3)}\u00a0${UNITS[step]}`;
   }
 
+  function linesOf(table) {
+    const seen = {};
+    return table.lines
+      .map((line) => ({
+        name: line.name,
+        category: line.category,
+        sizes: line.sizes.filter(
+          (part) => part.timing.per_byte_ns > 0 && part.call_count >= RARE * line.call_count,
+        ),
+      }))
+      .filter((line) => line.sizes.length)
+      .map((line) => {
+        const number = (seen[line.category] = (seen[line.category] ?? -1) + 1);
+        const colour = tlstax.colour("category", COLOURS[line.category] ?? "unknown");
+        const points = line.sizes.map((part) => ({ x: part.mean_bytes, y: part.timing.per_byte_ns, colour }));
+        return { name: line.name, colour, dash: DASHES[number % DASHES.length], points };
+      });
+  }
+
+  // Names beside the right edge, each at the height of its line's end, none upon another.
+  function names(lines, [low, high]) {
+    const plotted = HEIGHT - MARGINS.marginTop - MARGINS.marginBottom;
+    const pixel = (y) => (plotted * Math.log(high / y)) / Math.log(high / low);
+    const labels = lines.map((line) => ({ name: line.name, y: line.points.at(-1).y }));
+    labels.sort((a, b) => b.y - a.y);
+    let free = -Infinity;
+    for (const label of labels) {
+      const at = Math.max(pixel(label.y), free);
+      label.dy = at - pixel(label.y);
+      free = at + LABEL_STEP;
+    }
+    return labels;
+  }
+
   tlstax.chart("primitives", function ([index], width) {
-    const points = tlstax.document.primitives[index].lines.flatMap((line) =>
-      line.sizes
-        .filter((part) => part.timing.per_byte_ns > 0)
-        .map((part) => ({
-          name: line.name,
-          x: part.mean_bytes,
-          y: part.timing.per_byte_ns,
-          colour: tlstax.colour("category", COLOURS[line.category] ?? "unknown"),
-        })),
-    );
-    if (!points.length) return null;
-    const last = new Map(points.map((point) => [point.name, point]));
-    const xs = points.map((point) => point.x);
-    const ys = points.map((point) => point.y);
-    const ticks = d3.range(4, 25, 2).map((power) => 2 ** power);
+    const lines = linesOf(tlstax.document.primitives[index]);
+    if (!lines.length) return null;
+    const points = lines.flatMap((line) => line.points);
+    const xs = d3.extent(points, (point) => point.x);
+    const ys = d3.extent(points, (point) => point.y);
+    const x = [xs[0] / 1.4, xs[1] * 1.4];
+    const y = [ys[0] / 1.6, ys[1] * 1.6];
+    const sizes = d3.range(0, 31, 2).map((power) => 2 ** power);
     return tlstax.plot({
+      ...MARGINS,
       width,
-      height: 240,
-      marginTop: 16,
-      marginLeft: 58,
-      marginRight: tlstax.isNarrow(width) ? 16 : 150,
-      x: { type: "log", domain: [Math.min(...xs) / 1.4, Math.max(...xs) * 1.4] },
-      y: { type: "log", domain: [Math.min(...ys) / 1.6, Math.max(...ys) * 1.6] },
+      height: HEIGHT,
+      marginRight: 150,
+      x: { type: "log", domain: x },
+      y: { type: "log", domain: y },
       marks: [
         Plot.gridY({ ticks: 4, stroke: "var(--grid)", strokeOpacity: 1 }),
-        Plot.axisY({ ticks: 4, tickFormat: (value) => `${tlstax.format.time(value)}/B`, label: null, tickSize: 0 }),
+        Plot.axisY({
+          ticks: 4,
+          tickFormat: (value) => (/^[125]/.test(value.toExponential()) ? `${tlstax.format.time(value)}/B` : ""),
+          label: null,
+          tickSize: 0,
+        }),
         Plot.axisX(
-          ticks.filter((tick) => tick >= Math.min(...xs) / 1.4 && tick <= Math.max(...xs) * 1.4),
+          sizes.filter((size) => size >= x[0] && size <= x[1]),
           { tickFormat: sizeText, label: null, tickSize: 3 },
         ),
-        Plot.line(points, { x: "x", y: "y", z: "name", stroke: "colour", strokeWidth: 2 }),
+        lines.map((line) =>
+          Plot.line(line.points, { x: "x", y: "y", stroke: "colour", strokeWidth: 2, strokeDasharray: line.dash }),
+        ),
         Plot.dot(points, { x: "x", y: "y", fill: "colour", stroke: (point) => tlstax.edge(point.colour), r: 4 }),
-        Plot.text([...last.values()], {
-          x: "x",
-          y: "y",
-          text: "name",
-          textAnchor: tlstax.isNarrow(width) ? "end" : "start",
-          dx: tlstax.isNarrow(width) ? -8 : 9,
-          dy: tlstax.isNarrow(width) ? -10 : 0,
-          fill: "var(--ink)",
-        }),
+        names(lines, y).map((label) =>
+          Plot.text([label], {
+            frameAnchor: "right",
+            y: "y",
+            text: "name",
+            textAnchor: "start",
+            dx: 8,
+            dy: label.dy,
+            fill: "var(--ink)",
+          }),
+        ),
       ],
     });
   });
