@@ -72,6 +72,9 @@ class Action(IntEnum):
     CALL = 13
     BASE_POOL = 14
     PHASE_CLOSE = 15
+    AWAIT_RECEIVE = 16
+    PHASE_SEND = 17
+    COMMAND_READS = 18
 
 
 class ThreadStatus(IntEnum):
@@ -91,6 +94,10 @@ class Wait(IntEnum):
     DISK = 2
     FUTEX = 3
     BY_FILE = 4
+    RECEIVE = 5
+    READ = 6
+    POLL = 7
+    EPOLL = 8
 
 
 SIDES: Final = ("", "server", "client")
@@ -134,6 +141,21 @@ class HandshakeRecord(ctypes.Structure):
     )
 
 
+class Pending(ctypes.Structure):
+    """What the next boundary decides (struct pending)."""
+
+    _fields_ = (
+        ("kind", ctypes.c_uint32),
+        ("charged", ctypes.c_uint32),
+        ("depth", ctypes.c_uint32),
+        ("base", ctypes.c_uint32),
+        ("shard", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("start_ns", ctypes.c_uint64),
+        ("before_ns", ctypes.c_uint64 * STATE_CELLS),
+    )
+
+
 class ThreadSlot(ctypes.Structure):
     """A thread's account (struct thread_slot)."""
 
@@ -167,10 +189,15 @@ class ThreadSlot(ctypes.Structure):
         ("wait_weight", ctypes.c_uint32),
         ("wait_as", ctypes.c_uint32),
         ("stack_base", ctypes.c_uint64),
+        ("client_socket", ctypes.c_uint64),
+        ("last_socket", ctypes.c_uint64),
+        ("sent_socket", ctypes.c_uint64),
+        ("unsent_bytes", ctypes.c_uint64),
         ("comm", ctypes.c_char * 16),
         ("ns", (ctypes.c_uint64 * STATE_CELLS) * PHASE_CELLS),
         ("count", ctypes.c_uint64 * PHASE_CELLS),
         ("frames", Frame * MAX_FRAMES),
+        ("pending", Pending),
         ("handshake", HandshakeRecord),
     )
 
@@ -182,6 +209,7 @@ class Config(ctypes.Structure):
         ("tgid", ctypes.c_int32),
         ("switch_has_state", ctypes.c_uint32),
         ("client", ctypes.c_uint32),
+        ("kernel_tells", ctypes.c_uint32),
         ("off_version", ctypes.c_int32),
         ("off_rwstate", ctypes.c_int32),
         ("off_state", ctypes.c_int32),
@@ -241,13 +269,17 @@ LATENCY_SHARD_BYTES: Final = PHASE_CELLS * LATENCY_BUCKETS * 8
 SITE_HITS_BYTES: Final = MAX_SITES * 8
 
 # x86-64 system calls that block, by what they wait for. Those missing wait for "other".
-_NETWORK_CALLS: Final = (7, 23, 42, 43, 44, 45, 46, 47, 232, 270, 271, 281, 288, 299, 307, 441)
+_NETWORK_CALLS: Final = (42, 43, 44, 46, 288, 307)  # connect, accept, send and friends
+_RECEIVE_CALLS: Final = (45, 47, 299)
+_POLL_CALLS: Final = (7, 23, 270, 271)
+_EPOLL_CALLS: Final = (232, 281, 441)
 _DISK_CALLS: Final = (
     *(17, 18, 74, 75, 76, 77, 162, 187, 206, 208, 209, 277, 285, 295, 296, 306, 327, 328, 333, 426),
     *(2, 82, 85, 87, 257, 263, 264, 316, 437),  # open, rename, unlink and friends
 )
 _FUTEX_CALLS: Final = (202, 449, 454, 455, 456)
-_FILE_CALLS: Final = (0, 1, 19, 20)
+_READ_CALLS: Final = (0, 19)
+_FILE_CALLS: Final = (1, 20)
 
 
 def wait_kinds() -> bytes:
@@ -258,6 +290,10 @@ def wait_kinds() -> bytes:
         (_DISK_CALLS, Wait.DISK),
         (_FUTEX_CALLS, Wait.FUTEX),
         (_FILE_CALLS, Wait.BY_FILE),
+        (_RECEIVE_CALLS, Wait.RECEIVE),
+        (_READ_CALLS, Wait.READ),
+        (_POLL_CALLS, Wait.POLL),
+        (_EPOLL_CALLS, Wait.EPOLL),
     ):
         for number in numbers:
             kinds[number] = kind

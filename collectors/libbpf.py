@@ -242,6 +242,13 @@ class BpfObject:
             f"set attach type of {name}",
         )
 
+    def set_autoload(self, name: str, wanted: bool) -> None:
+        """Whether load() loads a program: not when the kernel lacks what it attaches to."""
+        self._check(
+            self.library.bpf_program__set_autoload(self.program(name), wanted),
+            f"set whether {name} is loaded",
+        )
+
     def load(self) -> None:
         """Relocate, verify and load everything."""
         self._check(self.library.bpf_object__load(self._handle), "the kernel refused the programs")
@@ -313,24 +320,33 @@ def tracepoint_argument_count(library: ctypes.CDLL, name: str) -> int:
 
     0 when the kernel has no BTF or no such tracepoint.
     """
-    kind_typedef, kind_ptr, kind_func_proto = 8, 2, 13
+    return tracepoint_argument_counts(library, name)[name]
+
+
+def tracepoint_argument_counts(library: ctypes.CDLL, *names: str) -> dict[str, int]:
+    """The same for several: the kernel's types are read once, which takes about 15 ms."""
     btf = library.btf__load_vmlinux_btf()
     if not btf:
-        return 0
+        return dict.fromkeys(names, 0)
     try:
-        number = library.btf__find_by_name_kind(btf, f"btf_trace_{name}".encode(), kind_typedef)
-        while number > 0:
-            words = library.btf__type_by_id(btf, number)
-            if not words:
-                return 0
-            kind = (words[1] >> 24) & 0x1F
-            if kind == kind_func_proto:
-                return int(words[1] & 0xFFFF) - 1  # the first one is the tracepoint's own data
-            if kind not in (kind_typedef, kind_ptr):
-                return 0
-            number = words[2]
+        return {name: _argument_count(library, btf, name) for name in names}
     finally:
         library.btf__free(btf)
+
+
+def _argument_count(library: ctypes.CDLL, btf: int, name: str) -> int:
+    kind_typedef, kind_ptr, kind_func_proto = 8, 2, 13
+    number = library.btf__find_by_name_kind(btf, f"btf_trace_{name}".encode(), kind_typedef)
+    while number > 0:
+        words = library.btf__type_by_id(btf, number)
+        if not words:
+            return 0
+        kind = (words[1] >> 24) & 0x1F
+        if kind == kind_func_proto:
+            return int(words[1] & 0xFFFF) - 1  # the first one is the tracepoint's own data
+        if kind not in (kind_typedef, kind_ptr):
+            return 0
+        number = words[2]
     return 0
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from tlstax.collectors.bpf_syscall import enable_statistics
 from tlstax.collectors.budget import Load, Spent, has_ledger
-from tlstax.collectors.native import SAMPLER, TRACEPOINTS, Engine, monotonic_ns
+from tlstax.collectors.native import DENSE_TRACEPOINTS, SAMPLER, Engine, monotonic_ns
 from tlstax.collectors.planning import Site
 from tlstax.collectors.price_list import Kernel
 from tlstax.probes.definitions import Level
@@ -122,7 +122,7 @@ class Meter:
             new = hits - before.hits[number]
             if new:
                 by_level[self._levels[number]] += new * self._price(number)
-        scheduler_ns = float(sum(timed[name][0] for name in TRACEPOINTS))
+        scheduler_ns = float(sum(timed[name][0] for name in self._engine.tracepoints))
         if not after.is_timed and level is not None and has_ledger(level):
             scheduler_ns = self._scheduler * cpu_ns
         taken = samples * self._cpus * span_ns / 1e9 if level is not None else 0.0
@@ -147,9 +147,10 @@ class Meter:
         run_ns, runs = timed[SAMPLER]
         if runs:
             self._sample_ns = run_ns / runs
-        switches = sum(timed[name][1] for name in TRACEPOINTS[:2])
+        switches = sum(timed[name][1] for name in DENSE_TRACEPOINTS)
         if switches and cpu_ns:
-            self._scheduler = sum(timed[name][0] for name in TRACEPOINTS) / cpu_ns
+            programs = self._engine.tracepoints
+            self._scheduler = sum(timed[name][0] for name in programs) / cpu_ns
 
     def load(self, bill: Bill, cut_ns: float, turn_ns: float, tail_ns: float) -> Load:
         """The load that a trial saw at the full level."""

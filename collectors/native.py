@@ -26,7 +26,7 @@ from tlstax.collectors.build_id import require_same_build
 from tlstax.collectors.doctor_host import LackError
 from tlstax.collectors.doctor_trials import uprobe_multi
 from tlstax.collectors.ledger_layout import Action
-from tlstax.collectors.libbpf import BpfObject, Link, LinkGroup, tracepoint_argument_count
+from tlstax.collectors.libbpf import BpfObject, Link, LinkGroup, tracepoint_argument_counts
 from tlstax.collectors.mappings import MappedObject, open_mapped
 from tlstax.collectors.planning import Plan, Site
 from tlstax.probes.definitions import Level
@@ -35,8 +35,10 @@ OBJECT_NAME: Final = "ledger.bpf.o"
 SLOTS_COUNT: Final = 1024
 RARE_TRACEPOINTS: Final = ("on_new_thread", "on_exit_thread", "on_exec")
 DENSE_TRACEPOINTS: Final = ("on_switch", "on_wakeup")
-TRACEPOINTS: Final = (*DENSE_TRACEPOINTS, *RARE_TRACEPOINTS)
-_DENSE_ACTIONS: Final = ("await_command", "phase_open")
+SOCKET_TRACEPOINTS: Final = {"on_receive": "sock_recv_length", "on_send": "sock_send_length"}
+_DENSE_ACTIONS: Final = (
+    *("await_command", "await_receive", "phase_open", "phase_close", "phase_send", "wait", "call"),
+)
 _SCAN_STEP: Final = 64
 SAMPLER: Final = "on_sample"
 _RECORDS_CALLBACK: Final = ctypes.CFUNCTYPE(
@@ -61,6 +63,7 @@ class Options:
 
     sample_hz: int = 99
     slots_count: int = SLOTS_COUNT
+    uprobes_only: bool = False  # probe also what the kernel itself tells, as on kernels before 6.3
 
 
 @dataclass
@@ -106,6 +109,18 @@ class Engine:
         self._records: list[bytes] = []
         self._files: dict[MappedObject, int] = {}  # descriptors of what is probed
         self._object = self._stack.enter_context(BpfObject(object_path()))
+        has = tracepoint_argument_counts(
+            self._object.library, "sched_switch", *SOCKET_TRACEPOINTS.values()
+        )
+        self._switch_has_state = has["sched_switch"] >= 4
+        self.kernel_tells = (
+            not options.uprobes_only
+            and any(site.kernel_event for site in plan.sites)
+            and all(has[event] for event in SOCKET_TRACEPOINTS.values())
+        )
+        sockets = tuple(SOCKET_TRACEPOINTS) if self.kernel_tells else ()
+        self._dense_tracepoints = (*DENSE_TRACEPOINTS, *sockets)
+        self.tracepoints = (*self._dense_tracepoints, *RARE_TRACEPOINTS)
         try:
             self._configure()
             self._object.load()
@@ -116,12 +131,19 @@ class Engine:
 
     # ---- loading ----
 
+    def is_attached(self, site: Site) -> bool:
+        """Whether a site of the plan gets its probe: the kernel may tell what it would."""
+        return not (self.kernel_tells and site.kernel_event)
+
     def _configure(self) -> None:
         bpf = self._object
+        for program in SOCKET_TRACEPOINTS:
+            bpf.set_autoload(program, self.kernel_tells)
         config = layout.Config()
         config.tgid = self.pid
         config.client = self.plan.role == "client"
-        config.switch_has_state = tracepoint_argument_count(bpf.library, "sched_switch") >= 4
+        config.switch_has_state = self._switch_has_state
+        config.kernel_tells = self.kernel_tells
         for accessor, name in _ACCESSORS.items():
             setattr(config, name, self.plan.accessors.get(accessor, -1))
         kinds = layout.wait_kinds()
@@ -207,7 +229,7 @@ class Engine:
         """
         self._is_dense = True
         self._set_control(paused=0)
-        for name in DENSE_TRACEPOINTS:
+        for name in self._dense_tracepoints:
             self._attach_program(name, self._dense)
         self._object.run_iterator("each_thread")
         self._attach_sites(is_dense=True)
@@ -275,7 +297,7 @@ class Engine:
     def _attach_sites(self, is_dense: bool) -> None:
         groups: dict[tuple[MappedObject, str, bool], list[tuple[int, int]]] = defaultdict(list)
         for number, site in enumerate(self.plan.sites):
-            if dense(site) != is_dense:
+            if dense(site) != is_dense or not self.is_attached(site):
                 continue
             cookie = layout.cookie(
                 Action[site.action.upper()],
@@ -441,7 +463,7 @@ class Engine:
         """Everything that was lost or repaired so far, by kind."""
         counts = list(struct.unpack_from(f"={len(layout.LOSS_NAMES)}Q", self._losses))
         missed = layout.LOSS_NAMES.index("probe_recursion_missed")
-        for program in (*TRACEPOINTS, "on_enter", "on_leave"):
+        for program in (*self.tracepoints, "on_enter", "on_leave"):
             fd = self._object.program_fd(program)
             counts[missed] += bpf_syscall.program_recursion_misses(fd)
         return dict(zip(layout.LOSS_NAMES, counts, strict=True))
@@ -452,7 +474,7 @@ class Engine:
         The kernel only keeps them while BPF statistics are on, so they are None otherwise.
         """
         costs: dict[str, tuple[str, int, float | None]] = {}
-        for name in (*TRACEPOINTS, SAMPLER):
+        for name in (*self.tracepoints, SAMPLER):
             run_ns, runs = bpf_syscall.program_run_time(self._object.program_fd(name))
             kind = "perf_event" if name == SAMPLER else "tp_btf"
             costs[name] = (kind, runs, run_ns / runs if runs else None)
@@ -462,7 +484,7 @@ class Engine:
         """Run time in ns and runs of each program while the kernel's statistics were on."""
         return {
             name: bpf_syscall.program_run_time(self._object.program_fd(name))
-            for name in (*TRACEPOINTS, SAMPLER, "on_enter", "on_leave")
+            for name in (*self.tracepoints, SAMPLER, "on_enter", "on_leave")
         }
 
     def handshake_records(self) -> list[layout.HandshakeRecord]:

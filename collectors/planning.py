@@ -8,12 +8,19 @@ small. This module imports neither.
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from tlstax.collectors.child import run_in_child
 from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.price_list import Kernel
 from tlstax.collectors.target import Target
 from tlstax.probes.definitions import Level
+
+# What tells a boundary without a probe (see probes/bpf/pending.bpf.h). The kernel has both or none.
+KERNEL_EVENTS: Final = {
+    ("await_receive", "enter"): "sock_recv_length",
+    ("phase_send", "exit"): "sock_send_length",
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,11 @@ class Site:
     cost_ns: float = 0.0  # expected, of one hit; a trap that two probes share is the entry's
     per: str = ""  # what it is hit once for: "command", "handshake", "connection"; "" not known
     hits: float = 1.0  # how often, if its function is called more often than that
+
+    @property
+    def kernel_event(self) -> str:
+        """The tracepoint that makes the probe needless on kernels that have it, "" for none."""
+        return KERNEL_EVENTS.get((self.action, self.event), "")
 
 
 @dataclass(frozen=True)

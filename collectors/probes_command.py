@@ -12,6 +12,7 @@ Costs are this host's, measured on tlstax's own code (see `tlstax doctor --calib
 
 import argparse
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,13 @@ from tlstax.probes.primitives import parse_names
 if TYPE_CHECKING:
     from tlstax.collectors.planning import Missing, Plan, Site
     from tlstax.collectors.target import Target
+
+_WHY_NONE = {
+    "sock_recv_length": "after a command a thread receives nothing but the next one, or the next "
+    "boundary says otherwise",
+    "sock_send_length": "the result is sent when a send ends and none follows before the next "
+    "boundary",
+}
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -99,6 +107,7 @@ def functions_option(text: str) -> tuple[str, ...]:
 
 def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
     """The plan as plain data. Times are nanoseconds, offsets and addresses bytes."""
+    told = events_told()
     return {
         "pid": target.pid,
         "exe": target.exe,
@@ -131,6 +140,7 @@ def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
                 "stack_bytes": site.stack_bytes,
                 "only_in": site.only_in,
                 "reason": site.reason,
+                "kernel_event": site.kernel_event if site.kernel_event in told else "",
             }
             for site in planned.sites
         ],
@@ -146,7 +156,10 @@ def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
         "refused": [asdict(refused) for refused in planned.refused],
         "notes": list(planned.notes),
         "prices": {**asdict(planned.kernel.prices), "measured": planned.kernel.measured},
-        "totals": [asdict(total) for total in totals_of(planned)],
+        "totals": [
+            asdict(total)
+            for total in totals_of(s for s in planned.sites if s.kernel_event not in told)
+        ],
         "gaps": [{"subject": g.boundary, "consequence": g.consequence} for g in planned.gaps],
         "accessors": planned.accessors,
     }
@@ -161,14 +174,14 @@ class Total:
     cost_ns: float
 
 
-def totals_of(planned: "Plan") -> list[Total]:
+def totals_of(sites: Iterable["Site"]) -> list[Total]:
     """Hits and cost for each command, handshake and connection.
 
     A boundary with several entries (a function seen at its callers) or exits is crossed at one of
     them, so the dearest counts.
     """
     dearest: dict[tuple[str, str, str], tuple[float, float]] = {}
-    for site in planned.sites:
+    for site in sites:
         key = (site.per, site.boundary, site.event)
         crossing = (site.hits * site.cost_ns, site.hits)
         dearest[key] = max(dearest.get(key, (0.0, 0.0)), crossing)
@@ -188,15 +201,19 @@ def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[s
         version = visible(library.version) or f"{library.name}, version unknown"
         lines.append(f"  {version} ({library.linkage}): {paths}")
     lines.append("")
+    told = events_told()
     for site in planned.sites:
-        lines += site_lines(site)
-    stepped = sum(site.stepped for site in planned.sites)
+        lines += site_lines(site, told)
+    probed = [site for site in planned.sites if site.kernel_event not in told]
+    stepped = sum(site.stepped for site in probed)
     lines.append("")
-    lines.append(f"{len(planned.sites)} probes, {stepped} of them on a single-stepped instruction")
+    lines.append(f"{len(probed)} probes, {stepped} of them on a single-stepped instruction")
+    if needless := len(planned.sites) - len(probed):
+        lines.append(f"{needless} boundaries need no probe here: the kernel's own events tell them")
     lines += [
         f"for each {total.per}: {total.hits:g} hits, {total.cost_ns / 1000:.1f} us, if every"
         " boundary is crossed once"
-        for total in totals_of(planned)
+        for total in totals_of(probed)
     ]
     if not planned.kernel.measured:
         lines.append("prices are those of another machine: nothing could be calibrated here")
@@ -219,9 +236,20 @@ def _missing_line(missing: "Missing") -> str:
     return f"missing: {missing.boundary}: {missing.consequence}{why}"
 
 
-def site_lines(site: "Site") -> list[str]:
-    """One probe: where it sits and what it costs, and why there."""
+def events_told() -> frozenset[str]:
+    """The events of this kernel that make probes needless; none when it lacks one of them."""
+    from tlstax.collectors.libbpf import load_library, tracepoint_argument_counts
+    from tlstax.collectors.planning import KERNEL_EVENTS
+
+    counts = tracepoint_argument_counts(load_library(), *KERNEL_EVENTS.values())
+    return frozenset(counts) if all(counts.values()) else frozenset()
+
+
+def site_lines(site: "Site", told: frozenset[str] = frozenset()) -> list[str]:
+    """One probe: where it sits and what it costs, and why there; or why it needs none."""
     start = f"{site.boundary} {site.event}"
+    if site.kernel_event in told:
+        return [f"{start:28} no probe: {site.kernel_event}", f"    {_WHY_NONE[site.kernel_event]}"]
     where = f"{visible(site.object.name)}+{site.file_offset:#x}"
     price = "stepped" if site.stepped else "emulated"
     inside = f", only in {site.only_in}" if site.only_in else ""

@@ -15,11 +15,14 @@ from tlstax.probes.definitions import Boundary, Definition, compile_names
 UNKNOWN: Final = "unknown"
 BACKGROUND: Final = "background"
 _HELD: Final = (
-    "phase", "phase_open", "call", "await_command", "base_connect", "base_disconnect", "base_pool",
-    "handshake_bound", "handshake_call",
+    "phase", "phase_open", "phase_send", "call", "await_command", "await_receive", "base_connect",
+    "base_disconnect", "base_pool", "handshake_bound", "handshake_call",
 )  # fmt: skip
 """Actions whose function holds the thread for as long as the phase lasts."""
-_BASES: Final = ("base_connect", "base_disconnect", "await_command", "phase_open")
+_BASES: Final = (
+    *("base_connect", "base_disconnect"),
+    *("await_command", "await_receive", "phase_open"),
+)
 _BETWEEN: Final = ("connect", "disconnect")
 _RECORDS: Final = ("record_read", "record_write")
 _HANDSHAKE: Final = ("handshake", "sign", "keygen", "derive", "verify", "certificate")

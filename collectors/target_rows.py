@@ -6,7 +6,7 @@ from typing import Final
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.metering import site_costs
-from tlstax.collectors.native import SAMPLER, Engine
+from tlstax.collectors.native import SAMPLER, SOCKET_TRACEPOINTS, Engine
 from tlstax.collectors.planning import Plan
 from tlstax.collectors.target import Target
 
@@ -58,6 +58,8 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
         sites, engine.site_hits(), site_costs(engine.plan.kernel, sites), strict=True
     ):
         number += 1
+        if not engine.is_attached(site):
+            continue  # the kernel tells what it would
         rows.append(
             schema.Probe(
                 number,
@@ -78,6 +80,8 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
     for name, (kind, hits, cost_ns) in engine.program_costs().items():
         number += 1
         boundary = "sample" if name == SAMPLER else "scheduler"
+        if name in SOCKET_TRACEPOINTS:
+            boundary = "socket"
         rows.append(
             schema.Probe(
                 number, boundary, "enter", name, "kernel", "", 0, "", kind, 0, hits, cost_ns,

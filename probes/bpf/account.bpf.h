@@ -176,18 +176,25 @@ static __always_inline void charge(struct thread_slot *slot, u64 now)
  * One finished instance of a phase. Global functions like this one are verified on their own and
  * not again at each call: with everything inlined, loading took half a second.
  */
-__noinline int finished(struct thread_slot *slot, u32 phase, u64 spent)
+__noinline int count_finished(struct thread_slot *slot, u32 phase, u64 spent, u32 shard, s64 step)
 {
 	if (!slot)
 		return 0;
-	u32 shard = bpf_get_smp_processor_id() % LATENCY_SHARDS;
 	u32 bucket = latency_bucket(spent);
 	phase &= PHASES - 1;
-	__sync_fetch_and_add(&slot->count[phase], 1);
+	__sync_fetch_and_add(&slot->count[phase], step);
 	struct latency_shard *histogram = bpf_map_lookup_elem(&latency, &shard);
 	if (histogram && bucket < LATENCY_BUCKETS)
-		__sync_fetch_and_add(&histogram->count[phase][bucket], 1);
+		__sync_fetch_and_add(&histogram->count[phase][bucket], step);
 	return 0;
+}
+
+/* The same, in the shard of this CPU, which is returned. */
+static __always_inline u32 finished(struct thread_slot *slot, u32 phase, u64 spent)
+{
+	u32 shard = bpf_get_smp_processor_id() % LATENCY_SHARDS;
+	count_finished(slot, phase, spent, shard, 1);
+	return shard;
 }
 
 #endif

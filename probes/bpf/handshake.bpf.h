@@ -149,6 +149,7 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 		return;
 	}
 	slot->flags &= ~FLAG_NO_RECORD;
+	slot->pending.kind = PENDING_NONE; /* no command is in progress */
 	unstitch(slot);
 	slot->handshake.call_count++;
 	if (in_handshake(slot))

@@ -54,8 +54,15 @@ struct inode {
 	unsigned short i_mode;
 };
 
+struct sock;
+
+struct socket {
+	struct sock *sk;
+};
+
 struct file {
 	struct inode *f_inode;
+	void *private_data; /* of a socket's file: the struct socket */
 };
 
 struct fdtable {

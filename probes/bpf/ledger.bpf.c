@@ -6,8 +6,9 @@
  * Emits: ns per (thread, phase, state); latency histograms per phase; one record per handshake;
  *        phase-tagged CPU samples and off-CPU stacks; hit and loss counters.
  * Attaches: uprobes and uretprobes chosen by collectors/placement.py; tp_btf sched_switch,
- *           sched_wakeup, sched_wakeup_new, sched_process_exit, sched_process_exec; cpu-clock perf
- *           events; once a task iterator for the threads that exist already.
+ *           sched_wakeup, sched_wakeup_new, sched_process_exit, sched_process_exec, and where the
+ *           kernel has them sock_recv_length, sock_send_length; cpu-clock perf events; once a task
+ *           iterator for the threads that exist already.
  * Needs: BTF, ring buffer, task storage and bpf_task_pt_regs (kernel 5.15 or a backport);
  *        CAP_BPF and CAP_PERFMON, or root.
  * Blind to: time inside a phase whose entry probe was dropped (counted as uncertain); user stacks
@@ -17,6 +18,7 @@
  */
 #include "account.bpf.h"
 #include "handshake.bpf.h"
+#include "pending.bpf.h"
 #include "phases.bpf.h"
 #include "waits.bpf.h"
 
@@ -119,6 +121,7 @@ static __noinline void came_unseen(struct thread_slot *slot, struct task_struct 
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now - ran;
 	slot->switch_gap_ns = 0;
+	pending_runs(slot, now - ran);
 	count_loss(LOSS_SWITCH_MISSED);
 }
 
@@ -155,10 +158,14 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		return;
 	}
 	if (!left_as) {
+		if (config.kernel_tells)
+			pending_preempted(task, slot, now);
 		slot->state = STATE_RUNNABLE;
 		return;
 	}
 	classify_wait(task, slot, &wait);
+	if (config.kernel_tells)
+		pending_wait(task, slot, &wait, now);
 	slot->wait_start_ns = now;
 	slot->wait_syscall = wait.syscall;
 	slot->state = wait.state;
@@ -185,6 +192,7 @@ static __always_inline void switch_in(struct task_struct *task, u64 now)
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now;
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
+	pending_runs(slot, now);
 	u32 zero = 0;
 	u64 *offset = bpf_map_lookup_elem(&clock_offset, &zero);
 	if (offset)
@@ -261,6 +269,7 @@ int on_exit_thread(u64 *ctx)
 	if (slot->state != STATE_ON_CPU && !paused)
 		came_unseen(slot, task, now);
 	charge(slot, now);
+	confirm_pending(slot, now);
 	put_aside(slot);
 	if (slot->base == PHASE_DISCONNECT && !(slot->flags & FLAG_PARK))
 		finished(slot, PHASE_DISCONNECT, now - slot->base_start_ns);
@@ -295,6 +304,7 @@ static __noinline int pause_thread(struct thread_slot *slot, u64 now)
 	if (!slot || slot->status != THREAD_LIVE)
 		return 0;
 	charge(slot, now);
+	confirm_pending(slot, now);
 	for (u32 depth = 0; depth < MAX_FRAMES; depth++)
 		if (depth < slot->depth && is_dense(slot->frames[depth].phase))
 			slot->depth = depth;
@@ -380,8 +390,11 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
 	u32 role = COOKIE_ROLE(cookie);
 
+	if (slot->pending.kind)
+		decide_at_entry(slot, now, cookie);
 	switch (COOKIE_ACTION(cookie)) {
 	case ACTION_AWAIT_COMMAND:
+	case ACTION_AWAIT_RECEIVE:
 		change_base(slot, now, sp, PHASE_RECORD_READ, FLAG_AWAIT);
 		break;
 	case ACTION_PHASE_OPEN:
@@ -394,6 +407,14 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 	case ACTION_CALL:
 		slot->role = ROLE_CONNECTION;
 		enter_phase(slot, now, sp, cookie, 0);
+		break;
+	case ACTION_PHASE_SEND:
+		if (config.kernel_tells)
+			note_answer(slot, value_at(cookie));
+		enter_phase(slot, now, sp, cookie, config.kernel_tells ? FRAME_SENDS : 0);
+		break;
+	case ACTION_COMMAND_READS:
+		slot->flags |= FLAG_RECEIVES;
 		break;
 	case ACTION_BASE_CONNECT:
 		change_base(slot, now, sp, PHASE_CONNECT, 0);
@@ -430,15 +451,18 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 	u64 now = bpf_ktime_get_ns();
 	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
 
+	if (slot->pending.kind)
+		decide_at_exit(slot, now, cookie);
 	switch (COOKIE_ACTION(cookie)) {
 	case ACTION_PHASE:
 	case ACTION_CALL:
+	case ACTION_PHASE_SEND:
 	case ACTION_HANDSHAKE_BOUND:
 	case ACTION_PHASE_CLOSE:
 		leave_phase(slot, now, sp, cookie);
 		break;
 	case ACTION_BASE_IDLE:
-		change_base(slot, now, sp, PHASE_IDLE, 0);
+		change_base(slot, now, sp, PHASE_IDLE, config.kernel_tells ? FLAG_AWAIT : 0);
 		break;
 	case ACTION_BASE_PARK:
 		change_base(slot, now, sp, PHASE_DISCONNECT, FLAG_PARK);
@@ -485,6 +509,41 @@ int on_leave(struct pt_regs *ctx)
 	struct thread_slot *slot = hit(cookie);
 	if (slot)
 		leave_boundary(ctx, slot, cookie);
+	return 0;
+}
+
+/* ---- sockets ---- */
+
+/* The current thread's slot, if it belongs to the target. */
+static __always_inline struct thread_slot *socket_user(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	if (!is_target(task))
+		return NULL;
+	struct thread_slot *slot = find_slot(task);
+	if (!slot || slot->status != THREAD_LIVE)
+		return NULL;
+	if (slot->state != STATE_ON_CPU)
+		came_unseen(slot, task, bpf_ktime_get_ns());
+	return slot;
+}
+
+/* A receive returns: data, the end of the stream, or that there is nothing yet. */
+SEC("tp_btf/sock_recv_length")
+int on_receive(u64 *ctx)
+{
+	struct thread_slot *slot = socket_user();
+	if (slot)
+		received(slot, ctx[0]);
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int on_send(u64 *ctx)
+{
+	struct thread_slot *slot = socket_user();
+	if (slot)
+		sent(slot, ctx[0], (s32)ctx[1]);
 	return 0;
 }
 

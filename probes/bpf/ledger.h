@@ -75,6 +75,9 @@ enum action {
 	ACTION_CALL,
 	ACTION_BASE_POOL,
 	ACTION_PHASE_CLOSE,
+	ACTION_AWAIT_RECEIVE, /* await_command, where the kernel does not tell it */
+	ACTION_PHASE_SEND,    /* phase, whose end the kernel may tell; reads the bytes to send */
+	ACTION_COMMAND_READS, /* the command itself will read from its client */
 };
 
 /*
@@ -114,7 +117,11 @@ enum wait_kind {
 	WAIT_NETWORK,
 	WAIT_DISK,
 	WAIT_FUTEX,
-	WAIT_BY_FILE, /* read, write and friends: ask the file descriptor */
+	WAIT_BY_FILE, /* write and friends: ask the file descriptor */
+	WAIT_RECEIVE, /* network, to receive */
+	WAIT_READ,    /* by file; if that is a socket, to receive */
+	WAIT_POLL,    /* network, to receive or to send */
+	WAIT_EPOLL,   /* network, to receive on any of many */
 };
 
 /* Paused: the dense programs are detached, and only rare boundaries and samples know the thread. */
@@ -123,17 +130,25 @@ enum thread_status { THREAD_FREE, THREAD_LIVE, THREAD_EXITED, THREAD_PAUSED };
 enum thread_role { ROLE_BACKGROUND, ROLE_CONNECTION };
 
 enum thread_flag {
-	FLAG_AWAIT = 1,	     /* reading the next command: blocked on the network is idle */
-	FLAG_PARK = 2,	     /* connection gone: blocked on a condition is idle */
-	FLAG_WAIT_STACK = 4, /* the current wait's stacks were walked */
-	FLAG_NO_RECORD = 8,  /* the current handshake call belongs to no handshake record */
-	FLAG_POOL = 16,	     /* a pool's thread: blocked on events or a condition is idle */
+	FLAG_AWAIT = 1,	      /* reading the next command: blocked on the network is idle */
+	FLAG_PARK = 2,	      /* connection gone: blocked on a condition is idle */
+	FLAG_WAIT_STACK = 4,  /* the current wait's stacks were walked */
+	FLAG_NO_RECORD = 8,   /* the current handshake call belongs to no handshake record */
+	FLAG_POOL = 16,	      /* a pool's thread: blocked on events or a condition is idle */
+	FLAG_ANSWERED = 32,   /* the command has sent something to its client */
+	FLAG_RECEIVES = 64,   /* the command itself receives from its client */
+	FLAG_RECEIVED = 128,  /* and did so */
+	FLAG_SEND_ENDS = 256, /* a send has ended, but the thread lost its CPU on the way out */
 };
 
 enum frame_flag {
 	FRAME_OPEN = 1,	    /* ended by a later boundary, not by an exit probe */
 	FRAME_STITCHED = 2, /* a handshake between two calls: its stack pointer is gone */
+	FRAME_SENDS = 4,    /* ended by its last send */
 };
+
+/* What the next boundary decides about the time that passes now: see pending.bpf.h. */
+enum pending_kind { PENDING_NONE, PENDING_READING, PENDING_SENT };
 
 enum outcome { OUTCOME_SUCCESS, OUTCOME_FAILURE, OUTCOME_ABANDONED };
 
@@ -166,6 +181,17 @@ struct handshake {
 	char group[GROUP_BYTES];
 };
 
+struct pending {
+	u32 kind;
+	u32 charged; /* the phase that the time is charged to until it is decided */
+	u32 depth;   /* what it was when it began, to go back to */
+	u32 base;
+	u32 shard; /* of the histogram that the command was counted in */
+	u32 reserved;
+	u64 start_ns;
+	u64 before_ns[STATES]; /* the charged cells when it began */
+};
+
 struct thread_slot {
 	u32 tid;
 	u32 status;
@@ -194,12 +220,18 @@ struct thread_slot {
 	s32 wait_user_stack;
 	s32 wait_kernel_stack;
 	u32 wait_weight;
-	u32 wait_as;	/* state of futex waits while wait_sp is set */
-	u64 stack_base; /* where the thread's stack and its control block meet; 0: unknown */
+	u32 wait_as;	   /* state of futex waits while wait_sp is set */
+	u64 stack_base;	   /* where the thread's stack and its control block meet; 0: unknown */
+	u64 client_socket; /* what the last command was received on; 0: not known */
+	u64 last_socket;   /* what was received on last */
+	u64 sent_socket;   /* what was sent on last, in a record_write */
+	u64 unsent_bytes;  /* of the innermost record_write; records may add more than are asked for
+			    */
 	char comm[16];
 	u64 ns[PHASES][STATES];
 	u64 count[PHASES];
 	struct frame frames[MAX_FRAMES];
+	struct pending pending;
 	struct handshake handshake;
 };
 
@@ -237,6 +269,7 @@ struct config {
 	s32 tgid;
 	u32 switch_has_state; /* tp_btf sched_switch passes prev_state (5.18+) */
 	u32 client;	      /* the target connects; a thread's own work is background */
+	u32 kernel_tells;     /* sock_recv_length and sock_send_length are used (6.3+) */
 	s32 off_version;      /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;
 	s32 off_state;

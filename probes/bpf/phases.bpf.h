@@ -143,11 +143,16 @@ static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 s
 		return;
 	}
 	if (flags & FRAME_OPEN && phase == PHASE_COMMAND) { /* it arrived just now */
-		if (slot->flags & FLAG_AWAIT)
+		if (slot->flags & (FLAG_AWAIT | FLAG_POOL))
 			finished(slot, PHASE_RECORD_READ, now - slot->base_start_ns);
-		slot->flags &= ~FLAG_AWAIT;
+		else if (config.kernel_tells && slot->base == PHASE_IDLE)
+			finished(slot, PHASE_RECORD_READ, 0); /* it was received with another */
+		slot->flags &=
+			~(FLAG_AWAIT | FLAG_POOL | FLAG_ANSWERED | FLAG_RECEIVES | FLAG_RECEIVED);
 		slot->base = PHASE_IDLE;
 		serve_connection(slot, false);
+		if (slot->last_socket)
+			slot->client_socket = slot->last_socket;
 	}
 	push_phase(slot, now, sp, phase, flags, COOKIE_SITE(cookie));
 }

@@ -62,15 +62,22 @@ static __always_inline s32 walk_stack(void *ctx, u64 flags)
 	return -1;
 }
 
-/* read() and write() block on the network or on a disk: the descriptor's inode tells which. */
-static __noinline u32 wait_by_file(struct task_struct *task, u32 descriptor)
+static __noinline struct file *file_of(struct task_struct *task, u32 descriptor)
 {
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
 	struct file **files = BPF_CORE_READ(table, fd);
 	struct file *file = NULL;
-	if (!table || descriptor >= BPF_CORE_READ(table, max_fds))
+	if (table && descriptor < BPF_CORE_READ(table, max_fds))
+		bpf_probe_read_kernel(&file, sizeof(file), files + descriptor);
+	return file;
+}
+
+/* read() and write() block on the network or on a disk: the descriptor's inode tells which. */
+static __noinline u32 wait_by_file(struct task_struct *task, u32 descriptor)
+{
+	struct file *file = file_of(task, descriptor);
+	if (!file)
 		return STATE_BLOCKED_OTHER;
-	bpf_probe_read_kernel(&file, sizeof(file), files + descriptor);
 	u32 type = BPF_CORE_READ(file, f_inode, i_mode) & FILE_TYPE_MASK;
 	if (type == FILE_SOCKET)
 		return STATE_BLOCKED_NETWORK;
@@ -79,8 +86,16 @@ static __noinline u32 wait_by_file(struct task_struct *task, u32 descriptor)
 	return STATE_BLOCKED_OTHER;
 }
 
+/* The socket behind a descriptor, as sock_recv_length passes it. */
+static __noinline u64 socket_of(struct task_struct *task, u32 descriptor)
+{
+	struct socket *socket = BPF_CORE_READ(file_of(task, descriptor), private_data);
+	return socket ? (u64)BPF_CORE_READ(socket, sk) : 0;
+}
+
 struct wait {
 	u32 state;
+	u32 kind;
 	s32 syscall;
 	bool condition; /* a futex wait of the kind that condition variables use */
 };
@@ -98,15 +113,18 @@ static __always_inline void classify_wait(struct task_struct *task, struct threa
 	if (wait->syscall >= 0)
 		kind = config.wait_kind[number & (MAX_SYSCALLS - 1)];
 	wait->state = STATE_BLOCKED_OTHER;
-	if (kind == WAIT_NETWORK || (kind == WAIT_BY_FILE && slot && slot->flags & FLAG_AWAIT)) {
-		/* Awaiting a command there is only the socket to read from. */
+	wait->kind = kind;
+	if (kind == WAIT_NETWORK || kind == WAIT_RECEIVE || kind == WAIT_POLL ||
+	    kind == WAIT_EPOLL ||
+	    (kind == WAIT_READ && slot && slot->flags & FLAG_AWAIT && !slot->pending.kind)) {
+		/* Awaiting a command for certain there is only the socket to read from. */
 		wait->state = STATE_BLOCKED_NETWORK;
 	} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) || kind == WAIT_DISK) {
 		wait->state = STATE_BLOCKED_DISK;
 	} else if (kind == WAIT_FUTEX) {
 		wait->condition = (regs->si & FUTEX_COMMAND_MASK) == FUTEX_OP_WAIT_BITSET;
 		wait->state = slot && slot->wait_sp ? slot->wait_as : STATE_BLOCKED_FUTEX;
-	} else if (kind == WAIT_BY_FILE) {
+	} else if (kind == WAIT_BY_FILE || kind == WAIT_READ) {
 		wait->state = wait_by_file(task, regs->di);
 	}
 }

@@ -8,6 +8,7 @@
  * input, so that the probes are there first; at the end it says {"kind":"done"} and waits again.
  *
  * truth states FILE ROUNDS MS   each kind of wait, and spins, in each phase; FILE for disk waits
+ * truth wire FILE ROUNDS MS     each way to talk to the client; FILE for disk waits
  * truth runnable MS             two threads spin on one CPU
  * truth longjmp ROUNDS MS       leaves nested phases by longjmp
  * truth exit THREADS MS         threads end inside nested phases
@@ -19,6 +20,7 @@
 #include "truth_exits.h"
 #include "truth_server.h"
 #include "truth_tls.h"
+#include "truth_wire.h"
 
 static void *spin_on_first_cpu(void *argument)
 {
@@ -116,6 +118,14 @@ int main(int argc, char **argv)
 		server.peer = start_peer();
 		await_go();
 		run_states(&server, (int)number(argc, argv, 3));
+	} else if (!strcmp(scenario, "wire")) {
+		struct order order = {&server, (int)number(argc, argv, 3)};
+		server.file = argv[2];
+		server.unit_ns = number(argc, argv, 4) * MILLISECOND;
+		server.peer = start_peer();
+		server.remote = start_peer();
+		await_go();
+		pthread_join(start(serve_wire, &order), NULL);
 	} else if (!strcmp(scenario, "tls")) {
 		run_tls(argv[2], argc > 3 ? argv[3] : "X25519");
 	} else {

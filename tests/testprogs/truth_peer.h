@@ -3,8 +3,9 @@
  * The other sides that the truth program waits for.
  *
  * The socket's peer is another process, so that its own time is no part of the measured one. It
- * does what it is asked: sleep, then answer with a byte, or sleep, then read so many bytes. The
- * helper is a thread: it holds a mutex, or signals a condition, for a known time.
+ * does what it is asked, over a pipe, so that only answers and results cross the socket: sleep,
+ * then answer with a byte, or sleep, then read so many bytes. The helper is a thread: it holds a
+ * mutex, or signals a condition, for a known time.
  */
 #ifndef TLSTAX_TRUTH_PEER_H
 #define TLSTAX_TRUTH_PEER_H
@@ -17,6 +18,11 @@
 #include <semaphore.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+
+struct peer {
+	int fd;	    /* socket */
+	int asking; /* pipe */
+};
 
 struct request {
 	uint64_t delay_ns;
@@ -69,11 +75,11 @@ static inline int accept_one(int listener)
 	return fd;
 }
 
-static inline void serve_requests(int fd)
+static inline void serve_requests(int fd, int asked)
 {
 	static char buffer[65536];
 	struct request request;
-	while (recv(fd, &request, sizeof(request), MSG_WAITALL) == sizeof(request)) {
+	while (read(asked, &request, sizeof(request)) == sizeof(request)) {
 		doze(request.delay_ns);
 		for (uint64_t left = request.drain_bytes; left;) {
 			ssize_t got =
@@ -87,10 +93,14 @@ static inline void serve_requests(int fd)
 	}
 }
 
-/* A connected peer in a process of its own; the socket to it. It ends when the socket is closed. */
-static inline int start_peer(void)
+/* A connected peer in a process of its own. It ends when the pipe is closed. */
+static inline struct peer start_peer(void)
 {
 	uint16_t port;
+	int ends[2];
+	struct peer peer;
+	if (pipe2(ends, O_CLOEXEC))
+		die("pipe");
 	int listener = listen_on_loopback(&port);
 	keep_buffers_small(listener); /* inherited by what it accepts */
 	pid_t process = fork();
@@ -98,19 +108,22 @@ static inline int start_peer(void)
 		die("fork");
 	if (process == 0) {
 		close(listener);
-		serve_requests(connect_to(port));
+		close(ends[1]);
+		serve_requests(connect_to(port), ends[0]);
 		_exit(0);
 	}
-	int fd = accept_one(listener);
+	peer.fd = accept_one(listener);
+	peer.asking = ends[1];
 	close(listener);
-	return fd;
+	close(ends[0]);
+	return peer;
 }
 
-static inline void ask(int fd, uint64_t delay, uint64_t drain_bytes)
+static inline void ask(const struct peer *peer, uint64_t delay, uint64_t drain_bytes)
 {
 	struct request request = {delay, drain_bytes};
-	if (send(fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
-		die("send");
+	if (write(peer->asking, &request, sizeof(request)) != sizeof(request))
+		die("ask");
 }
 
 struct helper {

@@ -7,10 +7,12 @@
 
 #include <setjmp.h>
 
+enum { BLOCK_BYTES = 65536 };
+
 struct server {
 	struct helper helper;
 	const char *file;
-	int peer; /* socket */
+	struct peer peer, remote;
 	uint64_t unit_ns;
 	jmp_buf out;
 };
@@ -38,15 +40,14 @@ PHASE_CALL void tt_lock_wait(struct server *server)
 }
 
 /* Sends more than the socket holds to a peer that reads late. */
-PHASE_CALL void tt_net_real_write(struct server *server, uint64_t bytes)
+PHASE_CALL void tt_net_real_write(struct server *server, const char *block, uint64_t bytes)
 {
-	static char block[65536];
 	books.count[RECORD_WRITE]++;
 	spin(RECORD_WRITE, server->unit_ns / 2);
 	begin(RECORD_WRITE);
 	for (uint64_t left = bytes; left;) {
-		ssize_t sent = send(server->peer, block,
-				    left < sizeof(block) ? left : sizeof(block), MSG_NOSIGNAL);
+		ssize_t sent = send(server->peer.fd, block, left < BLOCK_BYTES ? left : BLOCK_BYTES,
+				    MSG_NOSIGNAL);
 		if (sent <= 0)
 			die("send");
 		left -= (uint64_t)sent;
@@ -54,16 +55,26 @@ PHASE_CALL void tt_net_real_write(struct server *server, uint64_t bytes)
 	end(RECORD_WRITE, NETWORK);
 }
 
+static const char block[BLOCK_BYTES];
+
+/* The short result that every command ends with. */
+static void answer(struct server *server)
+{
+	ask(&server->peer, 0, 1);
+	end(COMMAND, ON_CPU);
+	tt_net_real_write(server, block, 1);
+}
+
 static void receive(struct server *server)
 {
 	char answer;
-	if (recv(server->peer, &answer, 1, 0) != 1)
+	if (recv(server->peer.fd, &answer, 1, 0) != 1)
 		die("recv");
 }
 
 static void poll_and_receive(struct server *server)
 {
-	struct pollfd ready = {.fd = server->peer, .events = POLLIN};
+	struct pollfd ready = {.fd = server->peer.fd, .events = POLLIN};
 	if (poll(&ready, 1, -1) != 1)
 		die("poll");
 	receive(server);
@@ -119,7 +130,7 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 {
 	uint64_t unit_ns = server->unit_ns;
 	const uint64_t flood_bytes = 1 << 20;
-	char answer;
+	char byte;
 
 	books.count[COMMAND]++;
 	switch (command) {
@@ -150,22 +161,25 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 		break;
 	case RECEIVE:
 		begin(COMMAND);
-		ask(server->peer, unit_ns, 0);
+		ask(&server->peer, unit_ns, 0);
 		receive(server);
 		end(COMMAND, NETWORK);
+		answer(server);
 		break;
 	case READ:
 		begin(COMMAND);
-		ask(server->peer, unit_ns, 0);
-		if (read(server->peer, &answer, 1) != 1)
+		ask(&server->peer, unit_ns, 0);
+		if (read(server->peer.fd, &byte, 1) != 1)
 			die("read");
 		end(COMMAND, NETWORK);
+		answer(server);
 		break;
 	case POLL:
 		begin(COMMAND);
-		ask(server->peer, unit_ns, 0);
+		ask(&server->peer, unit_ns, 0);
 		poll_and_receive(server);
 		end(COMMAND, NETWORK);
+		answer(server);
 		break;
 	case PIPE:
 		read_pipe();
@@ -174,9 +188,9 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 		write_to_disk(server);
 		break;
 	case SEND:
-		ask(server->peer, unit_ns, flood_bytes);
+		ask(&server->peer, unit_ns, flood_bytes);
 		end(COMMAND, ON_CPU);
-		tt_net_real_write(server, flood_bytes);
+		tt_net_real_write(server, block, flood_bytes);
 		break;
 	case COMMANDS:
 		break;
@@ -199,7 +213,7 @@ PHASE_CALL void tt_prepare_connection(struct server *server)
 	books.count[CONNECT]++;
 	spin(CONNECT, server->unit_ns);
 	begin(CONNECT);
-	ask(server->peer, server->unit_ns, 0);
+	ask(&server->peer, server->unit_ns, 0);
 	receive(server);
 	end(CONNECT, NETWORK);
 }
@@ -222,7 +236,7 @@ PHASE_CALL void tt_handle_connection(struct server *server, int rounds)
 	tt_prepare_connection(server);
 	for (int round = 0; round < rounds; round++)
 		for (enum command command = 0; command < COMMANDS; command++) {
-			ask(server->peer, server->unit_ns, 0);
+			ask(&server->peer, server->unit_ns, 0);
 			end(round || command ? COMMAND : IDLE, ON_CPU);
 			tt_do_command(server, command);
 		}

@@ -161,9 +161,15 @@ def run_watched(truth_program: Path) -> Callable[..., list[dict[str, Any]]]:
     return run
 
 
-@pytest.fixture
-def measure(truth_program: Path, repository: Path) -> Callable[..., Measured]:
-    """Run the program under the engine, with every boundary probed."""
+@pytest.fixture(params=["kernel-tells", "uprobes-only"])
+def measure(
+    request: pytest.FixtureRequest, truth_program: Path, repository: Path
+) -> Callable[..., Measured]:
+    """Run the program under the engine, with every boundary seen.
+
+    Once with what the kernel's own events tell, where it has them, and once with probes only.
+    """
+    options = Options(uprobes_only=request.param == "uprobes-only")
 
     def run(*arguments: object) -> Measured:
         with running(truth_program, *map(str, arguments)) as process:
@@ -171,7 +177,7 @@ def measure(truth_program: Path, repository: Path) -> Callable[..., Measured]:
             _, plan = plan_in_child(process.pid, extra=repository / "tests/testprogs")
             truth = [site for site in plan.sites if site.function.startswith("tt_")]
             assert truth, "the program's own functions were not found"
-            engine = Engine(process.pid, plan, Options())
+            engine = Engine(process.pid, plan, options)
             try:
                 engine.attach()
                 assert process.stdin is not None

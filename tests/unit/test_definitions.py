@@ -49,7 +49,8 @@ def test_bundled_definitions_are_valid_and_complete() -> None:
     definitions = {entry.id: entry for entry in load_definitions()}
     assert {"openssl3", "yassl", "mariadb", "mysql"} <= set(definitions)
     used = {b.action for entry in definitions.values() for b in entry.boundaries}
-    assert used == set(ACTIONS)
+    # No bundled server reads its commands in a way that the kernel could not tell.
+    assert used | {"await_command"} == set(ACTIONS)
     for entry in definitions.values():
         for boundary in entry.boundaries:
             assert boundary.missing.endswith(".")

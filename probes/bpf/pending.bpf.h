@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Boundaries that need no probe, because what the thread does next tells that they were crossed.
+ *
+ * READING: a command is the innermost phase, and the thread begins to receive from its client. If
+ *   the next boundary is another command (or the connection's end), the command was over where the
+ *   receiving began: what it waited since was idle, the rest record_read. Any other boundary, or a
+ *   wait for a disk, says that the command itself received (LOAD DATA LOCAL, a change of user).
+ * SENT: a record_write is innermost, and a send ended. Another send without a new record_write
+ *   says that the first one was only a part; any other boundary, that it was the last.
+ *
+ * Until then the time is charged as is most likely, from a copy of the cells that it goes to; when
+ * it turns out otherwise what was added to them moves. So a thread's cells add up at every instant.
+ */
+#ifndef TLSTAX_PENDING_BPF_H
+#define TLSTAX_PENDING_BPF_H
+
+#include "phases.bpf.h"
+#include "waits.bpf.h"
+
+enum { EAGAIN = 11 };
+
+/* The cell that a pending state is charged to: waiting for the client is idle. */
+static __always_inline u64 *pending_cell(struct thread_slot *slot, u32 state)
+{
+	struct pending *pending = &slot->pending;
+	u32 phase = pending->charged & (PHASES - 1);
+
+	if (pending->kind == PENDING_READING && state == STATE_BLOCKED_NETWORK)
+		phase = PHASE_IDLE;
+	return &slot->ns[phase][state & (STATES - 1)];
+}
+
+static __always_inline void begin_pending(struct thread_slot *slot, u64 now, u32 kind, u32 charged)
+{
+	struct pending *pending = &slot->pending;
+
+	pending->kind = kind;
+	pending->charged = charged;
+	pending->start_ns = now;
+	pending->depth = slot->depth;
+	pending->base = slot->base;
+	for (u32 state = 0; state < STATES; state++)
+		pending->before_ns[state] = *pending_cell(slot, state);
+}
+
+/* What was charged since begin_pending() belongs to `phase`. */
+__noinline int move_pending(struct thread_slot *slot, u32 phase)
+{
+	if (!slot)
+		return 0;
+	phase &= PHASES - 1;
+	for (u32 state = 0; state < STATES; state++) {
+		u64 *cell = pending_cell(slot, state);
+		u64 spent = *cell - slot->pending.before_ns[state];
+		if (!spent)
+			continue;
+		__sync_fetch_and_add(cell, -spent);
+		__sync_fetch_and_add(&slot->ns[phase][state], spent);
+	}
+	return 0;
+}
+
+static __always_inline struct frame *pending_frame(struct thread_slot *slot)
+{
+	return &slot->frames[(slot->pending.depth - 1) & (MAX_FRAMES - 1)];
+}
+
+/* ---- SENT ---- */
+
+/* The phase that a frame at `depth` lies in. */
+static __always_inline u32 phase_below(struct thread_slot *slot, u32 depth)
+{
+	return depth > 1 ? slot->frames[(depth - 2) & (MAX_FRAMES - 1)].phase : slot->base;
+}
+
+/* Nothing was sent yet, or not all that the server asked for. */
+static __always_inline bool is_sending(struct thread_slot *slot)
+{
+	u32 depth = slot->depth;
+	return depth && depth <= MAX_FRAMES &&
+	       slot->frames[(depth - 1) & (MAX_FRAMES - 1)].flags & FRAME_SENDS;
+}
+
+/*
+ * A send of a record_write ended. It is taken for the last one when all bytes that the server asked
+ * for are sent (records only add to them, but compression takes away).
+ */
+static __always_inline void begin_sent(struct thread_slot *slot, u64 now)
+{
+	bool whole = (s64)slot->unsent_bytes <= 0;
+
+	begin_pending(slot, now, PENDING_SENT,
+		      whole ? phase_below(slot, slot->depth) : PHASE_RECORD_WRITE);
+	if (whole)
+		slot->depth--;
+	settle(slot, now);
+}
+
+/* It was the last one. */
+__noinline int end_sent(struct thread_slot *slot, u64 now)
+{
+	if (!slot)
+		return 0;
+	struct frame *frame = pending_frame(slot);
+	if (slot->depth == slot->pending.depth)
+		move_pending(slot, phase_below(slot, slot->pending.depth));
+	slot->depth = slot->pending.depth - 1;
+	finished(slot, frame->phase, slot->pending.start_ns - frame->start_ns);
+	slot->pending.kind = PENDING_NONE;
+	settle(slot, now);
+	return 0;
+}
+
+/* It was a part, or has not returned yet: the record_write goes on. */
+__noinline int resume_sending(struct thread_slot *slot, u64 now)
+{
+	if (!slot)
+		return 0;
+	if (slot->depth != slot->pending.depth)
+		move_pending(slot, PHASE_RECORD_WRITE);
+	slot->depth = slot->pending.depth;
+	slot->pending.kind = PENDING_NONE;
+	settle(slot, now);
+	return 0;
+}
+
+/*
+ * The thread lost its CPU. Whom a send wakes often takes it before the call has returned: that
+ * wait is the send's.
+ */
+static __always_inline void pending_preempted(struct task_struct *task, struct thread_slot *slot,
+					      u64 now)
+{
+	if (slot->pending.kind != PENDING_SENT)
+		return;
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	u64 number = regs->orig_ax; /* -1 where an interrupt took the CPU */
+	u32 kind =
+		number < MAX_SYSCALLS ? config.wait_kind[number & (MAX_SYSCALLS - 1)] : WAIT_OTHER;
+	if ((kind != WAIT_NETWORK && kind != WAIT_BY_FILE) ||
+	    socket_of(task, regs->di) != slot->sent_socket)
+		return;
+	resume_sending(slot, now);
+	slot->flags |= FLAG_SEND_ENDS;
+}
+
+/* The thread has its CPU back: see pending_preempted(). */
+static __always_inline void pending_runs(struct thread_slot *slot, u64 now)
+{
+	if (!(slot->flags & FLAG_SEND_ENDS))
+		return;
+	slot->flags &= ~FLAG_SEND_ENDS;
+	if (is_sending(slot))
+		begin_sent(slot, now);
+}
+
+/* ---- READING ---- */
+
+/* The thread receives from its client, or is about to; `now` is charged. */
+__noinline int begin_reading(struct thread_slot *slot, u64 now)
+{
+	if (!slot)
+		return 0;
+	if (slot->pending.kind == PENDING_SENT)
+		end_sent(slot, now);
+	u32 depth = slot->depth;
+	if (depth > MAX_FRAMES || slot->pending.kind)
+		return 0;
+	if (depth == 0) {
+		if (slot->flags & FLAG_AWAIT && slot->base == PHASE_IDLE) { /* the first command */
+			slot->base = PHASE_RECORD_READ;
+			slot->base_start_ns = now;
+			settle(slot, now);
+		}
+		return 0;
+	}
+	struct frame *frame = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+	if (is_sending(slot)) { /* it sent nothing that was seen */
+		heal_top(slot, now);
+		settle(slot, now);
+		return 0; /* the next sign will do */
+	}
+	if (!(frame->flags & FRAME_OPEN) || frame->phase != PHASE_COMMAND)
+		return 0;
+	if (slot->flags & FLAG_RECEIVES)
+		return 0;
+	begin_pending(slot, now, PENDING_READING, PHASE_RECORD_READ);
+	/* Counted where it ends: the next command may be an hour away. */
+	slot->pending.shard = finished(slot, frame->phase, now - frame->start_ns);
+	slot->depth = 0;
+	slot->base = PHASE_RECORD_READ;
+	slot->base_start_ns = now;
+	slot->flags |= FLAG_AWAIT;
+	settle(slot, now);
+	return 0;
+}
+
+/* The command was not over. */
+__noinline int retract_reading(struct thread_slot *slot, u64 now)
+{
+	if (!slot)
+		return 0;
+	struct frame *frame = pending_frame(slot);
+	move_pending(slot, frame->phase);
+	count_finished(slot, frame->phase, slot->pending.start_ns - frame->start_ns,
+		       slot->pending.shard, -1);
+	slot->depth = slot->pending.depth;
+	slot->base = slot->pending.base;
+	slot->flags &= ~FLAG_AWAIT;
+	slot->pending.kind = PENDING_NONE;
+	settle(slot, now);
+	return 0;
+}
+
+/* ---- what decides ---- */
+
+/* A command begins, or the connection changes: whatever was pending is as it was charged. */
+static __always_inline void confirm_pending(struct thread_slot *slot, u64 now)
+{
+	if (slot->pending.kind == PENDING_SENT)
+		end_sent(slot, now);
+	slot->pending.kind = PENDING_NONE;
+}
+
+/* The thread does something else that only a command in progress does. */
+static __always_inline void goes_on(struct thread_slot *slot, u64 now)
+{
+	if (slot->pending.kind == PENDING_SENT)
+		end_sent(slot, now);
+	else if (slot->pending.kind == PENDING_READING)
+		retract_reading(slot, now);
+}
+
+/*
+ * Whether receiving there is reading the next command: a server may be the client of another one
+ * while it executes. A command that has not answered yet reads from its own socket only.
+ */
+static __always_inline bool is_client(struct thread_slot *slot, u64 socket)
+{
+	return slot->flags & FLAG_ANSWERED || !slot->client_socket || socket == slot->client_socket;
+}
+
+/* A record_write begins: the command answers. What it received before was not the next one. */
+static __always_inline void note_answer(struct thread_slot *slot, u64 bytes)
+{
+	slot->flags |= FLAG_ANSWERED;
+	if (slot->flags & FLAG_RECEIVED)
+		slot->flags &= ~(FLAG_RECEIVES | FLAG_RECEIVED);
+	slot->unsent_bytes = bytes;
+}
+
+/* Before a boundary's own action. A handshake that begins takes care of itself. */
+__noinline int decide_at_entry(struct thread_slot *slot, u64 now, u64 cookie)
+{
+	if (!slot)
+		return 0;
+	charge(slot, now);
+	switch (COOKIE_ACTION(cookie)) {
+	case ACTION_PHASE_OPEN:
+		if (COOKIE_PHASE(cookie) == PHASE_COMMAND) {
+			confirm_pending(slot, now);
+			break;
+		}
+		/* fallthrough */
+	case ACTION_PHASE:
+	case ACTION_PHASE_SEND:
+		if (!out_of_place(slot, cookie))
+			goes_on(slot, now);
+		break;
+	case ACTION_WAIT:
+	case ACTION_COMMAND_READS:
+		goes_on(slot, now);
+		break;
+	case ACTION_HANDSHAKE_CALL:
+	case ACTION_HANDSHAKE_GROUP:
+	case ACTION_HANDSHAKE_FREE:
+		break;
+	default:
+		confirm_pending(slot, now);
+	}
+	return 0;
+}
+
+__noinline int decide_at_exit(struct thread_slot *slot, u64 now, u64 cookie)
+{
+	if (!slot)
+		return 0;
+	charge(slot, now);
+	switch (COOKIE_ACTION(cookie)) {
+	case ACTION_PHASE:
+	case ACTION_PHASE_SEND:
+	case ACTION_PHASE_CLOSE:
+		if (slot->pending.kind == PENDING_SENT)
+			end_sent(slot, now);
+		break;
+	case ACTION_BASE_IDLE:
+	case ACTION_BASE_PARK:
+		confirm_pending(slot, now);
+		break;
+	}
+	return 0;
+}
+
+static __always_inline void received(struct thread_slot *slot, u64 socket)
+{
+	slot->last_socket = socket;
+	if (slot->flags & FLAG_RECEIVES) {
+		slot->flags |= FLAG_RECEIVED;
+		return;
+	}
+	if (slot->pending.kind == PENDING_READING ||
+	    (slot->depth == 0 && slot->base != PHASE_IDLE) || !is_client(slot, socket))
+		return;
+	u64 now = bpf_ktime_get_ns();
+	charge(slot, now);
+	begin_reading(slot, now);
+}
+
+static __always_inline void sent(struct thread_slot *slot, u64 socket, s32 result)
+{
+	u64 now;
+
+	if (socket == slot->client_socket)
+		slot->flags |= FLAG_ANSWERED;
+	if (slot->pending.kind == PENDING_SENT) {
+		if (socket != slot->sent_socket)
+			return;
+		now = bpf_ktime_get_ns();
+		charge(slot, now);
+		resume_sending(slot, now);
+	} else {
+		if (!is_sending(slot))
+			return;
+		now = bpf_ktime_get_ns();
+		charge(slot, now);
+	}
+	if (result == -EAGAIN)
+		return;
+	slot->sent_socket = socket;
+	if (result > 0)
+		slot->unsent_bytes -= result;
+	if (result < 0)
+		slot->unsent_bytes = 0;
+	begin_sent(slot, now);
+}
+
+/* The thread blocks: `now` is charged, nothing of the wait yet. */
+static __noinline void pending_wait(struct task_struct *task, struct thread_slot *slot,
+				    struct wait *wait, u64 now)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+	if (slot->pending.kind == PENDING_READING) {
+		if (wait->state == STATE_BLOCKED_DISK)
+			retract_reading(slot, now);
+		return;
+	}
+	if (wait->state != STATE_BLOCKED_NETWORK)
+		return;
+	switch (wait->kind) {
+	case WAIT_RECEIVE:
+	case WAIT_READ:
+		if (slot->flags & FLAG_ANSWERED || is_client(slot, socket_of(task, regs->di)))
+			begin_reading(slot, now);
+		break;
+	case WAIT_POLL:
+		if (slot->flags & FLAG_ANSWERED && !is_sending(slot))
+			begin_reading(slot, now);
+		break;
+	case WAIT_EPOLL:
+		begin_reading(slot, now);
+		break;
+	}
+}
+
+#endif
