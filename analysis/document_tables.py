@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The shape of a report, part two: its tables and pictures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, TypedDict
 
 Estimate = Annotated[str, "on what it rests if it is no full count but scaled up; else ''"]
@@ -82,6 +82,20 @@ class LedgerSegment:
 
 
 @dataclass(frozen=True)
+class RoleLine:
+    """What the threads of one role did, with all of their phases; states without idle."""
+
+    role: Annotated[str, "role, see the capture's vocabulary"]
+    meaning: Annotated[str, "what such threads are for"]
+    thread_count: Annotated[int, "threads seen in it"]
+    on_cpu_ns: Annotated[int, "on a CPU"]
+    tls_ns: Annotated[int, "of that in handshakes and records"]
+    runnable_ns: Annotated[int, "waiting for a CPU"]
+    blocked_ns: Annotated[dict[str, int], "waiting, by state"]
+    idle_ns: Annotated[int, "the idle phase, in any state"]
+
+
+@dataclass(frozen=True)
 class LedgerBar:
     """Where the connection threads' time went in one arm, without idle."""
 
@@ -100,6 +114,9 @@ class LedgerBar:
     estimate: Estimate = ""
     measured_ns: Annotated[int, "time in which the ledger was kept"] = 0
     whole_ns: Annotated[int, "time that the bar is about"] = 0
+    roles: Annotated[list[RoleLine], "all threads, whatever they are for, busiest first"] = field(
+        default_factory=list
+    )
 
 
 @dataclass(frozen=True)

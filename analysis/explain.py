@@ -18,6 +18,7 @@ from tlstax.analysis import (
     method,
     operations,
     primitives,
+    roles,
     sentences,
 )
 from tlstax.analysis import stacks as folding
@@ -64,7 +65,13 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     seen = {part.name: _seen(part, tables) for part in parts}
     totals = {part.name: ledger.totals(whole.ledger, part.window_ids) for part in parts}
     comparisons = _compare(parts, whole, sums, counts)
-    bars = [_ledger_bar(part, totals[part.name], seen[part.name], tables) for part in parts]
+    bars = [
+        dataclasses.replace(
+            _ledger_bar(part, totals[part.name], seen[part.name], tables),
+            roles=roles.tabulate(whole.ledger, tables.threads, part.window_ids),
+        )
+        for part in parts
+    ]
     compositions = [
         dataclasses.replace(
             compose(part, totals[part.name], add_counts(counts, part.window_ids)),

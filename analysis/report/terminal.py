@@ -12,7 +12,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tlstax.analysis.report import both_sides, console, layout, quantities, terminal_primitives
+from tlstax.analysis.report import (
+    both_sides,
+    console,
+    layout,
+    quantities,
+    terminal_primitives,
+    terminal_roles,
+)
 
 Json = Mapping[str, Any]
 
@@ -55,6 +62,11 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
         yield _comparison(comparison, width, minimum)
     if not document["comparisons"]:
         yield from (_ledger(item, width) for item in document["ledgers"] if item["segments"])
+        yield from (
+            terminal_roles.render(item, width, _estimated(item))
+            for item in document["ledgers"]
+            if item["roles"]
+        )
     both = [item for item in document["end_to_end"] if both_sides.is_of_interest(item)]
     yield from (both_sides.render(item, width) for item in both)
     yield from (_handshake(item, width) for item in document["handshakes"])

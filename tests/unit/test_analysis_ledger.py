@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlstax.analysis import ledger, operations, statistics
+from tlstax.analysis.roles import tabulate
 from tlstax.collectors.capture.schema import Ledger, PhaseCount, Run, Thread, ThreadClock
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 
@@ -44,6 +45,29 @@ def test_every_way_of_summing_gives_the_same_total(rows: list[Ledger]) -> None:
     totals = ledger.totals(rows, windows)
     unserved = ledger.phase_time(totals, ledger.UNSERVED_PHASES)
     assert sum(ledger.served(totals).values()) + unserved == everything
+
+
+def test_threads_are_summed_by_what_they_are_for() -> None:
+    threads = [
+        Thread(1, 9, "a", "connection", 0, None),
+        Thread(2, 8, "a", "connection", 0, None),
+        Thread(3, 7, "b", "purge", 0, None),
+    ]
+    rows = [
+        Ledger(1, 1, "record_read", "on_cpu", 3),
+        Ledger(1, 2, "command", "on_cpu", 4),
+        Ledger(1, 2, "idle", "blocked_network", 50),
+        Ledger(1, 3, "background", "blocked_disk", 6),
+        Ledger(1, 4, "background", "on_cpu", 1),
+        Ledger(2, 3, "background", "on_cpu", 100),
+    ]
+    connection, unknown, purge = tabulate(rows, threads, {1})
+    assert (connection.role, connection.thread_count) == ("connection", 2)
+    assert (connection.on_cpu_ns, connection.tls_ns, connection.idle_ns) == (7, 3, 50)
+    assert connection.blocked_ns == {}, "idle waits are not among them"
+    assert (unknown.role, unknown.meaning) == ("unknown", "")
+    assert purge.blocked_ns == {"blocked_disk": 6}
+    assert purge.meaning
 
 
 def test_totals_are_in_vocabulary_order_and_of_the_windows_asked_for() -> None:
