@@ -13,9 +13,12 @@ from pathlib import Path
 from types import FrameType
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors import collect
+from tlstax.collectors.collect import PlainRecording
 from tlstax.collectors.find_process import find_by_name
 from tlstax.collectors.probes_command import functions_option
 from tlstax.collectors.recorder import Recorder, Request
+from tlstax.collectors.sources import SourceSet
 from tlstax.collectors.windows import WindowTotals, resident_bytes
 from tlstax.probes.definitions import Level
 
@@ -93,6 +96,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="what measuring may cost, of the CPU time that the server itself uses, for example "
         "1%%; tlstax then chooses what is on and when, and refuses if nothing fits",
     )
+    collect.add_arguments(parser)
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     parser.set_defaults(run=run)
@@ -144,7 +148,35 @@ def run(options: argparse.Namespace) -> int:
     _refuse_contradictions(options)
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     stop = _StopFlag()
-    request = Request(
+    what = collect.wanted(options)
+    sources = collect.open_sources(what, pid, options.output)
+    if collect.NATIVE in what.names:
+        recorder: Recorder | PlainRecording = Recorder(_request(options, pid, sources))
+    else:
+        recorder = PlainRecording(pid, options.output, sources, options.force)
+    _watch(recorder, options, sources, stop)
+    if recorder.ending:
+        raise recorder.ended()
+    if sources.failures:
+        raise TlstaxError(
+            f"{len(sources.failures)} of the sources did not last",
+            "; ".join(sources.failures),
+            f"{options.output} holds what the others recorded, and says what is missing",
+            ExitCode.FAILED,
+        )
+    print(f"tlstax: detached; `tlstax report {options.output}` explains it", file=sys.stderr)
+    return int(ExitCode.OK)
+
+
+def _request(options: argparse.Namespace, pid: int, sources: SourceSet) -> Request:
+    """What the native engine is to record."""
+    if options.functions and options.duration_s is None:
+        print(
+            "tlstax: --functions slows the server down at every call of its TLS library, and "
+            "without --for it does so until Ctrl-C",
+            file=sys.stderr,
+        )
+    return Request(
         pid=pid,
         capture=options.output,
         window_s=options.window,
@@ -156,17 +188,23 @@ def run(options: argparse.Namespace) -> int:
         functions=options.functions,
         clients=tuple(_client_pid(text) for text in options.client),
         client_level=Level[options.client_level.upper()],
+        sources=sources,
     )
-    if options.functions and options.duration_s is None:
-        print(
-            "tlstax: --functions slows the server down at every call of its TLS library, and "
-            "without --for it does so until Ctrl-C",
-            file=sys.stderr,
-        )
+
+
+def _watch(
+    recorder: "Recorder | PlainRecording",
+    options: argparse.Namespace,
+    sources: SourceSet,
+    stop: "_StopFlag",
+) -> None:
+    """Until the time is up, Ctrl-C, or the end of the server."""
     live = None if options.quiet else _Progress(sys.stderr.isatty())
-    with Recorder(request) as recorder:
-        print(f"tlstax: attached to {pid}, recording to {options.output}", file=sys.stderr)
-        if recorder.budget_words:
+    with recorder:
+        print(f"tlstax: attached to {recorder.pid}, recording to {options.output}", file=sys.stderr)
+        for failure in sources.failures:
+            print(f"tlstax: {failure}", file=sys.stderr)
+        if isinstance(recorder, Recorder) and recorder.budget_words:
             print(f"tlstax: {recorder.budget_words}", file=sys.stderr)
         recorder.wake_on(stop.fd)
         left_s = options.duration_s if options.duration_s is not None else float("inf")
@@ -174,14 +212,10 @@ def run(options: argparse.Namespace) -> int:
             step_s = min(_POLL_S if options.budget is None else _POLL_BUDGET_S, left_s)
             recorder.poll(step_s)
             left_s -= step_s
-            if live and recorder.last:
+            if live and isinstance(recorder, Recorder) and recorder.last:
                 live.show(recorder.last)
     if live:
         live.end()
-    if recorder.ending:
-        raise recorder.ended()
-    print(f"tlstax: detached; `tlstax report {options.output}` explains it", file=sys.stderr)
-    return int(ExitCode.OK)
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ from tlstax.collectors.child import run_in_child
 from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.perf_script import FIELDS, parse
 
-CALL_GRAPHS: Final = {"dwarf": "dwarf,16384", "fp": "fp", "lbr": "lbr"}
+_CALL_GRAPHS: Final = {"dwarf": "dwarf,16384", "fp": "fp", "lbr": "lbr"}
 _PDEATHSIG: Final = 1  # PR_SET_PDEATHSIG, prctl(2)
 _OPEN_PATIENCE_S: Final = 10.0
 _END_PATIENCE_S: Final = 20.0
@@ -58,7 +58,7 @@ class Perf:
         self._data = descriptor
         command = [
             perf, "record", "-q", "-k", "CLOCK_MONOTONIC", "-e", self.event,
-            "-F", str(self._sample_hz), "--call-graph", CALL_GRAPHS[self._call_graph],
+            "-F", str(self._sample_hz), "--call-graph", _CALL_GRAPHS[self._call_graph],
             "-p", str(self._pid), "-o", f"/proc/self/fd/{descriptor}",
         ]  # fmt: skip
         self._start_ns = monotonic_ns()

@@ -25,6 +25,7 @@ from tlstax.collectors.native import Engine, Options, monotonic_ns
 from tlstax.collectors.pacing import Step
 from tlstax.collectors.peers import Peer, PeerRequest
 from tlstax.collectors.planning import plan_in_child
+from tlstax.collectors.sources import SourceSet
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
 from tlstax.collectors.target import Target, require_host_pids, still_runs
@@ -63,6 +64,7 @@ class Request:
     functions: tuple[str, ...] = ()  # primitives to count, by category or id
     clients: tuple[int, ...] = ()
     client_level: Level = Level.HANDSHAKE
+    sources: SourceSet | None = None  # what is recorded beside the engine
     budget: float | None = None  # share of the server's CPU time that measuring may cost
 
 
@@ -124,18 +126,22 @@ class Recorder:
             self._writer.add(self._probes())
             self._writer.add(calibration_rows(self._plan))
             self._writer.add(gap_rows(self._plan))
+            if self.request.sources:
+                self._writer.add(self.request.sources.start())
             self._writer.commit()
             self._course.begin()
             if self.request.budget is not None:
                 self._try_out()
         except BaseException:
             self._detach()
+            self._stop_sources()
             raise
         try:
             for pid in self.request.clients:
                 self.add_client(pid)
         except BaseException:
             self._detach()
+            self._stop_sources()
             self._close_peers()
             raise
 
@@ -183,6 +189,8 @@ class Recorder:
             elif ready:
                 return
             self._course.look()
+            if self.request.sources:
+                self._writer.add(self.request.sources.poll(monotonic_ns()))
 
     def wake_on(self, fd: int) -> None:
         """Have `poll` return at once when there is something to read from `fd`."""
@@ -252,6 +260,11 @@ class Recorder:
         paths = {entry.path for entry in tls.objects} if tls else set()
         hits = zip(self._plan.sites, self._engine.site_hits(), strict=True)
         return sum(count for site, count in hits if site.object.path in paths)
+
+    @property
+    def pid(self) -> int:
+        """The process that is recorded."""
+        return self.request.pid
 
     @property
     def budget_words(self) -> str:
@@ -342,6 +355,7 @@ class Recorder:
             self._writer.add(self._fate())
             self._writer.add(self._course.facts())
             self._detach()
+            self._writer.add(self._stop_sources())
             self._finish_ended_peers(all_of_them=True)
             self._name_frames()
         finally:
@@ -366,9 +380,13 @@ class Recorder:
             self._functions.close()
         self._engine.close()
 
+    def _stop_sources(self) -> list[schema.Row]:
+        return self.request.sources.stop() if self.request.sources else []
+
     def abandon(self) -> None:
         """Detach and keep the windows that were committed."""
         self._detach()
+        self._stop_sources()
         self._close_peers()
         self._symbolizer.close()
         os.close(self._pidfd)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`tlstax attach --collect`: which sources fill a capture, with the native engine or without."""
+
+import argparse
+import os
+import select
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.sources import Source, SourceSet
+
+NATIVE: Final = "native"
+CALL_GRAPHS: Final = ("dwarf", "fp", "lbr")
+NAMES: Final = (NATIVE, "procfs", "iostat", "status", "perf")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What `--collect` and the options of single sources ask for."""
+
+    names: tuple[str, ...] = (NATIVE,)
+    option_file: Path | None = None
+    login_path: str | None = None
+    call_graph: str = "dwarf"
+    perf_hz: int = 99
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that choose and set up sources."""
+    parser.add_argument(
+        "--collect",
+        type=parse_names,
+        default=(NATIVE,),
+        metavar="LIST",
+        help="what to record: native (tlstax's own engine), procfs (CPU, pressure and disks from"
+        " /proc), iostat, status (the server's counters), perf (native)",
+    )
+    access = parser.add_mutually_exclusive_group()
+    access.add_argument(
+        "--status-file",
+        type=Path,
+        metavar="FILE",
+        help="option file of a read-only account, for status; a password is never an argument",
+    )
+    access.add_argument(
+        "--status-login-path", metavar="NAME", help="or a login path of mysql_config_editor"
+    )
+    parser.add_argument(
+        "--perf-call-graph",
+        choices=CALL_GRAPHS,
+        default="dwarf",
+        help="how perf walks stacks (%(default)s); lbr needs such a CPU",
+    )
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """The sources of a list such as `native,iostat`."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    unknown = [name for name in names if name not in NAMES]
+    if unknown or not names:
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0] if unknown else text!r} is none of {', '.join(NAMES)}"
+        )
+    return names
+
+
+def wanted(options: argparse.Namespace) -> Wanted:
+    """What the command line asks for. Raises TlstaxError (USAGE) if something is missing."""
+    has_access = options.status_file is not None or options.status_login_path is not None
+    if ("status" in options.collect) != has_access:
+        raise TlstaxError(
+            "the server's counters cannot be read like this",
+            "--collect status needs --status-file or --status-login-path, and they need it",
+            "Give both or neither",
+            ExitCode.USAGE,
+        )
+    return Wanted(
+        options.collect,
+        options.status_file,
+        options.status_login_path,
+        options.perf_call_graph,
+        max(options.sample_hz, 1),
+    )
+
+
+def open_sources(what: Wanted, pid: int, capture: Path) -> SourceSet:
+    """The sources beside the native engine, not started yet."""
+    return SourceSet([_open(name, what, pid, capture) for name in what.names if name != NATIVE])
+
+
+def _open(name: str, what: Wanted, pid: int, capture: Path) -> Source:
+    """One source; imported here, so that an attach without it stays as small as it is."""
+    if name == "procfs":
+        from tlstax.collectors.procfs import Procfs
+
+        return Procfs(devices="iostat" not in what.names)
+    if name == "iostat":
+        from tlstax.collectors.iostat import Iostat
+
+        return Iostat()
+    if name == "status":
+        from tlstax.collectors.status import ServerStatus
+
+        return ServerStatus(option_file=what.option_file, login_path=what.login_path)
+    from tlstax.collectors.perf import Perf
+
+    directory = capture.absolute().parent
+    return Perf(pid, directory, sample_hz=what.perf_hz, call_graph=what.call_graph)
+
+
+class PlainRecording:
+    """A recording without the native engine, for hosts that do not allow it."""
+
+    def __init__(self, pid: int, capture: Path, sources: SourceSet, overwrite: bool) -> None:
+        self.pid = pid
+        self.capture = capture
+        self.ending = ""
+        self._sources = sources
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except OSError as error:
+            raise TlstaxError(
+                f"process {pid} cannot be watched",
+                error.strerror or str(error),
+                "check that it is still running",
+                ExitCode.TARGET,
+            ) from error
+        self._exited = select.poll()
+        self._exited.register(self._pidfd, select.POLLIN)
+        self._writer = CaptureWriter.create(capture, overwrite)
+        self._writer.add(self._facts())
+        self._writer.add(sources.start())
+        self._writer.commit()
+
+    def _facts(self) -> Iterable[schema.Row]:
+        facts = {
+            "tlstax_version": __version__,
+            "created_wall_ns": time.time_ns(),
+            "monotonic_anchor_ns": monotonic_ns(),
+            "engine": "none",
+            "command_level": "sample",
+            "privacy": "no payload, SQL text, key, password or pointer is recorded",
+        }
+        yield from (schema.Meta(key, str(value)) for key, value in facts.items())
+        exe = os.readlink(f"/proc/{self.pid}/exe")
+        yield schema.Target(
+            1, self.pid, exe, "", "unknown", "unknown", "unknown", "unknown", "none"
+        )
+
+    def wake_on(self, fd: int) -> None:
+        """Have `poll` return at once when there is something to read from `fd`."""
+        self._exited.register(fd, select.POLLIN)
+
+    def poll(self, seconds: float) -> None:
+        """Wait, and store what the sources have."""
+        ready = [fd for fd, _ in self._exited.poll(int(seconds * 1000))]
+        if self._pidfd in ready:
+            self.ending = "it exited or was killed"
+        self._writer.add(self._sources.poll(monotonic_ns()))
+        self._writer.commit()
+
+    def ended(self) -> TlstaxError:
+        """The error that says how the target ended, and that the capture is good until then."""
+        return TlstaxError(
+            f"process {self.pid} ended while it was recorded",
+            self.ending,
+            f"{self.capture} is complete until then",
+            ExitCode.TARGET,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._writer.add(self._sources.stop())
+            self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
+            self._writer.commit()
+        finally:
+            self._writer.close()
+            os.close(self._pidfd)

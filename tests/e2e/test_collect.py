@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Several sources in one capture on one clock; one that dies is named, and no secret leaks."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
+from tlstax.workloads.servers.mariadb import Binaries, PrivateServer
+from tlstax.workloads.servers.status import StatusSession
+
+STORM, SELECT = SCENARIOS["connect"], SCENARIOS["point_select"]
+SECONDS = 5
+
+
+@pytest.fixture
+def server(lab_directory: Path) -> Iterator[PrivateServer]:
+    with PrivateServer() as running:
+        yield running
+
+
+@pytest.fixture
+def canary(server: PrivateServer, tmp_path: Path) -> tuple[Path, str]:
+    """An option file of a read-only account, and its password."""
+    password = secrets.token_hex(16)
+    file = server.places.client / "administrator.cnf"
+    socket = next(line for line in file.read_text().splitlines() if line.startswith("socket"))
+    with StatusSession(Binaries.find().client, file) as administrator:
+        administrator.query(f"CREATE USER watcher@localhost IDENTIFIED BY '{password}'")
+        administrator.query("GRANT PROCESS ON *.* TO watcher@localhost")
+    options = tmp_path / "status.cnf"
+    options.touch(0o600)
+    options.write_text(f"[client]\nuser=watcher\npassword={password}\n{socket}\n")
+    return options, password
+
+
+def attach(server: PrivateServer, capture: Path, names: str, *more: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet"]
+    process = subprocess.Popen(
+        [*command, "--for", f"{SECONDS}s", "-o", str(capture), "--collect", names, *more],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    while "attached" not in (line := process.stderr.readline()):
+        assert line, "it ended before it was attached"
+    return process
+
+
+def seen_by_others(process: "subprocess.Popen[str]") -> bytes:
+    """Arguments and environments of tlstax and everything that it started."""
+    pids = [process.pid]
+    for pid in pids:
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        pids += map(int, children.read_text().split()) if children.exists() else []
+    texts = [Path(f"/proc/{pid}/{name}") for pid in pids for name in ("cmdline", "environ")]
+    return b"".join(path.read_bytes() for path in texts if path.exists())
+
+
+def collectors(capture: Path) -> dict[str, schema.Collector]:
+    with CaptureReader.open(capture) as reader:
+        return {row.name: row for row in reader.rows(schema.Collector)}
+
+
+@pytest.mark.root
+@pytest.mark.needs("uprobes", "btf")
+def test_five_sources_fill_one_capture(
+    server: PrivateServer, canary: tuple[Path, str], tmp_path: Path
+) -> None:
+    options, password = canary
+    driver = Sysbench(server, table_rows=100)
+    driver.prepare()
+    capture = tmp_path / "x.tlstax"
+    names = "native,procfs,iostat,status,perf"
+    process = attach(server, capture, names, "--status-file", str(options))
+    seen = seen_by_others(process)
+    driver.run(Load(STORM, 2, 0, 100), "tls", time.sleep)
+    driver.run(Load(SELECT, 2, 2), "tls", time.sleep)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    found = collectors(capture)
+    assert {name: row.state for name, row in found.items()} == dict.fromkeys(
+        ("procfs", "iostat", "status", "perf"), "finished"
+    )
+    assert all(row.rows_count for row in found.values())
+    with CaptureReader.open(capture) as reader:
+        windows = list(reader.rows(schema.Window))
+        start = min(row.start_ns for row in windows if row.engine == "native")
+        end = max(row.end_ns for row in windows if row.engine == "native")
+        times = [row.time_ns for row in reader.rows(schema.Metric)]
+        accepts = [int(r.value) for r in reader.rows(schema.Status)
+                   if r.name == "Ssl_finished_accepts"]  # fmt: skip
+        perf_ids = {row.window_id for row in windows if row.engine == "perf"}
+        samples = list(reader.rows(schema.SampleStack))
+        handshakes = len(list(reader.rows(schema.Handshake)))
+    assert start <= min(times)
+    assert max(times) <= end + 1_000_000_000
+    assert accepts[-1] - accepts[0] >= 100 <= handshakes
+    phases = {row.phase for row in samples if row.window_id in perf_ids}
+    assert {"command", "record_read", "record_write"} <= phases
+    for text in (seen, capture.read_bytes(), said.encode()):
+        assert password.encode() not in text
+
+
+@pytest.mark.root
+@pytest.mark.needs("uprobes", "btf")
+def test_a_source_that_is_killed_is_named_and_the_rest_is_kept(
+    server: PrivateServer, tmp_path: Path
+) -> None:
+    capture = tmp_path / "x.tlstax"
+    process = attach(server, capture, "native,procfs,iostat,perf")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for pid in children:
+        if Path(f"/proc/{pid}/comm").read_text().strip() in ("iostat", "perf"):
+            os.kill(int(pid), signal.SIGKILL)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.FAILED
+    assert "2 of the sources did not last" in said
+    assert "Traceback" not in said
+    states = {name: row.state for name, row in collectors(capture).items()}
+    assert states == {"procfs": "finished", "iostat": "failed", "perf": "failed"}
+    with CaptureReader.open(capture) as reader:
+        assert len([row for row in reader.rows(schema.Window) if row.engine == "native"]) >= 3
+    assert list(tmp_path.iterdir()) == [capture]
+
+
+@pytest.mark.root
+def test_without_the_native_engine(server: PrivateServer, tmp_path: Path) -> None:
+    driver = Sysbench(server, table_rows=100)
+    driver.prepare()
+    capture = tmp_path / "x.tlstax"
+    process = attach(server, capture, "perf,procfs", "--sample-hz", "499")
+    driver.run(Load(SELECT, 2, 2), "tls", time.sleep)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    with CaptureReader.open(capture) as reader:
+        assert {row.engine for row in reader.rows(schema.Window)} == {"perf"}
+        assert sum(row.sample_count for row in reader.rows(schema.SampleStack)) > 50
