@@ -21,11 +21,11 @@ def find_by_name(name: str) -> int:
     if not found:
         raise TlstaxError(
             f"No process is called {name}",
-            "neither a process name nor a program's file name is the same",
+            f"neither a process name nor a program's file name is the same{_hidden()}",
             "Look it up with ps -e, and name it or give its pid",
             ExitCode.TARGET,
         )
-    lines = ", ".join(f"{pid} ({_command_line(pid)})" for pid in found[:8])
+    lines = ", ".join(f"{pid} ({_command_line(pid)}{_unit(pid)})" for pid in found[:8])
     more = f" and {len(found) - 8} more" if len(found) > 8 else ""
     raise TlstaxError(
         f"{len(found)} processes are called {name}",
@@ -55,5 +55,30 @@ def _command_line(pid: int) -> str:
         text = " ".join(_arguments(pid)).strip()
     except OSError:
         return "ended"
-    printable = text.encode("ascii", "replace").decode()
-    return printable if len(printable) <= 60 else printable[:57] + "..."
+    text = _printable(text)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _unit(pid: int) -> str:
+    """The service or container of a process, by its control group: what tells namesakes apart."""
+    try:
+        groups = (PROC / str(pid) / "cgroup").read_text(errors="surrogateescape")
+    except OSError:
+        return ""
+    for line in groups.splitlines():
+        hierarchy, _, path = line.partition(":")[2].partition(":")
+        name = os.path.basename(path)
+        if hierarchy in ("", "name=systemd") and name:
+            return f", in {_printable(name)}"
+    return ""
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
+
+
+def _hidden() -> str:
+    """A remark when /proc does not even show the first process."""
+    if (PROC / "1").exists():
+        return ""
+    return "; /proc hides the processes of other users here (hidepid)"

@@ -117,6 +117,17 @@ def test_a_process_that_proc_hides(tlstax: list[str], target: Target, open_direc
     refused(command + attach(tlstax, target.pid, open_directory / "a"), TARGET, "hidepid")
 
 
+def test_a_name_that_proc_hides(
+    tlstax: list[str], target: Target, program: Path, open_directory: Path
+) -> None:
+    remount = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", remount, "sh", *NOBODY, *tlstax]
+    capture = str(open_directory / "a")
+    command += ["attach", "--name", program.name, "-o", capture]
+    assert target.poll() is None
+    refused(command, TARGET, "No process is called truth", "hidepid")
+
+
 def test_tlstax_in_a_pid_namespace_of_its_own(tlstax: list[str], tmp_path: Path) -> None:
     command = ["unshare", "--pid", "--fork", "--mount-proc", *tlstax]
     refused([*command, "attach", "1", "-o", str(tmp_path / "a")], HOST, "pid namespace")

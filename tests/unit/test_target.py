@@ -154,12 +154,13 @@ def test_names(compile_c: Compile) -> None:
     program = compile_c(WAITING, name="tlstax-test-it")
     with pytest.raises(TlstaxError, match="No process is called"):
         find_by_name(program.name)
-    with running([program]) as first:
+    with running([program, "of two\nlines"]) as first:
         assert find_by_name(program.name) == first
         with running([program]) as second, pytest.raises(TlstaxError) as caught:
             find_by_name(program.name)
         assert "2 processes" in caught.value.what
         assert f"{first} (" in caught.value.why
+        assert caught.value.why.isprintable()
         assert f"{second} (" in caught.value.why
         assert caught.value.exit_code is ExitCode.TARGET
 
