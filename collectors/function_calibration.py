@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
 from typing import Final, NamedTuple
 
 from tlstax.collectors.doctor_trials import probed_function
@@ -86,7 +85,7 @@ def measure(
     """
     for _ in range(CALLS):
         call()
-    bare_ns = median(_round_ns(call) for _ in range(ROUNDS))
+    bare_ns = _median([_round_ns(call) for _ in range(ROUNDS)])
     detach = attach()
     try:
         inside, pair = [], []
@@ -98,7 +97,12 @@ def measure(
                 inside.append((time_ns - time_before_ns) / (count - count_before))
     finally:
         detach()
-    return PairCost(median(inside) if inside else 0.0, max(0.0, median(pair)))
+    return PairCost(_median(inside) if inside else 0.0, max(0.0, _median(pair)))
+
+
+def _median(values: list[float]) -> float:
+    """Of an odd number of values; the module `statistics` would cost 2 MB."""
+    return sorted(values)[len(values) // 2]
 
 
 def _round_ns(call: Callable[[], None]) -> float:
