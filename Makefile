@@ -31,7 +31,7 @@ C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/t
 PYTEST := $(BIN)/python -m pytest --no-header
 RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
-AS_ROOT := demo test bench-overhead check-crypto-cost test-kernels test-servers
+AS_ROOT := demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers
 
 .PHONY: help
 help: ## list the targets
@@ -142,9 +142,12 @@ format: packages-lint python-dev ## rewrite the sources as `make lint` wants the
 	$(BIN)/ruff format .
 	$(if $(C_SOURCES),clang-format -i $(C_SOURCES))
 
-.PHONY: bench-overhead check-crypto-cost
+.PHONY: bench-overhead bench-placement check-crypto-cost
 bench-overhead: root-bench-overhead test-install packages-bench ## what tlstax, perf and bpftrace cost the server
 	$(BIN)/python tests/bench/overhead.py
+
+bench-placement: root-bench-placement test-install ## probes where tlstax puts them against the start of the same functions
+	$(BIN)/python tests/bench/placement.py
 
 check-crypto-cost: root-check-crypto-cost test-install ## tlstax against an EVP loop and `openssl speed`
 	$(BIN)/python tests/bench/crypto_cost.py

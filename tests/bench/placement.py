@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the placement of probes is worth: planned sites against the start of the same functions.
+
+A private MariaDB server answers TLS point selects. In every round each arm is attached once, in an
+order that rotates: nothing; the probes of tlstax's plan; probes on the first instruction of the
+plan's functions, with return probes for exits; and the same two for SSL_read and SSL_write, which
+is where most tools look. All arms run the same program, which counts hits, on one uprobe_multi
+link for each file and kind, so that nothing but the place differs.
+
+Printed are queries a second, their ratio to nothing attached, and planned against start: medians
+over the rounds with 95 % intervals (bootstrap). Run by `make bench-placement`.
+"""
+
+import argparse
+import os
+import random
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from statistics import median
+
+from tlstax.collectors import doctor_syscalls as sys_calls
+from tlstax.collectors.bpf_syscall import attach_uprobe_multi
+from tlstax.collectors.doctor_syscalls import MapType, ProgramType
+from tlstax.collectors.elf import Elf
+from tlstax.collectors.mappings import MappedObject
+from tlstax.collectors.placement import spots_of
+from tlstax.collectors.planning import Site, plan_in_child
+from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
+from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+
+RESAMPLES = 2000
+TABLE_ROWS = 10_000
+NAMELESS = re.compile(r"\[.*\+(0x[0-9a-f]+)\]")
+NOTHING, PLAN, PLAN_START = "nothing", "tlstax's plan", "the same functions, at their start"
+TLS, TLS_START = "SSL_read and SSL_write, planned", "SSL_read and SSL_write, at their start"
+PAIRS = ((PLAN, PLAN_START), (TLS, TLS_START), (PLAN, TLS_START))
+
+
+@dataclass(frozen=True)
+class Place:
+    """One probe of an arm."""
+
+    path: str
+    offset_bytes: int
+    is_return: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run under one arm."""
+
+    per_second: float
+    hits_per_operation: float
+
+
+def planned(sites: Iterable[Site]) -> list[Place]:
+    """Where the plan puts them."""
+    return [Place(s.object.open_path, s.file_offset, s.kind == "uretprobe") for s in sites]
+
+
+def at_start(sites: Iterable[Site]) -> list[Place]:
+    """On the first instruction of the same functions; every exit is a return probe."""
+    places = set()
+    for site in sites:
+        with Elf(site.object.open_path) as elf:
+            nameless = NAMELESS.fullmatch(site.function)
+            found = elf.find(re.compile(re.escape(site.function)))
+            address = int(nameless[1], 16) if nameless else found[0].address
+            offset = elf.to_offset(address)
+        if offset is not None:
+            places.add(Place(site.object.open_path, offset, site.event == "exit"))
+    return sorted(places, key=lambda place: (place.path, place.offset_bytes))
+
+
+def library_sites(library: MappedObject, like: Site, names: Sequence[str]) -> list[Site]:
+    """Entry and exit of named functions of a library, as the planner places them."""
+    sites = []
+    with Elf(library.open_path) as elf:
+        for name in names:
+            (symbol,) = elf.find(re.compile(name))
+            for event, spot in spots_of(elf, symbol, ("enter", "exit")):
+                offset = elf.to_offset(spot.address)
+                assert offset is not None
+                site = replace(like, object=library, function=name, event=event, kind=spot.kind)
+                sites.append(replace(site, file_offset=offset, stepped=not spot.emulated))
+    return sites
+
+
+@contextmanager
+def attached(places: Iterable[Place], pid: int, counter: int) -> Iterator[None]:
+    """The arm's probes on the process, each counting its hits."""
+    groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
+    for place in places:
+        groups[place.path, place.is_return].append(place.offset_bytes)
+    with ExitStack() as stack:
+        for (path, is_return), offsets in groups.items():
+            code = sys_calls.count_program(counter)
+            kind = sys_calls.ATTACH_UPROBE_MULTI
+            program = sys_calls.load_program(ProgramType.KPROBE, code, kind)
+            stack.callback(os.close, program)
+            unique = sorted(set(offsets))
+            link = attach_uprobe_multi(program, path, unique, [0] * len(unique), pid, is_return)
+            stack.callback(os.close, link)
+        yield
+
+
+def interval(ratios: Sequence[float]) -> str:
+    """Median, and its 95 % interval by resampling the rounds."""
+    draw = random.Random(1)  # the same figures give the same interval
+    drawn = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    low, high = drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES)]
+    return f"{median(ratios):.2f} ({low:.2f} .. {high:.2f})"
+
+
+def show(runs: dict[str, list[Run]], rounds: int) -> None:
+    """Print the arms, then the pairs."""
+    bare = [run.per_second for run in runs[NOTHING]]
+    print(f"\nTLS point selects, {rounds} rounds; medians with 95 % intervals")
+    print(f"{'probes':40}{'queries/s':>10}{'hits/query':>12}  of nothing attached")
+    for name, under in runs.items():
+        ratios = [run.per_second / other for run, other in zip(under, bare, strict=True)]
+        print(
+            f"{name:40}{median(run.per_second for run in under):>10.0f}"
+            f"{median(run.hits_per_operation for run in under):>12.2f}  {interval(ratios)}"
+        )
+    for one, other in PAIRS:
+        pairs = zip(runs[one], runs[other], strict=True)
+        ratio = interval([a.per_second / b.per_second for a, b in pairs])
+        print(f"{one} : {other} = {ratio}")
+
+
+def main() -> int:
+    """All arms, interleaved."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=int, default=3, help="of each run")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    load = Load(SCENARIOS["point_select"], options.threads, options.seconds)
+    with ExitStack() as stack:
+        server = stack.enter_context(PrivateServer(ServerRequest()))
+        driver = Sysbench(server, table_rows=TABLE_ROWS)
+        driver.prepare()
+        target, plan = plan_in_child(server.pid)
+        library = next(o for o in target.tls_objects if o.name.startswith("libssl"))
+        tls = library_sites(library, plan.sites[0], ("SSL_read", "SSL_write"))
+        arms = {
+            NOTHING: [],
+            PLAN: planned(plan.sites),
+            PLAN_START: at_start(plan.sites),
+            TLS: planned(tls),
+            TLS_START: at_start(tls),
+        }
+        counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
+        stack.callback(os.close, counter)
+        driver.run(Load(load.scenario, load.threads_count, 2), "tls")
+        runs: dict[str, list[Run]] = {name: [] for name in arms}
+        names = list(arms)
+        for number in range(options.rounds):
+            turn = number % len(names)
+            for name in names[turn:] + names[:turn]:
+                before = sys_calls.read_counter(counter)
+                with attached(arms[name], server.pid, counter):
+                    result = driver.run(load, "tls")
+                hits = sys_calls.read_counter(counter) - before
+                runs[name].append(
+                    Run(result.operation_count / load.seconds, hits / result.operation_count)
+                )
+                print(f"\rround {number + 1} of {options.rounds}, {name:42}",
+                      end="", file=sys.stderr)  # fmt: skip
+        print(file=sys.stderr)
+    show(runs, options.rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
