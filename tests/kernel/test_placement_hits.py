@@ -100,7 +100,12 @@ def ways(planned: Plan, boundary: str, event: str) -> list[tuple[str, str]]:
     ]
 
 
-def test_each_call_is_one_entry_and_one_exit(program: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("multi", [True, False], ids=["multi link", "perf events"])
+def test_each_call_is_one_entry_and_one_exit(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, multi: bool
+) -> None:
+    if not multi:
+        monkeypatch.setattr("tlstax.collectors.native.uprobe_multi_works", lambda: False)
     with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
