@@ -31,6 +31,8 @@ FLOOR_CPUS: Final = 0.1
 """A server that uses less CPU than this is taken to use it: a share of nothing would be nothing."""
 MARGIN: Final = 0.85
 """Plans use this much of the budget; the rest is for a load that rises between two looks."""
+SPARE: Final = 0.7
+"""Everything all the time must cost this much less before a recording stops to alternate."""
 DENSE_NS: Final = (100_000_000, 50_000_000, 20_000_000)
 """Lengths of a dense window, best first."""
 EASY_CYCLE_NS: Final = 10 * NS_PER_S
@@ -152,16 +154,19 @@ def has_ledger(level: Level) -> bool:
     return level >= Level.COMMAND
 
 
-def choose(load: Load, share: float, most: Level, window_ns: int) -> Choice:
+def choose(
+    load: Load, share: float, most: Level, window_ns: int, alternates: bool = False
+) -> Choice:
     """The richest way to record for `share` of the server's CPU time, at most at level `most`.
 
-    `window_ns` is the length of a window when recording does not alternate. Raises TlstaxError
-    (BUDGET) when not even CPU samples fit.
+    `window_ns` is the length of a window when recording does not alternate. A recording that
+    `alternates` goes on so until there is room to spare. Raises TlstaxError (BUDGET) when not even
+    CPU samples fit.
     """
     limit_ns = share * MARGIN * load.base * NS_PER_S
     for length_ns in (window_ns, max(window_ns, LONGEST_WINDOW_NS)):
         choice = _continuous(load, most, length_ns)
-        if choice.predicted.total_ns <= limit_ns:
+        if choice.predicted.total_ns <= limit_ns * (SPARE if alternates else 1.0):
             return choice
     for light in _lights(load, most, limit_ns):
         if (found := _alternating(load, most, light, limit_ns)) is not None:
@@ -260,16 +265,28 @@ class Account:
         return self.spent.total_ns / self.server_cpu_ns if self.server_cpu_ns else None
 
 
-def with_rates(load: Load, level: Level, cpu_ns: int, span_ns: int, seen: Sequence[float]) -> Load:
+def with_rates(
+    load: Load, level: Level, cpu_ns: int, span_ns: int, seen: Sequence[float], weight: float = 1.0
+) -> Load:
     """The load as a window saw it: `seen` is the cost of each level's probes and the scheduler's.
 
-    What was not on, or a window in which the server did nothing, leaves the older rates.
+    What was not on, or a window in which the server did nothing, leaves the older rates; of the
+    others the new one has this weight, as a short window is a small sample.
     """
     if span_ns <= 0:
         return load
     updated = replace(load, cpus=cpu_ns / span_ns)
     if cpu_ns <= 0:
         return updated
-    probes = [seen[each] / cpu_ns if each <= level else load.probes[each] for each in Level]
-    scheduler = seen[len(Level)] / cpu_ns if has_ledger(level) else load.scheduler
+
+    def blend(old: float, cost_ns: float) -> float:
+        return old + weight * (cost_ns / cpu_ns - old)
+
+    probes = [
+        blend(load.probes[each], seen[each]) if each <= level else load.probes[each]
+        for each in Level
+    ]
+    scheduler = load.scheduler
+    if has_ledger(level):
+        scheduler = blend(scheduler, seen[len(Level)])
     return replace(updated, probes=tuple(probes), scheduler=scheduler)

@@ -38,6 +38,8 @@ _SURPRISE: Final = 1.5
 """A dense window may cost this many times what was expected before it is ended."""
 _SLACK_NS: Final = NS_PER_S // 2
 """Recording that does not alternate may be this much of its income behind."""
+_NEW: Final = 0.3
+"""The weight of a window's rates against those of the windows before it."""
 _FALLING: Final = 0.3
 """How much of a window's collector time goes into the running mean."""
 
@@ -90,7 +92,7 @@ class Pace:
         level = self._step.level
         if level is not None:
             seen = (*bill.by_level_ns, bill.spent.scheduler_ns)
-            load = with_rates(load, level, bill.target_cpu_ns, bill.span_ns, seen)
+            load = with_rates(load, level, bill.target_cpu_ns, bill.span_ns, seen, _NEW)
         else:
             load = replace(load, cpus=bill.target_cpu_ns / max(1, bill.span_ns))
         load = replace(load, cut_ns=_mean(load.cut_ns, cut_ns))
@@ -99,8 +101,9 @@ class Pace:
         if turn_ns is not None:
             load = replace(load, turn_ns=_mean(load.turn_ns, turn_ns))
         self._load = load
+        alternates = self.choice is None or not self.choice.is_continuous
         try:
-            self.choice = choose(load, self.account.share, self.most, self.window_ns)
+            self.choice = choose(load, self.account.share, self.most, self.window_ns, alternates)
         except TlstaxError:
             self.choice = None  # the load has changed: nothing is on until it fits again
         self._step = self._next(load, self.choice)

@@ -151,7 +151,7 @@ class Recorder:
         self._exited.poll(max(1, (course.next_ns - monotonic_ns()) // 1_000_000))
         bill = course.bill()
         self._cut(bill)
-        course.turn(light_of(self.request.level))
+        self._turn(light_of(self.request.level))
         course.judge(bill)
         self._writer.add(course.facts())
         self._follow(course.first_step(), is_cut=True)
@@ -293,29 +293,34 @@ class Recorder:
         """Go to the level of a step. The ledger's programs come before the window that has it."""
         rises = self._course.rises_to(step.level)
         level = self._course.window_level
-        turns = step.level != self._course.level
-        if turns:
-            self._course.turn(step.level)
-        if not is_cut or rises:
+        self._turn(step.level)
+        if rises:
+            self._cut(bill, level, self._cutter.resume())
+        elif not is_cut:
             self._cut(bill, level)
-            self._cutter.resume()
-        elif turns:
-            self._cutter.forget_repairs()
         self._course.follow(step)
 
-    def _cut(self, bill: Bill | None = None, level: str | None = None) -> None:
+    def _turn(self, level: Level | None) -> None:
+        if level != self._course.level:
+            repairs = self._cutter.repairs()
+            self._course.turn(level)
+            self._cutter.turned(repairs)
+
+    def _cut(
+        self, bill: Bill | None = None, level: str | None = None, end_ns: int | None = None
+    ) -> None:
         """Store the window that runs, and what it cost."""
         bill = bill or self._course.bill()
         level = level or self._course.window_level
-        self._course.measure_cut(lambda: self._store(bill, level))
+        self._course.measure_cut(lambda: self._store(bill, level, end_ns))
         if self._course.pace is None:
             self._course.expect()
             self._course.go_on()
         if self._course.windows_count % _NAME_EVERY_WINDOWS == 0:
             self._name_frames()
 
-    def _store(self, bill: Bill, level: str) -> None:
-        rows, totals = self._cutter.cut(self._run_id, level=level)
+    def _store(self, bill: Bill, level: str, end_ns: int | None) -> None:
+        rows, totals = self._cutter.cut(self._run_id, end_ns, level)
         self._writer.add(rows)
         if self._functions:
             self._writer.add(self._functions.cut(self._cutter.windows_count))

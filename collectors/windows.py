@@ -98,6 +98,7 @@ class WindowCutter:
         self._target_id = target_id
         self._threads_count = self._handshakes_count = self.windows_count = ids_before(target_id)
         self._latency: dict[int, tuple[int, ...]] = {}
+        self._counted: dict[int, tuple[int, ...]] | None = None  # when the ledger began again
         self._losses: dict[str, int] = {}
         self._wait_share = 1
         self._host = _host_times()
@@ -120,23 +121,31 @@ class WindowCutter:
         self._losses = self._engine.loss_counts()
         self._latency = self._engine.latency_counts()
 
-    def resume(self) -> None:
-        """The ledger begins again, now: what its cells hold is left out of the next window."""
+    def resume(self) -> int:
+        """The ledger begins again: what its cells hold now is left out of the next window.
+
+        The time at which it begins, where the window that runs is to be cut.
+        """
+        start_ns = monotonic_ns()
+        self._counted = self._engine.latency_counts()
         for slot in self._engine.slots():
             account = self._account(slot)
-            account.cells = _settled(slot, self._start_ns)
+            account.cells = _settled(slot, start_ns)
             account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
             account.steal_ns = slot.steal_ns
-            account.start_ns = max(account.start_ns, self._start_ns)
             account.schedstat = _schedstat(self._engine.pid, slot.tid)
         self._engine.waits()
-        self._latency = self._engine.latency_counts()
-        self.forget_repairs()
+        return start_ns
 
-    def forget_repairs(self) -> None:
-        """Probes have come or gone: exits without entries and the like are no loss then."""
+    def repairs(self) -> dict[str, int]:
+        """Repairs since the last window, before probes come or go."""
         now = self._engine.loss_counts()
-        self._losses |= {kind: now[kind] for kind in _OF_TURNING if kind in now}
+        return {kind: now[kind] - self._losses.get(kind, 0) for kind in _OF_TURNING if kind in now}
+
+    def turned(self, repairs: Mapping[str, int]) -> None:
+        """Probes have come or gone: exits without entries and the like were no losses then."""
+        now = self._engine.loss_counts()
+        self._losses |= {kind: now[kind] - count for kind, count in repairs.items()}
 
     def cut(
         self, run_id: int | None, end_ns: int | None = None, level: str = "full"
@@ -148,6 +157,8 @@ class WindowCutter:
         start_ns = self._start_ns
         end_ns = self._engine.executed_ns() or end_ns or monotonic_ns()
         self._start_ns = end_ns
+        counted = self._counted or self._engine.latency_counts()
+        self._counted = None
         rows: list[schema.Row] = [
             schema.Window(window, run_id, start_ns, end_ns, self._target_id, level)
         ]
@@ -160,7 +171,7 @@ class WindowCutter:
         records = self._engine.handshake_records()
         handshakes = tuple(self._handshake(window, r) for r in records if "handshake" in seen)
         rows.extend(handshakes)
-        phase_counts = self._cut_latency(rows, window, seen)
+        phase_counts = self._cut_latency(rows, window, seen, counted)
         self._cut_samples(rows, window, seen)
         self._cut_waits(rows, window, end_ns - start_ns, level)
         losses = self._cut_losses(rows, window)
@@ -291,10 +302,13 @@ class WindowCutter:
         )
 
     def _cut_latency(
-        self, rows: list[schema.Row], window: int, seen: frozenset[str]
+        self,
+        rows: list[schema.Row],
+        window: int,
+        seen: frozenset[str],
+        now: dict[int, tuple[int, ...]],
     ) -> dict[str, int]:
         ended: dict[str, int] = {}
-        now = self._engine.latency_counts()
         for phase, counts in now.items():
             before = self._latency.get(phase)
             if before == counts or PHASES[phase] not in seen:
