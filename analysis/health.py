@@ -132,8 +132,10 @@ def observe(tables: Tables) -> Observer:
         key=lambda line: (-(line.total_ns or 0.0), -line.hits_count),
     )
     length_ns = duration_ns(tables)
-    hits = sum(line.hits_count for line in lines)
-    known = [line.total_ns for line in lines if line.total_ns is not None]
+    # Programs at scheduler events and samples are only timed now and then: see `effects`.
+    probes = [line for line in lines if line.kind.startswith("u")]
+    hits = sum(line.hits_count for line in probes)
+    known = [line.total_ns for line in probes if line.total_ns is not None]
     probe_ns = sum(known) if known else None
     engine_ns = sum(row.engine_cpu_ns for row in tables.system)
     cpu_ns = [row.target_cpu_ns for row in tables.effects if row.target_cpu_ns is not None]
@@ -142,7 +144,7 @@ def observe(tables: Tables) -> Observer:
         hits_per_second=hits / length_ns * 1e9 if length_ns else 0.0,
         probe_ns=probe_ns,
         probe_cpu_share=probe_ns / length_ns if probe_ns is not None and length_ns else None,
-        uncosted_hits_count=sum(line.hits_count for line in lines if line.cost_ns is None),
+        uncosted_hits_count=sum(line.hits_count for line in probes if line.cost_ns is None),
         engine_cpu_share=engine_ns / length_ns if tables.system and length_ns else None,
         engine_rss_bytes=max((row.engine_rss_bytes for row in tables.system), default=None),
         probes=lines,

@@ -90,7 +90,9 @@ class Probe(NamedTuple):
     instruction: Annotated[str, "the instruction under the probe, disassembled; '' for tracepoints"]
     kind: Annotated[str, "uprobe, uretprobe, uprobe_multi, uretprobe_multi, tp_btf or perf_event"]
     stepped: Annotated[int, "1 if the kernel must single-step the instruction, else 0"]
-    hits_count: Annotated[int, "times the probe fired while recording"]
+    hits_count: Annotated[
+        int, "times it fired; of tp_btf and perf_event: while the kernel timed them"
+    ]
     cost_ns: Annotated[float | None, "calibrated cost of one hit on this host; NULL = not known"]
     target_id: Annotated[int, "target that was probed"] = 1
 

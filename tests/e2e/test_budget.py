@@ -99,20 +99,20 @@ def test_windows_alternate_and_tell_what_a_whole_recording_tells(
     whole, budgeted = tmp_path / "whole", tmp_path / "budgeted"
     with load(server, 28):
         assert attach(server, whole, "--for", "5s").returncode == 0
-        made = attach(server, budgeted, "--for", "18s", "--budget", "5%")
+        made = attach(server, budgeted, "--for", "18s", "--budget", "3%")
     assert made.returncode == 0, made.stderr
-    assert "in windows of" in made.stderr
+    assert "in windows of" in made.stderr, made.stderr
     with CaptureReader.open(budgeted) as reader:
         windows = list(reader.rows(Window))
         meta = reader.meta()
     levels = [row.level for row in windows]
-    assert levels.count("full") >= 4
+    assert levels.count("full") >= 3
     # Once it may try everything all the time, on a host whose noise looks like a lighter load.
     assert sum(a == b == "full" for a, b in pairwise(levels)) <= 1
     assert set(levels) - {"full"}
     assert all(a.end_ns == b.start_ns for a, b in pairwise(windows))
-    assert meta["budget_share"] == "0.05"
-    assert cost_share(budgeted) <= 0.055
+    assert meta["budget_share"] == "0.03"
+    assert cost_share(budgeted) <= 0.035
     exact, sampled = per_query_ns(whole), per_query_ns(budgeted)
     for phase in PHASES:
         (known, known_half), (found, half) = exact[phase], sampled[phase]
