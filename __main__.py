@@ -40,15 +40,20 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
 def connect_stages(options: argparse.Namespace) -> None:
     """Hand an experiment the later stages, which it may not import."""
     from tlstax.analysis.report import command as report
+    from tlstax.analysis.report import libraries_command as libraries
+    from tlstax.collectors.capture.join import join
+    from tlstax.collectors.library_code import crypto_instructions
     from tlstax.collectors.recorder import open_recorder
+    from tlstax.workloads.stages import Stages
 
     def render_report(capture: Path, output: Path) -> Path:
         page = output / f"{capture.stem}.html"
         report.run(argparse.Namespace(capture=capture, html=str(page), json=None, folded=None))
         return page
 
-    options.open_recorder = open_recorder
-    options.render_report = render_report
+    options.stages = Stages(
+        open_recorder, render_report, join, crypto_instructions, libraries.render
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments[0] if arguments and arguments[0] in COMMANDS else None
     try:
         options = build_parser(chosen).parse_args(arguments)
-        if chosen == "lab" and options.action == "demo":
+        if chosen == "lab" and options.action in ("demo", "run"):
             connect_stages(options)
         return int(options.run(options))
     except TlstaxError as error:

@@ -7,7 +7,7 @@ from tlstax.collectors.capture.schema import PhaseCount, Run
 from tlstax.collectors.capture.vocabulary import PHASES
 
 _CONNECTS_EVERY_TIME = 0.9
-_SINGLE_QUERY = ("point_select", "random_points", "random_ranges")
+_SINGLE_QUERY = ("point_select", "random_points", "random_ranges", "bulk_result")
 
 
 def operation_name(runs: Collection[Run]) -> str:

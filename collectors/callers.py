@@ -111,7 +111,9 @@ class FindersOf:
 def imports(elf: Elf, name: str) -> bool:
     """Whether an object refers to a function of that name in another one."""
     start, end = elf.name_range(".dynsym")
-    return elf.data.find(b"\0" + name.encode() + b"\0", start, end) >= 0
+    if elf.data.find(name.encode() + b"\0", start, end) < 0:  # quick, and settles most
+        return False
+    return any(True for _ in _symbol_numbers(elf, name))
 
 
 def exports(elf: Elf, name: str) -> bool:
@@ -225,12 +227,13 @@ def _refuse_pointers(elf: Elf, name: str, own: int | None) -> None:
 
 
 def _symbol_numbers(elf: Elf, name: str) -> Iterator[int]:
+    """The symbols of that name. It may be stored as the end of a longer one (ECDH_..., DH_...)."""
     strings, table = elf.names(".dynsym"), elf.content(".dynsym")
     wanted = set()
-    position = strings.find(b"\0" + name.encode() + b"\0")
+    position = strings.find(name.encode() + b"\0")
     while position >= 0:
-        wanted.add(position + 1)
-        position = strings.find(b"\0" + name.encode() + b"\0", position + 1)
+        wanted.add(position)
+        position = strings.find(name.encode() + b"\0", position + 1)
     usable = len(table) // SYMBOL.size * SYMBOL.size
     for number, entry in enumerate(SYMBOL.iter_unpack(table[:usable])):
         if entry[0] in wanted:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 NS_PER_S: Final = 1_000_000_000
 _EXPERIMENT_HZ: Final = 997
+_HANDSHAKE_ACTIONS: Final = ("handshake_call", "handshake_group", "handshake_free")
 _NAME_EVERY_WINDOWS: Final = 300
 _PRIVACY: Final = "no payload, SQL text, key, password or pointer is recorded"
 
@@ -255,11 +256,18 @@ class Recorder:
         self._writer.commit()
 
     def _tls_call_count(self) -> int:
-        """Probe hits so far in the TLS library; a plaintext arm must not add to them."""
+        """Probe hits so far in the TLS library; a plaintext arm must not add to them.
+
+        In a program that has it linked in, the library's probes are known by what they are for.
+        """
         tls = self._plan.library("tls")
-        paths = {entry.path for entry in tls.objects} if tls else set()
+        paths = {entry.path for entry in tls.objects} if tls and tls.linkage == "shared" else set()
         hits = zip(self._plan.sites, self._engine.site_hits(), strict=True)
-        return sum(count for site, count in hits if site.object.path in paths)
+        return sum(
+            count
+            for site, count in hits
+            if site.object.path in paths or site.action in _HANDSHAKE_ACTIONS
+        )
 
     @property
     def pid(self) -> int:

@@ -2,6 +2,7 @@
 """Run TLS and plaintext workloads against a private server that is thrown away afterwards.
 
     demo     certificates, a server, every load in both arms, recorded; then the report
+    list     the recipes; `show` prints one, `run` runs one, such as `libraries`
     server   start a private server, say how to connect to it, and keep it until Ctrl-C
     servers  the same with other servers, each with another TLS library: list, install, start
     clean    remove what a crashed run left behind
@@ -15,8 +16,9 @@ import argparse
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads import servers_command
-from tlstax.workloads.results import OpenRecorder, RenderReport
+from tlstax.workloads import recipes_command, servers_command
+from tlstax.workloads.recipes_command import positive
+from tlstax.workloads.stages import Stages
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -55,18 +57,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     servers_command.add_mysqld(server)
     server.set_defaults(run=run_server)
 
+    recipes_command.register(actions)
     servers_command.register(actions)
 
     clean = actions.add_parser("clean", help="remove what a crashed run left behind")
     clean.set_defaults(run=run_clean)
-
-
-def positive(text: str) -> int:
-    """A whole number from 1, for argparse."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
 
 
 def run_demo(options: argparse.Namespace) -> int:
@@ -75,19 +70,25 @@ def run_demo(options: argparse.Namespace) -> int:
     from tlstax.workloads.recipe import DEMO, load_recipe
 
     recipe = load_recipe(options.recipe or DEMO).with_changes(options.rounds, options.seconds)
+    if recipe.kind != "tax":
+        raise TlstaxError(
+            f"cannot demonstrate {recipe.name}",
+            "it measures many servers",
+            f"Run it as `tlstax lab run {options.recipe}`",
+            ExitCode.USAGE,
+        )
     if options.unwatched:
         demo.drive_only(recipe, options.mysqld)
         return int(ExitCode.OK)
-    open_recorder: OpenRecorder | None = getattr(options, "open_recorder", None)
-    render_report: RenderReport | None = getattr(options, "render_report", None)
-    if open_recorder is None or render_report is None:
+    stages: Stages | None = getattr(options, "stages", None)
+    if stages is None:
         raise TlstaxError(
             "cannot record the demo",
             "no recorder was wired in",
             "Run it as `tlstax lab demo`, or add --unwatched",
             ExitCode.USAGE,
         )
-    demo.measure(recipe, options.output, open_recorder, render_report, options.mysqld)
+    demo.measure(recipe, options.output, stages.open_recorder, stages.render_report, options.mysqld)
     return int(ExitCode.OK)
 
 

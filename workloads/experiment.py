@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tlstax.workloads.drivers.sysbench import DriverResult, Load, Sysbench
+from tlstax.workloads.drivers.sysbench import SCENARIOS, DriverResult, Load, Sysbench
 from tlstax.workloads.proof import Evidence
 from tlstax.workloads.results import (
     ARMS,
@@ -98,15 +98,27 @@ class Experiment:
     loads: Sequence[Load]
     rounds_count: int
     _overhead_s: list[float] = field(default_factory=list)
+    _server_counts: bool = True
 
     def __post_init__(self) -> None:
         self._baseline_socket_count = socket_count(self.server.pid)
 
     def warm_up(self) -> None:
         """A short run of each load and arm, proven like the others: caches, threads, estimate."""
+        self._server_counts = self._see_whether_server_counts()
         for number, planned in enumerate(plan(self.loads, 1)):
             load = Load(planned.load.scenario, planned.load.threads_count, WARM_UP_S)
             self.run_one(PlannedRun(-number, load, planned.arm, 0), NullRecorder())
+
+    def _see_whether_server_counts(self) -> bool:
+        """Whether the server's counter knows of a handshake that there must have been.
+
+        The account of the TLS arm is refused without TLS, so a connection of it proves one.
+        """
+        before = self.status.read()
+        self.driver.run(Load(SCENARIOS["connect"], 1, 1, operation_count=1), "tls")
+        await_quiet(self.server.pid, self._baseline_socket_count)
+        return self.status.read().since(before, "Ssl_finished_accepts") > 0
 
     def run(
         self, recorder: Recorder, on_progress: Callable[[Progress], None] = lambda _: None
@@ -143,7 +155,10 @@ class Experiment:
         totals = recorder.end_run()
         after = self.status.read()
         choice = self.server.request.choice
-        proof = Evidence(run.label, run.arm, choice, driven, before, after, totals).prove()
+        evidence = Evidence(
+            run.label, run.arm, choice, driven, before, after, totals, self._server_counts
+        )
+        proof = evidence.prove()
         result = _result(run, driven, totals, proof)
         recorder.add([result, *_samples(run.run_id, before), *_samples(run.run_id, after)])
         self._overhead_s.append((time.monotonic_ns() - started_ns) / NS_PER_S - run.load.seconds)

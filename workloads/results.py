@@ -38,7 +38,7 @@ class RunResult:
 
     run_id: int
     driver: str  # pooled | storm
-    scenario: str  # point_select | read_only | connect
+    scenario: str  # point_select | read_only | connect | bulk_result
     arm: Arm
     round: int
     start_ns: int  # CLOCK_MONOTONIC, as the recorder cut it

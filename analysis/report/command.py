@@ -5,6 +5,7 @@
     tlstax report demo.tlstax --html demo.html      and write it as one file that works offline
     tlstax report demo.tlstax --json -              print nothing but the whole document as JSON
     tlstax report demo.tlstax --folded demo.folded  stacks for FlameGraph, inferno or speedscope
+    tlstax report lab-out/libraries-...             compare again what `tlstax lab run` measured
 
 Needs neither root nor the host that recorded. Losses, closure and symbol quality come first.
 Exit status: 0; 2 wrong arguments; 5 FILE is no capture or damaged; 6 a report cannot be written.
@@ -45,6 +46,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(options: argparse.Namespace) -> int:
     """Render the capture in every form that was asked for."""
+    if Path(options.capture).is_dir():
+        from tlstax.analysis.report import libraries_command
+
+        libraries_command.render(Path(options.capture) / libraries_command.FACTS)
+        return int(ExitCode.OK)
     printed = [text for text in (options.json, options.folded) if text == STANDARD_OUTPUT]
     if len(printed) > 1:
         raise TlstaxError(

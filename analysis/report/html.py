@@ -60,9 +60,9 @@ SECTIONS: Final = (
 
 def render(document: Json) -> str:
     """The page for a document (as `tlstax.analysis.document.to_json` gives it)."""
-    scripts = [*(_asset(f"vendor/{name}") for name in VENDORED), _own_scripts()]
-    styles = ["\n".join(_asset(name) for name in STYLES)]
-    policy = _policy(scripts, [*styles, _plot_style(scripts[1])])
+    scripts = [*(asset(f"vendor/{name}") for name in VENDORED), _own_scripts()]
+    styles = ["\n".join(asset(name) for name in STYLES)]
+    allowed = policy(scripts, [*styles, _plot_style(scripts[1])])
     absent = {
         id_
         for id_, part in (
@@ -77,16 +77,16 @@ def render(document: Json) -> str:
     cells = [cell for item in document["comparisons"] for cell in item["cells"]]
     segments = [part for bar in document["ledgers"] for part in bar["segments"]]
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             doc=document,
             version=__version__,
-            policy=policy,
+            policy=allowed,
             sections=sections,
             styles=[Markup(style) for style in styles],
             scripts=[Markup(script) for script in scripts],
-            licences=[_asset(f"vendor/{name}") for name in LICENCES],
+            licences=[asset(f"vendor/{name}") for name in LICENCES],
             data=Markup(jsondoc.for_script(document)),
             groups=layout.in_order(cell["group"] for cell in cells),
             states=layout.in_order(part["state"] for part in segments),
@@ -102,15 +102,16 @@ def render(document: Json) -> str:
     )
 
 
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """Templates and the filters that write numbers in them."""
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("tlstax.analysis.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
+    made.filters.update(
         {
             "at": layout.quantile_at,
             "basename": lambda path: str(path).rsplit("/", 1)[-1],
@@ -141,10 +142,10 @@ def _environment() -> jinja2.Environment:
             "time_change": quantities.time_change,
         }
     )
-    return environment
+    return made
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     """Text of a file below assets/; raises TlstaxError where the build did not put it."""
     path = resources.files("tlstax.analysis.report").joinpath("assets", *name.split("/"))
     try:
@@ -167,7 +168,7 @@ def _asset(name: str) -> str:
 
 
 def _own_scripts() -> str:
-    return "\n".join(_asset(name) for name in SCRIPTS)
+    return "\n".join(asset(name) for name in SCRIPTS)
 
 
 def _plot_style(plot_source: str) -> str:
@@ -179,9 +180,9 @@ def _plot_style(plot_source: str) -> str:
     return template.replace(f"${{{variable}}}", PLOT_CLASS).replace("\\n", "\n")
 
 
-def _policy(scripts: list[str], styles: list[str]) -> str:
+def policy(scripts: list[str], styles: list[str]) -> str:
     """A content security policy that allows exactly these scripts and styles."""
-    script_hashes = " ".join(_hash(text) for text in scripts)
+    script_hashes = " ".join(_hash(text) for text in scripts) or "'none'"
     style_hashes = " ".join(_hash(text) for text in styles)
     return (
         f"default-src 'none'; script-src {script_hashes}; style-src {style_hashes}; "

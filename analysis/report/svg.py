@@ -43,9 +43,11 @@ def render(root: Block, title: str, note: str, per: str = "", *, compared: bool 
     drawn = [entry for entry in root.walk() if _wide(entry[0], root)]
     height = HEAD + ROW * (1 + max((depth for _, depth, _ in drawn), default=0)) + MARGIN
     body = "".join(_frame(entry, root, height, per, compared) for entry in drawn)
-    names = sorted({entry[0].category for entry in drawn} & _colours().keys())
+    names = sorted({entry[0].category for entry in drawn} & category_colours().keys())
     legend = _legend(
-        CHANGES if compared else [(quantities.name(name), _colours()[name]) for name in names]
+        CHANGES
+        if compared
+        else [(quantities.name(name), category_colours()[name]) for name in names]
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" '
@@ -72,7 +74,7 @@ def _frame(
     scale = (WIDTH - 2 * MARGIN) / root.width
     x, width = MARGIN + start * scale, block.width * scale
     y = height - MARGIN - ROW * (depth + 1)
-    colour = _change_colour(block) if compared else _colours().get(block.category, NOISE)
+    colour = _change_colour(block) if compared else category_colours().get(block.category, NOISE)
     label = _text(_fit(block.name, width))
     return (
         f'<g class="frame" tabindex="-1" data-x="{start * scale:.3f}" data-w="{width:.3f}" '
@@ -138,6 +140,6 @@ def _asset(name: str) -> str:
 
 
 @functools.cache
-def _colours() -> dict[str, str]:
+def category_colours() -> dict[str, str]:
     """The categories' colours, which both schemes of the page share."""
     return dict(_COLOUR.findall(_asset("report.css")))

@@ -42,7 +42,7 @@ def find(target_of: MakeTarget) -> Iterator[Find]:
         ) -> list[CallerSpot]:
             target = target_of(*paths)
             finders = FindersOf(stack, {}, ALWAYS_EMULATED, Prices())
-            (symbol,) = finders.of(target.objects[0]).elf.find(re.compile("dull"))
+            (symbol,) = finders.of(target.objects[0]).elf.find(re.compile("^dull$"))
             callers = Callers(target, finders)
             return callers.spots(target.objects[0], symbol, events, argument, returned)
 
@@ -81,6 +81,20 @@ def test_calls_from_another_object_go_through_its_stub(
     spots = find(library, program)
     assert {spot.mapped.name for spot in spots} == {"program"}
     assert [spot.event for spot in spots] == ["enter", "exit"]
+
+
+def test_a_name_that_is_the_end_of_another_one_is_found(
+    compile_c: Compile, find: Find, tmp_path: Path
+) -> None:
+    # The linker keeps one text for both, as for DH_compute_key and ECDH_compute_key of libcrypto.
+    library = compile_c(DULL + assembly("very_dull", "ret"), "-shared", "-fPIC", name="libdull.so")
+    source = (
+        "int dull(void *), very_dull(void *);"
+        "int main(void) { return dull(0) > 3 ? very_dull(0) : 6; }"
+    )
+    program = compile_c(source, "-O0", "-ldull", f"-L{tmp_path}")
+    assert b"\0dull\0" not in program.read_bytes().partition(b"libdull.so")[0]
+    assert len([spot for spot in find(library, program) if spot.mapped.name == "program"]) == 2
 
 
 TAKEN = "int dull(void *); int (*volatile pointer)(void *) = dull;"

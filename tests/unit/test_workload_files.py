@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.recipe import DEMO, load_recipe
+from tlstax.workloads.recipe import DEMO, bundled_recipes, find_recipe, load_recipe
 from tlstax.workloads.servers import configuration
+from tlstax.workloads.servers.catalogue import load_catalogue
 from tlstax.workloads.tls import TlsChoice
 
 GOOD = """
@@ -126,6 +127,10 @@ def test_the_demo_fits_into_four_minutes() -> None:
         ("[experiment]\n[[load]]\nscenario='connect'\nthread=2", "unknown 'thread'"),
         ("[experiment]\n[[load]]\nscenario=['connect']", "is no str"),
         ("[experiment]\n[[load]]\nscenario='connect'\n[tls]\nciper='x'", "unknown 'ciper'"),
+        ("kind = 'race'\n[experiment]\n[[load]]\nscenario='connect'", "known kinds are tax, lib"),
+        ("[experiment]\nservers=[3]\n[[load]]\nscenario='connect'", "is no list of names"),
+        ("[experiment]\nservers=['x']\n[[load]]\nscenario='connect'", "servers belong to"),
+        ("kind='libraries'\n[experiment]\n[[load]]\nscenario='connect'", "servers belong to"),
         ("[experiment", "is not TOML"),
         ("\xff", "is not TOML"),
     ],
@@ -137,6 +142,32 @@ def test_recipe_errors_name_file_and_entry(text: str, complaint: str, tmp_path: 
         load_recipe(path)
     assert caught.value.exit_code == ExitCode.USAGE
     assert str(path) in str(caught.value)
+
+
+def test_every_bundled_recipe_can_be_run() -> None:
+    recipes = {name: load_recipe(path) for name, path in bundled_recipes().items()}
+    assert {"demo", "libraries"} <= set(recipes)
+    catalogue = load_catalogue()
+    for name, recipe in recipes.items():
+        assert recipe.name == name
+        assert recipe.title
+        assert set(recipe.servers) <= set(catalogue)
+        assert find_recipe(name) == bundled_recipes()[name]
+
+
+def test_the_comparison_has_every_server_and_enough_rounds() -> None:
+    recipe = load_recipe(find_recipe("libraries"))
+    assert set(recipe.servers) == set(load_catalogue())
+    assert recipe.rounds_count >= 4, "below that there are no intervals"
+    assert recipe.driving_s * len(recipe.servers) <= 300, "the rest is for what is beside it"
+    changed = recipe.with_changes(servers=("mysql56",))
+    assert (changed.servers, changed.rounds_count) == (("mysql56",), recipe.rounds_count)
+
+
+def test_an_unknown_recipe_is_one_clear_line() -> None:
+    with pytest.raises(TlstaxError, match="known ones are demo") as caught:
+        find_recipe("none")
+    assert caught.value.exit_code == ExitCode.USAGE
 
 
 def test_a_missing_recipe(tmp_path: Path) -> None:

@@ -115,6 +115,13 @@ def test_agreeing_witnesses_prove_an_arm(evidence: Evidence) -> None:
     assert counters["driver_connections"] == counters["server_connections"] == 42
 
 
+def test_a_server_that_does_not_count_handshakes_is_no_witness_but_the_others_are() -> None:
+    uncounted = replace(TLS, after=PLAINTEXT.after, server_counts=False)
+    assert json.loads(uncounted.prove())["server_handshakes"] is None
+    with pytest.raises(TlstaxError, match="recorder_handshakes is 41, not 42"):
+        replace(uncounted, totals=replace(TLS.totals, handshake_count=41)).prove()
+
+
 def test_without_a_recorder_driver_and_server_must_agree() -> None:
     unwatched = RunTotals(0, 1, handshake_count=None)
     assert json.loads(replace(TLS, totals=unwatched).prove())["recorder_handshakes"] is None

@@ -45,14 +45,16 @@ class Scenario:
     name: str
     driver: str  # pooled: connections stay open; storm: one connection per operation
     script: str
+    needs_table: bool = False  # reads the table that Sysbench.prepare makes
 
 
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("point_select", "pooled", "tlstax_point_select.lua"),
-        Scenario("read_only", "pooled", "tlstax_read_only.lua"),
+        Scenario("point_select", "pooled", "tlstax_point_select.lua", needs_table=True),
+        Scenario("read_only", "pooled", "tlstax_read_only.lua", needs_table=True),
         Scenario("connect", "storm", "tlstax_storm.lua"),
+        Scenario("bulk_result", "pooled", "tlstax_bulk.lua"),
     )
 }
 

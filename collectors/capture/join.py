@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Join recordings of one process, made one after the other, into one capture.
+
+An experiment on several servers watches one at a time, so that the probes of the others cost
+nothing meanwhile; each turn is a recording of its own. Keys are counted on from one recording to
+the next. Runs keep theirs, which the experiment gave them over all turns, and so does the server,
+which is the same process in all of them. A probe that was attached in each turn is one row with
+the sum of its hits.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import KEYED, TABLES, Meta, Probe, Row, Target, columns
+from tlstax.collectors.capture.writer import CaptureWriter
+
+KEPT: Final = "run_id"
+LIST: Final = "frame_ids"
+SERVER: Final = 1  # the target_id of what is recorded, see schema.Target
+
+
+def join(parts: Sequence[Path], output: Path) -> None:
+    """Write `output` from `parts`, which are in the order of time and stay as they are.
+
+    Raises TlstaxError: CAPTURE if a part is none, USAGE or IO if the output cannot be written.
+    """
+    counted: dict[str, int] = {}  # key column -> highest key so far
+    probes: dict[tuple[object, ...], Probe] = {}
+    with CaptureWriter.create(output) as writer:
+        for number, part in enumerate(parts):
+            with CaptureReader.open(part) as reader:
+                shifts = dict(counted)
+                for table in TABLES:
+                    for row in _shifted(reader, table, shifts, counted):
+                        if isinstance(row, Probe):
+                            _sum_up(probes, row)
+                        elif number == 0 or _adds(row):
+                            writer.add(row)
+            writer.commit()
+        writer.add(probes.values())
+
+
+def _shifted(
+    reader: CaptureReader, table: type[Any], shifts: Mapping[str, int], counted: dict[str, int]
+) -> Iterator[Row]:
+    """The rows of a table with its keys counted on; `counted` is kept up to date."""
+    fields = [(column.name, _key_of(column.name, column.kind)) for column in columns(table)]
+    own = fields[0][1] if table in KEYED else None
+    for row in reader.rows(table):
+        moved = {}
+        for name, key in fields:
+            value = getattr(row, name)
+            if key and value is not None and (key, value) != ("target_id", SERVER):
+                moved[name] = value + shifts.get(key, 0)
+            elif name == LIST:
+                shift = shifts.get("frame_id", 0)
+                moved[name] = " ".join(str(int(text) + shift) for text in value.split())
+        made: Row = row._replace(**moved)
+        if own:
+            counted[own] = max(counted.get(own, 0), getattr(made, own))
+        yield made
+
+
+def _key_of(name: str, kind: type) -> str | None:
+    """The key column that a column refers to or is, None for a value and for keys that are kept."""
+    if kind is not int or not name.endswith("_id") or name == KEPT:
+        return None
+    return "stack_id" if name.endswith("_stack_id") else name
+
+
+def _adds(row: Row) -> bool:
+    """Whether a later recording's row says something that the first one's does not."""
+    if isinstance(row, Meta):
+        return row.key.startswith("end_")
+    return not isinstance(row, Target) or row.target_id != SERVER
+
+
+def _sum_up(probes: dict[tuple[object, ...], Probe], row: Probe) -> None:
+    place = row._replace(probe_id=0, hits_count=0, cost_ns=None)
+    earlier = probes.get(place)
+    if earlier is not None:
+        row = earlier._replace(hits_count=earlier.hits_count + row.hits_count)
+    probes[place] = row

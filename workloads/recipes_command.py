@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The recipes of experiments: which there are, what one says, running one."""
+
+import argparse
+from pathlib import Path
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.workloads.stages import Stages
+
+
+def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `list`, `show` and `run` to the actions of `tlstax lab`."""
+    actions.add_parser("list", help="say which recipes there are").set_defaults(run=run_list)
+    show = actions.add_parser("show", help="print a recipe, to be changed and run as a file")
+    show.set_defaults(run=run_show)
+    run = actions.add_parser("run", help="run a recipe, with a report at the end")
+    run.set_defaults(run=run_recipe)
+    for parser in (show, run):
+        parser.add_argument("recipe", metavar="RECIPE", help="as `list` calls it, or a TOML file")
+    run.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        type=Path,
+        default=Path("lab-out"),
+        help="where captures and report go (default: %(default)s)",
+    )
+    run.add_argument("--rounds", metavar="N", type=positive, help="rounds, each of both arms")
+    run.add_argument("--seconds", metavar="S", type=positive, help="seconds of each run")
+    run.add_argument("--servers", metavar="A,B", type=names, default=(), help="only these servers")
+
+
+def positive(text: str) -> int:
+    """A whole number from 1, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names separated by commas, for argparse."""
+    return tuple(name for name in text.split(",") if name)
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """One line for each recipe."""
+    from tlstax.workloads.recipe import bundled_recipes, load_recipe
+
+    for name, path in bundled_recipes().items():
+        print(f"{name:12} {load_recipe(path).title}")
+    return int(ExitCode.OK)
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Print a recipe's file, once it is known to be right."""
+    from tlstax.workloads.recipe import find_recipe, load_recipe
+
+    path = find_recipe(options.recipe)
+    load_recipe(path)
+    print(path.read_text(encoding="utf-8"), end="")
+    return int(ExitCode.OK)
+
+
+def run_recipe(options: argparse.Namespace) -> int:
+    """Measure and report."""
+    from tlstax.workloads import demo, libraries
+    from tlstax.workloads.recipe import find_recipe, load_recipe
+
+    stages: Stages = options.stages
+    recipe = load_recipe(find_recipe(options.recipe))
+    if options.servers and recipe.kind != "libraries":
+        raise TlstaxError(
+            f"cannot choose servers for {recipe.name}",
+            "it measures one server",
+            "Leave out --servers",
+            ExitCode.USAGE,
+        )
+    recipe = recipe.with_changes(options.rounds, options.seconds, options.servers)
+    if recipe.kind == "libraries":
+        libraries.measure(recipe, options.output, stages)
+    else:
+        demo.measure(recipe, options.output, stages.open_recorder, stages.render_report)
+    return int(ExitCode.OK)
