@@ -24,6 +24,8 @@ from tlstax.probes.definitions import Level
 
 SLOTS_COUNT: Final = 256
 """Threads of a client that can be told apart at a time."""
+WAIT_SHARE: Final = 64
+"""A client waits once for each query, and nobody knows yet how many there are: few are walked."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Peer:
         try:
             self._symbolizer = Symbolizer(target)
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer, target_id)
+            self._engine.walk_one_wait_in(WAIT_SHARE)
             self._engine.attach()
             if not still_runs(target):
                 raise _gone(request.pid, "it ended or executed another program meanwhile")
@@ -76,7 +79,11 @@ class Peer:
     def begin(self, start_ns: int) -> list[schema.Row]:
         """Its first window begins then; the rows that describe it."""
         self._cutter = WindowCutter(
-            self._engine, self._stacks, target_id=self.target_id, start_ns=start_ns
+            self._engine,
+            self._stacks,
+            target_id=self.target_id,
+            start_ns=start_ns,
+            wait_share=WAIT_SHARE,
         )
         row = target_row(self._target, self._engine.plan, self.target_id)
         gaps = gap_rows(self._engine.plan, self.target_id)

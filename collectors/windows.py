@@ -89,8 +89,12 @@ class WindowCutter:
         roles: ThreadRoles | None = None,
         target_id: int = SERVER_ID,
         start_ns: int | None = None,
+        wait_share: int = 1,
     ) -> None:
-        """Everything up to `start_ns`, or to now, is left out of the first window."""
+        """Everything up to `start_ns`, or to now, is left out of the first window.
+
+        The stacks of one wait in `wait_share` are walked at first.
+        """
         self._roles = roles
         self._engine = engine
         self._stacks = stacks
@@ -100,7 +104,7 @@ class WindowCutter:
         self._latency: dict[int, tuple[int, ...]] = {}
         self._counted: dict[int, tuple[int, ...]] | None = None  # when the ledger began again
         self._losses: dict[str, int] = {}
-        self._wait_share = 1
+        self._wait_share = wait_share
         self._host = _host_times()
         self._own_cpu_ns = time.process_time_ns()
         self._start_ns = start_ns or monotonic_ns()
