@@ -23,7 +23,8 @@ from iced_x86 import Code, FlowControl, Instruction, Mnemonic, Register
 
 from tlstax.collectors.detection import OpenObject
 from tlstax.collectors.elf import Elf, Symbol
-from tlstax.collectors.instructions import copied_fields, decode, written_registers
+from tlstax.collectors.field_chains import copied_fields
+from tlstax.collectors.instructions import decode, written_registers
 from tlstax.probes.definitions import MethodTable
 
 RELOCATION = struct.Struct("<QQq")  # Elf64_Rela: address, type and symbol, addend

@@ -23,23 +23,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.callers import Callers, FindersOf, RefusedError, exports
+from tlstax.collectors.call_sites import RefusedError, exports
+from tlstax.collectors.callers import Callers, FindersOf
 from tlstax.collectors.detection import Detected, OpenObject, detect
 from tlstax.collectors.elf import Elf, Symbol
-from tlstax.collectors.instructions import ALWAYS_EMULATED, returned_fields
+from tlstax.collectors.instructions import ALWAYS_EMULATED
 from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.method_table import functions_in
 from tlstax.collectors.name_gaps import name_gaps, nothing_known
+from tlstax.collectors.plan_notes import notes_on, other_machine, read_accessor
 from tlstax.collectors.planning import Missing, Plan, Refused, RoleMark, Site
 from tlstax.collectors.price_list import Kernel
 from tlstax.collectors.spots import Finder, Spot
 from tlstax.collectors.target import Target
-from tlstax.probes.definitions import Accessor, Boundary, Definition, Function, Level, MethodTable
+from tlstax.probes.definitions import Boundary, Definition, Function, Level, MethodTable
 
 __all__ = ["Planner", "Spot", "plan", "spots_of"]
 
-FUNCTION_LIMIT_BYTES = 64 * 1024
 MACHINE = "EM_X86_64"
 # Actions whose exit reads what the function returns.
 READS_RETURNED = frozenset({"handshake_call"})
@@ -116,7 +116,7 @@ class Planner:
         self.callers = Callers(target, self.finders)
         for elf in opened.values():
             if elf.machine != MACHINE:
-                raise _other_machine(target, elf)
+                raise other_machine(target, elf)
 
     def plan(self, level: Level, role: str = "server") -> Plan:
         """Every probe of the level."""
@@ -152,7 +152,7 @@ class Planner:
             role=role,
             role_marks=tuple(mark for entry in self.detected for mark in role_marks(entry)),
             refused=tuple(refused for entry in placed for refused in entry.refused),
-            notes=tuple(_notes(self.detected, accessors)),
+            notes=tuple(notes_on(self.detected, accessors)),
             kernel=self.kernel,
             gaps=tuple(name_gaps(self.target, self.detected, role)),
         )
@@ -356,48 +356,4 @@ def _site(placed: Placed, chosen: Chosen, offset: int, cost_ns: float) -> Site:
         cost_ns=cost_ns,
         per=boundary.per,
         hits=placed.hits,
-    )
-
-
-def read_accessor(accessor: Accessor, library: Detected) -> int:
-    """The offset in bytes of the field that an accessor reads, -1 when it is not that simple."""
-    offsets = set()
-    for _, elf, symbol in library.functions(Function(accessor.function)):
-        code = elf.code_at(symbol.address, min(symbol.size, FUNCTION_LIMIT_BYTES))
-        chains = returned_fields(code, symbol.address)
-        offsets |= {chain[-1] for chain in chains if len(chain) == accessor.loads}
-    return offsets.pop() if len(offsets) == 1 else -1
-
-
-def _notes(detected: Sequence[Detected], accessors: dict[str, int]) -> list[str]:
-    """What is unusual about the libraries, for the plan's reader."""
-    notes = []
-    for entry in detected:
-        if entry.library.kind != "tls":
-            continue
-        name = entry.library.version or entry.library.name
-        copies: dict[str, list[str]] = {}
-        for opened in entry.objects:
-            copies.setdefault(opened.elf.name.partition(".so")[0], []).append(opened.mapped.path)
-        for paths in copies.values():
-            if len(paths) > 1:
-                notes.append(
-                    f"{len(paths)} copies of one library ({', '.join(paths)}): each is probed"
-                )
-        wanted = [accessor.id for accessor in entry.definition.accessors]
-        unknown = [name for name in wanted if accessors.get(name, -1) < 0]
-        if unknown:
-            notes.append(
-                f"{name} is recognised, but this version does not show where"
-                f" {', '.join(unknown)} {'are' if len(unknown) > 1 else 'is'} kept"
-            )
-    return notes
-
-
-def _other_machine(target: Target, elf: Elf) -> TlstaxError:
-    return TlstaxError(
-        f"Process {target.pid} ({target.name}) cannot be measured",
-        f"{elf.path} is not for x86-64 but for {elf.machine.removeprefix('EM_')}",
-        "Use tlstax for x86-64 programs; placing probes on other machines is not supported yet",
-        ExitCode.TARGET,
     )

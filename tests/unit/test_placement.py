@@ -10,7 +10,8 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.elf import Elf
-from tlstax.collectors.instructions import decode, is_emulated, returned_fields
+from tlstax.collectors.field_chains import returned_fields
+from tlstax.collectors.instructions import decode, is_emulated
 from tlstax.collectors.placement import Spot, plan, spots_of
 from tlstax.collectors.planning import Plan, plan_in_child
 from tlstax.collectors.target import Target
@@ -213,6 +214,11 @@ def test_what_returns_at_once_may_go_around_the_entry(compile_c: Compile) -> Non
     (spot,) = spots(compile_c(assembly("f", *lines) + MAIN), "f", "enter").values()
     assert spot.instruction == "push %rbx"
     assert "return at once" in spot.reason
+    bare = ("mov %rdi,%rax", "jrcxz 1f", "push %rbx", "call *%rdi", "pop %rbx", "1: ret")
+    path = compile_c(assembly("f", *bare) + MAIN)
+    assert all(spot.emulated for spot in spots(path, "f", "enter", "exit").values())
+    # An exit alone would be missing for the call that returned at once.
+    assert not spots(path, "f", "exit")["exit"].emulated
 
 
 def test_code_that_does_not_disassemble_is_probed_at_its_start(compile_c: Compile) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.callers import Callers, CallerSpot, FindersOf, RefusedError
+from tlstax.collectors.call_sites import RefusedError
+from tlstax.collectors.callers import Callers, CallerSpot, FindersOf
 from tlstax.collectors.instructions import ALWAYS_EMULATED
 from tlstax.collectors.price_list import Prices
 from tlstax.collectors.target import Target
