@@ -95,7 +95,7 @@ def test_for_a_time(
     tlstax: list[str], target: Target, leftover: Leftover, breakpoints: Breakpoints, tmp_path: Path
 ) -> None:
     capture = tmp_path / "a.tlstax"
-    process = start(tlstax, target, capture, "--for", "500ms")
+    process = start(tlstax, target, capture, "--for", "2s")
     assert breakpoints(target.pid) > 0
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
