@@ -20,7 +20,8 @@ from tlstax.workloads.servers.lab_server import open_private
 from tlstax.workloads.servers.mariadb import ServerRequest
 
 NS_PER_US = 1000
-BESIDE_S = 15  # server, data, attaching, what runs cost beside their seconds, report
+BESIDE_S = 15  # server, data, attaching, report
+BESIDE_RUN_S = 1  # attaching to its driver, waiting for quiet, naming the driver's functions
 
 
 def measure(
@@ -66,7 +67,9 @@ def drive_only(recipe: Recipe, program: Path | None = None) -> list[RunResult]:
 
 def announce(recipe: Recipe, console: Console) -> None:
     """Say what is to come and how long it will take."""
-    total_s = recipe.driving_s + len(recipe.loads) * len(ARMS) * WARM_UP_S + BESIDE_S
+    run_count = recipe.rounds_count * len(recipe.loads) * len(ARMS)
+    total_s = recipe.driving_s + len(recipe.loads) * len(ARMS) * WARM_UP_S
+    total_s += BESIDE_S + run_count * BESIDE_RUN_S
     names = ", ".join(load.scenario.name for load in recipe.loads)
     console.print(f"loads    {names}; plaintext and TLS; {recipe.rounds_count} rounds")
     console.print(f"time     about {duration(total_s)} in all")

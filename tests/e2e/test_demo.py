@@ -32,7 +32,7 @@ def test_a_demo_proves_its_arms_and_explains_them(tmp_path: Path) -> None:
     (page,) = (tmp_path / "out").glob("*.html")
     assert page.stat().st_size > 100_000
     assert page.name in done.stdout
-    assert re.search(r"^demo +took \d+ s in all$", done.stdout, re.MULTILINE)
+    assert re.search(r"^demo +took (\d+ min )?\d+ s in all$", done.stdout, re.MULTILINE)
 
     with CaptureReader.open(capture) as reader:
         runs, statuses = list(reader.rows(Run)), list(reader.rows(Status))
@@ -41,6 +41,7 @@ def test_a_demo_proves_its_arms_and_explains_them(tmp_path: Path) -> None:
         proof = json.loads(run.proof)
         handshakes = run.connection_count if run.arm == "tls" else 0
         assert proof["recorder_handshakes"] == proof["server_handshakes"] == handshakes
+        assert proof["client_handshakes"] == handshakes
         counted = [
             int(status.value)
             for status in statuses
