@@ -2,7 +2,10 @@
 """Functions of known calls, sizes and lengths: counted exactly, timed where that is possible."""
 
 import json
+import signal
 import subprocess
+import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,8 @@ from typing import Any
 import pytest
 
 from tlstax.analysis.primitives import COUNTED, MEASURED, NOT_MEASURABLE, Sum, timing
-from tlstax.collectors.capture.schema import Primitive, PrimitiveCalls, PrimitiveTime
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Primitive, PrimitiveCalls, PrimitiveTime, Probe
 from tlstax.collectors.function_plan import plan_functions_in_child
 from tlstax.collectors.function_windows import FunctionWindows, primitive_rows
 from tlstax.collectors.functions import FunctionEngine
@@ -173,3 +177,52 @@ def test_a_jump_into_another_function_is_both_calls(counted: Counted) -> None:
     (tail,) = counted.sizes["fn_tail"].values()
     assert (tail.call_count, tail.timed_count) == (ROUNDS, ROUNDS)
     assert tail.nested_ns <= tail.time_ns
+
+
+def attach(program: Path, definitions: Path, capture: Path, *options: str) -> str:
+    """Attach to the program by the command line, let it run, and stop; what was said."""
+    with subprocess.Popen(
+        [program, "20", "10"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        words = [sys.executable, "-m", "tlstax", "attach", str(process.pid), "-o", str(capture)]
+        words += ["--definitions", str(definitions), "--sample-hz", "0", "--quiet", *options]
+        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as tlstax:
+            assert tlstax.stderr is not None
+            said: list[str] = []
+            while not said or "recording to" not in said[-1]:
+                said.append(tlstax.stderr.readline())
+                assert said[-1], said
+            process.stdin.write(b"g")
+            for _ in range(11):
+                process.stdout.readline()
+            tlstax.send_signal(signal.SIGINT)
+            said.append(tlstax.stderr.read())
+            assert tlstax.wait() == 0, said
+        process.stdin.write(b"x")
+    return "".join(said)
+
+
+def test_the_command_line_records_them_and_warns_without_a_limit(
+    repository: Path, tmp_path: Path
+) -> None:
+    program, definitions = (repository / "tests/testprogs" / p for p in ("bin/functions", ""))
+    capture = tmp_path / "functions.tlstax"
+    said = attach(program, definitions, capture, "--functions", "fn_int,kdf")
+    assert "without --for" in said
+    with CaptureReader.open(capture) as reader:
+        rows = {row.primitive_id: row.name for row in reader.rows(Primitive)}
+        assert set(rows.values()) == {"fn_int", "fn_tail"}
+        counts: Counter[str] = Counter()
+        for row in reader.rows(PrimitiveCalls):
+            counts[rows[row.primitive_id]] += row.call_count
+        assert counts == {"fn_int": 60, "fn_tail": 20}
+        probes = [row for row in reader.rows(Probe) if row.boundary in counts]
+        assert {row.hits_count for row in probes if row.event == "enter"} == {60, 20}
+        assert reader.meta()["functions"] == "fn_int, kdf"
+        assert reader.meta()["missing_functions"] == "fn_absent"
+    limited = tmp_path / "limited.tlstax"
+    said = attach(program, definitions, limited, "--functions", "fn_int", "--for", "50s")
+    assert "without --for" not in said
