@@ -15,6 +15,9 @@ from tlstax.collectors.spots import Finder
 
 CALL, JUMP, SHORT_JUMP = 0xE8, 0xE9, 0xEB
 LEA_BYTES: Final = 7
+E_TYPE, ET_EXEC = 16, 2
+# They say where functions are, and are nothing that is called through.
+NO_POINTERS: Final = (".dynsym", ".rela", ".eh_frame", ".gnu", ".note")
 RELOCATION: Final = struct.Struct("<QQq")  # Elf64_Rela: address, type and symbol, addend
 JUMP_SLOT, RELATIVE = 7, 8  # R_X86_64_*
 
@@ -58,7 +61,9 @@ class References:
         elf = self._finder.elf
         _refuse_pointers(elf, name, own)
         calls: set[int] = set()
-        if stubs := set(_stubs_of(self._finder, name)):
+        stubs = set(_stubs_of(self._finder, name))
+        _refuse_stored(elf, stubs | ({own} if own is not None else set()))
+        if stubs:
             if self._to_stubs is None:
                 sections = [elf.section(section) for section in STUB_BYTES]
                 ranges = [range(s.address, s.address + s.size) for s in sections if s is not None]
@@ -139,6 +144,30 @@ def _refuse_pointers(elf: Elf, name: str, own: int | None) -> None:
             raise RefusedError(f"{elf.name} keeps a pointer to it")
         if own is not None and kind == RELATIVE and addend == own:
             raise RefusedError(f"{elf.name} keeps a pointer to it")
+
+
+def _refuse_stored(elf: Elf, addresses: set[int]) -> None:
+    """Raise RefusedError when an address is in data as it is, or in code that is not relocated.
+
+    So it is in a program that is linked to a fixed address, and with packed relocations (RELR).
+    """
+    fixed = elf.data[E_TYPE] == ET_EXEC
+    for section in elf.headers.sections:
+        if not (section.in_file and section.address) or section.name.startswith(NO_POINTERS):
+            continue
+        end = section.offset + section.size
+        for address in addresses:
+            if section.executable:
+                wanted = address.to_bytes(8, "little")[:4]
+                if fixed and elf.data.find(wanted, section.offset, end) >= 0:
+                    raise RefusedError(f"{elf.name} takes its address")
+                continue
+            wanted = address.to_bytes(8, "little")
+            position = elf.data.find(wanted, section.offset, end)
+            while position >= 0 and (position - section.offset) % 8:
+                position = elf.data.find(wanted, position + 1, end)
+            if position >= 0:
+                raise RefusedError(f"{elf.name} keeps a pointer to it")
 
 
 def _symbol_numbers(elf: Elf, name: str) -> Iterator[int]:

@@ -14,7 +14,7 @@ from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
 
 PHASE_CELLS: Final = 16
 STATE_CELLS: Final = 8
-MAX_SITES: Final = 128
+MAX_SITES: Final = 256
 MAX_FRAMES: Final = 16
 MAX_SYSCALLS: Final = 512
 LATENCY_SUBBITS: Final = 4

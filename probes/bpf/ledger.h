@@ -100,7 +100,7 @@ enum action {
 #define COOKIE_STATE(cookie) (((cookie) >> 8) & (STATES - 1))
 #define COOKIE_ROLE(cookie) ((cookie) >> 52 & 0xff)
 
-enum { MAX_SITES = 128, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };
+enum { MAX_SITES = 256, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };
 
 /* Log-linear: 16 buckets an octave, so the middle of a bucket is at most 3.1 % off. */
 enum { LATENCY_SUBBITS = 4, LATENCY_BUCKETS = 640, LATENCY_SHARDS = 8 };

@@ -103,6 +103,19 @@ LOADED = "int dull(void *); void *address(void) { return (void *)dull; }"
 
 
 @pytest.mark.parametrize(
+    "flags",
+    [("-no-pie", "-fno-pie"), ("-pie", "-fPIE", "-Wl,-z,pack-relative-relocs")],
+    ids=["fixed", "packed"],
+)
+@pytest.mark.parametrize("source", [TAKEN, LOADED], ids=["kept", "loaded"])
+def test_an_address_is_found_without_a_relocation(
+    compile_c: Compile, find: Find, source: str, flags: tuple[str, ...]
+) -> None:
+    with pytest.raises(RefusedError, match=r"a pointer to it|its address"):
+        find(compile_c(DULL + source + MAIN, *flags))
+
+
+@pytest.mark.parametrize(
     ("source", "why"),
     [
         ("", "nothing in the process calls it directly"),
