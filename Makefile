@@ -159,7 +159,7 @@ test-kernels: root-test-kernels test-install packages-kernels ## kernel and trut
 .PHONY: test-servers
 test-servers: root-test-servers test-install packages-servers ## end to end on servers with every TLS library (npm, maven, apt)
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
-		$(PYTEST) tests/e2e/test_tls_libraries.py tests/e2e/test_plans.py tests/e2e/test_server_work.py tests/e2e/test_functions.py
+		$(PYTEST) $(addprefix tests/e2e/test_,tls_libraries.py plans.py server_work.py functions.py x_protocol.py)
 
 .PHONY: capture-docs
 capture-docs: python ## regenerate docs/capture.md and docs/report-json.md from their definitions

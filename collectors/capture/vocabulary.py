@@ -240,7 +240,7 @@ ROLE_TERMS = (
 )
 ROLES = tuple(term.name for term in ROLE_TERMS)
 """The order is that of the numbers in attach cookies; entries are appended, never moved."""
-CONNECTION_ROLES = ("connection", "pool_worker", "binlog_dump")
+CONNECTION_ROLES = ("connection", "pool_worker", "binlog_dump", "x_plugin")
 """Threads whose life is checked against other clocks: they serve clients or replicas."""
 ARMS = ("plaintext", "tls")
 OUTCOMES = ("success", "failure", "abandoned")

@@ -84,10 +84,8 @@ static __always_inline void woken(struct thread_slot *slot, u64 now)
 	charge(slot, now);
 	finish_wait(slot, now);
 	if (slot->owner == PHASE_IDLE) {
-		if (slot->flags & FLAG_PARK) {
+		if (slot->flags & FLAG_PARK)
 			slot->base = PHASE_CONNECT;
-			slot->role = ROLE_CONNECTION;
-		}
 		if (slot->flags & (FLAG_PARK | FLAG_AWAIT | FLAG_POOL))
 			slot->base_start_ns = now;
 		slot->phase_event_ns = now;
@@ -394,6 +392,8 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		decide_at_entry(slot, now, cookie);
 	switch (COOKIE_ACTION(cookie)) {
 	case ACTION_AWAIT_COMMAND:
+		if (role && slot->base == PHASE_CONNECT)
+			break; /* the X protocol has messages before it is connected, too */
 	case ACTION_AWAIT_RECEIVE:
 		change_base(slot, now, sp, PHASE_RECORD_READ, FLAG_AWAIT);
 		break;

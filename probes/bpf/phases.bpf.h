@@ -34,7 +34,9 @@ static __always_inline bool out_of_place(struct thread_slot *slot, u64 cookie)
 		return !in_handshake(slot);
 	if (phase == PHASE_TDE)
 		return innermost_phase(slot) == PHASE_TDE;
-	if (phase == PHASE_CONNECT) /* once more, as another user */
+	if (phase == PHASE_COMMAND && slot->role > ROLE_CONNECTION)
+		return slot->base == PHASE_CONNECT; /* the server's own, to connect */
+	if (phase == PHASE_CONNECT)		    /* once more, as another user */
 		return innermost_phase(slot) != PHASE_COMMAND;
 	return (phase == PHASE_RECORD_READ || phase == PHASE_RECORD_WRITE) &&
 	       between_connections(slot);
@@ -205,7 +207,8 @@ static __always_inline void change_base(struct thread_slot *slot, u64 now, u64 s
 		finished(slot, PHASE_DISCONNECT, now - slot->base_start_ns);
 	if (slot->base != base || flags & FLAG_AWAIT)
 		slot->base_start_ns = now;
-	serve_connection(slot, base == PHASE_CONNECT && slot->base != base);
+	serve_connection(slot,
+			 base == PHASE_CONNECT && (slot->base != base || slot->flags & FLAG_PARK));
 	if (base == PHASE_IDLE && slot->status == THREAD_PAUSED)
 		base = PHASE_UNKNOWN; /* its commands will not be seen */
 	slot->base = base;
