@@ -7,6 +7,7 @@ a separate debug file that belongs to it, has no gap. Library functions that are
 are reported by the planner, by name; this is about all the others.
 """
 
+import os
 from collections.abc import Sequence
 
 from tlstax import ExitCode, TlstaxError
@@ -35,6 +36,10 @@ NO_SERVER = (
     "none that tlstax knows was recognised in {program}: connecting, commands and idle time "
     "have no phases, and only what the TLS library does is timed."
 )
+NO_ROLES = (
+    "the kernel forbids reading the process's memory (ptrace access): threads without a telling "
+    "name are background."
+)
 NO_FACTS = (
     "where {name} keeps the TLS version, cipher, group and resumption of a connection is not known "
     "to tlstax: they stay unknown in every handshake record."
@@ -60,6 +65,8 @@ def name_gaps(target: Target, detected: Sequence[Detected], role: str = "server"
         for entry in detected
         if entry.library.kind == "tls" and role == "server" and not entry.definition.accessors
     ]
+    if any(entry.definition.roles for entry in detected) and not _may_read(target.pid):
+        gaps.append(Missing("roles of threads", (), NO_ROLES))
     seen: set[OpenObject] = set()
     for found in sorted(detected, key=lambda entry: entry.library.kind != "tls"):
         for entry in found.objects:
@@ -71,6 +78,17 @@ def name_gaps(target: Target, detected: Sequence[Detected], role: str = "server"
             text = f"{mapped.unreachable}. Its functions are neither timed nor named."
             gaps.append(Missing(f"names in {mapped.name}", (), text))
     return gaps
+
+
+def _may_read(pid: int) -> bool:
+    """Whether the kernel lets us look at the process's memory; what has ended is no matter."""
+    try:
+        os.close(os.open(PROC / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC))
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def nothing_known(target: Target) -> TlstaxError:
