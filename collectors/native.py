@@ -115,7 +115,7 @@ class Engine:
         self._switch_has_state = has["sched_switch"] >= 4
         self.kernel_tells = (
             not options.uprobes_only
-            and any(site.kernel_event for site in plan.sites)
+            and any(plan.is_told(site) for site in plan.sites)
             and all(has[event] for event in SOCKET_TRACEPOINTS.values())
         )
         sockets = tuple(SOCKET_TRACEPOINTS) if self.kernel_tells else ()
@@ -133,7 +133,7 @@ class Engine:
 
     def is_attached(self, site: Site) -> bool:
         """Whether a site of the plan gets its probe: the kernel may tell what it would."""
-        return not (self.kernel_tells and site.kernel_event)
+        return not (self.kernel_tells and self.plan.is_told(site))
 
     def _configure(self) -> None:
         bpf = self._object

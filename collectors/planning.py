@@ -120,6 +120,16 @@ class Plan:
     kernel: Kernel = field(default_factory=Kernel)
     gaps: tuple[Missing, ...] = ()  # what names are lacking beyond those of the boundaries
 
+    def is_told(self, site: Site) -> bool:
+        """Whether a kernel that has the events tells what the site's probe would.
+
+        That a command is awaited must be known before the first one: where no boundary says that
+        the connection is ready, the function that reads commands is probed after all.
+        """
+        if site.action == "await_receive":
+            return any(other.action == "base_idle" for other in self.sites)
+        return bool(site.kernel_event)
+
     def library(self, kind: str) -> Library | None:
         """The first recognised library of a kind."""
         return next((entry for entry in self.libraries if entry.kind == kind), None)

@@ -107,7 +107,7 @@ def functions_option(text: str) -> tuple[str, ...]:
 
 def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
     """The plan as plain data. Times are nanoseconds, offsets and addresses bytes."""
-    told = events_told()
+    told = sites_told(planned)
     return {
         "pid": target.pid,
         "exe": target.exe,
@@ -140,7 +140,7 @@ def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
                 "stack_bytes": site.stack_bytes,
                 "only_in": site.only_in,
                 "reason": site.reason,
-                "kernel_event": site.kernel_event if site.kernel_event in told else "",
+                "kernel_event": site.kernel_event if site in told else "",
             }
             for site in planned.sites
         ],
@@ -156,10 +156,7 @@ def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
         "refused": [asdict(refused) for refused in planned.refused],
         "notes": list(planned.notes),
         "prices": {**asdict(planned.kernel.prices), "measured": planned.kernel.measured},
-        "totals": [
-            asdict(total)
-            for total in totals_of(s for s in planned.sites if s.kernel_event not in told)
-        ],
+        "totals": [asdict(total) for total in totals_of(s for s in planned.sites if s not in told)],
         "gaps": [{"subject": g.boundary, "consequence": g.consequence} for g in planned.gaps],
         "accessors": planned.accessors,
     }
@@ -201,10 +198,10 @@ def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[s
         version = visible(library.version) or f"{library.name}, version unknown"
         lines.append(f"  {version} ({library.linkage}): {paths}")
     lines.append("")
-    told = events_told()
+    told = sites_told(planned)
     for site in planned.sites:
         lines += site_lines(site, told)
-    probed = [site for site in planned.sites if site.kernel_event not in told]
+    probed = [site for site in planned.sites if site not in told]
     stepped = sum(site.stepped for site in probed)
     lines.append("")
     lines.append(f"{len(probed)} probes, {stepped} of them on a single-stepped instruction")
@@ -236,19 +233,19 @@ def _missing_line(missing: "Missing") -> str:
     return f"missing: {missing.boundary}: {missing.consequence}{why}"
 
 
-def events_told() -> frozenset[str]:
-    """The events of this kernel that make probes needless; none when it lacks one of them."""
+def sites_told(planned: "Plan") -> frozenset["Site"]:
+    """Those that need no probe, because this kernel's own events tell what it would."""
     from tlstax.collectors.libbpf import load_library, tracepoint_argument_counts
     from tlstax.collectors.planning import KERNEL_EVENTS
 
     counts = tracepoint_argument_counts(load_library(), *KERNEL_EVENTS.values())
-    return frozenset(counts) if all(counts.values()) else frozenset()
+    return frozenset(filter(planned.is_told, planned.sites) if all(counts.values()) else ())
 
 
-def site_lines(site: "Site", told: frozenset[str] = frozenset()) -> list[str]:
+def site_lines(site: "Site", told: frozenset["Site"] = frozenset()) -> list[str]:
     """One probe: where it sits and what it costs, and why there; or why it needs none."""
     start = f"{site.boundary} {site.event}"
-    if site.kernel_event in told:
+    if site in told:
         return [f"{start:28} no probe: {site.kernel_event}", f"    {_WHY_NONE[site.kernel_event]}"]
     where = f"{visible(site.object.name)}+{site.file_offset:#x}"
     price = "stepped" if site.stepped else "emulated"
