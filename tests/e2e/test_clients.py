@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 from tlstax.analysis import explain, tables
 from tlstax.analysis.document_clients import EndToEnd
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import System, Target
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.probes.definitions import Level
 from tlstax.workloads.drivers.sysbench import SCENARIOS, DriverResult, Load, Sysbench
@@ -26,7 +28,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 CLIENT = Path(__file__).resolve().parents[1] / "testprogs" / "tls_client.py"
 CONNECTS = 40
 SECONDS = 3
-RESIDENT_BYTES = 150 << 20
+RESIDENT_BYTES = 40 << 20
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +115,25 @@ def test_the_client_s_threads_close_and_its_lane_is_the_operation(storm: Storm) 
     assert {"client_connect_cpu", "client_handshake_cpu", "server_handshake_cpu"} <= names
 
 
-def test_the_recorder_stays_small(storm: Storm) -> None:
-    assert max(row.engine_rss_bytes for row in storm.rows.system) < RESIDENT_BYTES
+def test_the_recorder_stays_small(server: PrivateServer, tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    command = [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--for", f"{SECONDS}s"]
+    recorders: list[subprocess.Popen[str]] = []
+
+    def at_gate(pid: int) -> None:
+        more = ["--client", str(pid), "--quiet", "-o", str(capture)]
+        recorder = subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True)
+        recorders.append(recorder)
+        assert recorder.stderr is not None
+        assert "attached" in recorder.stderr.readline()
+
+    load = Load(SCENARIOS["connect"], 2, SECONDS)
+    Sysbench(server, table_rows=100).run(load, "tls", time.sleep, at_gate)
+    _, said = recorders[0].communicate(timeout=60)
+    assert recorders[0].returncode == 0, said
+    with CaptureReader.open(capture) as reader:
+        assert {row.role for row in reader.rows(Target)} == {"server", "client"}
+        assert max(row.engine_rss_bytes for row in reader.rows(System)) < RESIDENT_BYTES
 
 
 @pytest.mark.parametrize("library", ["openssl", "gnutls"])

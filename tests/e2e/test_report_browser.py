@@ -310,8 +310,9 @@ def test_every_chart_has_a_label_and_a_table(page: Page) -> None:
     for section in ("waterfall", "ledger", "handshake", "composition", "functions", "flames"):
         tables_found = page.locator(f"#{section} details table")
         assert tables_found.count() >= 1
-        page.locator(f"#{section} details.table > summary:visible").first.click()
-        expect(page.locator(f"#{section} details table:visible").first).to_be_visible()
+        shown = page.locator(f"#{section} details table:visible").count()
+        page.locator(f"#{section} details.table:not([open]) > summary:visible").first.click()
+        expect(page.locator(f"#{section} details table:visible")).to_have_count(shown + 1)
 
 
 def focused(page: Page) -> str:
