@@ -10,10 +10,10 @@ SHELL := /bin/bash
 # my_print_defaults. bpftool strips DWARF from the BPF objects and keeps BTF.
 PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 make mariadb-client-core mariadb-server-core openssl \
 	python3-venv sysbench
-PACKAGES_TEST := chromium elfutils fonts-dejavu-core gcc gdb git libc6-dev libssl-dev linux-perf \
+PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core gcc gdb git libc6-dev libssl-dev linux-perf \
 	percona-toolkit sysstat
 PACKAGES_LINT := clang-format git shellcheck
-PACKAGES_BENCH := bpftrace linux-perf
+PACKAGES_BENCH := linux-perf
 PACKAGES_SERVERS := maven
 PACKAGES_KERNELS := debootstrap e2fsprogs qemu-system-x86 xz-utils zstd
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tlstax import ExitCode
+from tlstax.collectors import bpftrace_command
 from tlstax.probes.definitions import Level
 from tlstax.probes.primitives import parse_names
 
@@ -42,6 +43,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(dest="probes_action", metavar="ACTION", required=True)
+    bpftrace_command.register(actions)
     plan = actions.add_parser("plan", help="print the plan for a process")
     which = plan.add_mutually_exclusive_group(required=True)
     which.add_argument("pid", nargs="?", type=int, help="process id")

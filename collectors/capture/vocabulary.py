@@ -184,7 +184,24 @@ FUNCTION_LOSS_KINDS = (
         "calls or times of functions are missing",
     ),
 )
-LOSSES = {kind.name: kind for kind in (*LOSS_KINDS, *FUNCTION_LOSS_KINDS)}
+BPFTRACE_LOSS_KINDS = (
+    LossKind(
+        "bpftrace_events_lost",
+        "bpftrace could not read its events as fast as they came",
+        "printed lines, such as handshakes, are missing; its maps are complete",
+    ),
+    LossKind(
+        "bpftrace_entry_unmatched",
+        "a call began whose predecessor at the same place of the stack never ended",
+        "a call without its exit is missing from counts and times",
+    ),
+    LossKind(
+        "bpftrace_exit_unmatched",
+        "a call ended whose beginning was not seen",
+        "the call is missing, unless it was open when bpftrace attached",
+    ),
+)
+LOSSES = {kind.name: kind for kind in (*LOSS_KINDS, *FUNCTION_LOSS_KINDS, *BPFTRACE_LOSS_KINDS)}
 
 TARGET_ROLE_TERMS = (
     Term("server", "the database server; its target_id is 1"),

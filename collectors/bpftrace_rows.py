@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a bpftrace program saw, as rows of a capture: one window of the engine `bpftrace`.
+
+Names of maps say what they hold: `@took_ns` counts and `@took_hist_ns` times by phase, `@samples`
+and `@waited_ns` stacks, `@unmatched` losses. Other numbers become readings (metric). There is no
+ledger, and buckets of times are powers of two.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors.bpftrace_output import Messages, lost_events, maps, unmatched
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.vocabulary import PHASES, STATES
+from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.native import monotonic_ns
+
+if TYPE_CHECKING:
+    from tlstax.collectors.bpftrace import Run
+    from tlstax.collectors.bpftrace_text import Rendered
+    from tlstax.collectors.target import Target
+
+WINDOW_ID: Final = 1
+HANDSHAKE: Final = re.compile(r"(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) (success|failure)")
+USER: Final = re.compile(r"([0-9a-f]+) (.+?)\+(\d+) \((.*)\)")
+UNNAMED: Final = re.compile(r"([0-9a-f]+) 0x[0-9a-f]+ \((.*)\)")
+KERNEL: Final = re.compile(r"(?:[0-9a-f]{8,} )?(\w[\w.]*)\+(\d+)")
+LEVELS: Final = {"handshake": "handshake", "record": "record", "command": "command"}
+LOSSES: Final = {
+    "entry without exit": "bpftrace_entry_unmatched",
+    "exit without entry": "bpftrace_exit_unmatched",
+}
+
+
+def store(
+    path: Path, target: "Target", rendered: "Rendered", messages: Messages, run: "Run"
+) -> None:
+    """Write a capture of its own. Raises TlstaxError (USAGE if the file is there)."""
+    with CaptureWriter.create(path) as writer:
+        writer.add(facts(target, rendered, run))
+        writer.add(list(rows(messages, rendered, run)))
+        writer.add(schema.Meta("end_monotonic_ns", str(run.end_ns)))
+        writer.commit()
+
+
+def facts(target: "Target", rendered: "Rendered", run: "Run") -> Iterator[schema.Row]:
+    """What was asked, of what, and with which probes."""
+    told = {
+        "tlstax_version": __version__,
+        "created_wall_ns": time.time_ns(),
+        "monotonic_anchor_ns": monotonic_ns(),
+        "hostname": os.uname().nodename,
+        "kernel": os.uname().release,
+        "engine": "bpftrace",
+        "command_level": LEVELS.get(rendered.name, "sample"),
+        "probe_kind": "perf_event",
+        "privacy": "no payload, SQL text, key, password or pointer is recorded",
+    }
+    yield from (schema.Meta(key, str(value)) for key, value in told.items())
+    found = {entry.library.kind: entry.library for entry in reversed(rendered.libraries)}
+    tls, server = found.get("tls"), found.get("server")
+    name = tls.name.split()[0] if tls else "unknown"
+    yield schema.Target(
+        1, target.pid, target.exe, target.program.build_id,
+        server.id if server else "unknown", (server.version if server else "") or "unknown",
+        name, (tls.version.removeprefix(f"{name} ") if tls else "") or "unknown",
+        tls.linkage if tls else "unknown", "server", target.own_pid,
+    )  # fmt: skip
+    for number, place in enumerate(rendered.places, start=1):
+        yield schema.Probe(
+            number, place.boundary, place.event, place.function, place.mapped.path,
+            place.mapped.build_id, place.file_offset, place.spot.instruction, place.spot.kind,
+            int(not place.spot.emulated), 0, place.cost_ns,
+        )  # fmt: skip
+    yield from (
+        schema.Gap(1, text.split(":")[0], text.partition(": ")[2]) for text in rendered.missing
+    )
+    yield schema.Collector(
+        1, "bpftrace", run.tool.text, "finished", run.start_ns, run.end_ns, 0, rendered.name
+    )
+    level = LEVELS.get(rendered.name, "sample")
+    yield schema.Window(WINDOW_ID, None, run.start_ns, run.end_ns, 1, level, "bpftrace")
+
+
+def rows(messages: Messages, rendered: "Rendered", run: "Run") -> Iterator[schema.Row]:
+    """The facts of the window."""
+    yield from _handshakes(messages)
+    stacks = Stacks()
+    made: list[schema.Row] = []
+    for name, (kind, values) in maps(messages).items():
+        for key, value in values.items():
+            made += _fact(name, kind, key, value, stacks, rendered, run)
+    yield from stacks.rows()
+    yield from made
+    for key, count in unmatched(messages).items():
+        yield schema.Loss(WINDOW_ID, LOSSES.get(key, LOSSES["exit without entry"]), count)
+    if lost := lost_events(messages):
+        yield schema.Loss(WINDOW_ID, "bpftrace_events_lost", lost)
+
+
+def _handshakes(messages: Messages) -> Iterator[schema.Row]:
+    lines = (str(m["data"]) for m in messages if m["type"] == "printf")
+    found = (HANDSHAKE.match(line) for line in lines)
+    for number, row in enumerate((row for row in found if row), start=1):
+        tid, start_ns, took_us, calls, waits, network_us, other_us = map(int, row.groups()[:7])
+        yield schema.Handshake(
+            number, WINDOW_ID, tid, start_ns, start_ns + took_us * 1000, -1, -1,
+            network_us * 1000, other_us * 1000, 0, 0, 0, 0, 0, calls, waits, row[8],
+            "unknown", "unknown", "unknown", None,
+        )  # fmt: skip
+
+
+def _fact(
+    name: str, kind: str, key: str, value: Any, stacks: "Stacks", rendered: "Rendered", run: "Run"
+) -> Iterator[schema.Row]:
+    """The rows of one value of one map."""
+    try:
+        if name == "@took_ns" and key in PHASES:
+            yield schema.PhaseCount(WINDOW_ID, key, int(value["count"]))
+        if name == "@took_hist_ns" and key in PHASES:
+            for bucket in value:
+                low, high = max(0, int(bucket.get("min", 0))), int(bucket["max"]) + 1
+                if bucket["count"]:
+                    yield schema.Latency(WINDOW_ID, key, low, high, int(bucket["count"]))
+        elif name == "@samples":
+            (phase,), user, kernel = _split(key, 1)
+            pair = stacks.user(user), stacks.kernel(kernel)
+            yield schema.SampleStack(WINDOW_ID, PHASES[phase], -1, *pair, int(value))
+        elif name == "@waited_ns" and rendered.name == "offcpu":
+            (phase, state), user, _ = _split(key, 2)
+            yield schema.OffcpuStack(
+                WINDOW_ID, PHASES[phase], STATES[state], -1, stacks.user(user), None,
+                int(value["count"]), int(value["total"]),
+            )  # fmt: skip
+        elif kind in ("map", "stats") and name not in ("@unmatched", "@waited_ns"):
+            yield from _metrics(f"{rendered.name} {name[1:]}", key, value, run)
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise TlstaxError(
+            "bpftrace: what it says is not understood",
+            f"the map {name} holds {str(value)[:60]!r} under {key[:60]!r}",
+            "Report this with the version of bpftrace",
+            ExitCode.FAILED,
+        ) from None
+
+
+def _metrics(name: str, key: str, value: Any, run: "Run") -> Iterator[schema.Row]:
+    facts = {"count": value["count"], "total": value["total"]} if isinstance(value, dict) else {}
+    for suffix, number in (facts or {"count": value}).items():
+        yield schema.Metric(
+            run.end_ns, run.end_ns - run.start_ns, "bpftrace", key or "all", f"{name} {suffix}",
+            float(number),
+        )  # fmt: skip
+
+
+def _split(key: str, numbers: int) -> tuple[list[int], str, str]:
+    """A key of numbers and one or two stacks."""
+    parts = key.split(",", numbers)
+    user, _, kernel = parts[numbers].partition("\n,")
+    return [int(part) for part in parts[:numbers]], user, kernel
+
+
+class Stacks:
+    """Frames and stacks from bpftrace's text of them."""
+
+    def __init__(self) -> None:
+        self._frames: dict[tuple[str, int, str, int, str], int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+
+    def user(self, text: str) -> int | None:
+        """The stack of `address symbol+offset (object)` lines, leaf first."""
+        frames = []
+        for line in _lines(text):
+            if found := USER.fullmatch(line):
+                place = (_plain(found[4]), 0, _plain(found[2]), int(found[3]), "dynsym")
+                frames.append(place)
+            elif found := UNNAMED.fullmatch(line):
+                where = _plain(found[2])
+                frames.append((where, 0, f"[{where.rpartition('/')[2]}]", 0, "none"))
+        return self._number(frames)
+
+    def kernel(self, text: str) -> int | None:
+        """The stack of `symbol+offset` lines, leaf first."""
+        found = (KERNEL.fullmatch(line) for line in _lines(text))
+        return self._number(
+            [("kernel", 0, one[1], int(one[2]), "kallsyms") for one in found if one]
+        )
+
+    def _number(self, frames: Iterable[tuple[str, int, str, int, str]]) -> int | None:
+        numbers = tuple(self._frames.setdefault(frame, len(self._frames) + 1) for frame in frames)
+        return self._stacks.setdefault(numbers, len(self._stacks) + 1) if numbers else None
+
+    def rows(self) -> Iterator[schema.Row]:
+        """Every frame and stack so far."""
+        for (where, address, symbol, offset, source), number in self._frames.items():
+            yield schema.Frame(number, where, "", address, symbol, offset, source, "")
+        for frames, number in self._stacks.items():
+            yield schema.Stack(number, " ".join(map(str, frames)))
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n") if line.strip(" ,\t")]
+
+
+def _plain(text: str) -> str:
+    return text.removeprefix("[unknown]") or "unknown"

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""bpftrace programs on a private MariaDB: the driver, tlstax's engine and bpftrace count alike."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.recorder import Recorder, Request
+from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
+from tlstax.workloads.servers.mariadb import PrivateServer
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
+
+STORM, SELECT = SCENARIOS["connect"], SCENARIOS["point_select"]
+HANDSHAKES_COUNT = 60
+TLSTAX = [sys.executable, "-m", "tlstax", "probes"]
+
+
+@pytest.fixture
+def server(lab_directory: Path) -> Iterator[PrivateServer]:
+    with PrivateServer() as running:
+        yield running
+
+
+def start(name: str, server: PrivateServer, capture: Path) -> "subprocess.Popen[str]":
+    """A run of a program, some seconds into it, when it is attached."""
+    process = subprocess.Popen(
+        [*TLSTAX, "run", name, "--pid", str(server.pid), "--for", "6s", "-o", str(capture)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert "attached" in process.stderr.readline()
+    return process
+
+
+def finish(process: "subprocess.Popen[str]") -> str:
+    said, errors = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.OK, errors
+    return said
+
+
+def test_handshakes_are_those_of_the_driver_and_of_the_engine(
+    server: PrivateServer, tmp_path: Path
+) -> None:
+    driver = Sysbench(server, table_rows=100)
+    driver.prepare()
+    theirs, own = tmp_path / "bpftrace.tlstax", tmp_path / "native.tlstax"
+    process = start("handshake", server, theirs)
+    with Recorder(Request(server.pid, own)) as recorder:
+        recorder.poll(0)
+        driver.run(Load(STORM, 2, 0, HANDSHAKES_COUNT), "tls", time.sleep)
+        recorder.poll(0.2)
+    said = finish(process)
+    assert "lost events: 0; unmatched: 0" in said
+    with CaptureReader.open(theirs) as reader:
+        rows = [row for row in reader.rows(schema.Handshake) if row.outcome == "success"]
+        counts = [row.ended_count for row in reader.rows(schema.PhaseCount)]
+        assert {row.engine for row in reader.rows(schema.Window)} == {"bpftrace"}
+        assert sum(row.ended_count for row in reader.rows(schema.Latency)) == len(rows)
+    with CaptureReader.open(own) as reader:
+        native = [row for row in reader.rows(schema.Handshake) if row.outcome == "success"]
+    assert len(rows) == len(native) >= HANDSHAKES_COUNT
+    assert counts == [len(rows)]
+    mean, theirs_mean = (
+        sum(row.end_ns - row.start_ns for row in found) / len(found) for found in (native, rows)
+    )
+    assert theirs_mean == pytest.approx(mean, rel=0.05)
+
+
+def test_records_and_commands_add_up(server: PrivateServer, tmp_path: Path) -> None:
+    driver = Sysbench(server, table_rows=100)
+    driver.prepare()
+    for name in ("record", "command"):
+        capture = tmp_path / f"{name}.tlstax"
+        process = start(name, server, capture)
+        driver.run(Load(SELECT, 1, 0, 500), "tls", time.sleep)
+        assert "lost events: 0; unmatched: 0" in finish(process)
+        with CaptureReader.open(capture) as reader:
+            counts = {row.phase: row.ended_count for row in reader.rows(schema.PhaseCount)}
+        if name == "record":
+            assert counts["record_write"] >= 500
+            assert counts["record_read"] >= counts["record_write"]
+        else:
+            assert 500 <= counts["command"] <= 600
+
+
+@pytest.mark.parametrize("name", ["oncpu", "offcpu"])
+def test_stacks_carry_phases(server: PrivateServer, tmp_path: Path, name: str) -> None:
+    driver = Sysbench(server, table_rows=100)
+    driver.prepare()
+    capture = tmp_path / "x.tlstax"
+    process = start(name, server, capture)
+    driver.run(Load(SELECT, 2, 3), "tls", time.sleep)
+    finish(process)
+    with CaptureReader.open(capture) as reader:
+        samples = [(row.phase, row.user_stack_id) for row in reader.rows(schema.SampleStack)]
+        waits = [(row.phase, row.user_stack_id) for row in reader.rows(schema.OffcpuStack)]
+        stacks = {row.stack_id for row in reader.rows(schema.Stack)}
+    rows = samples if name == "oncpu" else waits
+    assert {"command", "record_read"} <= {phase for phase, _ in rows}
+    assert {stack for _, stack in rows} - {None} <= stacks
+
+
+def test_what_is_printed_runs_by_itself(server: PrivateServer) -> None:
+    command = [*TLSTAX, "print", "command", "--pid", str(server.pid)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"/pid == {server.pid}/" in text
+    assert "$1" not in text
+    done = subprocess.run(
+        ["bpftrace", "-d", "-"], input=text, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "code"),
+    [
+        (["handshake", "--pid", "999999999"], "there is no such process", ExitCode.TARGET),
+        (["nothing", "--pid", "1"], "there is no program called", ExitCode.USAGE),
+        (["handshake", "--pid", "1", "--bpftrace", "/bin/true"], "no bpftrace", ExitCode.HOST),
+        (["handshake", "--pid", "1", "--bpftrace", "/nowhere"], "is not here", ExitCode.HOST),
+    ],
+)
+def test_one_clear_error(arguments: list[str], said: str, code: ExitCode) -> None:
+    done = subprocess.run(
+        [*TLSTAX, "run", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_process_without_the_function(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "30"]) as sleeper:
+        done = subprocess.run(
+            [*TLSTAX, "print", "handshake", "--pid", str(sleeper.pid)],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        sleeper.kill()
+    assert done.returncode == ExitCode.TARGET
+    assert "handshake" in done.stderr
+    assert "action:handshake_call" in done.stderr
+
+
+def test_output_that_nobody_understands(server: PrivateServer, tmp_path: Path) -> None:
+    fake = tmp_path / "bpftrace"
+    fake.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo bpftrace v0.99.0 && exit\n'
+        '[ "$1" = --info ] && echo bfd: no && exit\necho gibberish\n'
+    )
+    fake.chmod(0o755)
+    done = subprocess.run(
+        [*TLSTAX, "run", "command", "--pid", str(server.pid), "--bpftrace", str(fake)],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.FAILED
+    assert "gibberish" in done.stderr
+    assert "Traceback" not in done.stderr

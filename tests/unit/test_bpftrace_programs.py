@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The bpftrace programs and what is made of them: headers, marks, output, refusals."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.bpftrace import find_bpftrace
+from tlstax.collectors.bpftrace_output import lost_events, maps, unmatched
+from tlstax.collectors.bpftrace_rows import Stacks
+from tlstax.collectors.bpftrace_text import _short
+from tlstax.collectors.capture import schema
+from tlstax.probes import programs
+
+NAMES = (
+    "command", "crypto", "handshake", "io", "locks", "offcpu", "oncpu", "record", "tde",
+)  # fmt: skip
+
+
+def fake(tmp_path: Path, text: str) -> Path:
+    """A program that prints a text whatever it is asked."""
+    path = tmp_path / "bpftrace"
+    path.write_text(f"#!/bin/sh\nprintf '%s\\n' '{text}'\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_every_program_is_there_with_its_whole_header() -> None:
+    assert tuple(programs.names()) == NAMES
+    for name in NAMES:
+        program = programs.load(name)
+        assert program.name == name
+        assert set(programs.LABELS) == set(program.labels)
+        assert "Attaching " in program.labels["Example"], "a real session"
+
+
+def test_marks_pair_and_every_block_filters_by_process() -> None:
+    for name in NAMES:
+        blocks = [p for p in programs.load(name).pieces if isinstance(p, programs.Block)]
+        assert blocks
+        for block in blocks:
+            assert block.body.startswith("/pid == $1"), (name, block.subject)
+            kind = "uprobe:" if block.event == "enter" else "uretprobe:"
+            assert all(point.startswith(kind) for point in block.points)
+
+
+def test_a_program_that_is_not_there_or_has_no_header() -> None:
+    with pytest.raises(TlstaxError, match="the programs are command, crypto") as caught:
+        programs.load("nothing")
+    assert caught.value.exit_code == ExitCode.USAGE
+    with pytest.raises(TlstaxError, match="its header lacks Question"):
+        programs.parse("BEGIN {}\n", "x")
+
+
+def test_registers_are_spelled_as_bpftrace_does() -> None:
+    assert [_short(name) for name in ("rdi", "rax", "r12", "r8", "rbp")] == [
+        "di", "ax", "r12", "r8", "bp",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("bpftrace v0.16.0", "too old"),
+        ("fish 3.6", "no bpftrace that tlstax knows"),
+        ("", "no bpftrace that tlstax knows"),
+    ],
+)
+def test_a_bpftrace_that_does_not_serve(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(TlstaxError, match=said) as caught:
+        find_bpftrace(fake(tmp_path, text))
+    assert caught.value.exit_code == ExitCode.HOST
+
+
+def test_no_bpftrace(tmp_path: Path) -> None:
+    with pytest.raises(TlstaxError, match="bpftrace is not here"):
+        find_bpftrace(tmp_path / "bpftrace")
+
+
+def test_what_a_build_can_do_is_asked() -> None:
+    messages = [
+        {"type": "attached_probes", "data": {"probes": 3}},
+        {"type": "stats", "data": {"@took_ns": {"command": {"count": 2, "total": 6}}}},
+        {"type": "stats", "data": {"@fsync_ns": {"count": 1, "average": 5, "total": 5}}},
+        {"type": "map", "data": {"@unmatched": {"exit without entry": 3}}},
+        {"type": "lost_events", "data": {"events": 4}},
+    ]
+    found = maps(messages)
+    assert found["@took_ns"] == ("stats", {"command": {"count": 2, "total": 6}})
+    assert found["@fsync_ns"][1] == {"": {"count": 1, "average": 5, "total": 5}}
+    assert unmatched(messages) == {"exit without entry": 3}
+    assert lost_events(messages) == 4
+
+
+def test_stacks_of_both_versions() -> None:
+    stacks = Stacks()
+    text = (
+        "\n\t7f05593d1930 __GI___libc_malloc+0 (/usr/lib/libc.so.6)\n"
+        "\t55a212f81d98 mysqld_main(int, char**)+4360 (/usr/sbin/mariadbd)\n"
+        "\tb9 0xb9 ([unknown])\n"
+    )
+    assert stacks.user(text) == 1
+    kernel = "\n    ext4_release_file+62\n\tffffffff816bd916 __fput+230\n"
+    assert stacks.kernel(kernel) == 2
+    assert stacks.user("") is None
+    frames = [row for row in stacks.rows() if isinstance(row, schema.Frame)]
+    assert [row.symbol for row in frames][:3] == [
+        "__GI___libc_malloc", "mysqld_main(int, char**)", "[unknown]",
+    ]  # fmt: skip
+    assert [row.symbol for row in frames][3:] == ["ext4_release_file", "__fput"]
