@@ -31,7 +31,8 @@ C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/t
 PYTEST := $(BIN)/python -m pytest --no-header
 RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
-AS_ROOT := demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers
+AS_ROOT := demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
+	test-bpftrace
 
 .PHONY: help
 help: ## list the targets
@@ -160,6 +161,10 @@ test-kernels: root-test-kernels test-install packages-kernels ## kernel and trut
 test-servers: root-test-servers test-install packages-servers ## end to end on servers with every TLS library (npm, maven, apt)
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
 		$(PYTEST) $(addprefix tests/e2e/test_,tls_libraries.py plans.py server_work.py functions.py x_protocol.py)
+
+.PHONY: test-bpftrace
+test-bpftrace: root-test-bpftrace test-install ## the bpftrace programs with Debian trixie's bpftrace, beside this host's
+	TLSTAX_BPFTRACE="$$($(BIN)/python tests/probes/newer_bpftrace.py)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/test_bpftrace.py
 
 .PHONY: capture-docs
 capture-docs: python ## regenerate docs/capture.md and docs/report-json.md from their definitions

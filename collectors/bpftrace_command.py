@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.probes import programs
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def run_list(_: argparse.Namespace) -> int:
 
 def run_print(options: argparse.Namespace) -> int:
     """Print a program for a process. Raises TlstaxError."""
-    from tlstax import TlstaxError
     from tlstax.collectors.bpftrace import find_bpftrace
 
     program = programs.load(options.name)
@@ -87,6 +86,13 @@ def run_program(options: argparse.Namespace) -> int:
     from tlstax.collectors.bpftrace import Run, find_bpftrace, require_tracefs
 
     program = programs.load(options.name)
+    if options.output is not None and options.output.exists():
+        raise TlstaxError(
+            f"{options.output} exists already",
+            "a capture is never overwritten without being asked",
+            "Give another name, or remove it",
+            ExitCode.USAGE,
+        )
     tool = find_bpftrace(options.bpftrace)
     target, rendered = _render(program, options, tool.offsets)
     require_tracefs(rendered.text)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """bpftrace programs on a private MariaDB: the driver, tlstax's engine and bpftrace count alike."""
 
+import os
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
 
 STORM, SELECT = SCENARIOS["connect"], SCENARIOS["point_select"]
 HANDSHAKES_COUNT = 60
+TOOLS = ["bpftrace", *os.environ.get("TLSTAX_BPFTRACE", "").split()]
 TLSTAX = [sys.executable, "-m", "tlstax", "probes"]
 
 
@@ -29,10 +31,13 @@ def server(lab_directory: Path) -> Iterator[PrivateServer]:
         yield running
 
 
-def start(name: str, server: PrivateServer, capture: Path) -> "subprocess.Popen[str]":
+def start(
+    name: str, server: PrivateServer, capture: Path, tool: str = "bpftrace"
+) -> "subprocess.Popen[str]":
     """A run of a program, some seconds into it, when it is attached."""
     process = subprocess.Popen(
-        [*TLSTAX, "run", name, "--pid", str(server.pid), "--for", "6s", "-o", str(capture)],
+        [*TLSTAX, "run", name, "--pid", str(server.pid), "--for", "6s", "-o", str(capture),
+         "--bpftrace", tool],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr is not None
@@ -46,13 +51,14 @@ def finish(process: "subprocess.Popen[str]") -> str:
     return said
 
 
+@pytest.mark.parametrize("tool", TOOLS)
 def test_handshakes_are_those_of_the_driver_and_of_the_engine(
-    server: PrivateServer, tmp_path: Path
+    server: PrivateServer, tmp_path: Path, tool: str
 ) -> None:
     driver = Sysbench(server, table_rows=100)
     driver.prepare()
     theirs, own = tmp_path / "bpftrace.tlstax", tmp_path / "native.tlstax"
-    process = start("handshake", server, theirs)
+    process = start("handshake", server, theirs, tool)
     with Recorder(Request(server.pid, own)) as recorder:
         recorder.poll(0)
         driver.run(Load(STORM, 2, 0, HANDSHAKES_COUNT), "tls", time.sleep)
