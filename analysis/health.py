@@ -158,7 +158,9 @@ def observe(tables: Tables) -> Observer:
 def effects(tables: Tables) -> list[EffectLine]:
     """What measuring was expected to cost, and what it came to; nothing without such figures.
 
-    Shares are of the server's CPU time, or, for a budget, of what the budget was a share of.
+    Shares are of the server's CPU time, or, for a budget, of what the budget was a share of. The
+    prediction is of the load that was there at the start: an experiment, which begins idle and then
+    changes its load, has none.
     """
     if not tables.effects:
         return []
@@ -172,11 +174,12 @@ def effects(tables: Tables) -> list[EffectLine]:
     }
     lines = []
     for name, value in observed.items():
-        predicted = _fact(tables, f"predicted_{name}_share")
+        predicted = None if tables.runs else _fact(tables, f"predicted_{name}_share")
         lines.append(_effect(name, predicted, value, base_ns))
     known = [value for value in observed.values() if value is not None]
     total_ns = sum(known) if known else None
-    return [*lines, _effect("all", _fact(tables, "predicted_share"), total_ns, base_ns)]
+    predicted = None if tables.runs else _fact(tables, "predicted_share")
+    return [*lines, _effect("all", predicted, total_ns, base_ns)]
 
 
 def _effect(name: str, predicted: float | None, time_ns: int | None, base_ns: float) -> EffectLine:

@@ -140,10 +140,9 @@ def _gaps(health: Json, width: int) -> Iterable[RenderableType]:
 
 def _cost(effect: Json, budget: float | None) -> str:
     """Predicted and observed cost of measuring, side by side."""
-    text = (
-        f"predicted {quantities.share(effect['predicted_share'])}, observed "
-        f"{quantities.share(effect['observed_share'])} of the server's CPU time"
-    )
+    text = f"observed {quantities.share(effect['observed_share'])} of the server's CPU time"
+    if effect["predicted_share"] is not None:
+        text = f"predicted {quantities.share(effect['predicted_share'])}, {text}"
     return text if budget is None else f"{text}, allowed {quantities.share(budget)}"
 
 
@@ -354,11 +353,7 @@ def _observer(health: Json, width: int) -> RenderableType:
         f"{quantities.name(loss['kind'])} {quantities.count(loss['count'])}: {loss['consequence']}"
         for loss in health["losses"]
     ]
-    lines += [
-        f"{effect['label']}: predicted {quantities.share(effect['predicted_share'])}, observed "
-        f"{quantities.share(effect['observed_share'])} of the server's CPU time"
-        for effect in observer["effects"][:-1]
-    ]
+    lines += [f"{effect['label']}: {_cost(effect, None)}" for effect in observer["effects"][:-1]]
     if observer["budget_choice"]:
         lines.append(observer["budget_choice"])
     lines.append(
