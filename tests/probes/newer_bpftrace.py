@@ -28,7 +28,8 @@ def main() -> None:
         libraries = [root / "usr/lib/x86_64-linux-gnu", *root.glob("usr/lib/llvm-*/lib")]
         script.write_text(
             f"#!/bin/sh\nexec '{root}/usr/lib64/ld-linux-x86-64.so.2' --library-path"
-            f" '{':'.join(map(str, libraries))}' --argv0 bpftrace '{root}/usr/bin/bpftrace' \"$@\"\n"
+            f" '{':'.join(map(str, libraries))}'"
+            f" --argv0 bpftrace '{root}/usr/bin/bpftrace' \"$@\"\n"
         )
         script.chmod(0o755)
     print(script)
