@@ -229,6 +229,16 @@ def name_quality(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Symbols:
     )
 
 
+_OTHER_ENGINES: Final = {
+    "bpftrace": "Recorded by bpftrace, not by tlstax's own engine: it holds what one program "
+    "counts, and no ledger.",
+    "perf": "Recorded by perf, not by tlstax's own engine: times are samples, phases are as good "
+    "as the stacks, and waits are not seen.",
+    "pmp": "Recorded by stopping the server, not by tlstax's own engine: threads were counted in "
+    "snapshots, and no time was measured.",
+}
+
+
 def _warnings(
     tables: Tables,
     losses: Sequence[LossLine],
@@ -240,12 +250,8 @@ def _warnings(
     texts = []
     if not tables.windows:
         texts.append("The capture holds no finished window.")
-    engines = sorted({window.engine for window in tables.windows} - {"native"})
-    if engines:
-        texts.append(
-            f"Recorded by {' and '.join(engines)}, not by tlstax's own engine: times are samples, "
-            "phases are as good as the stacks, and waits are not seen."
-        )
+    engines = {window.engine for window in tables.windows} - {"native"}
+    texts += [_OTHER_ENGINES[engine] for engine in sorted(engines & _OTHER_ENGINES.keys())]
     if closure.ok is False and closure.worst is not None:
         texts.append(
             f"The ledger does not close: the worst window explains {percent_text(closure.worst)} "

@@ -356,11 +356,12 @@ def _observer(health: Json, width: int) -> RenderableType:
     lines += [f"{effect['label']}: {_cost(effect, None)}" for effect in observer["effects"][:-1]]
     if observer["budget_choice"]:
         lines.append(observer["budget_choice"])
-    lines.append(
-        f"{quantities.count(observer['hits_count'])} probe hits, "
-        f"{quantities.rate(observer['hits_per_second'])}, "
-        f"{quantities.time(observer['probe_ns'])} in all; nothing is subtracted for them"
-    )
+    if observer["hits_count"]:
+        lines.append(
+            f"{quantities.count(observer['hits_count'])} probe hits, "
+            f"{quantities.rate(observer['hits_per_second'])}, "
+            f"{quantities.time(observer['probe_ns'])} in all; nothing is subtracted for them"
+        )
     return Group(Text(), *(console.sentence(line, width, style="dim") for line in lines))
 
 
