@@ -24,7 +24,12 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 ROWS_COUNT = 60
 PAUSE_S = 1.0
 PATIENCE_S = 20.0
-SEMI_SYNC = ("rpl_semi_sync_master_enabled = ON", "rpl_semi_sync_slave_enabled = ON")
+# Without a replica nothing waits for one: the account that it needs is made before it comes.
+SEMI_SYNC = (
+    "rpl_semi_sync_master_enabled = ON",
+    "rpl_semi_sync_master_wait_no_slave = OFF",
+    "rpl_semi_sync_slave_enabled = ON",
+)
 TABLE = f"{DATABASE}.replicated"
 MADE = "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'replicated'"
 # The replica is there, and where commits wait for it, they do.
