@@ -144,7 +144,7 @@ class Run:
         if process.stdout is not None and not asked and process.poll() is None:
             process.send_signal(signal.SIGINT)
         try:
-            process.wait(2.0)
+            process.wait(_END_PATIENCE_S)  # it takes its probes off after its last word
         except subprocess.TimeoutExpired:
             process.kill()
         self._ended = asked
