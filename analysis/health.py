@@ -252,6 +252,13 @@ def _warnings(
         texts.append("The capture holds no finished window.")
     engines = {window.engine for window in tables.windows} - {"native"}
     texts += [_OTHER_ENGINES[engine] for engine in sorted(engines & _OTHER_ENGINES.keys())]
+    texts += [
+        f"The source {row.name} did not last, and its rows are not whole: {row.note}"
+        for row in tables.collectors
+        if row.state in ("failed", "missing")
+    ]
+    if any(row.name == "perf" and row.rows_count for row in tables.collectors):
+        texts.append("perf ran beside; what it cost the server is in no figure of the cost.")
     if closure.ok is False and closure.worst is not None:
         texts.append(
             f"The ledger does not close: the worst window explains {percent_text(closure.worst)} "

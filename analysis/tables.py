@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from tlstax.analysis import operations
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
+    Collector,
     Effect,
     Frame,
     Gap,
@@ -80,6 +81,7 @@ class Tables:
     status: list[Status] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    collectors: list[Collector] = field(default_factory=list)
     clients: "Tables | None" = None
     """The same of all clients together, where any was recorded."""
 
@@ -193,6 +195,7 @@ def _load_all(reader: CaptureReader) -> Tables:
         status=list(reader.rows(Status)),
         gaps=list(reader.rows(Gap)),
         losses=list(reader.rows(Loss)),
+        collectors=list(reader.rows(Collector)),
     )
 
 

@@ -235,6 +235,23 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             ExitCode.USAGE,
         )
 
+    if collect.NATIVE not in options.collect and (
+        options.client or options.functions or options.budget or options.level < Level.RECORD
+    ):
+        raise TlstaxError(
+            "--collect without native was given with an option of the native engine",
+            "--client, --functions, --budget and --level are about its probes",
+            "add native to --collect, or leave them out",
+            ExitCode.USAGE,
+        )
+    if "perf" in options.collect and options.budget is not None:
+        raise TlstaxError(
+            "--collect perf was given with --budget",
+            "what perf costs the server is not counted, so no budget can hold it",
+            "give one or the other",
+            ExitCode.USAGE,
+        )
+
 
 def _client_pid(text: str) -> int:
     """The process that `--client` names."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """bpftrace as a child process: which one, what it can, one run of a program with JSON output."""
 
-import ctypes
 import json
 import os
 import re
@@ -18,13 +17,13 @@ from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.bpftrace_text import Rendered
+from tlstax.collectors.child import die_with_parent
 from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.target import Target
 
 OLDEST: Final = (0, 17)
 TRACEFS: Final = (Path("/sys/kernel/tracing/events"), Path("/sys/kernel/debug/tracing/events"))
 MAP_KEYS: Final = "65536"
-_PDEATHSIG: Final = 1  # PR_SET_PDEATHSIG, prctl(2)
 _START_PATIENCE_S: Final = 30.0
 _END_PATIENCE_S: Final = 30.0
 _TICK: Final = "tlstax is attached"
@@ -105,7 +104,7 @@ class Run:
             process = subprocess.Popen(
                 [self.tool.path, *unsafe, "--no-warnings", "-f", "json", "-"], stdin=source,
                 stdout=subprocess.PIPE, stderr=complaints, start_new_session=True,
-                preexec_fn=_die_with_parent, env=os.environ | keys,
+                preexec_fn=die_with_parent, env=os.environ | keys,
             )  # fmt: skip
             try:
                 self._follow(process, duration_s)
@@ -193,11 +192,6 @@ def _ask(path: str, option: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unfit(f"{path} cannot be run", str(error)) from None
     return said.stdout + said.stderr
-
-
-def _die_with_parent() -> None:
-    """In the child: no bpftrace outlives a tlstax that was killed."""
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM)
 
 
 def _unfit(what: str, why: str) -> TlstaxError:

@@ -17,7 +17,7 @@ from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.bpftrace_output import Messages, lost_events, maps, unmatched
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
-from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.native import monotonic_ns
 
 if TYPE_CHECKING:
@@ -40,12 +40,9 @@ LOSSES: Final = {
 def store(
     path: Path, target: "Target", rendered: "Rendered", messages: Messages, run: "Run"
 ) -> None:
-    """Write a capture of its own. Raises TlstaxError (USAGE if the file is there)."""
-    with CaptureWriter.create(path) as writer:
-        writer.add(facts(target, rendered, run))
-        writer.add(list(rows(messages, rendered, run)))
-        writer.add(schema.Meta("end_monotonic_ns", str(run.end_ns)))
-        writer.commit()
+    """Write a capture of its own, or none. Raises TlstaxError (USAGE if the file is there)."""
+    end = schema.Meta("end_monotonic_ns", str(run.end_ns))
+    write_whole(path, [*facts(target, rendered, run), *rows(messages, rendered, run), end])
 
 
 def facts(target: "Target", rendered: "Rendered", run: "Run") -> Iterator[schema.Row]:
@@ -59,6 +56,8 @@ def facts(target: "Target", rendered: "Rendered", run: "Run") -> Iterator[schema
         "engine": "bpftrace",
         "command_level": LEVELS.get(rendered.name, "sample"),
         "probe_kind": "perf_event",
+        # Its probes are in there; bpftrace does not count their hits, so they are no rows.
+        "bpftrace_program": rendered.text,
         "privacy": "no payload, SQL text, key, password or pointer is recorded",
     }
     yield from (schema.Meta(key, str(value)) for key, value in told.items())
@@ -71,12 +70,6 @@ def facts(target: "Target", rendered: "Rendered", run: "Run") -> Iterator[schema
         name, (tls.version.removeprefix(f"{name} ") if tls else "") or "unknown",
         tls.linkage if tls else "unknown", "server", target.own_pid,
     )  # fmt: skip
-    for number, place in enumerate(rendered.places, start=1):
-        yield schema.Probe(
-            number, place.boundary, place.event, place.function, place.mapped.path,
-            place.mapped.build_id, place.file_offset, place.spot.instruction, place.spot.kind,
-            int(not place.spot.emulated), 0, place.cost_ns,
-        )  # fmt: skip
     yield from (
         schema.Gap(1, text.split(":")[0], text.partition(": ")[2]) for text in rendered.missing
     )

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Running something costly in a forked child, so that its memory is gone with it."""
 
+import ctypes
 import os
 import pickle
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,6 +12,12 @@ from typing import TypeVar
 from tlstax import ExitCode, TlstaxError
 
 Result = TypeVar("Result")
+_PDEATHSIG = 1  # PR_SET_PDEATHSIG, prctl(2)
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`: no tool outlives a tlstax that was killed."""
+    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM)
 
 
 @dataclass(frozen=True)

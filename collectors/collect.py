@@ -2,6 +2,7 @@
 """`tlstax attach --collect`: which sources fill a capture, with the native engine or without."""
 
 import argparse
+import contextlib
 import os
 import select
 import time
@@ -14,6 +15,7 @@ from typing import Final, Self
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.find_process import open_pidfd
 from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.sources import Source, SourceSet
 
@@ -124,21 +126,24 @@ class PlainRecording:
         self.capture = capture
         self.ending = ""
         self._sources = sources
-        try:
-            self._pidfd = os.pidfd_open(pid)
-        except OSError as error:
-            raise TlstaxError(
-                f"process {pid} cannot be watched",
-                error.strerror or str(error),
-                "check that it is still running",
-                ExitCode.TARGET,
-            ) from error
+        self._pidfd = open_pidfd(pid)
         self._exited = select.poll()
         self._exited.register(self._pidfd, select.POLLIN)
-        self._writer = CaptureWriter.create(capture, overwrite)
-        self._writer.add(self._facts())
-        self._writer.add(sources.start())
-        self._writer.commit()
+        try:
+            self._writer = CaptureWriter.create(capture, overwrite)
+        except BaseException:
+            os.close(self._pidfd)
+            raise
+        try:
+            self._writer.add(self._facts())
+            self._writer.add(sources.start())
+            self._writer.commit()
+        except BaseException:
+            sources.stop()
+            self._writer.close()
+            os.close(self._pidfd)
+            capture.unlink(missing_ok=True)
+            raise
 
     def _facts(self) -> Iterable[schema.Row]:
         facts = {
@@ -150,7 +155,9 @@ class PlainRecording:
             "privacy": "no payload, SQL text, key, password or pointer is recorded",
         }
         yield from (schema.Meta(key, str(value)) for key, value in facts.items())
-        exe = os.readlink(f"/proc/{self.pid}/exe")
+        exe = ""
+        with contextlib.suppress(OSError):  # another user's, or a thread of the kernel
+            exe = os.readlink(f"/proc/{self.pid}/exe")
         yield schema.Target(
             1, self.pid, exe, "", "unknown", "unknown", "unknown", "unknown", "none"
         )

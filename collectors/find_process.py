@@ -82,3 +82,16 @@ def _hidden() -> str:
     if (PROC / "1").exists():
         return ""
     return "; /proc hides the processes of other users here (hidepid)"
+
+
+def open_pidfd(pid: int) -> int:
+    """A descriptor that tells when the process ends. Raises TlstaxError (TARGET)."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        raise TlstaxError(
+            f"process {pid} cannot be watched",
+            error.strerror or str(error),
+            "check that it is still running",
+            ExitCode.TARGET,
+        ) from error

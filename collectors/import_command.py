@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.perf import read_data
 
 _MAGIC = (b"PERFILE2", b"2ELIFREP")
@@ -49,21 +49,16 @@ def run(options: argparse.Namespace) -> int:
     samples = sum(row.sample_count for row in rows if isinstance(row, schema.SampleStack))
     if not samples:
         raise _unusable(options.recording, "it holds no sample")
-    writer = CaptureWriter.create(options.output, options.force)
-    try:
-        facts = {
-            "tlstax_version": __version__,
-            "created_wall_ns": time.time_ns(),
-            "engine": "perf",
-            "command_level": "sample",
-            "privacy": "names and counts only; no payload, key or password is taken over",
-        }
-        writer.add(schema.Meta(key, str(value)) for key, value in facts.items())
-        writer.add(schema.Target(1, 0, "", "", "unknown", "unknown", "unknown", "unknown", "none"))
-        writer.add(rows)
-        writer.commit()
-    finally:
-        writer.close()
+    facts = {
+        "tlstax_version": __version__,
+        "created_wall_ns": time.time_ns(),
+        "engine": "perf",
+        "command_level": "sample",
+        "privacy": "names and counts only; no payload, key or password is taken over",
+    }
+    target = schema.Target(1, 0, "", "", "unknown", "unknown", "unknown", "unknown", "none")
+    meta = [schema.Meta(key, str(value)) for key, value in facts.items()]
+    write_whole(options.output, [*meta, target, *rows], options.force)
     print(f"{options.output}: {samples} samples", file=sys.stderr)
     return int(ExitCode.OK)
 

@@ -7,7 +7,6 @@ names and counts reach the capture. It can be large: about 16 KB a sample.
 """
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -20,12 +19,11 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.child import run_in_child
+from tlstax.collectors.child import die_with_parent, run_in_child
 from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.perf_script import FIELDS, parse
 
 _CALL_GRAPHS: Final = {"dwarf": "dwarf,16384", "fp": "fp", "lbr": "lbr"}
-_PDEATHSIG: Final = 1  # PR_SET_PDEATHSIG, prctl(2)
 _OPEN_PATIENCE_S: Final = 10.0
 _END_PATIENCE_S: Final = 20.0
 
@@ -66,7 +64,7 @@ class Perf:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE, pass_fds=(descriptor,), start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )  # fmt: skip
             self._wait_until_open()
         except BaseException:
@@ -206,11 +204,6 @@ def _ask(command: list[str], data: int | None = None) -> str:
     if said.returncode != 0:
         raise _failed("it refuses", (said.stderr.strip() or "no reason given").split("\n")[0])
     return said.stdout
-
-
-def _die_with_parent() -> None:
-    """In the child: no perf outlives a tlstax that was killed."""
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM)
 
 
 def _failed(what: str, why: str) -> TlstaxError:

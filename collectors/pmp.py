@@ -9,6 +9,7 @@ stood still is measured from outside and reported with every result.
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -72,6 +73,7 @@ _SLEEP: Final = (
 _STATE: Final = {"lock": "blocked_lock", "io": "blocked_disk", "network": "blocked_network",
                  "idle": "blocked_network", "wait": "blocked_futex"}  # fmt: skip
 _POLL_S: Final = 0.001
+_SNAPSHOT_PATIENCE_S: Final = 120
 _STOPPED: Final = "tT"
 """States of proc(5): stopped by a tracer, stopped by a signal."""
 
@@ -175,20 +177,36 @@ def take(pid: int, iterations_count: int, interval_s: int, *, allow_pause: bool)
     start_ns = time.monotonic_ns()
     command = [program, "--pid", str(pid), "--iterations", str(iterations_count)]
     with watch:
-        said = subprocess.run(
+        process = subprocess.Popen(
             [*command, "--interval", str(interval_s)],
-            capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, errors="replace", start_new_session=True,
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": "/"},
         )  # fmt: skip
+        patience_s = iterations_count * (interval_s + _SNAPSHOT_PATIENCE_S)
+        try:
+            printed, complaints = process.communicate(timeout=patience_s)
+        except subprocess.TimeoutExpired as error:
+            raise TlstaxError(
+                "pt-pmp did not end",
+                f"{patience_s} s were not enough",
+                "The server runs again; look at what gdb waits for",
+                ExitCode.FAILED,
+            ) from error
+        finally:
+            # gdb holds the server; when it is gone the kernel lets the server run again.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     end_ns = time.monotonic_ns()
-    if said.returncode != 0:
+    if process.returncode != 0:
         raise TlstaxError(
             "pt-pmp failed",
-            (said.stderr.strip() or "it gave no reason").split("\n")[-1],
+            (complaints.strip() or "it gave no reason").split("\n")[-1],
             "Run it by hand to see more",
             ExitCode.FAILED,
         )
-    return Snapshot(parse(said.stdout), iterations_count, start_ns, end_ns, watch.pause_ns)
+    return Snapshot(parse(printed), iterations_count, start_ns, end_ns, watch.pause_ns)
 
 
 class PauseWatch:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.pmp import KINDS, Snapshot, count_kinds, take, to_rows
 from tlstax.collectors.pmp_text import parse
 from tlstax.collectors.stack_phases import StackPhases
@@ -118,13 +118,8 @@ def _store(snapshot: Snapshot, phases: StackPhases, options: argparse.Namespace)
         "pause_ns": snapshot.pause_ns,
         "privacy": "function names and counts only",
     }
-    writer = CaptureWriter.create(options.output, options.force)
-    try:
-        writer.add(schema.Meta(key, str(value)) for key, value in facts.items())
-        who = (options.pid or 0, "", "", "unknown", "unknown", "unknown", "unknown", "none")
-        writer.add(schema.Target(1, *who))
-        writer.add(to_rows(snapshot, phases))
-        writer.commit()
-    finally:
-        writer.close()
+    who = (options.pid or 0, "", "", "unknown", "unknown", "unknown", "unknown", "none")
+    meta = [schema.Meta(key, str(value)) for key, value in facts.items()]
+    rows = [*meta, schema.Target(1, *who), *to_rows(snapshot, phases)]
+    write_whole(options.output, rows, options.force)
     print(f"{options.output}: stacks of {sum(snapshot.stacks.values())} threads", file=sys.stderr)

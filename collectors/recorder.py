@@ -19,6 +19,7 @@ from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.course import Course, light_of
+from tlstax.collectors.find_process import open_pidfd
 from tlstax.collectors.function_plan import plan_functions_in_child
 from tlstax.collectors.metering import Bill
 from tlstax.collectors.native import Engine, Options, monotonic_ns
@@ -89,7 +90,7 @@ class Recorder:
             else None
         )
         self._functions: FunctionRecording | None = None
-        self._pidfd = _open_pidfd(self._target)
+        self._pidfd = open_pidfd(self._target.pid)
         self._exited = select.poll()
         self._exited.register(self._pidfd, select.POLLIN)
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
@@ -477,18 +478,6 @@ def _run_totals(windows: list[WindowTotals], tls_call_count: int) -> RunTotals:
         ciphers=Counter(handshake.cipher for handshake in good),
         phase_counts=dict(phases),
     )
-
-
-def _open_pidfd(target: Target) -> int:
-    try:
-        return os.pidfd_open(target.pid)
-    except OSError as error:
-        raise TlstaxError(
-            f"process {target.pid} cannot be watched",
-            error.strerror or str(error),
-            "check that it is still running",
-            ExitCode.TARGET,
-        ) from error
 
 
 def _require_same_program(target: Target) -> None:

@@ -57,7 +57,6 @@ class ServerStatus:
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
         self._asked_ns = 0
-        self._answered_ns = 0
         self._last: dict[str, str] = {}
         self._with_waits = False
         self.warning = ""

@@ -54,6 +54,7 @@ META_KEYS: Final = {
     "functions": "primitives that --functions asked for, by category or id",
     "missing_functions": "of these, ids of those that the target does not define",
     "privacy": "what a capture never holds",
+    "bpftrace_program": "the program that bpftrace ran",
     "pause_ns": "how long the server stood still for the snapshots of pt-pmp",
     "end_monotonic_ns": "CLOCK_MONOTONIC when the recording ended",
     "target_ending": "what had become of the server when the recording ended",

@@ -131,6 +131,20 @@ class CaptureWriter:
         raise _write_error(self.path, error) from error
 
 
+def write_whole(path: Path, rows: Iterable[Row], overwrite: bool = False) -> None:
+    """A capture of rows that are all there; no file is left when it cannot be written.
+
+    Raises what `CaptureWriter` raises.
+    """
+    writer = CaptureWriter.create(path, overwrite)
+    try:
+        with writer:
+            writer.add(rows)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
 def _prepare(connection: sqlite3.Connection) -> None:
     """Set the file's identity and create its tables, in one transaction."""
     connection.execute("PRAGMA journal_mode = DELETE")

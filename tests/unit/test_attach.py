@@ -4,6 +4,7 @@
 import argparse
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,20 @@ def test_a_childs_error_is_raised_here() -> None:
 def test_a_child_that_is_killed_is_one_error() -> None:
     with pytest.raises(TlstaxError, match="status 9"):
         run_in_child("names", lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--collect", "procfs", "--level", "sample"],
+        ["--collect", "perf", "--functions", "cipher"],
+        ["--collect", "native,perf", "--budget", "1%"],
+    ],
+)
+def test_options_that_the_sources_cannot_keep_are_refused(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "x.tlstax"
+    assert main(["attach", "1", "-o", str(out), *options]) == ExitCode.USAGE
+    assert "--collect" in capsys.readouterr().err
+    assert not out.exists()
