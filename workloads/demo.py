@@ -99,7 +99,7 @@ def ready_experiment(
     with open_private(request, program) as server, server.open_status() as status:
         name = server.program.name
         console.print(f"server   {name} {server.pid}, 127.0.0.1:{server.port}, {recipe.key}")
-        driver = Sysbench(server, table_rows=recipe.table_rows)
+        driver = Sysbench.of_server(server, table_rows=recipe.table_rows)
         driver.prepare()
         experiment = Experiment(server, driver, status, recipe.loads, recipe.rounds_count)
         console.print("warm-up  one short run of each load and arm")

@@ -134,7 +134,7 @@ def _open(
         lane.negotiated = negotiate(server)
         lane.instructions = dict(stages.crypto_instructions(server.pid))
         status = mine.enter_context(server.open_status())
-        driver = Sysbench(server, table_rows=recipe.table_rows)
+        driver = Sysbench.of_server(server, table_rows=recipe.table_rows)
         if any(load.scenario.needs_table for load in recipe.loads):
             driver.prepare()
         experiment = Experiment(server, driver, status, recipe.loads, recipe.rounds_count)

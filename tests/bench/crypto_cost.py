@@ -92,7 +92,7 @@ def measure(key: str, rounds: int, seconds: int, directory: Path) -> Figures:
     loops = []
     with ExitStack() as stack:
         server = stack.enter_context(PrivateServer(request))
-        driver = Sysbench(server, table_rows=1)
+        driver = Sysbench.of_server(server, table_rows=1)
         driver.run(Load(SCENARIOS["connect"], THREADS, 1), "tls")
         for number in range(rounds):
             alone_ns.append(storm(server.pid, driver, load, time.sleep))

@@ -325,7 +325,7 @@ def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
 @contextmanager
 def driven(server: PrivateServer, scenario: str, threads: int, seconds: float) -> Iterator[None]:
     """The driver at work in the background for at least this long."""
-    driver = Sysbench(server, table_rows=TABLE_ROWS)
+    driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
     load = Load(SCENARIOS[scenario], threads, int(seconds) + 1)
     errors: list[TlstaxError] = []
 
@@ -436,7 +436,7 @@ def bench_server(name: str, options: argparse.Namespace) -> None:
         print(f"{name}: left out, {error}")
         return
     with ready as server:
-        Sysbench(server, table_rows=TABLE_ROWS).prepare()
+        Sysbench.of_server(server, table_rows=TABLE_ROWS).prepare()
         chosen = tools(server.pid, options.arms, options.budget)
         apart = [tool for tool in chosen if "--budget" in tool.name]
         together = [tool for tool in chosen if tool not in apart]

@@ -143,7 +143,7 @@ def main() -> int:
     load = Load(SCENARIOS["point_select"], options.threads, options.seconds)
     with ExitStack() as stack:
         server = stack.enter_context(PrivateServer(ServerRequest()))
-        driver = Sysbench(server, table_rows=TABLE_ROWS)
+        driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
         driver.prepare()
         target, plan = plan_in_child(server.pid)
         library = next(o for o in target.tls_objects if o.name.startswith("libssl"))

@@ -40,7 +40,7 @@ def test_a_program_elsewhere_is_recognised_and_serves_both_arms(elsewhere: Path)
         assert version.startswith(found.version)
         before = status.read()
         load = Load(SCENARIOS["connect"], 2, 0, CONNECTIONS_COUNT)
-        driver = Sysbench(server, table_rows=10)
+        driver = Sysbench.of_server(server, table_rows=10)
         for arm, count in (("plaintext", 0), ("tls", CONNECTIONS_COUNT)):
             driver.run(load, arm)  # type: ignore[arg-type]  # a literal of Arm
             after = status.read()

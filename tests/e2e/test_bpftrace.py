@@ -55,7 +55,7 @@ def finish(process: "subprocess.Popen[str]") -> str:
 def test_handshakes_are_those_of_the_driver_and_of_the_engine(
     server: PrivateServer, tmp_path: Path, tool: str
 ) -> None:
-    driver = Sysbench(server, table_rows=100)
+    driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     theirs, own = tmp_path / "bpftrace.tlstax", tmp_path / "native.tlstax"
     process = start("handshake", server, theirs, tool)
@@ -81,7 +81,7 @@ def test_handshakes_are_those_of_the_driver_and_of_the_engine(
 
 
 def test_records_and_commands_add_up(server: PrivateServer, tmp_path: Path) -> None:
-    driver = Sysbench(server, table_rows=100)
+    driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     for name in ("record", "command"):
         capture = tmp_path / f"{name}.tlstax"
@@ -99,7 +99,7 @@ def test_records_and_commands_add_up(server: PrivateServer, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["oncpu", "offcpu"])
 def test_stacks_carry_phases(server: PrivateServer, tmp_path: Path, name: str) -> None:
-    driver = Sysbench(server, table_rows=100)
+    driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     capture = tmp_path / "x.tlstax"
     process = start(name, server, capture)

@@ -32,14 +32,14 @@ TOLERANCE = 0.25  # two recordings one after the other on a host that does other
 def server() -> Iterator[PrivateServer]:
     """A MariaDB with a table, at rest."""
     with PrivateServer() as running:
-        Sysbench(running, table_rows=TABLE_ROWS).prepare()
+        Sysbench.of_server(running, table_rows=TABLE_ROWS).prepare()
         yield running
 
 
 @contextmanager
 def load(server: PrivateServer, seconds: int) -> Iterator[None]:
     """Point selects over TLS for this long, in the background."""
-    driver = Sysbench(server, table_rows=TABLE_ROWS)
+    driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
     run = Load(SCENARIOS["point_select"], 2, seconds)
     thread = threading.Thread(target=driver.run, args=[run, "tls"])
     thread.start()

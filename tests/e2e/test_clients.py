@@ -50,7 +50,7 @@ class Storm:
 @pytest.fixture(scope="module")
 def storm(server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Storm:
     path = tmp_path_factory.mktemp("storm") / "capture"
-    driver = Sysbench(server, table_rows=100)
+    driver = Sysbench.of_server(server, table_rows=100)
     before_ns = 0
     with Recorder(Request(server.pid, path, sample_hz=499)) as recorder:
 
@@ -128,7 +128,7 @@ def test_the_recorder_stays_small(server: PrivateServer, tmp_path: Path) -> None
         assert "attached" in recorder.stderr.readline()
 
     load = Load(SCENARIOS["connect"], 2, SECONDS)
-    Sysbench(server, table_rows=100).run(load, "tls", time.sleep, at_gate)
+    Sysbench.of_server(server, table_rows=100).run(load, "tls", time.sleep, at_gate)
     _, said = recorders[0].communicate(timeout=60)
     assert recorders[0].returncode == 0, said
     with CaptureReader.open(capture) as reader:

@@ -24,7 +24,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two TLS connections that stay open and select all the time."""
     path = tmp_path_factory.mktemp("closure") / "capture"
     with PrivateServer() as server:
-        driver = Sysbench(server, table_rows=TABLE_ROWS)
+        driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
         driver.prepare()
         with Recorder(Request(server.pid, path)) as recorder:
             recorder.begin_run(1)

@@ -77,7 +77,7 @@ def test_five_sources_fill_one_capture(
     server: PrivateServer, canary: tuple[Path, str], tmp_path: Path
 ) -> None:
     options, password = canary
-    driver = Sysbench(server, table_rows=100)
+    driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     capture = tmp_path / "x.tlstax"
     names = "native,procfs,iostat,status,perf"
@@ -135,7 +135,7 @@ def test_a_source_that_is_killed_is_named_and_the_rest_is_kept(
 
 @pytest.mark.root
 def test_without_the_native_engine(server: PrivateServer, tmp_path: Path) -> None:
-    driver = Sysbench(server, table_rows=100)
+    driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     capture = tmp_path / "x.tlstax"
     process = attach(server, capture, "perf,procfs", "--sample-hz", "499")

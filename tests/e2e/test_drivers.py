@@ -28,13 +28,13 @@ THREADS = 2
 @pytest.fixture(scope="module")
 def server() -> Iterator[PrivateServer]:
     with PrivateServer() as running:
-        Sysbench(running, table_rows=1000).prepare()
+        Sysbench.of_server(running, table_rows=1000).prepare()
         yield running
 
 
 @pytest.fixture(scope="module")
 def driver(server: PrivateServer) -> Sysbench:
-    return Sysbench(server, table_rows=1000)
+    return Sysbench.of_server(server, table_rows=1000)
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ CHOICES = [
 @pytest.mark.parametrize("choice", CHOICES)
 def test_sysbench_makes_the_tls_choice(choice: TlsChoice) -> None:
     with PrivateServer(ServerRequest(tls=choice)) as server:
-        driver = Sysbench(server, table_rows=10)
+        driver = Sysbench.of_server(server, table_rows=10)
         require_cipher(server, str(choice.cipher))
         assert driver.run(load("connect", 20), "tls").connection_count == 20
         require_cipher(server, "ECDHE-RSA-AES256-GCM-SHA384")

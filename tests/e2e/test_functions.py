@@ -108,7 +108,7 @@ def record(server: PrivateServer, driver: Sysbench, query_count: int, capture: P
 def test_a_point_select_costs_a_whole_number_of_calls(
     server: PrivateServer, server_name: str, tmp_path: Path
 ) -> None:
-    driver = Sysbench(server, table_rows=100)
+    driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     few = record(server, driver, FEW, tmp_path / "few.tlstax")
     many = record(server, driver, MANY, tmp_path / "many.tlstax")

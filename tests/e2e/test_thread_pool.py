@@ -37,7 +37,7 @@ def capture(options: tuple[str, ...], tmp_path: Path) -> Iterator[Path]:
     """Connects over TLS, queries over TLS on more connections than threads, plaintext connects."""
     path = tmp_path / "server.tlstax"
     with PrivateServer(ServerRequest(options=options)) as server:
-        driver = Sysbench(server, table_rows=100)
+        driver = Sysbench.of_server(server, table_rows=100)
         driver.prepare()
         with Recorder(Request(server.pid, path)) as recorder:
             driver.run(Load(STORM, 3, 0, TLS_CONNECTS_COUNT), "tls", recorder.poll)

@@ -77,7 +77,7 @@ def counted_by_server(server: PrivateServer) -> int:
 
 def record(server: PrivateServer, capture: Path) -> int:
     """Record TLS connects, TLS queries and plaintext connects; how many connections spoke TLS."""
-    driver = Sysbench(server, table_rows=100)
+    driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     with Recorder(Request(server.pid, capture, sample_hz=499)) as recorder:
         runs = [

@@ -1,1 +1,156 @@
 # SPDX-License-Identifier: GPL-2.0-only
+"""What makes load: the interface, and which drivers there are.
+
+A driver runs real client programs. It is made once for each server of an experiment, makes its
+data over any endpoint, and then does one run after the other.
+
+A new driver is a module beside this one, and one line in DRIVERS.
+"""
+
+import importlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.workloads.endpoint import Account, Endpoint
+from tlstax.workloads.results import Arm
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.tls import TlsChoice
+
+SAMPLES_MAX = 10_000  # latencies of single operations that a run keeps
+
+
+@dataclass(frozen=True)
+class DriveRequest:
+    """One run."""
+
+    endpoint: Endpoint
+    account: Account
+    arm: Arm
+    tls: TlsChoice
+    scenario: str
+    threads_count: int = 1  # or processes, where a driver's scenario has processes
+    seconds: int = 5
+    operation_count: int | None = None  # in all; given, it is the end, and `seconds` is not
+    resume: bool = False  # resume TLS sessions where client and server can
+    rate_per_s: float | None = None  # operations started per second, whether or not others ended
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What a driver calls while it runs."""
+
+    wait: Callable[[float], None] = time.sleep  # instead of sleeping: records meanwhile
+    # Once, with the client's processes, before any of them connects or starts threads.
+    at_gate: Callable[[Sequence[int]], None] = lambda pids: None
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """How long operations took, as the client saw it. Of a fixed rate: from the due start on."""
+
+    mean_ns: int
+    p95_ns: int
+    max_ns: int
+    # Single operations in the order they ended, thinned out evenly to SAMPLES_MAX; () where the
+    # client only tells a histogram.
+    samples_ns: tuple[int, ...] = ()
+    histogram: tuple[tuple[int, int], ...] = ()  # (upper bound in ns, count), ascending
+
+    @property
+    def sampled_count(self) -> int:
+        """How many operations the CDF comes from."""
+        return len(self.samples_ns) or sum(count for _, count in self.histogram)
+
+
+@dataclass(frozen=True)
+class DriveResult:
+    """What the client says it did."""
+
+    operations_count: int
+    elapsed_ns: int  # of the load: from the gate to the last operation
+    latencies: Latencies
+    connections_count: int  # that it opened
+    client_cpu_ns: int  # user and system time of its processes, from their birth to their end
+    pids: tuple[int, ...]
+    errors_count: int = 0
+    reused_count: int | None = None  # connections with a resumed session, told by the TLS library
+    negotiated: tuple[str, str] | None = None  # (version, cipher) as the client's library says
+    queries_count: int | None = None
+    latency_includes_connect: bool = False
+
+
+class Driver(Protocol):
+    """One client program at work."""
+
+    name: str
+
+    def check(self) -> None:
+        """TlstaxError (HOST) when this host cannot do it: what is missing, what to install."""
+
+    def prepare(self, server: PrivateServer, endpoint: Endpoint, account: Account) -> None:
+        """Make and fill the tables, in plaintext; they may be there already."""
+
+    def run(self, request: DriveRequest, tick: Tick) -> DriveResult:
+        """One run; TlstaxError (FAILED) when it failed or did something else than asked."""
+
+
+# Constructors take the options of the recipe: table_rows, tables, and those of the driver.
+Factory = Callable[[Mapping[str, int | str | bool]], Driver]
+
+
+@dataclass(frozen=True)
+class ScenarioKind:
+    """What one operation of a scenario is."""
+
+    name: str
+    connects: bool = False  # each operation opens a connection
+    operation: str = "transaction"  # what people call one: 'query', 'connect', ...
+
+
+@dataclass(frozen=True)
+class DriverKind:
+    """Where a driver is written, what it can do and what a recipe may say about it."""
+
+    module: str
+    factory: str
+    scenarios: tuple[ScenarioKind, ...]
+    options: Mapping[str, type] = field(default_factory=dict)  # key -> type, all may be left out
+    resumes: bool = False  # whether it can resume TLS sessions
+    rates: bool = False  # whether it can keep a fixed rate
+
+    def scenario(self, name: str) -> ScenarioKind | None:
+        """One by its name."""
+        return next((kind for kind in self.scenarios if kind.name == name), None)
+
+
+DRIVERS: Mapping[str, DriverKind] = {
+    "sysbench": DriverKind(
+        "tlstax.workloads.drivers.sysbench",
+        "SysbenchDriver",
+        (
+            ScenarioKind("point_select", operation="query"),
+            ScenarioKind("read_only"),
+            ScenarioKind("bulk_result", operation="query"),
+            ScenarioKind("connect", connects=True, operation="connect"),
+        ),
+        {"table_rows": int, "tables": int},
+        rates=True,
+    ),
+}
+
+
+def make_driver(name: str, options: Mapping[str, int | str | bool] | None = None) -> Driver:
+    """A driver by its name; TlstaxError (USAGE) that lists them when there is no such."""
+    if name not in DRIVERS:
+        raise TlstaxError(
+            f"there is no driver called '{name}'",
+            f"the known ones are {', '.join(DRIVERS)}",
+            "Choose one of them",
+            ExitCode.USAGE,
+        )
+    kind = DRIVERS[name]
+    factory = getattr(importlib.import_module(kind.module), kind.factory)
+    return cast(Factory, factory)(options or {})

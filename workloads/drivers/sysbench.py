@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import IO
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.certs.generate import write_private
+from tlstax.workloads.drivers import DriveRequest, DriveResult, Latencies, Tick
+from tlstax.workloads.endpoint import Account, Endpoint
 from tlstax.workloads.results import Arm
-from tlstax.workloads.servers.configuration import USER_PLAINTEXT, USER_TLS
+from tlstax.workloads.servers.configuration import USER_PLAINTEXT, USER_TLS, sysbench_options
 from tlstax.workloads.servers.mariadb import PrivateServer, find_program
 
 SCRIPTS = Path(__file__).parent.parent / "sysbench"
@@ -67,6 +70,7 @@ class Load:
     threads_count: int
     seconds: int  # sysbench knows whole seconds only
     operation_count: int | None = None
+    rate_per_s: float | None = None  # None: each thread as fast as it can
 
     @property
     def limit_s(self) -> float:
@@ -87,6 +91,7 @@ class DriverResult:
     max_ns: int
     cpu_ns: int  # user and system time of the driver process, from its birth to its end
     elapsed_ns: int  # from start to end of the process
+    pid: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,14 +120,105 @@ class SysbenchReport:
         return cls(values, connects)
 
 
+@dataclass(frozen=True)
+class Caller:
+    """As whom and from where sysbench is started."""
+
+    option_file: Path
+    directory: Path  # where it finds its key and certificates
+    environment: Mapping[str, str]
+    prefix: tuple[str, ...] = ()  # Endpoint.prefix
+
+    @classmethod
+    def of_server(cls, server: PrivateServer, arm: Arm) -> "Caller":
+        """With an account of its own for each arm, of which that for TLS is refused without it."""
+        option_file = server.option_file(USER_TLS if arm == "tls" else USER_PLAINTEXT)
+        return cls(option_file, server.client_directory, server.client_environment)
+
+    @classmethod
+    def of_account(cls, account: Account, endpoint: Endpoint, arm: Arm) -> "Caller":
+        """With the account of both arms, by any transport."""
+        text = sysbench_options(
+            endpoint.port or 0,
+            account.user,
+            account.password,
+            tls=arm == "tls",
+            host=endpoint.host or "",
+            socket=endpoint.socket,
+        )
+        path = account.directory / f"sysbench-{arm}.cnf"
+        write_private(path, text.encode(), replace=True)
+        return cls(path, account.directory, account.environment, endpoint.prefix)
+
+
+class SysbenchDriver:
+    """sysbench as a driver of the matrix."""
+
+    name = "sysbench"
+
+    def __init__(self, options: Mapping[str, int | str | bool]) -> None:
+        """Options: table_rows, tables."""
+        self._tables = int(options.get("tables", 1))
+        self._table_rows = int(options.get("table_rows", 10_000))
+
+    def check(self) -> None:
+        """It must be installed."""
+        find_program("sysbench", "sysbench")
+
+    def prepare(self, server: PrivateServer, endpoint: Endpoint, account: Account) -> None:
+        """Make and fill the tables, in plaintext."""
+        self._sysbench(account, endpoint, "plaintext").prepare()
+
+    def run(self, request: DriveRequest, tick: Tick) -> DriveResult:
+        """One run."""
+        if request.resume:
+            raise TlstaxError(
+                "sysbench cannot resume TLS sessions",
+                "its client library does not",
+                "Choose another driver for resumption",
+                ExitCode.USAGE,
+            )
+        load = Load(
+            SCENARIOS[request.scenario],
+            request.threads_count,
+            request.seconds,
+            request.operation_count,
+            request.rate_per_s,
+        )
+        sysbench = self._sysbench(request.account, request.endpoint, request.arm)
+        driven = sysbench.run(load, request.arm, tick.wait, lambda pid: tick.at_gate([pid]))
+        return DriveResult(
+            operations_count=driven.operation_count,
+            elapsed_ns=driven.elapsed_ns,
+            latencies=Latencies(driven.mean_ns, driven.p95_ns, driven.max_ns),
+            connections_count=driven.connection_count,
+            client_cpu_ns=driven.cpu_ns,
+            pids=(driven.pid,),
+            queries_count=driven.query_count,
+            latency_includes_connect=load.scenario.driver == "storm",
+        )
+
+    def _sysbench(self, account: Account, endpoint: Endpoint, arm: Arm) -> "Sysbench":
+        caller = Caller.of_account(account, endpoint, arm)
+        return Sysbench(lambda _: caller, table_rows=self._table_rows, tables=self._tables)
+
+
 class Sysbench:
     """sysbench against one private server."""
 
-    def __init__(self, server: PrivateServer, *, table_rows: int) -> None:
-        """`table_rows` is the size of the one table that the pooled scenarios read."""
-        self._server = server
+    def __init__(
+        self, caller: Callable[[Arm], Caller], *, table_rows: int, tables: int = 1
+    ) -> None:
+        """`table_rows` is the size of each table that the pooled scenarios read."""
+        self._caller = caller
         self._program = find_program("sysbench", "sysbench")
         self._table_rows = table_rows
+        self._tables = tables
+
+    @classmethod
+    def of_server(cls, server: PrivateServer, *, table_rows: int) -> "Sysbench":
+        """For the accounts that a private server has for each arm."""
+        return cls(lambda arm: Caller.of_server(server, arm), table_rows=table_rows)
 
     def prepare(self, wait: Wait = time.sleep) -> None:
         """Make and fill the table, over plaintext."""
@@ -140,13 +236,15 @@ class Sysbench:
             f"--events={load.operation_count or 0}",
             f"--time={COUNT_LIMIT_S if load.operation_count else load.seconds}",
             f"--percentile={PERCENTILE}",
+            *([f"--rate={load.rate_per_s:.0f}"] if load.rate_per_s else []),
             str(SCRIPTS / load.scenario.script),
             "run",
         ]
-        started_ns = 0
+        started_ns, process_id = 0, 0
 
         def pass_gate(pid: int) -> None:
-            nonlocal started_ns
+            nonlocal started_ns, process_id
+            process_id = pid
             at_gate(pid)
             started_ns = time.monotonic_ns()
 
@@ -166,6 +264,7 @@ class Sysbench:
             max_ns=round(values["latency_max"] * NS_PER_S),
             cpu_ns=cpu_ns,
             elapsed_ns=elapsed_ns,
+            pid=process_id,
         )
 
     def _execute(
@@ -177,11 +276,12 @@ class Sysbench:
         at_gate: AtGate | None = None,
     ) -> tuple[str, int]:
         """Run sysbench to its end and return (what it printed, CPU time in ns)."""
-        user = USER_TLS if arm == "tls" else USER_PLAINTEXT
+        caller = self._caller(arm)
         command = [
+            *caller.prefix,
             str(self._program),
-            f"--config-file={self._server.option_file(user)}",
-            "--tables=1",
+            f"--config-file={caller.option_file}",
+            f"--tables={self._tables}",
             f"--table-size={self._table_rows}",
             *arguments,
         ]
@@ -192,8 +292,8 @@ class Sysbench:
                 stdin=subprocess.PIPE if at_gate else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                cwd=self._server.client_directory,  # where it finds its key and certificates
-                env=environment | dict(self._server.client_environment),
+                cwd=caller.directory,
+                env=environment | dict(caller.environment),
                 start_new_session=True,  # Ctrl-C ends us, and we end it
             )
             if at_gate:

@@ -13,7 +13,8 @@ DATABASE = "tlstax_bench"
 USER_PLAINTEXT = "tlstax_plaintext"
 USER_TLS = "tlstax_tls"
 USER_STATUS = "tlstax_status"
-USERS = (USER_PLAINTEXT, USER_TLS, USER_STATUS)
+USER_LOAD = "tlstax_load"
+USERS = (USER_PLAINTEXT, USER_TLS, USER_STATUS, USER_LOAD)
 
 
 @dataclass(frozen=True)
@@ -146,16 +147,24 @@ connect-timeout = 5
 """
 
 
-def sysbench_options(port: int, user: str, password: str, *, tls: bool) -> str:
+def sysbench_options(
+    port: int,
+    user: str,
+    password: str,
+    *,
+    tls: bool,
+    host: str = "127.0.0.1",
+    socket: Path | None = None,
+) -> str:
     """A sysbench --config-file: the only way to give sysbench 1.0 a password outside of argv.
 
     A switch that is named there is on, whatever its value: `mysql-ssl=off` means TLS. So plaintext
     must not mention it.
     """
+    address = f"mysql-socket={socket}" if socket else f"mysql-host={host}\nmysql-port={port}"
     text = f"""\
 db-driver=mysql
-mysql-host=127.0.0.1
-mysql-port={port}
+{address}
 mysql-user={user}
 mysql-password={password}
 mysql-db={DATABASE}
@@ -165,6 +174,9 @@ mysql-db={DATABASE}
 
 def account_statements(passwords: Mapping[str, str]) -> list[str]:
     """SQL that makes the accounts: two that drive load over TCP, one that reads counters.
+
+    USER_LOAD comes from anywhere, with TLS or without: by way of tunnels and namespaces, and in
+    both arms alike.
 
     `passwords` holds one for each of USERS, in hexadecimal: nothing in them needs quoting.
     """
@@ -177,4 +189,13 @@ def account_statements(passwords: Mapping[str, str]) -> list[str]:
         f"CREATE USER {USER_TLS}{loader} '{passwords[USER_TLS]}' REQUIRE SSL",
         f"CREATE USER {USER_STATUS}{local} '{passwords[USER_STATUS]}'",
         f"GRANT ALL ON {DATABASE}.* TO {USER_PLAINTEXT}@'127.0.0.1', {USER_TLS}@'127.0.0.1'",
+        # Both, because an anonymous account of localhost would be preferred to '%'.
+        *(
+            statement
+            for host in ("localhost", "%")
+            for statement in (
+                f"CREATE USER {USER_LOAD}@'{host}' IDENTIFIED BY '{passwords[USER_LOAD]}'",
+                f"GRANT ALL ON {DATABASE}.* TO {USER_LOAD}@'{host}'",
+            )
+        ),
     ]

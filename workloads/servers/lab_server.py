@@ -15,6 +15,7 @@ from tlstax.workloads.servers.mariadb import (
     ServerRequest,
     find_program,
 )
+from tlstax.workloads.tls import TlsChoice
 
 # yaSSL knows TLS 1.0 and 1.1, and of the suites that OpenSSL 3 still has these two; offered more,
 # it takes one with a key of 512 bits, which OpenSSL refuses.
@@ -97,15 +98,15 @@ class LabServer(PrivateServer):
         """What clients add to their environment to be understood by the server."""
         return {"OPENSSL_CONF": str(self.places.client / "openssl.cnf")}
 
-    def _client_openssl(self) -> str:
+    def _client_openssl(self, choice: TlsChoice) -> str:
         # The last section of that file is the one that lines are added to.
-        text = self.request.choice.openssl_configuration() + UNPATCHED_SERVERS
+        text = choice.openssl_configuration() + UNPATCHED_SERVERS
         return text + (YASSL_CLIENTS if self._program.start.yassl else "")
 
     def _server_options(self) -> str:
         settings = configuration.ServerSettings(port=self.port)
         start = self._program.start
-        further = [*self._program.base_options, *start.options, *self.request.options]
+        further = [*self._program.base_options, *start.options, *self._further_options()]
         return configuration.common_options(settings, self._seen(self.places.server), further)
 
     def _server_environment(self) -> dict[str, str]:

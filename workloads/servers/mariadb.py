@@ -13,13 +13,15 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import Certificates, KeyKind, generate, write_private
+from tlstax.workloads.endpoint import Account
 from tlstax.workloads.servers import configuration, supervisor
 from tlstax.workloads.servers.places import Places, ServerUser, free_port, is_free
 from tlstax.workloads.servers.status import StatusSession
@@ -75,6 +77,7 @@ class ServerRequest:
     certificates: Certificates | None = None  # None: made for this server
     tls: TlsChoice = field(default_factory=TlsChoice)
     options: tuple[str, ...] = ()  # further lines of the server's option file
+    namespace: str | None = None  # the network namespace that it runs in; it must be there
 
     @property
     def choice(self) -> TlsChoice:
@@ -83,6 +86,10 @@ class ServerRequest:
         if small and self.tls.security_level is None:
             return TlsChoice(self.tls.version, self.tls.cipher, self.tls.group, security_level=0)
         return self.tls
+
+    def client_choice(self, asked: TlsChoice) -> TlsChoice:
+        """What a client asks for, with the security level that the server's key needs."""
+        return replace(asked, security_level=self.choice.security_level)
 
 
 class PrivateServer:
@@ -127,6 +134,25 @@ class PrivateServer:
     def option_file(self, user: str) -> Path:
         """The sysbench --config-file of USER_PLAINTEXT or USER_TLS."""
         return self.places.client / f"{user}.cnf"
+
+    def account(self, asked: TlsChoice | None = None) -> Account:
+        """The account of both arms, and its files for a client that asks for this TLS."""
+        choice = self.request.client_choice(asked or self.request.tls)
+        text = self._client_openssl(choice).encode()
+        path = self.places.client / f"openssl-{zlib.crc32(text):08x}.cnf"
+        write_private(path, text, replace=True)
+        client = self.places.client
+        return Account(
+            user=configuration.USER_LOAD,
+            password=self._load_password,
+            database=configuration.DATABASE,
+            directory=client,
+            ca=client / "cacert.pem",
+            certificate=client / "client-cert.pem",
+            key=client / "client-key.pem",
+            environment={"OPENSSL_CONF": str(path)},
+            is_yassl=self.traditional_keys,
+        )
 
     def open_status(self) -> StatusSession:
         """A new plaintext connection for counters."""
@@ -181,7 +207,9 @@ class PrivateServer:
         for path, content in owned_by_server.items():
             write_private(path, content)
             self._user.own(path)
-        write_private(self.places.client / "openssl.cnf", self._client_openssl().encode())
+        write_private(
+            self.places.client / "openssl.cnf", self._client_openssl(self.request.choice).encode()
+        )
         for source in (certificates.sysbench_ca, certificates.client, certificates.client_key):
             write_private(self.places.client / source.name, source.read_bytes())
 
@@ -218,6 +246,7 @@ class PrivateServer:
             "uid": user.uid,
             "gid": user.gid,
             "root": None,
+            "namespace": self.request.namespace,
             "steps": self._steps(),
         }
 
@@ -234,10 +263,15 @@ class PrivateServer:
     def _server_options(self) -> str:
         settings = configuration.ServerSettings(port=self.port)
         text = configuration.server_options(settings, self.places.server)
-        return "\n".join((text, *self.request.options, ""))
+        return "\n".join((text, *self._further_options(), ""))
 
-    def _client_openssl(self) -> str:
-        return self.request.choice.openssl_configuration()
+    def _further_options(self) -> tuple[str, ...]:
+        # In a namespace of its own nobody else can reach it, and tunnels end at other addresses.
+        anywhere = ("bind_address = 0.0.0.0",) if self.request.namespace else ()
+        return (*anywhere, *self.request.options)
+
+    def _client_openssl(self, choice: TlsChoice) -> str:
+        return choice.openssl_configuration()
 
     def _server_environment(self) -> dict[str, str]:
         return self._openssl_environment(self.places.server / "openssl.cnf")
@@ -300,6 +334,7 @@ class PrivateServer:
     def _make_accounts(self) -> None:
         """Make the accounts and write the option files that know their passwords."""
         passwords = {user: secrets.token_hex(16) for user in configuration.USERS}
+        self._load_password = passwords[configuration.USER_LOAD]
         client, socket = self.places.client, self.places.socket
         status = configuration.USER_STATUS
         files = {

@@ -11,10 +11,11 @@ that there is always somebody to end the server and to remove its directory:
     supervisor.py OWNER_PID SPECIFICATION.json
 
 The specification holds `directory` (removed at the end), `uid`, `gid` (null: stay who we are),
-`root` (null: ours; else steps are run in it, by chroot), `working_directory`, `log` and `steps`:
-commands, of which all but the last must succeed before the next begins. Each line on standard
-output is one event: `started STEP PID`, `finished STEP STATUS`. A line or the end of standard input
-asks to stop.
+`root` (null: ours; else steps are run in it, by chroot), `namespace` (null: ours; else the name of
+the network namespace that steps are run in), `working_directory`, `log` and `steps`: commands, of
+which all but the last must succeed before the next begins. Each line on standard output is one
+event: `started STEP PID`, `finished STEP STATUS`. A line or the end of standard input asks to
+stop.
 """
 
 import ctypes
@@ -31,16 +32,24 @@ from pathlib import Path
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
+CLONE_NEWNET = 0x40000000
 STOP_PATIENCE_S = 20.0
-LIBC = ctypes.CDLL(None)
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def become_server(root: str | None, uid: int | None, gid: int | None) -> None:
+def become_server(
+    namespace: str | None, root: str | None, uid: int | None, gid: int | None
+) -> None:
     """Runs in the child between fork and exec.
 
-    Root first, for which the old user is needed, and last what a change of user would clear again:
-    the kernel kills the child when this process ends.
+    Namespace and root first, for which the old user is needed, and last what a change of user would
+    clear again: the kernel kills the child when this process ends.
     """
+    if namespace is not None:
+        # os.setns came with Python 3.12.
+        descriptor = os.open(f"/run/netns/{namespace}", os.O_RDONLY | os.O_CLOEXEC)
+        if LIBC.setns(descriptor, CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {namespace}")
     if root is not None:
         os.chroot(root)  # the working directory is below it already
     if uid is not None and gid is not None:
@@ -52,7 +61,7 @@ def become_server(root: str | None, uid: int | None, gid: int | None) -> None:
 
 def start(specification: dict[str, Any], command: list[str]) -> "subprocess.Popen[bytes]":
     """Start one step as the server's user, in a session of its own, writing to the log."""
-    identity = (specification["root"], specification["uid"], specification["gid"])
+    identity = tuple(specification[name] for name in ("namespace", "root", "uid", "gid"))
     become = functools.partial(become_server, *identity)
     with Path(specification["log"]).open("ab") as log:
         return subprocess.Popen(
