@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 from tlstax.analysis.document_clients import EndToEnd
 from tlstax.analysis.document_primitives import PrimitiveTable
+from tlstax.analysis.document_sources import Sources
 from tlstax.analysis.document_tables import (
     Comparison,
     Composition,
@@ -121,6 +122,7 @@ class Document:
     end_to_end: Annotated[list[EndToEnd], "both sides; empty where no client was recorded"] = field(
         default_factory=list
     )
+    sources: Annotated[Sources | None, "what else was recorded; null = nothing was"] = None
 
 
 def to_json(document: Document) -> dict[str, Any]:

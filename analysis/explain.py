@@ -20,6 +20,7 @@ from tlstax.analysis import (
     primitives,
     roles,
     sentences,
+    sources,
 )
 from tlstax.analysis import stacks as folding
 from tlstax.analysis.client_samples import count_client_samples
@@ -102,6 +103,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         runs=_runs(whole),
         method=method.describe(),
         end_to_end=both,
+        sources=sources.tabulate(tables),
     )
 
 

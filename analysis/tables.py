@@ -17,6 +17,7 @@ from tlstax.collectors.capture.schema import (
     Ledger,
     Loss,
     Meta,
+    Metric,
     OffcpuStack,
     PhaseCount,
     Primitive,
@@ -79,6 +80,7 @@ class Tables:
     system: list[System] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     status: list[Status] = field(default_factory=list)
+    metrics: list[Metric] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     collectors: list[Collector] = field(default_factory=list)
@@ -193,6 +195,7 @@ def _load_all(reader: CaptureReader) -> Tables:
         system=list(reader.rows(System)),
         effects=list(reader.rows(Effect)),
         status=list(reader.rows(Status)),
+        metrics=list(reader.rows(Metric)),
         gaps=list(reader.rows(Gap)),
         losses=list(reader.rows(Loss)),
         collectors=list(reader.rows(Collector)),

@@ -35,6 +35,7 @@ SCRIPTS: Final = (
     "handshake.js",
     "composition.js",
     "primitives.js",
+    "series.js",
     "flame.js",
     "main.js",
 )
@@ -53,6 +54,7 @@ SECTIONS: Final = (
     ("composition", "CPU"),
     ("functions", "Functions"),
     ("flames", "Flames"),
+    ("sources", "Host and server"),
     ("trust", "Trust"),
     ("method", "Method"),
 )
@@ -69,6 +71,7 @@ def render(document: Json) -> str:
             ("waterfall", "comparisons"),
             ("both-sides", "end_to_end"),
             ("functions", "primitives"),
+            ("sources", "sources"),
         )
         if not document[part]
     }
@@ -115,10 +118,12 @@ def environment() -> jinja2.Environment:
         {
             "at": layout.quantile_at,
             "basename": lambda path: str(path).rsplit("/", 1)[-1],
+            "amount": quantities.amount,
             "count": quantities.count,
             "opening": layout.opening,
             "fraction": quantities.fraction,
             "rests_on_few": layout.rests_on_few,
+            "still": layout.still,
             "has_time_per_byte": layout.has_time_per_byte,
             "interval": lambda measure: quantities.time_interval(
                 measure["value_ns"], measure["low_ns"], measure["high_ns"]
@@ -129,6 +134,7 @@ def environment() -> jinja2.Environment:
             "process": lambda target: quantities.process(target["pid"], target["own_pid"]),
             "quantile": quantities.quantile,
             "rate": quantities.rate,
+            "reading": quantities.reading,
             "ratio": quantities.ratio,
             "segment_interval": lambda segment: quantities.time_interval(
                 segment["time_ns"], segment["low_ns"], segment["high_ns"]

@@ -33,6 +33,7 @@ def for_script(document: Mapping[str, Any]) -> str:
             "compositions",
             "primitives",
             "method",
+            "sources",
         )
     }
     names: dict[str, int] = {}

@@ -50,6 +50,11 @@ def has_time_per_byte(table: Json) -> bool:
     )
 
 
+def still(panels: Iterable[Json]) -> list[str]:
+    """What was read and stayed at 0: "InnoDB redo log (waits for its buffer)"."""
+    return [f"{panel['title']} ({', '.join(panel['still'])})" for panel in panels if panel["still"]]
+
+
 def bar_name(name: str) -> str:
     """The name of the ledger bar that a flame graph or a latency belongs to."""
     return name.rpartition("/")[0]

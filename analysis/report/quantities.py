@@ -162,6 +162,31 @@ def rate(value: float | None) -> str:
     return f"{_fixed(value, _decimals(abs(value)))}{NO_BREAK}/s"
 
 
+def reading(value: float | None, unit: str) -> str:
+    """A value of a series in its unit: "6,173 /s", "1.20 MiB/s", "1.57 CPUs"."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    if unit == "share":
+        return share(value)
+    if unit == "time_ns":
+        return time(value)
+    if unit == "bytes_per_second":
+        return f"{size(value)}/s"
+    if unit == "per_second":
+        return rate(value)
+    name = {"cpus": f"{NO_BREAK}CPUs"}.get(unit, "")
+    return f"{_fixed(value, _decimals(abs(value)))}{name}"
+
+
+def amount(value: float, name: str) -> str:
+    """A number whose unit is in its name, such as `waited_ns total`."""
+    if name.endswith("count"):
+        return count(value)
+    if re.search(r"_ns\b", name):
+        return time(value)
+    return size(value) if re.search(r"bytes\b", name) else count(value)
+
+
 def quantile(q: float) -> str:
     """The usual name of a quantile: "p95", "max"."""
     return "max" if q >= 1 else f"p{q * 100:g}"

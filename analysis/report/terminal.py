@@ -19,6 +19,7 @@ from tlstax.analysis.report import (
     quantities,
     terminal_primitives,
     terminal_roles,
+    terminal_sources,
 )
 
 Json = Mapping[str, Any]
@@ -77,6 +78,8 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
             {"label": f"client, {item['label']}", "phases": item["phases"], "estimate": ""}, width
         )
     yield from (terminal_primitives.render(item, width) for item in document["primitives"])
+    if document["sources"]:
+        yield from terminal_sources.render(document["sources"], width)
     yield _observer(document["health"], width)
     yield from _gaps(document["health"], width)
 

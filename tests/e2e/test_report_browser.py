@@ -19,7 +19,15 @@ from tlstax.analysis import explain, tables
 from tlstax.analysis.document import to_json
 from tlstax.analysis.report import html, quantities
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Primitive, PrimitiveCalls, PrimitiveTime, Window
+from tlstax.collectors.capture.schema import (
+    Collector,
+    Metric,
+    Primitive,
+    PrimitiveCalls,
+    PrimitiveTime,
+    Status,
+    Window,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
@@ -67,7 +75,23 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     content["comparisons"][0]["cells"][-1]["label"] = attack
     content["flames"][0]["root"]["children"][0]["name"] = attack
     content["primitives"] = [functions(attack)]
+    content["sources"] = sources(attack)
     return content
+
+
+def sources(name: str) -> dict[str, Any]:
+    """What `attach --collect procfs,iostat,status` adds, on a host with a device of that name."""
+    rows = load(ROOT / "tests/golden/capture/sources.py").rows(0, device=name)
+    made = explain.explain(
+        tables.Tables(
+            windows=[Window(1, None, 0, 12 * 10**9)],
+            metrics=[row for row in rows if isinstance(row, Metric)],
+            status=[row for row in rows if isinstance(row, Status)],
+            collectors=[row for row in rows if isinstance(row, Collector)],
+        )
+    )
+    table: dict[str, Any] = to_json(made)["sources"]
+    return table
 
 
 def functions(name: str) -> dict[str, Any]:
@@ -307,7 +331,15 @@ def test_every_chart_has_a_label_and_a_table(page: Page) -> None:
     for box in page.locator(".chart").all():
         assert box.get_attribute("role") == "img"
         assert box.get_attribute("aria-label")
-    for section in ("waterfall", "ledger", "handshake", "composition", "functions", "flames"):
+    for section in (
+        "waterfall",
+        "ledger",
+        "handshake",
+        "composition",
+        "functions",
+        "flames",
+        "sources",
+    ):
         tables_found = page.locator(f"#{section} details table")
         assert tables_found.count() >= 1
         shown = page.locator(f"#{section} details table:visible").count()
@@ -429,7 +461,7 @@ def test_size_and_data(report: Path, document: dict[str, Any]) -> None:
     data = re.search(r'(?s)<script type="application/json" id="document">(.*?)</script>', text)
     assert data is not None
     embedded = json.loads(data[1])
-    for part in ("comparisons", "ledgers", "compositions", "handshakes", "method"):
+    for part in ("comparisons", "ledgers", "compositions", "handshakes", "method", "sources"):
         assert embedded[part] == document[part]
 
 

@@ -23,7 +23,7 @@ from tlstax.analysis import explain, tables
 from tlstax.analysis.document import to_json
 from tlstax.analysis.report import console, html, jsondoc, terminal
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Frame, Gap, Probe, Target, Window
+from tlstax.collectors.capture.schema import Frame, Gap, Meta, Probe, Target, Window
 from tlstax.collectors.capture.writer import CaptureWriter
 
 HOSTILE = "</script><script>alert(1)</script><!-- & \u2028\u2029 \x1b[31m '\" {{ 7*7 }}"
@@ -59,6 +59,24 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def attached(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return synthetic(tmp_path_factory.mktemp("report") / "attached.tlstax", "--attach")
+
+
+@pytest.fixture(scope="module")
+def watched(attached: Path) -> Path:
+    """The same with sources beside the engine, among them a device with a hostile name."""
+    sources = load(ROOT / "tests/golden/capture/sources.py")
+    target = attached.with_name("watched.tlstax")
+    with CaptureReader.open(attached) as reader:
+        rows = tables.load(reader)
+    start_ns = min(window.start_ns for window in rows.windows)
+    with CaptureWriter.create(target) as writer:
+        for table in vars(rows).values():
+            if isinstance(table, list):
+                writer.add(table)
+        writer.add(Meta(key, value) for key, value in rows.meta.items())
+        writer.add(sources.rows(start_ns, device=HOSTILE))
+        writer.commit()
+    return target
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +123,7 @@ def printed(content: dict[str, Any], html_path: str | None = None) -> str:
     return stream.getvalue()
 
 
-@pytest.fixture(params=["experiment", "attached"])
+@pytest.fixture(params=["experiment", "attached", "watched"])
 def content(request: pytest.FixtureRequest) -> dict[str, Any]:
     return document(request.getfixturevalue(request.param))
 

@@ -60,7 +60,7 @@ def test_every_name_has_a_colour() -> None:
 
 
 @pytest.mark.parametrize("vision", VISION)
-@pytest.mark.parametrize("kind", ["category", "group", "state"])
+@pytest.mark.parametrize("kind", ["category", "group", "state", "series"])
 def test_colours_can_be_told_apart(kind: str, vision: str) -> None:
     seen = {name: lab(VISION[vision] @ linear(colour)) for name, colour in palette(kind).items()}
     near = {
