@@ -20,6 +20,7 @@ COMMANDS = {
     "pmp": ("tlstax.collectors.pmp_command", "where each thread stands, by stopping the server"),
     "import": ("tlstax.collectors.import_command", "make a capture of a perf.data file"),
     "report": ("tlstax.analysis.report.command", "explain a capture"),
+    "diff": ("tlstax.analysis.report.diff_command", "compare two recordings"),
     "flamegraph": ("tlstax.analysis.report.flamegraph_command", "draw a flame graph as SVG"),
 }
 

@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
-from tlstax.analysis import document
+from tlstax.analysis import document, document_difference
 
 _HEAD: Final = """\
 # The report as JSON
@@ -21,14 +21,17 @@ _HEAD: Final = """\
 the same object and compute nothing: each number that they show is in it. Times are nanoseconds,
 shares are 0 to 1, intervals are 95 % intervals, and `null` says that there is no value. Fields are
 added in later versions without notice; a changed meaning changes `version`
-(now {version}).
+(now {version}). `tlstax diff --json` prints a [Difference](#difference), whose own `version` is
+{difference_version} and which is described at the end, with what it has in common with a report.
 """
 
 
 def report_markdown() -> str:
     """The text of docs/report-json.md: the document first, then each object as it occurs."""
-    parts = [_HEAD.format(version=document.DOCUMENT_VERSION)]
-    parts += [_section(kind) for kind in _kinds(document.Document)]
+    versions = document.DOCUMENT_VERSION, document_difference.DIFFERENCE_VERSION
+    parts = [_HEAD.format(version=versions[0], difference_version=versions[1])]
+    kinds = dict.fromkeys([*_kinds(document.Document), *_kinds(document_difference.Difference)])
+    parts += [_section(kind) for kind in kinds]
     return "\n".join(parts)
 
 

@@ -64,15 +64,7 @@ def gather(
     counts: Mapping[int, Counts],
 ) -> ArmRounds:
     """One arm's raw figures by round."""
-    size = len(rounds)
-    arm = ArmRounds(
-        np.zeros(size),
-        np.zeros(size),
-        np.zeros(size),
-        np.zeros((size, len(COLUMNS))),
-        np.zeros((size, len(SAMPLED_PHASES))),
-        np.zeros((size, len(SAMPLED_PHASES), len(CATEGORIES))),
-    )
+    arm = empty(len(rounds))
     row_of = {number: row for row, number in enumerate(rounds)}
     run_rows = {run.run_id: row_of[run.round] for run in group.runs if run.round in row_of}
     for run in group.runs:
@@ -81,12 +73,41 @@ def gather(
             arm.operations[row] += run.operation_count
             arm.latency_ns[row] += run.client_mean_ns * run.operation_count
             arm.client_cpu_ns[row] += run.client_cpu_ns
-    for window in tables.windows:
-        if window.run_id in run_rows:
-            row = run_rows[window.run_id]
-            _add_ledger(arm, row, sums.get(window.window_id, {}))
-            _add_samples(arm, row, counts.get(window.window_id, {}))
+    add_windows(arm, rows_of_windows(tables, run_rows), sums, counts)
     return arm
+
+
+def empty(size: int) -> ArmRounds:
+    """An arm of `size` rounds in which nothing happened."""
+    return ArmRounds(
+        np.zeros(size),
+        np.zeros(size),
+        np.zeros(size),
+        np.zeros((size, len(COLUMNS))),
+        np.zeros((size, len(SAMPLED_PHASES))),
+        np.zeros((size, len(SAMPLED_PHASES), len(CATEGORIES))),
+    )
+
+
+def rows_of_windows(tables: Tables, run_rows: Mapping[int, int]) -> dict[int, int]:
+    """The row of each window whose run has one."""
+    return {
+        window.window_id: run_rows[window.run_id]
+        for window in tables.windows
+        if window.run_id is not None and window.run_id in run_rows
+    }
+
+
+def add_windows(
+    arm: ArmRounds,
+    rows: Mapping[int, int],
+    sums: Mapping[int, Totals],
+    counts: Mapping[int, Counts],
+) -> None:
+    """Add the ledger and the samples of these windows to their rows."""
+    for window_id, row in rows.items():
+        _add_ledger(arm, row, sums.get(window_id, {}))
+        _add_samples(arm, row, counts.get(window_id, {}))
 
 
 def _add_ledger(arm: ArmRounds, row: int, totals: Totals) -> None:
@@ -132,14 +153,16 @@ def close(plaintext: ArmCosts, tls: ArmCosts) -> None:
 
     While the client computes, the server waits for it, or for the CPU that the client has: the
     client's CPU time is in the server's waits already, as far as it fits in there. Only what TLS
-    adds beyond that is the client's.
+    adds beyond that is the client's. So it is with what it saves.
     """
     cpu, client = _INDEX["client_cpu"], _INDEX["client"]
     waits = [_INDEX[name] for name in CLIENT_WAITS]
     low, high = plaintext.cells_ns, tls.cells_ns
     low_waits_ns, high_waits_ns = low[:, waits].sum(axis=1), high[:, waits].sum(axis=1)
     added_ns = high[:, cpu] - low[:, cpu]
-    covered_ns = np.clip(high_waits_ns - low_waits_ns, 0.0, np.maximum(0.0, added_ns))
+    covered_ns = np.clip(
+        high_waits_ns - low_waits_ns, np.minimum(0.0, added_ns), np.maximum(0.0, added_ns)
+    )
     low[:, client] = np.maximum(0.0, low[:, cpu] - low_waits_ns)
     high[:, client] = low[:, client] + added_ns - covered_ns
     for arm in (plaintext, tls):

@@ -37,13 +37,14 @@ def wilson(hits: int, total: int) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def resample_weights(round_count: int) -> Floats:
+def resample_weights(round_count: int, stream: int = 0) -> Floats:
     """How often each round occurs in each resample: RESAMPLES x round_count, always the same.
 
     Rounds are drawn with replacement; both arms of a round are drawn together, so that what the
-    machine did to a round does not count as a difference between its arms.
+    machine did to a round does not count as a difference between its arms. Rounds that are no pairs
+    need draws of their own: another `stream`.
     """
-    generator = np.random.default_rng(_SEED)
+    generator = np.random.default_rng([_SEED, stream] if stream else _SEED)
     draws = generator.multinomial(round_count, [1 / round_count] * round_count, size=RESAMPLES)
     return draws.astype(np.float64)
 

@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     if options.folded is not None:
         write(options.folded, folded.render(_folded(rows)))
     if not printed:
-        _encode_output(None)
+        print_safely()
         terminal.print_report(document, html_path=options.html)
     return int(ExitCode.OK)
 
@@ -81,6 +81,11 @@ def _folded(rows: tables.Tables) -> dict[str, Folded]:
         for part in tables.groups(rows)
         for kind in ("on_cpu", "off_cpu")
     }
+
+
+def print_safely() -> None:
+    """Let the standard output take every character; what its encoding lacks is replaced."""
+    _encode_output(None)
 
 
 def _encode_output(encoding: str | None) -> None:

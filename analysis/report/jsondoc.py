@@ -40,6 +40,11 @@ def for_script(document: Mapping[str, Any]) -> str:
     flames = [{**flame, "root": _pack(flame["root"], names)} for flame in document["flames"]]
     parts |= {"handshakes": document["handshakes"], "flames": flames, "names": list(names)}
     text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return escape_script(text)
+
+
+def escape_script(text: str) -> str:
+    """JSON for a script element: escaped as above."""
     return text.translate(_ESCAPES)
 
 
