@@ -24,7 +24,12 @@ from tlstax.probes.definitions import Level
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 _POLL_S = 1.0
-_POLL_BUDGET_S = 10.0  # a budget pays for every waking, too
+_POLL_BUDGET_S = 10.0  # a small budget pays for every waking, too
+_SMALL_BUDGET = 0.02
+DEFAULT_BUDGET = 0.05
+"""The share of the server's CPU time that `attach` takes when nothing is said: dense windows then
+hold thousands of commands a second on a busy server, and a quiet one is recorded all the time."""
+NO_BUDGET = float("inf")
 _REPAIRS = ("healed", "switch_missed")
 
 
@@ -50,9 +55,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "-o", "--output", type=Path, required=True, metavar="FILE", help="capture to write"
     )
     parser.add_argument("--force", action="store_true", help="replace an existing capture")
-    parser.add_argument(
-        "--window", type=duration, default=1.0, metavar="TIME", help="length of a window (1s)"
-    )
+    parser.add_argument("--window", type=duration, metavar="TIME", help="length of a window (1s)")
     parser.add_argument(
         "--sample-hz",
         type=sample_hz,
@@ -94,7 +97,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         type=budget,
         metavar="SHARE",
         help="what measuring may cost, of the CPU time that the server itself uses, for example "
-        "1%%; tlstax then chooses what is on and when, and refuses if nothing fits",
+        "1%%: tlstax chooses what is on and when, and refuses if nothing fits; or none: everything "
+        "all the time (5%%; none with --window, --client, --functions or --collect perf)",
     )
     collect.add_arguments(parser)
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
@@ -125,14 +129,16 @@ def level(text: str) -> Level:
 
 
 def budget(text: str) -> float:
-    """A share of the server's CPU time from `0.1%` to `50%`."""
+    """A share of the server's CPU time from `0.1%` to `50%`, or NO_BUDGET for `none`."""
+    if text == "none":
+        return NO_BUDGET
     number = text.removesuffix("%").strip()
     try:
         share = float(number) / 100 if text.endswith("%") else float("nan")
     except ValueError:
         share = float("nan")
     if not 0.000999 <= share <= 0.5:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0.1% to 50%")
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a share from 0.1% to 50% nor none")
     return share
 
 
@@ -148,12 +154,7 @@ def run(options: argparse.Namespace) -> int:
     _refuse_contradictions(options)
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     stop = _StopFlag()
-    what = collect.wanted(options)
-    sources = collect.open_sources(what, pid, options.output)
-    if collect.NATIVE in what.names:
-        recorder: Recorder | PlainRecording = Recorder(_request(options, pid, sources))
-    else:
-        recorder = PlainRecording(pid, options.output, sources, options.force)
+    recorder, sources = _begin(options, pid)
     _watch(recorder, options, sources, stop)
     if recorder.ending:
         raise recorder.ended()
@@ -168,8 +169,28 @@ def run(options: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _request(options: argparse.Namespace, pid: int, sources: SourceSet) -> Request:
-    """What the native engine is to record."""
+def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recorder | PlainRecording, SourceSet]":
+    """What was asked for, attached, within the budget that was given or goes without saying."""
+    what = collect.wanted(options)
+    sources = collect.open_sources(what, pid, options.output)
+    if collect.NATIVE not in what.names:
+        return PlainRecording(pid, options.output, sources, options.force), sources
+    share = options.budget
+    if share is None:
+        dear = options.window or options.client or options.functions or "perf" in options.collect
+        share = NO_BUDGET if dear else DEFAULT_BUDGET
+    try:
+        return Recorder(_request(options, pid, sources, share)), sources
+    except TlstaxError as error:
+        if error.exit_code != ExitCode.BUDGET or options.budget is not None:
+            raise
+    # A server that does next to nothing: a budget that nobody gave is no reason to refuse.
+    sources = collect.open_sources(what, pid, options.output)
+    return Recorder(_request(options, pid, sources, NO_BUDGET)), sources
+
+
+def _request(options: argparse.Namespace, pid: int, sources: SourceSet, share: float) -> Request:
+    """What the native engine is to record, for a share of the server's CPU time."""
     if options.functions and options.duration_s is None:
         print(
             "tlstax: --functions slows the server down at every call of its TLS library, and "
@@ -179,10 +200,10 @@ def _request(options: argparse.Namespace, pid: int, sources: SourceSet) -> Reque
     return Request(
         pid=pid,
         capture=options.output,
-        window_s=options.window,
+        window_s=options.window or 1.0,
         sample_hz=options.sample_hz,
         level=options.level,
-        budget=options.budget,
+        budget=None if share == NO_BUDGET else share,
         definitions=options.definitions,
         overwrite=options.force,
         functions=options.functions,
@@ -207,9 +228,11 @@ def _watch(
         if isinstance(recorder, Recorder) and recorder.budget_words:
             print(f"tlstax: {recorder.budget_words}", file=sys.stderr)
         recorder.wake_on(stop.fd)
+        is_small = options.budget is not None and options.budget < _SMALL_BUDGET
+        poll_s = _POLL_BUDGET_S if is_small else _POLL_S
         left_s = options.duration_s if options.duration_s is not None else float("inf")
         while left_s > 0 and not stop.requested and not recorder.ending:
-            step_s = min(_POLL_S if options.budget is None else _POLL_BUDGET_S, left_s)
+            step_s = min(poll_s, left_s)
             recorder.poll(step_s)
             left_s -= step_s
             if live and isinstance(recorder, Recorder) and recorder.last:
@@ -220,14 +243,15 @@ def _watch(
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
     """Raise TlstaxError (USAGE) for options that cannot be had together."""
-    if options.client and options.budget is not None:
+    budgeted = options.budget is not None and options.budget != NO_BUDGET
+    if options.client and budgeted:
         raise TlstaxError(
             "--client was given with --budget",
             "the budget is of the server's CPU time, and what is probed in clients is not in it",
             "give one or the other",
             ExitCode.USAGE,
         )
-    if options.functions and (options.budget is not None or options.level < Level.RECORD):
+    if options.functions and (budgeted or options.level < Level.RECORD):
         raise TlstaxError(
             "--functions was given with --budget or a lower --level",
             "it slows the server down at every call of its TLS library, which no budget allows",
@@ -244,7 +268,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             "add native to --collect, or leave them out",
             ExitCode.USAGE,
         )
-    if "perf" in options.collect and options.budget is not None:
+    if "perf" in options.collect and budgeted:
         raise TlstaxError(
             "--collect perf was given with --budget",
             "what perf costs the server is not counted, so no budget can hold it",

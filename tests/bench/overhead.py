@@ -31,6 +31,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from tlstax import TlstaxError
+from tlstax.collectors.attach_command import DEFAULT_BUDGET
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Probe, System
 from tlstax.collectors.planning import plan_in_child
@@ -49,7 +50,7 @@ SSLLATENCY = ("/usr/sbin/ssllatency.bt", "/usr/share/bpftrace/tools/ssllatency.b
 COUNTERS = {"point_select": "Questions", "connect": "Connections"}
 SERVERS = ("mysql56", "mariadb", "mysql97")
 PEERS = ("perf-dwarf", "ssllatency", "sslsniff-like", "funclatency", "offcputime")
-ARMS = ("full", "budget", *PEERS)
+ARMS = ("full", "default", "budget", *PEERS)
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Tool:
     name: str
     command: Callable[[Path], list[str]]  # gets a directory of its own
     ready: str  # in a line of its output; "" when it says nothing and two seconds must do
+    budget: float | None = None  # share of the server's CPU time that it is to keep to
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,14 @@ class Figures:
         )
 
 
-def tlstax(name: str, pid: int, *options: str) -> Tool:
+def tlstax(name: str, pid: int, *options: str, budget: float | None = None) -> Tool:
     """`tlstax attach` on a process."""
     base = [sys.executable, "-m", "tlstax", "attach", str(pid), "--quiet", *options]
-    return Tool(name, lambda directory: [*base, "-o", str(directory / "capture")], "attached to")
+
+    def command(directory: Path) -> list[str]:
+        return [*base, "-o", str(directory / "capture")]
+
+    return Tool(name, command, "attached to", budget)
 
 
 def tools(pid: int, arms: Sequence[str], budget: str) -> list[Tool]:
@@ -116,9 +122,12 @@ def tools(pid: int, arms: Sequence[str], budget: str) -> list[Tool]:
     found = []
     for arm in arms:
         if arm == "full":
-            found.append(tlstax("tlstax", pid))
+            found.append(tlstax("tlstax --budget none", pid, "--budget", "none"))
+        elif arm == "default":
+            found.append(tlstax("tlstax", pid, budget=DEFAULT_BUDGET))
         elif arm == "budget":
-            found.append(tlstax(f"tlstax --budget {budget}", pid, "--budget", budget))
+            share = float(budget.rstrip("%")) / 100
+            found.append(tlstax(f"tlstax --budget {budget}", pid, "--budget", budget, budget=share))
         elif isinstance(tool := PEER_MAKERS[arm](pid), Tool):
             found.append(tool)
         else:
@@ -273,13 +282,12 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="tlstax-overhead-") as name:
             directory = Path(name)
             log = directory / "log"
-            is_budget = "--budget" in tool.name
             with log.open("wb") as output:
                 process = subprocess.Popen(
                     tool.command(directory), stdout=output, stderr=subprocess.STDOUT
                 )
             try:
-                if not is_budget:
+                if tool.budget is None:
                     await_attached(tool, process, log)
                 began_ns = process_cpu_ns(process.pid)
                 seen = self.stretch(seconds)
@@ -287,7 +295,7 @@ class Bench:
                 memory = resident_bytes(process.pid)
                 process.send_signal(signal.SIGINT)
                 process.wait(ATTACH_PATIENCE_S)
-                if is_budget and process.returncode:
+                if tool.budget is not None and process.returncode:
                     raise SystemExit(f"{tool.name}: {log.read_text(errors='replace')}")
             finally:
                 if process.poll() is None:
@@ -366,8 +374,9 @@ def rounds_of(
 
 
 def decide(bench: Bench, scenario: str, tool: Tool, options: argparse.Namespace) -> Figures:
-    """Rounds of the budget until its interval decides, or there were enough."""
-    limit = 1 + float(options.budget.rstrip("%")) / 100
+    """Rounds of a budget until its interval decides, or there were enough."""
+    assert tool.budget is not None
+    limit = 1 + tool.budget
     figures = Figures()
     seconds = options.budget_seconds
     while len(figures.under) < options.most_rounds:
@@ -438,7 +447,7 @@ def bench_server(name: str, options: argparse.Namespace) -> None:
     with ready as server:
         Sysbench.of_server(server, table_rows=TABLE_ROWS).prepare()
         chosen = tools(server.pid, options.arms, options.budget)
-        apart = [tool for tool in chosen if "--budget" in tool.name]
+        apart = [tool for tool in chosen if tool.budget is not None]
         together = [tool for tool in chosen if tool not in apart]
         for scenario in options.scenario:
             with server.open_status() as status:

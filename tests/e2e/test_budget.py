@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode
+from tlstax.collectors.attach_command import DEFAULT_BUDGET
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Ledger, PhaseCount, Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
@@ -98,7 +99,7 @@ def test_windows_alternate_and_tell_what_a_whole_recording_tells(
 ) -> None:
     whole, budgeted = tmp_path / "whole", tmp_path / "budgeted"
     with load(server, 28):
-        assert attach(server, whole, "--for", "5s").returncode == 0
+        assert attach(server, whole, "--for", "5s", "--budget", "none").returncode == 0
         made = attach(server, budgeted, "--for", "18s", "--budget", "3%")
     assert made.returncode == 0, made.stderr
     assert "in windows of" in made.stderr, made.stderr
@@ -118,6 +119,28 @@ def test_windows_alternate_and_tell_what_a_whole_recording_tells(
         (known, known_half), (found, half) = exact[phase], sampled[phase]
         print(f"{phase}: {known:.0f} ± {known_half:.0f} ns, in windows {found:.0f} ± {half:.0f} ns")
         assert abs(found - known) <= half + known_half + TOLERANCE * known, phase
+
+
+def test_without_a_word_a_busy_server_is_watched_in_windows(
+    server: PrivateServer, tmp_path: Path
+) -> None:
+    capture = tmp_path / "busy"
+    with load(server, 9):
+        made = attach(server, capture, "--for", "6s")
+    assert made.returncode == 0, made.stderr
+    with CaptureReader.open(capture) as reader:
+        assert reader.meta()["budget_share"] == f"{DEFAULT_BUDGET:g}"
+        assert {row.level for row in reader.rows(Window)} > {"full"}
+
+
+def test_without_a_word_a_quiet_server_is_watched_all_the_time(
+    server: PrivateServer, tmp_path: Path
+) -> None:
+    capture = tmp_path / "quiet"
+    made = attach(server, capture, "--for", "3s")
+    assert made.returncode == 0, made.stderr
+    with CaptureReader.open(capture) as reader:
+        assert [row.level for row in reader.rows(Window)][1:].count("full") >= 2
 
 
 def test_a_hopeless_budget_is_refused_in_words(server: PrivateServer, tmp_path: Path) -> None:
