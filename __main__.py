@@ -42,6 +42,7 @@ def connect_stages(options: argparse.Namespace) -> None:
     """Hand an experiment the later stages, which it may not import."""
     from tlstax.analysis.report import command as report
     from tlstax.analysis.report import libraries_command as libraries
+    from tlstax.analysis.report import matrix_command as matrix
     from tlstax.collectors.capture.join import join
     from tlstax.collectors.library_code import crypto_instructions
     from tlstax.collectors.recorder import open_recorder
@@ -53,7 +54,7 @@ def connect_stages(options: argparse.Namespace) -> None:
         return page
 
     options.stages = Stages(
-        open_recorder, render_report, join, crypto_instructions, libraries.render
+        open_recorder, render_report, join, crypto_instructions, libraries.render, matrix.render
     )
 
 
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments[0] if arguments and arguments[0] in COMMANDS else None
     try:
         options = build_parser(chosen).parse_args(arguments)
-        if chosen == "lab" and options.action in ("demo", "run"):
+        if chosen == "lab" and options.action in ("demo", "run", "resume"):
             connect_stages(options)
         return int(options.run(options))
     except TlstaxError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A second process in a recording: a client of the server, with an account of its own.
+"""A second process in a recording: a client, or a tunnel or proxy on its way to the server.
 
 It has its own engine, so its own programs and maps, and writes windows with the same start and end
 as the server's into the same capture. It may come and go while the server is recorded.
@@ -30,12 +30,13 @@ WAIT_SHARE: Final = 64
 
 @dataclass(frozen=True)
 class PeerRequest:
-    """What to record of a client."""
+    """What to record of a client, or of a process on its way."""
 
     pid: int
     level: Level = Level.HANDSHAKE
     sample_hz: int = 99
     definitions: Path | None = None
+    role: str = "client"  # or "tunnel", "proxy"
 
 
 class Peer:
@@ -45,7 +46,10 @@ class Peer:
         """Attach to it. Raises TlstaxError when it is gone or cannot be a client."""
         self.target_id = target_id
         self.pid = request.pid
-        target, plan = plan_in_child(request.pid, request.level, request.definitions, role="client")
+        self.role = request.role
+        target, plan = plan_in_child(
+            request.pid, request.level, request.definitions, role=request.role
+        )
         try:
             self._pidfd = os.pidfd_open(request.pid)
         except OSError as error:

@@ -203,10 +203,14 @@ class Recorder:
 
         Raises TlstaxError when it cannot be recorded; the recording of the server goes on.
         """
+        self.add_peer(pid, "client")
+
+    def add_peer(self, pid: int, role: str) -> None:
+        """Record a client, or a tunnel or proxy on its way; as `add_client`."""
         request = self.request
         peer = Peer(
             self._last_target_id + 1,
-            PeerRequest(pid, request.client_level, request.sample_hz, request.definitions),
+            PeerRequest(pid, request.client_level, request.sample_hz, request.definitions, role),
         )
         self._last_target_id += 1
         self._cut()
@@ -220,7 +224,7 @@ class Recorder:
         self._run_id = run_id
         self._tls_calls_before = self._tls_call_count()
         self._client_handshakes_count = 0
-        self._has_client = bool(self._peers)
+        self._has_client = any(peer.role == "client" for peer in self._peers)
         self.windows.clear()
 
     def end_run(self) -> RunTotals:
@@ -337,8 +341,9 @@ class Recorder:
         for peer in self._peers:
             rows, peer_totals = peer.cut(self._run_id, totals.end_ns)
             self._writer.add(rows)
-            good = (h for h in peer_totals.handshakes if h.outcome == "success")
-            self._client_handshakes_count += sum(1 for _ in good)
+            if peer.role == "client":
+                good = (h for h in peer_totals.handshakes if h.outcome == "success")
+                self._client_handshakes_count += sum(1 for _ in good)
         self._writer.commit()
         if self._run_id is None:
             self.windows.clear()

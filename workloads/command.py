@@ -2,7 +2,8 @@
 """Run TLS and plaintext workloads against a private server that is thrown away afterwards.
 
     demo     certificates, a server, every load in both arms, recorded; then the report
-    list     the recipes; `show` prints one, `run` runs one, such as `libraries`
+    list     the recipes; `show` prints one, `run` runs one, such as `connect-storm`
+    resume   go on with a matrix that was interrupted
     server   start a private server, say how to connect to it, and keep it until Ctrl-C
     servers  the same with other servers, each with another TLS library: list, install, start
     clean    remove what a crashed run left behind
@@ -105,11 +106,15 @@ def run_server(options: argparse.Namespace) -> int:
 
 def run_clean(options: argparse.Namespace) -> int:
     """Remove left-overs and say which."""
+    from tlstax.workloads import resources
     from tlstax.workloads.servers.places import clean
 
-    removed, in_use = clean()
-    for path in removed:
-        print(f"removed {path}")
+    # Servers first: the kernel keeps the namespace of a process that runs in it.
+    servers, in_use_servers = clean()
+    others, in_use_others = resources.clean()
+    removed, in_use = [*map(str, servers), *others], [*in_use_servers, *in_use_others]
+    for name in removed:
+        print(f"removed {name}")
     for path in in_use:
         print(f"in use  {path}")
     if not removed and not in_use:

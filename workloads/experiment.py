@@ -65,6 +65,9 @@ class NullRecorder:
     def add_client(self, pid: int) -> None:
         """Not watched either."""
 
+    def add_peer(self, pid: int, role: str) -> None:
+        """Nor is this."""
+
     def begin_run(self, run_id: int) -> None:
         """Remember the time."""
         self._start_ns = time.monotonic_ns()

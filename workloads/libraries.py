@@ -59,6 +59,9 @@ class ServerOnly:
     def add_client(self, pid: int) -> None:
         """Do nothing."""
 
+    def add_peer(self, pid: int, role: str) -> None:
+        """Do nothing either."""
+
 
 def measure(recipe: Recipe, output: Path, stages: Stages) -> Path:
     """Run the recipe; the page of the comparison, beside which lie its captures and data.

@@ -63,7 +63,9 @@ def negotiate(server: PrivateServer) -> Negotiated:
 def _attempt(server: PrivateServer, options: Sequence[str]) -> Agreed | None:
     """One handshake; None if it failed."""
     program = find_program("openssl", "openssl")
-    command = [str(program), "s_client", "-connect", f"127.0.0.1:{server.port}"]
+    namespace = server.request.namespace
+    prefix = ["ip", "netns", "exec", namespace] if namespace else []
+    command = [*prefix, str(program), "s_client", "-connect", f"127.0.0.1:{server.port}"]
     command += ["-starttls", "mysql", *options]
     try:
         done = subprocess.run(

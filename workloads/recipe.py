@@ -2,8 +2,8 @@
 """Recipes: experiments as TOML files, read into types, refused with the name of what is wrong.
 
 A recipe's `kind` says who runs it: "tax" is one server in both arms (`demo.py`), "libraries" many
-servers side by side (`libraries.py`). Those of this folder are known by their names; any other is
-given as a file.
+servers side by side (`libraries.py`), "matrix" any combination (`matrix/`). Those of this folder
+are known by their names; any other is given as a file.
 """
 
 import tomllib
@@ -13,13 +13,15 @@ from pathlib import Path
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import KeyKind
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load
+from tlstax.workloads.matrix.recipe import MatrixRecipe
+from tlstax.workloads.matrix.recipe import parse as parse_matrix
 from tlstax.workloads.recipe_table import RecipeTable, refuse
 from tlstax.workloads.results import ARMS
 from tlstax.workloads.tls import TlsChoice
 
 FOLDER = Path(__file__).parent / "recipes"
 DEMO = FOLDER / "demo.toml"
-KINDS = ("tax", "libraries")
+KINDS = ("tax", "libraries", "matrix")
 ROUNDS_MAX, SECONDS_MAX, THREADS_MAX, TABLE_ROWS_MAX = 1000, 3600, 256, 1_000_000
 
 
@@ -77,6 +79,14 @@ def find_recipe(name: str) -> Path:
 
 
 def load_recipe(path: Path = DEMO) -> Recipe:
+    """Read a recipe of one load after the other; TlstaxError (USAGE) names what it cannot use."""
+    recipe = load_any(path)
+    if isinstance(recipe, MatrixRecipe):
+        raise refuse(path, "its kind is 'matrix', which `tlstax lab run` runs")
+    return recipe
+
+
+def load_any(path: Path, scale: str = "smoke") -> Recipe | MatrixRecipe:
     """Read a recipe; TlstaxError (USAGE) names the file and the entry that it cannot use."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -85,10 +95,14 @@ def load_recipe(path: Path = DEMO) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise refuse(path, f"it is not TOML: {error}") from error
     top = RecipeTable(path, "", document)
-    experiment = top.table("experiment")
     kind = top.take("kind", str, "tax")
     if kind not in KINDS:
         raise top.refuse(f"kind = {kind!r}, and known kinds are {', '.join(KINDS)}")
+    return parse_matrix(path, top, scale) if kind == "matrix" else _parse(path, top, kind)
+
+
+def _parse(path: Path, top: RecipeTable, kind: str) -> Recipe:
+    experiment = top.table("experiment")
     seconds = experiment.number("seconds", 5, SECONDS_MAX)
     loads = tuple(_load(table, seconds) for table in top.tables("load"))
     choice = top.table("tls", required=False)

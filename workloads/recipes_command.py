@@ -7,9 +7,11 @@ from pathlib import Path
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.stages import Stages
 
+SCALES = ("smoke", "standard", "paper")
+
 
 def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `list`, `show` and `run` to the actions of `tlstax lab`."""
+    """Add `list`, `show`, `run` and `resume` to the actions of `tlstax lab`."""
     actions.add_parser("list", help="say which recipes there are").set_defaults(run=run_list)
     show = actions.add_parser("show", help="print a recipe, to be changed and run as a file")
     show.set_defaults(run=run_show)
@@ -28,6 +30,16 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     run.add_argument("--rounds", metavar="N", type=positive, help="rounds, each of both arms")
     run.add_argument("--seconds", metavar="S", type=positive, help="seconds of each run")
     run.add_argument("--servers", metavar="A,B", type=names, default=(), help="only these servers")
+    run.add_argument(
+        "--scale",
+        choices=SCALES,
+        help="how much of a matrix: smoke (minutes, the default), standard, or what was published",
+    )
+    run.add_argument("--seed", metavar="N", type=int, help="of a matrix's order; default: random")
+    resume = actions.add_parser("resume", help="go on with a matrix that was interrupted")
+    resume.add_argument("folder", metavar="DIR", type=Path, help="as `run` told it")
+    resume.add_argument("--retry", action="store_true", help="what failed, too")
+    resume.set_defaults(run=run_resume)
 
 
 def positive(text: str) -> int:
@@ -45,19 +57,19 @@ def names(text: str) -> tuple[str, ...]:
 
 def run_list(options: argparse.Namespace) -> int:
     """One line for each recipe."""
-    from tlstax.workloads.recipe import bundled_recipes, load_recipe
+    from tlstax.workloads.recipe import bundled_recipes, load_any
 
     for name, path in bundled_recipes().items():
-        print(f"{name:12} {load_recipe(path).title}")
+        print(f"{name:18} {load_any(path).title}")
     return int(ExitCode.OK)
 
 
 def run_show(options: argparse.Namespace) -> int:
     """Print a recipe's file, once it is known to be right."""
-    from tlstax.workloads.recipe import find_recipe, load_recipe
+    from tlstax.workloads.recipe import find_recipe, load_any
 
     path = find_recipe(options.recipe)
-    load_recipe(path)
+    load_any(path)
     print(path.read_text(encoding="utf-8"), end="")
     return int(ExitCode.OK)
 
@@ -65,10 +77,23 @@ def run_show(options: argparse.Namespace) -> int:
 def run_recipe(options: argparse.Namespace) -> int:
     """Measure and report."""
     from tlstax.workloads import demo, libraries
-    from tlstax.workloads.recipe import find_recipe, load_recipe
+    from tlstax.workloads.matrix import runner
+    from tlstax.workloads.matrix.recipe import MatrixRecipe
+    from tlstax.workloads.recipe import find_recipe, load_any
 
     stages: Stages = options.stages
-    recipe = load_recipe(find_recipe(options.recipe))
+    recipe = load_any(find_recipe(options.recipe), options.scale or SCALES[0])
+    if isinstance(recipe, MatrixRecipe):
+        recipe = recipe.with_changes(options.rounds, options.seconds, options.servers)
+        runner.resume(runner.prepare(recipe, options.output, options.seed), stages)
+        return int(ExitCode.OK)
+    if options.scale or options.seed is not None:
+        raise TlstaxError(
+            f"cannot choose scale or seed for {recipe.name}",
+            f"it is of kind '{recipe.kind}'",
+            "Leave out --scale and --seed; --rounds and --seconds make it smaller",
+            ExitCode.USAGE,
+        )
     if options.servers and recipe.kind != "libraries":
         raise TlstaxError(
             f"cannot choose servers for {recipe.name}",
@@ -81,4 +106,12 @@ def run_recipe(options: argparse.Namespace) -> int:
         libraries.measure(recipe, options.output, stages)
     else:
         demo.measure(recipe, options.output, stages.open_recorder, stages.render_report)
+    return int(ExitCode.OK)
+
+
+def run_resume(options: argparse.Namespace) -> int:
+    """Go on, and report."""
+    from tlstax.workloads.matrix import runner
+
+    runner.resume(options.folder, options.stages, retry=options.retry)
     return int(ExitCode.OK)

@@ -72,6 +72,9 @@ class Recorder(Protocol):
     def add_client(self, pid: int) -> None:
         """Watch a client of the server, too, from now until it ends."""
 
+    def add_peer(self, pid: int, role: str) -> None:
+        """Watch a process between clients and server: role 'tunnel' or 'proxy'."""
+
     def begin_run(self, run_id: int) -> None:
         """Cut a window here: those that follow belong to `run_id`."""
 

@@ -36,3 +36,4 @@ class Stages:
     join_captures: Callable[[Sequence[Path], Path], None]  # parts in the order of time, output
     crypto_instructions: Callable[[int], Mapping[str, bool]]  # pid
     render_libraries: Callable[[Path], Path]  # the comparison's facts.json -> the page
+    render_matrix: Callable[[Path], Path]  # the matrix's directory -> the page

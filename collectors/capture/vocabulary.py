@@ -206,6 +206,7 @@ LOSSES = {kind.name: kind for kind in (*LOSS_KINDS, *FUNCTION_LOSS_KINDS, *BPFTR
 TARGET_ROLE_TERMS = (
     Term("server", "the database server; its target_id is 1"),
     Term("client", "a process that connects to the server"),
+    Term("tunnel", "a process that carries the bytes of clients to the server"),
     Term("proxy", "a process between clients and the server"),
 )
 TARGET_ROLES = tuple(term.name for term in TARGET_ROLE_TERMS)

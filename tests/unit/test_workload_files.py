@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.recipe import DEMO, bundled_recipes, find_recipe, load_recipe
+from tlstax.workloads.matrix.recipe import SCALES
+from tlstax.workloads.recipe import (
+    DEMO,
+    Recipe,
+    bundled_recipes,
+    find_recipe,
+    load_any,
+    load_recipe,
+)
 from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.catalogue import load_catalogue
 from tlstax.workloads.tls import TlsChoice
@@ -145,13 +153,16 @@ def test_recipe_errors_name_file_and_entry(text: str, complaint: str, tmp_path: 
 
 
 def test_every_bundled_recipe_can_be_run() -> None:
-    recipes = {name: load_recipe(path) for name, path in bundled_recipes().items()}
-    assert {"demo", "libraries"} <= set(recipes)
+    recipes = {name: load_any(path) for name, path in bundled_recipes().items()}
+    assert {"demo", "libraries", "connect-storm"} <= set(recipes)
     catalogue = load_catalogue()
     for name, recipe in recipes.items():
         assert recipe.name == name
         assert recipe.title
-        assert set(recipe.servers) <= set(catalogue)
+        if isinstance(recipe, Recipe):
+            assert set(recipe.servers) <= set(catalogue)
+        for scale in SCALES:
+            assert load_any(bundled_recipes()[name], scale).name == name
         assert find_recipe(name) == bundled_recipes()[name]
 
 
@@ -165,7 +176,7 @@ def test_the_comparison_has_every_server_and_enough_rounds() -> None:
 
 
 def test_an_unknown_recipe_is_one_clear_line() -> None:
-    with pytest.raises(TlstaxError, match="known ones are demo") as caught:
+    with pytest.raises(TlstaxError, match="known ones are .*demo") as caught:
         find_recipe("none")
     assert caught.value.exit_code == ExitCode.USAGE
 

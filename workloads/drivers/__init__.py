@@ -98,7 +98,8 @@ class Driver(Protocol):
 
 
 # Constructors take the options of the recipe: table_rows, tables, and those of the driver.
-Factory = Callable[[Mapping[str, int | str | bool]], Driver]
+Value = str | int | float | bool
+Factory = Callable[[Mapping[str, Value]], Driver]
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ DRIVERS: Mapping[str, DriverKind] = {
 }
 
 
-def make_driver(name: str, options: Mapping[str, int | str | bool] | None = None) -> Driver:
+def make_driver(name: str, options: Mapping[str, Value] | None = None) -> Driver:
     """A driver by its name; TlstaxError (USAGE) that lists them when there is no such."""
     if name not in DRIVERS:
         raise TlstaxError(

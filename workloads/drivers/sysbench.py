@@ -17,7 +17,7 @@ from typing import IO
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import write_private
-from tlstax.workloads.drivers import DriveRequest, DriveResult, Latencies, Tick
+from tlstax.workloads.drivers import DriveRequest, DriveResult, Latencies, Tick, Value
 from tlstax.workloads.endpoint import Account, Endpoint
 from tlstax.workloads.results import Arm
 from tlstax.workloads.servers.configuration import USER_PLAINTEXT, USER_TLS, sysbench_options
@@ -156,7 +156,7 @@ class SysbenchDriver:
 
     name = "sysbench"
 
-    def __init__(self, options: Mapping[str, int | str | bool]) -> None:
+    def __init__(self, options: Mapping[str, Value]) -> None:
         """Options: table_rows, tables."""
         self._tables = int(options.get("tables", 1))
         self._table_rows = int(options.get("table_rows", 10_000))

@@ -353,14 +353,19 @@ class PrivateServer:
 
     def _failure(self, what: str, why: str) -> TlstaxError:
         """An error that carries the end of the server's log: the directory is about to go."""
-        try:
-            lines = self.places.log.read_text(errors="replace").strip().splitlines()
-        except OSError:
-            lines = []
-        tail = "".join(f"\n    {line}" for line in lines[-LOG_TAIL_LINES:])
+        tail = self.log_tail()
         return TlstaxError(
             what,
-            f"{why}; the end of its log:{tail}\n" if tail else f"{why} and left no log",
+            f"{why}{tail}\n" if tail else f"{why} and left no log",
             "Correct what the log says; `tlstax doctor` tells what else this host lacks",
             ExitCode.TARGET,
         )
+
+    def log_tail(self) -> str:
+        """The end of the server's log, as the end of a sentence; '' without one."""
+        try:
+            lines = self.places.log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        tail = "".join(f"\n    {line}" for line in lines[-LOG_TAIL_LINES:])
+        return f"; the end of its log:{tail}" if tail else ""

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The cells of a matrix, and the order in which their runs are done."""
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tlstax.workloads.results import Arm
+
+OFF = "off"  # of `tls` and of `encryption`
+DIMENSIONS = (
+    *("server", "key", "encryption", "tls", "transport", "driver", "scenario", "threads", "rate"),
+)
+"""What a recipe gives a list for, in its plural; the first three belong to the server."""
+
+
+@dataclass(frozen=True)
+class LaneKey:
+    """One running server."""
+
+    server: str
+    key: str
+    encryption: str
+
+    @property
+    def label(self) -> str:
+        """For people and file names."""
+        at_rest = "" if self.encryption == OFF else f"-{self.encryption}"
+        return f"{self.server}-{self.key.replace(':', '')}{at_rest}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination; all of its runs are alike."""
+
+    server: str
+    key: str
+    encryption: str
+    tls: str
+    transport: str
+    driver: str
+    scenario: str
+    threads: int
+    rate: int = 0  # operations per second; 0: as fast as it can
+
+    @property
+    def lane(self) -> LaneKey:
+        """The server that it runs on."""
+        return LaneKey(self.server, self.key, self.encryption)
+
+    @property
+    def arm(self) -> Arm:
+        """What its connections must be."""
+        return "plaintext" if self.tls == OFF else "tls"
+
+    @property
+    def load_label(self) -> str:
+        """What is done to the server, without which server it is and whether by TLS."""
+        paced = f" at {self.rate}/s" if self.rate else ""
+        return f"{self.transport} {self.driver} {self.threads}x{paced} {self.scenario}"
+
+    @property
+    def label(self) -> str:
+        """All of it, for people."""
+        return f"{self.lane.label} {self.load_label}, TLS {self.tls}"
+
+    @property
+    def recorded_name(self) -> str:
+        """Its scenario in captures; both arms of plain `on` against `off` have the same."""
+        variant = f"{self.tls} " if self.tls not in (OFF, "on") else ""
+        paced = f"{self.rate}/s " if self.rate else ""
+        return f"{self.transport} {self.threads}x {paced}{variant}{self.scenario}"
+
+    def at(self, dimension: str) -> str | int:
+        """Where it lies in one dimension."""
+        value: str | int = getattr(self, dimension)
+        return value
+
+    def fits(self, where: Mapping[str, tuple[str | int | float, ...]]) -> bool:
+        """Whether it lies where all of these dimensions say."""
+        return all(self.at(name) in allowed for name, allowed in where.items())
+
+    def moved(self, to: Mapping[str, str | int | float]) -> "Cell":
+        """The cell that lies elsewhere in these dimensions."""
+        return replace(self, **to)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of one cell."""
+
+    run_id: int  # from 1, over the whole matrix
+    cell_id: int  # from 1
+    round: int
+    turn: int  # runs with the same number share a recording
+
+
+def plan(
+    cells: Sequence[Cell], rounds_count: int, rounds_in_turn: int, seed: int
+) -> list[PlannedRun]:
+    """Every run in its order, which depends on the seed and nothing else.
+
+    A turn is one server's part of `rounds_in_turn` rounds. Servers take turns in a new random
+    order each time, and within a round the server's cells are shuffled, so that no drift of the
+    machine falls on one cell alone. All cells of a round come before any of the next.
+    """
+    generator = random.Random(seed)
+    lanes = list(dict.fromkeys(cell.lane for cell in cells))
+    order: list[tuple[int, int, int]] = []
+    turn = 0
+    for first in range(0, rounds_count, rounds_in_turn):
+        generator.shuffle(lanes)
+        for lane in lanes:
+            mine = [number for number, cell in enumerate(cells, start=1) if cell.lane == lane]
+            for round_number in range(first, min(first + rounds_in_turn, rounds_count)):
+                generator.shuffle(mine)
+                order += [(cell_id, round_number, turn) for cell_id in mine]
+            turn += 1
+    return [PlannedRun(run_id, *run) for run_id, run in enumerate(order, start=1)]
+
+
+def baseline_of(
+    cell: Cell, cells: Iterable[Cell], baseline: Mapping[str, str | int | float]
+) -> Cell | None:
+    """The cell that this one is compared with: itself elsewhere; None if it is one, or lacks one.
+
+    Where the whole way has no cell (no plaintext run by that key, say), nothing is compared.
+    """
+    moved = cell.moved(baseline)
+    return moved if moved != cell and moved in set(cells) else None

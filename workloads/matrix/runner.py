@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A matrix from recipe to results: every run in its order, whatever fails on the way.
+
+A cell that cannot be run, or a run that does not prove itself, is a row with its reason. A server
+that dies is started again. Whatever ends tlstax itself, finished runs are kept, and `resume` does
+those that are still planned.
+"""
+
+import datetime
+import json
+import platform
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.certs.generate import write_private
+from tlstax.workloads.drivers import DRIVERS, make_driver
+from tlstax.workloads.matrix.cells import Cell, LaneKey, PlannedRun, baseline_of, plan
+from tlstax.workloads.matrix.lane import Lane
+from tlstax.workloads.matrix.recipe import MatrixRecipe, driver_of, transport_of
+from tlstax.workloads.matrix.store import NAME, CellRow, Store, where_text
+from tlstax.workloads.recipe import load_any
+from tlstax.workloads.resources import Resources
+from tlstax.workloads.stages import Stages
+from tlstax.workloads.transports import make_transport
+
+RECIPE = "recipe.toml"
+CAPTURES = "captures"
+RESTARTS_MAX = 2  # of a server that died
+START_S, ATTACH_S, BESIDE_RUN_S = 8.0, 2.0, 0.8  # first guesses of what costs beside driving
+FATAL = (ExitCode.IO,)  # nothing that follows could be written
+
+
+def prepare(recipe: MatrixRecipe, output: Path, seed: int | None = None) -> Path:
+    """A new directory below `output` with everything planned; TlstaxError (IO) if there is none."""
+    seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    folder = output / f"{recipe.name}-{recipe.scale.name}-{stamp}"
+    try:
+        folder.mkdir(parents=True)
+        (folder / CAPTURES).mkdir(mode=0o700)
+        write_private(folder / RECIPE, recipe.text.encode())
+    except OSError as error:
+        raise TlstaxError(
+            f"cannot write to {output}",
+            str(error.strerror or error),
+            "Choose another directory with -o",
+            ExitCode.IO,
+        ) from error
+    with Store.create(folder) as store:
+        _write_plan(recipe, store, seed)
+    return folder
+
+
+def _write_plan(recipe: MatrixRecipe, store: Store, seed: int) -> None:
+    rows = []
+    for cell in recipe.cells:
+        kind = DRIVERS[driver_of(recipe, cell).kind].scenario(cell.scenario)
+        assert kind is not None  # the recipe was checked
+        baseline = baseline_of(cell, recipe.cells, recipe.baseline)
+        rows.append(CellRow(cell, kind.operation, kind.connects, baseline))
+    scale = recipe.scale
+    runs = plan(recipe.cells, scale.rounds_count, scale.rounds_in_turn, seed)
+    meta = {
+        "recipe": recipe.name,
+        "title": recipe.title,
+        "scale": scale.name,
+        "seed": str(seed),
+        "rounds": str(scale.rounds_count),
+        "seconds": str(scale.seconds),
+        "operations": str(scale.operation_count or ""),
+        "baseline": json.dumps(dict(recipe.baseline)),
+        "tlstax_version": __version__,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "kernel": platform.release(),
+    }
+    store.write_plan(meta, rows, runs)
+    store.write_published(
+        [
+            (entry.source, entry.setup, entry.quantity, where_text(entry.where), *figure)
+            for entry in recipe.published
+            for figure in [(entry.value, entry.sd)]
+        ]
+    )
+
+
+def resume(folder: Path, stages: Stages, *, retry: bool = False) -> Path:
+    """Do what is still planned (with `retry`, what failed, too) and render; the page.
+
+    TlstaxError: FAILED at the end if any run failed; IO at once when the disk is full.
+    """
+    with Store.open(folder) as store, ExitStack() as stack:
+        recipe = load_any(folder / RECIPE, store.meta()["scale"])
+        assert isinstance(recipe, MatrixRecipe)
+        if retry:
+            store.plan_again()
+        matrix = _Matrix(folder, recipe, store, stages, Console())
+        matrix.resources = stack.enter_context(Resources.create())
+        try:
+            matrix.run()
+        except KeyboardInterrupt:
+            matrix.console.print(f"interrupted; go on with: tlstax lab resume {folder}")
+            raise
+        reasons, counts = store.reasons(), store.counts()
+    page = stages.render_matrix(folder)
+    failed = counts.get("failed", 0)
+    if failed:
+        raise TlstaxError(
+            f"{failed} of {sum(counts.values())} runs failed",
+            f"{reasons[0][0]}: {reasons[0][1]}",
+            f"`tlstax lab resume --retry {folder}` tries them again; the others are in {page}",
+            ExitCode.FAILED,
+        )
+    return page
+
+
+@dataclass
+class _Matrix:
+    folder: Path
+    recipe: MatrixRecipe
+    store: Store
+    stages: Stages
+    console: Console
+    resources: Resources = field(init=False)
+
+    def run(self) -> None:
+        """Every planned run."""
+        self._cells = self.store.cells()
+        self._lanes: dict[LaneKey, Lane] = {}
+        self._restarts: dict[LaneKey, int] = {}
+        self._broken: dict[str, str] = {}  # transport or driver -> why this host cannot do it
+        self._leave_out_skipped()
+        self._check_host()
+        runs = self.store.runs("planned")
+        self._clock = _Clock(self.recipe, runs, self._cells)
+        self._announce(runs)
+        started_s = time.monotonic()
+        columns = (
+            TextColumn("{task.description:44}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} runs"),
+            TextColumn("{task.fields[remaining]}"),
+        )
+        try:
+            with Progress(*columns, console=self.console, auto_refresh=False) as bar:
+                task = bar.add_task("", total=max(1, len(runs)), remaining="")
+                self._turns(runs, bar, task)
+        finally:
+            for lane in self._lanes.values():
+                lane.close()
+            self._lanes.clear()
+        self.console.print(f"runs     took {_duration(time.monotonic() - started_s)}")
+
+    def _turns(self, runs: Sequence[PlannedRun], bar: Progress, task: TaskID) -> None:
+        turns = [(turn, list(members)) for turn, members in groupby(runs, lambda run: run.turn)]
+        lanes_of = [self._lane_of(members[0]) for _, members in turns]
+        for position, (turn, members) in enumerate(turns):
+            lane = lanes_of[position]
+            tell = _Teller(bar, task, self._clock)
+            self._turn(turn, lane, members, tell)
+            if lane not in lanes_of[position + 1 :] and lane in self._lanes:
+                self._lanes.pop(lane).close()
+        bar.update(task, description="done", remaining="", refresh=True)
+
+    def _lane_of(self, run: PlannedRun) -> LaneKey:
+        return self._cells[run.cell_id].lane
+
+    # ---- one turn ----
+
+    def _turn(self, turn: int, key: LaneKey, runs: Sequence[PlannedRun], tell: "_Teller") -> None:
+        """One server's runs in one recording; after its death in another one."""
+        pending = list(runs)
+        attempt = 0
+        while pending:
+            try:
+                lane = self._lane(key, tell)
+            except TlstaxError as error:
+                self._give_up(pending, error, tell)
+                return
+            capture = self._capture_path(turn, key)
+            try:
+                self._record(lane, capture, pending, tell)
+            except TlstaxError as error:
+                if error.exit_code in FATAL:
+                    raise
+                # A recorder that cannot attach, or a server that is gone: the first pending run
+                # pays for it, the others are tried again.
+                self._give_up(pending[:1], error, tell)
+                pending = pending[1:]
+                attempt += 1
+                self._lanes.pop(key).close()
+                self._restarts[key] = self._restarts.get(key, 0) + 1
+                if self._restarts[key] > RESTARTS_MAX:
+                    self._give_up(pending, error, tell)
+                    return
+
+    def _record(
+        self, lane: Lane, capture: Path, pending: list[PlannedRun], tell: "_Teller"
+    ) -> None:
+        """Run what is pending, taking off the list what is finished."""
+        began_s = time.monotonic()
+        with self.stages.open_recorder(lane.server.pid, capture) as recorder:
+            self._clock.attached(time.monotonic() - began_s)
+            for route in lane.routes.values():
+                for process in route.processes:
+                    recorder.add_peer(process.pid, process.role)
+            while pending:
+                run = pending[0]
+                cell = self._cells[run.cell_id]
+                tell.before(cell, run)
+                why = lane.why_not(cell)
+                if why is not None:
+                    self.store.fail([run.run_id], why)
+                else:
+                    began_s = time.monotonic()
+                    try:
+                        name = f"{CAPTURES}/{capture.name}"
+                        outcome = lane.run(cell, run.run_id, run.round, recorder, name)
+                        self.store.finish(run.run_id, outcome)
+                    except TlstaxError as error:
+                        if error.exit_code in FATAL:
+                            raise
+                        if not lane.is_alive:
+                            raise lane.died(error) from error
+                        self.store.fail([run.run_id], _reason(error))
+                        self.console.print(f"failed   {cell.label}: {_reason(error)}")
+                    self._clock.ran(time.monotonic() - began_s)
+                pending.pop(0)
+                tell.after()
+
+    def _lane(self, key: LaneKey, tell: "_Teller") -> Lane:
+        """The server, started if it is not running."""
+        if key in self._lanes and self._lanes[key].is_alive:
+            return self._lanes[key]
+        if key in self._lanes:
+            self._lanes.pop(key).close()
+        tell.starting(key)
+        began_s = time.monotonic()
+        cells = [cell for cell in self._cells.values() if cell.lane == key]
+
+        def say(line: str) -> None:
+            self.console.print(f"{key.label:20} {line}", soft_wrap=True)
+
+        lane = Lane(key, self.recipe, cells, self.resources, say, dict(self._broken))
+        lane.open()
+        self._lanes[key] = lane
+        self.store.add_facts("server", [key.label], lane.facts)
+        for name, route in lane.routes.items():
+            facts = dict(route.facts)
+            if route.rtt_ns is not None:
+                facts["rtt_ns"] = str(route.rtt_ns)
+            facts["processes"] = ", ".join(process.name for process in route.processes)
+            self.store.add_facts("route", [key.label, name], facts)
+        self._clock.started(time.monotonic() - began_s)
+        return lane
+
+    def _capture_path(self, turn: int, key: LaneKey) -> Path:
+        """A new file of this turn: a resumed or restarted one records into another."""
+        attempt = 0
+        while True:
+            suffix = f"-{attempt}" if attempt else ""
+            path = self.folder / CAPTURES / f"{turn:03}-{key.label}{suffix}.tlstax"
+            if not path.exists():
+                return path
+            attempt += 1
+
+    # ---- what cannot be run ----
+
+    def _give_up(self, runs: Sequence[PlannedRun], error: TlstaxError, tell: "_Teller") -> None:
+        if error.exit_code in FATAL:
+            raise error
+        self.store.fail([run.run_id for run in runs], _reason(error))
+        for run in runs:
+            self.console.print(f"failed   {self._cells[run.cell_id].label}: {_reason(error)}")
+            tell.after()
+
+    def _leave_out_skipped(self) -> None:
+        for run in self.store.runs("planned"):
+            cell = self._cells[run.cell_id]
+            for skip in self.recipe.skips:
+                if cell.fits(skip.where):
+                    self.store.fail([run.run_id], skip.reason, "skipped")
+
+    def _check_host(self) -> None:
+        """What this host cannot do is told before anything starts, and is a row for each run."""
+        runs = self.store.runs("planned")
+        checks: dict[str, Callable[[], None]] = {}
+        for run in runs:
+            cell = self._cells[run.cell_id]
+            way, driver = transport_of(self.recipe, cell), driver_of(self.recipe, cell)
+            checks[cell.transport] = make_transport(way.kind, self.resources, way.options).check
+            checks[cell.driver] = make_driver(driver.kind, driver.options).check
+        for name, check in checks.items():
+            try:
+                check()
+            except TlstaxError as error:
+                self._broken[name] = f"{_reason(error)}. {error.do}"
+                self.console.print(f"cannot   {name}: {self._broken[name]}", soft_wrap=True)
+        for run in runs:
+            cell = self._cells[run.cell_id]
+            why = self._broken.get(cell.transport) or self._broken.get(cell.driver)
+            if why:
+                self.store.fail([run.run_id], why)
+
+    def _announce(self, runs: Sequence[PlannedRun]) -> None:
+        meta, recipe = self.store.meta(), self.recipe
+        self.console.print(recipe.title or recipe.name, soft_wrap=True)
+        self.console.print(
+            f"matrix   {len(recipe.cells)} cells, {recipe.scale.rounds_count} rounds at scale "
+            f"{recipe.scale.name}, seed {meta['seed']}"
+        )
+        self.console.print(f"results  {self.folder / NAME}")
+        self.console.print(f"time     about {_duration(self._clock.remaining_s())} for the runs")
+
+
+class _Clock:
+    """What remains, from what was asked for and what things really took so far."""
+
+    def __init__(
+        self, recipe: MatrixRecipe, runs: Sequence[PlannedRun], cells: dict[int, Cell]
+    ) -> None:
+        self._seconds = recipe.scale.seconds
+        self._runs_left = len(runs)
+        self._turns_left = len({run.turn for run in runs})
+        lanes = {cells[run.cell_id].lane for run in runs}
+        self._starts_left = len(lanes)
+        warm_ups = {
+            (cell.lane, cell.tls, cell.transport, cell.driver, cell.scenario)
+            for cell in cells.values()
+            if cell.lane in lanes
+        }
+        self._start_s = START_S + len(warm_ups) / max(1, len(lanes)) * 1.2
+        self._attach_s, self._run_s = ATTACH_S, self._seconds + BESIDE_RUN_S
+
+    def ran(self, seconds: float) -> None:
+        self._run_s += (seconds - self._run_s) / 4
+
+    def attached(self, seconds: float) -> None:
+        self._attach_s += (seconds - self._attach_s) / 2
+        self._turns_left = max(0, self._turns_left - 1)
+
+    def started(self, seconds: float) -> None:
+        self._start_s += (seconds - self._start_s) / 2
+        self._starts_left = max(0, self._starts_left - 1)
+
+    def run_done(self) -> None:
+        self._runs_left = max(0, self._runs_left - 1)
+
+    def remaining_s(self) -> float:
+        """The best guess now."""
+        return (
+            self._runs_left * self._run_s
+            + self._turns_left * self._attach_s
+            + self._starts_left * self._start_s
+        )
+
+
+@dataclass
+class _Teller:
+    """The progress bar; drawn between runs only, so that it costs the measured machine nothing."""
+
+    bar: Progress
+    task: TaskID
+    clock: _Clock
+
+    def before(self, cell: Cell, run: PlannedRun) -> None:
+        text = f"{cell.label}, round {run.round + 1}"
+        self._show(text if len(text) <= 44 else f"{text[:20]}…{text[-23:]}")
+
+    def starting(self, key: LaneKey) -> None:
+        self._show(f"starting {key.label}")
+
+    def after(self) -> None:
+        self.clock.run_done()
+        self.bar.advance(self.task)
+
+    def _show(self, text: str) -> None:
+        remaining = f"{_duration(self.clock.remaining_s())} left"
+        self.bar.update(self.task, description=text, remaining=remaining, refresh=True)
+
+
+def _reason(error: TlstaxError) -> str:
+    return f"{error.what}: {error.why}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
