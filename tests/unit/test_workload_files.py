@@ -176,7 +176,7 @@ def test_the_comparison_has_every_server_and_enough_rounds() -> None:
 
 
 def test_an_unknown_recipe_is_one_clear_line() -> None:
-    with pytest.raises(TlstaxError, match="known ones are .*demo") as caught:
+    with pytest.raises(TlstaxError, match=r"known ones are .*demo") as caught:
         find_recipe("none")
     assert caught.value.exit_code == ExitCode.USAGE
 
