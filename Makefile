@@ -11,10 +11,11 @@ SHELL := /bin/bash
 PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 make mariadb-client-core mariadb-server-core openssl \
 	python3-venv sysbench
 PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core gcc gdb git libc6-dev libssl-dev linux-perf \
-	percona-toolkit sysstat
+	iproute2 openssh-client openssh-server percona-toolkit stunnel4 sysstat
 PACKAGES_LINT := clang-format git shellcheck
 PACKAGES_BENCH := linux-perf
 PACKAGES_SERVERS := maven
+PACKAGES_TRANSPORTS := openvpn wireguard-go wireguard-tools
 PACKAGES_KERNELS := debootstrap e2fsprogs qemu-system-x86 xz-utils zstd
 
 PYTHON := /usr/bin/python3
@@ -27,12 +28,13 @@ BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
 BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
 	-ffile-prefix-map=$(CURDIR)=.
 PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.c))
-C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.h)
+DELAYLINE := workloads/transports/delayline
+C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.h) $(DELAYLINE).c
 PYTEST := $(BIN)/python -m pytest --no-header
 RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
 AS_ROOT := demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
-	test-bpftrace
+	test-bpftrace test-transports
 
 .PHONY: help
 help: ## list the targets
@@ -44,12 +46,13 @@ help: ## list the targets
 install: packages-demo python bpf assets ## everything `tlstax` needs to run (Debian packages, .venv, BPF objects, web assets)
 	@echo "tlstax is ready: $(BIN)/tlstax --help"
 
-.PHONY: packages-demo packages-test packages-lint packages-bench packages-kernels packages-servers
+.PHONY: packages-demo packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports
 packages-demo: ; @$(call need,$(PACKAGES_DEMO))
 packages-test: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_TEST))
 packages-lint: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_LINT))
 packages-bench: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_BENCH))
 packages-servers: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_SERVERS))
+packages-transports: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_TRANSPORTS))
 packages-kernels: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_KERNELS))
 
 .PHONY: $(AS_ROOT:%=root-%)
@@ -81,13 +84,17 @@ $(VENV)/.ready-dev: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	ln -sfn .. $@
 
 .PHONY: bpf
-bpf: packages-demo $(BPF_OBJECTS) ## compile probes/bpf/*.bpf.c (clang; no kernel headers)
+bpf: packages-demo $(BPF_OBJECTS) $(DELAYLINE) ## compile probes/bpf/*.bpf.c and the delay line (clang; no kernel headers)
 
 probes/bpf/%.bpf.o: probes/bpf/%.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
 	@echo "==> $@"
 	clang $(BPF_FLAGS) -c $< -o $@.dwarf
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
+
+$(DELAYLINE): $(DELAYLINE).c | packages-demo
+	@echo "==> $@"
+	clang -std=gnu11 -O2 -Wall -Wextra -Werror -o $@ $<
 
 .PHONY: assets
 assets: $(VENDOR)/VERSIONS ## fetch the web libraries that the HTML report embeds
@@ -162,6 +169,13 @@ test-servers: root-test-servers test-install packages-servers ## end to end on s
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
 		$(PYTEST) $(addprefix tests/e2e/test_,tls_libraries.py plans.py server_work.py functions.py x_protocol.py)
 
+.PHONY: test-transports
+test-transports: root-test-transports test-install packages-transports ## end to end over every tunnel, cipher and proxy
+	TLSTAX_TRANSPORTS="veth wan:rtt_ms=40 ssh:cipher=aes256-cbc ssh:cipher=aes256-ctr ssh:cipher=aes256-gcm@openssh.com \
+		ssh:cipher=chacha20-poly1305@openssh.com ssh:session=no stunnel stunnel:cipher=TLS_CHACHA20_POLY1305_SHA256 \
+		openvpn:cipher=AES-256-CBC openvpn:cipher=AES-256-GCM openvpn:cipher=CHACHA20-POLY1305 wireguard \
+		ssh:rtt_ms=10 openvpn:rtt_ms=10" $(PYTEST) tests/e2e/test_transports.py
+
 .PHONY: test-bpftrace
 test-bpftrace: root-test-bpftrace test-install ## the bpftrace programs with Debian trixie's bpftrace, beside this host's
 	TLSTAX_BPFTRACE="$$($(BIN)/python tests/probes/newer_bpftrace.py)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/test_bpftrace.py
@@ -173,5 +187,5 @@ capture-docs: python ## regenerate docs/capture.md and docs/report-json.md from 
 
 .PHONY: clean
 clean: ## remove what was built (not the Debian packages)
-	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -72,10 +72,14 @@ class Resource:
             return
         if self.kind == "process":
             _end_process(int(self.name), self.start_ticks)
+        elif self.kind == "namespace":
+            self._remove_namespace()
         elif self.kind == "cgroup":
             Path(self.name).rmdir()
-        elif self.kind == "directory":
+        elif self.kind == "directory" and Path(self.name).is_dir():
             shutil.rmtree(self.name, ignore_errors=True)
+        elif self.kind == "directory":  # a single file outside of ours, such as a control socket
+            Path(self.name).unlink(missing_ok=True)
         else:
             command = [part.format(self.name) for part in REMOVE[self.kind]]
             subprocess.run(command, capture_output=True, check=False)
@@ -86,6 +90,16 @@ class Resource:
                 "Remove it by hand",
                 ExitCode.IO,
             )
+
+    def _remove_namespace(self) -> None:
+        """With what still runs in it: children that a tunnel left keep its interfaces alive."""
+        listed = subprocess.run(
+            ["ip", "netns", "pids", self.name], capture_output=True, text=True, check=False
+        )
+        for pid in map(int, listed.stdout.split()):
+            _end_process(pid, process_start_ticks(pid))
+        command = [part.format(self.name) for part in REMOVE[self.kind]]
+        subprocess.run(command, capture_output=True, check=False)
 
 
 class Resources:

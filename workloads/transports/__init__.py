@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, cast
+from typing import Final, Literal, Protocol, cast
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.endpoint import Endpoint
@@ -77,9 +77,45 @@ class TransportKind:
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # key -> allowed values
 
 
+_PACKAGE: Final = "tlstax.workloads.transports"
+_RTT: Final = {"rtt_ms": float}  # of the link; left out, or 0: not delayed
 TRANSPORTS: Mapping[str, TransportKind] = {
-    "tcp": TransportKind("tlstax.workloads.transports.local", "Tcp"),
-    "unix": TransportKind("tlstax.workloads.transports.local", "UnixSocket"),
+    "tcp": TransportKind(f"{_PACKAGE}.local", "Tcp"),
+    "unix": TransportKind(f"{_PACKAGE}.local", "UnixSocket"),
+    "veth": TransportKind(f"{_PACKAGE}.linked", "Veth"),
+    "wan": TransportKind(f"{_PACKAGE}.linked", "Wan", _RTT),
+    "ssh": TransportKind(
+        f"{_PACKAGE}.ssh",
+        "Ssh",
+        {"cipher": str, "session": bool, **_RTT},
+        {
+            "cipher": (
+                "aes256-cbc",
+                "aes256-ctr",
+                "aes256-gcm@openssh.com",
+                "chacha20-poly1305@openssh.com",
+            )
+        },
+    ),
+    "stunnel": TransportKind(
+        f"{_PACKAGE}.stunnel",
+        "Stunnel",
+        {"cipher": str, **_RTT},
+        {
+            "cipher": (
+                "TLS_AES_256_GCM_SHA384",
+                "TLS_AES_128_GCM_SHA256",
+                "TLS_CHACHA20_POLY1305_SHA256",
+            )
+        },
+    ),
+    "openvpn": TransportKind(
+        f"{_PACKAGE}.openvpn",
+        "OpenVpn",
+        {"cipher": str, **_RTT},
+        {"cipher": ("AES-256-CBC", "AES-256-GCM", "AES-128-GCM", "CHACHA20-POLY1305")},
+    ),
+    "wireguard": TransportKind(f"{_PACKAGE}.wireguard", "WireGuard", _RTT),
 }
 
 

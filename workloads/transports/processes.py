@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is asked of the processes of a tunnel: do they listen, whose children are they, what bytes
+did they move, what do they call themselves."""
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tlstax.workloads.transports.network import READY_PATIENCE_S, not_ready
+
+LISTENING, ESTABLISHED = "0A", "01"  # as /proc/net/tcp writes them
+LOOK_S: Final = 0.01
+VERSION_PATIENCE_S: Final = 10.0
+END_PATIENCE_S: Final = 5.0
+
+
+def await_listening(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    """Wait until somebody listens on a TCP port in the process's own network namespace."""
+    deadline = time.monotonic() + READY_PATIENCE_S
+    while not listens(process.pid, port):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise not_ready(process, log)
+        time.sleep(LOOK_S)
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether a TCP port is listened on in the network namespace of a process."""
+    wanted = f":{port:04X}"
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        except OSError:  # it ended
+            return False
+        fields = (line.split() for line in lines)
+        if any(field[1].endswith(wanted) and field[3] == LISTENING for field in fields):
+            return True
+    return False
+
+
+def await_end(pid: int) -> None:
+    """Wait until a process of somebody else's is gone, for as long as is reasonable."""
+    deadline = time.monotonic() + END_PATIENCE_S
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+
+
+def connected_descendant(pid: int) -> int:
+    """The youngest descendant that holds a TCP connection; the process itself if none does."""
+    found = pid
+    while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        pid = int(children[-1])
+        if _is_connected(pid):
+            found = pid
+    return found
+
+
+def _is_connected(pid: int) -> bool:
+    lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    fields = (line.split() for line in lines)
+    connections = {f"socket:[{field[9]}]" for field in fields if field[3] == ESTABLISHED}
+    with suppress(OSError):  # it ends
+        return any(os.readlink(fd) in connections for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def written_bytes(pids: Sequence[int]) -> Callable[[], int]:
+    """Counts what processes wrote since now, to sockets as well: all that they passed on."""
+
+    def written() -> int:
+        lines = (Path(f"/proc/{pid}/io").read_text().splitlines() for pid in pids)
+        return sum(int(line.split()[1]) for text in lines for line in text if "wchar" in line)
+
+    before = written()
+    return lambda: written() - before
+
+
+def version(program: str, option: str) -> str:
+    """The first line with a number of what a program says about its version, '' without one."""
+    done = subprocess.run(
+        [program, option],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=VERSION_PATIENCE_S,
+        check=False,
+    )
+    lines = done.stdout.decode(errors="replace").splitlines()
+    return next((line.strip() for line in lines if re.search(r"\d\.\d", line)), "")
