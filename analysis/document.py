@@ -130,6 +130,11 @@ def to_json(document: Document) -> dict[str, Any]:
 
     Flame trees are JSON already and deep: they are taken as they are.
     """
+    return to_plain(document)
+
+
+def to_plain(document: Any) -> dict[str, Any]:
+    """Any dataclass of a report as dictionaries, lists, strings, numbers and None."""
     plain: dict[str, Any] = _plain(document)
     return plain
 

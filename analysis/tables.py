@@ -86,6 +86,8 @@ class Tables:
     collectors: list[Collector] = field(default_factory=list)
     clients: "Tables | None" = None
     """The same of all clients together, where any was recorded."""
+    ways: "Tables | None" = None
+    """The same of all tunnels and proxies."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,12 @@ def by_target(tables: Tables) -> Tables:
     others = [target for target in tables.targets if target.role != "server"]
     servers = [target for target in tables.targets if target not in others]
     clients = [target for target in others if target.role == "client"]
-    return replace(_about(tables, servers), clients=_about(tables, clients) if clients else None)
+    ways = [target for target in others if target.role in ("tunnel", "proxy")]
+    return replace(
+        _about(tables, servers),
+        clients=_about(tables, clients) if clients else None,
+        ways=_about(tables, ways) if ways else None,
+    )
 
 
 def _main_engine(windows: list[Window]) -> list[Window]:

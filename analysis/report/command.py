@@ -47,9 +47,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(options: argparse.Namespace) -> int:
     """Render the capture in every form that was asked for."""
     if Path(options.capture).is_dir():
-        from tlstax.analysis.report import libraries_command
-
-        libraries_command.render(Path(options.capture) / libraries_command.FACTS)
+        _render_folder(Path(options.capture))
         return int(ExitCode.OK)
     printed = [text for text in (options.json, options.folded) if text == STANDARD_OUTPUT]
     if len(printed) > 1:
@@ -72,6 +70,16 @@ def run(options: argparse.Namespace) -> int:
         print_safely()
         terminal.print_report(document, html_path=options.html)
     return int(ExitCode.OK)
+
+
+def _render_folder(folder: Path) -> None:
+    """What an experiment left: a matrix, or a comparison of libraries."""
+    from tlstax.analysis.report import libraries_command, matrix_command
+
+    if (folder / matrix_command.RESULTS).exists():
+        matrix_command.render(folder)
+    else:
+        libraries_command.render(folder / libraries_command.FACTS)
 
 
 def _folded(rows: tables.Tables) -> dict[str, Folded]:
