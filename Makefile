@@ -12,6 +12,7 @@ PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 make mariadb-client-core maria
 	python3-venv sysbench
 PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core gcc gdb git libc6-dev libssl-dev linux-perf \
 	iproute2 openssh-client openssh-server percona-toolkit stunnel4 sysstat
+PACKAGES_DRIVERS := libdbd-mariadb-perl libdbd-mysql-perl php-cli php-mysql
 PACKAGES_LINT := clang-format git shellcheck
 PACKAGES_BENCH := linux-perf
 PACKAGES_SERVERS := maven
@@ -34,7 +35,7 @@ PYTEST := $(BIN)/python -m pytest --no-header
 RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
 AS_ROOT := demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
-	test-bpftrace test-transports
+	test-bpftrace test-drivers test-transports
 
 .PHONY: help
 help: ## list the targets
@@ -46,12 +47,13 @@ help: ## list the targets
 install: packages-demo python bpf assets ## everything `tlstax` needs to run (Debian packages, .venv, BPF objects, web assets)
 	@echo "tlstax is ready: $(BIN)/tlstax --help"
 
-.PHONY: packages-demo packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports
+.PHONY: packages-demo packages-drivers packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports
 packages-demo: ; @$(call need,$(PACKAGES_DEMO))
-packages-test: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_TEST))
+packages-test: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_TEST) $(PACKAGES_DRIVERS))
+packages-drivers: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_DRIVERS))
 packages-lint: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_LINT))
 packages-bench: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_BENCH))
-packages-servers: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_SERVERS))
+packages-servers: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_DRIVERS) $(PACKAGES_SERVERS))
 packages-transports: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_TRANSPORTS))
 packages-kernels: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_KERNELS))
 
@@ -175,6 +177,11 @@ test-transports: root-test-transports test-install packages-transports ## end to
 		ssh:cipher=chacha20-poly1305@openssh.com ssh:session=no stunnel stunnel:cipher=TLS_CHACHA20_POLY1305_SHA256 \
 		openvpn:cipher=AES-256-CBC openvpn:cipher=AES-256-GCM openvpn:cipher=CHACHA20-POLY1305 wireguard \
 		ssh:rtt_ms=10 openvpn:rtt_ms=10" $(PYTEST) tests/e2e/test_transports.py
+
+.PHONY: test-drivers
+test-drivers: root-test-drivers test-install packages-servers ## every client library against servers with every TLS library
+	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
+		$(PYTEST) tests/e2e/test_client_drivers.py
 
 .PHONY: test-bpftrace
 test-bpftrace: root-test-bpftrace test-install ## the bpftrace programs with Debian trixie's bpftrace, beside this host's

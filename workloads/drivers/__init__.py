@@ -43,7 +43,8 @@ class Tick:
     """What a driver calls while it runs."""
 
     wait: Callable[[float], None] = time.sleep  # instead of sleeping: records meanwhile
-    # Once, with the client's processes, before any of them connects or starts threads.
+    # Once, with the client's processes, before any of them begins to work or starts threads. What
+    # a driver did before (new tables, connections to warm up) is over by then: count from here.
     at_gate: Callable[[Sequence[int]], None] = lambda pids: None
 
 
@@ -73,13 +74,14 @@ class DriveResult:
     elapsed_ns: int  # of the load: from the gate to the last operation
     latencies: Latencies
     connections_count: int  # that it opened
-    client_cpu_ns: int  # user and system time of its processes, from their birth to their end
+    client_cpu_ns: int  # user and system time of its processes, from their birth or from the gate
     pids: tuple[int, ...]
-    errors_count: int = 0
+    errors_count: int = 0  # deadlocks, after which a transaction was begun again
     reused_count: int | None = None  # connections with a resumed session, told by the TLS library
-    negotiated: tuple[str, str] | None = None  # (version, cipher) as the client's library says
+    negotiated: tuple[str, str] | None = None  # (version, cipher) of a connection before the gate
     queries_count: int | None = None
     latency_includes_connect: bool = False
+    client_version: str = ""  # the library, its version and that of its OpenSSL
 
 
 class Driver(Protocol):
@@ -127,19 +129,48 @@ class DriverKind:
         return next((kind for kind in self.scenarios if kind.name == name), None)
 
 
+_LIBRARIES = "tlstax.workloads.drivers.client_libraries"
+_CLIENT_SCENARIOS = (
+    ScenarioKind("connect", connects=True, operation="connect"),
+    ScenarioKind("point_select", operation="query"),
+    ScenarioKind("connect_point_select", connects=True, operation="connect"),
+    ScenarioKind("connect_insert_select", connects=True, operation="connect"),
+)
+
+
+def _library(factory: str, *, resumes: bool = False, **options: type) -> DriverKind:
+    options["table_rows"] = int
+    return DriverKind(_LIBRARIES, factory, _CLIENT_SCENARIOS, options, resumes, rates=True)
+
+
 DRIVERS: Mapping[str, DriverKind] = {
     "sysbench": DriverKind(
-        "tlstax.workloads.drivers.sysbench",
+        "tlstax.workloads.drivers.sysbench_driver",
         "SysbenchDriver",
         (
             ScenarioKind("point_select", operation="query"),
             ScenarioKind("read_only"),
             ScenarioKind("bulk_result", operation="query"),
             ScenarioKind("connect", connects=True, operation="connect"),
+            ScenarioKind("read_write"),
+            ScenarioKind("write_only"),
+            ScenarioKind("update_index", operation="query"),
+            ScenarioKind("update_non_index", operation="query"),
+            ScenarioKind("insert", operation="query"),
+            ScenarioKind("delete", operation="query"),
+            ScenarioKind("bulk_insert", operation="row"),
+            ScenarioKind("select_random_points", operation="query"),
+            ScenarioKind("select_random_ranges", operation="query"),
         ),
-        {"table_rows": int, "tables": int},
+        {"table_rows": int, "tables": int, "distribution": str},
         rates=True,
     ),
+    "pymysql": _library("PyMySql", resumes=True),
+    "connector-python": _library("ConnectorPython", resumes=True, keeps_context=bool),
+    "connector-python-c": _library("ConnectorC"),
+    "php-mysqli": _library("PhpMysqli"),
+    "perl-dbd-mysql": _library("PerlDbdMysql"),
+    "perl-dbd-mariadb": _library("PerlDbdMariadb"),
 }
 
 

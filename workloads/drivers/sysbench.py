@@ -1,41 +1,37 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""sysbench 1.0 as a driver: pooled connections at work, or a storm of connects.
+"""sysbench 1.0: pooled connections at work, or a storm of connects.
 
 The Lua scripts in workloads/sysbench print what the run did with full precision and count
 connections where they are opened, so that the count can be held against the server's.
 """
 
-import os
 import re
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
-from tlstax import ExitCode, TlstaxError
+from tlstax import TlstaxError
 from tlstax.certs.generate import write_private
-from tlstax.workloads.drivers import DriveRequest, DriveResult, Latencies, Tick, Value
+from tlstax.workloads.drivers import Tick
+from tlstax.workloads.drivers.crew import Command, Ended, client_failed, run_clients
 from tlstax.workloads.endpoint import Account, Endpoint
 from tlstax.workloads.results import Arm
 from tlstax.workloads.servers.configuration import USER_PLAINTEXT, USER_TLS, sysbench_options
 from tlstax.workloads.servers.mariadb import PrivateServer, find_program
 
 SCRIPTS = Path(__file__).parent.parent / "sysbench"
-LOOK_S = 0.05  # between two looks at whether the driver ended
 GRACE_S = 20.0  # how much longer than asked a driver may take before it is killed
-PREPARE_PATIENCE_S = 120.0
+PREPARE_PATIENCE_S, PREPARE_ROWS_PER_S = 120.0, 5000  # the slowest that is not taken for stuck
 COUNT_LIMIT_S = 120  # the longest that a run bounded by operations may take
-TAIL_LINES = 4
-GATE = b"tlstax gate\n"  # printed by tlstax_gate.lua
-GATE_PATIENCE_S = 20.0
-GATE_LOOK_S = 0.005
 PERCENTILE = 95
 COUNTS = ("events", "reads", "writes", "other", "errors", "reconnects")
 NEEDED = (*COUNTS, "latency_max", "latency_pct", "latency_sum")
-NS_PER_S = 1_000_000_000
+# special: sysbench's own default, which chooses most rows from a hundredth of them.
+DISTRIBUTIONS = ("special", "uniform", "gaussian", "pareto")
+NS_PER_S, NS_PER_MS = 1_000_000_000, 1_000_000
+BULK_INSERT = "tlstax_bulk_insert.lua"
+OLTP = "tlstax_oltp.lua"  # runs the script of sysbench that TLSTAX_SCRIPT names
 
 Wait = Callable[[float], None]
 AtGate = Callable[[int], None]
@@ -49,15 +45,38 @@ class Scenario:
     driver: str  # pooled: connections stay open; storm: one connection per operation
     script: str
     needs_table: bool = False  # reads the table that Sysbench.prepare makes
+    original: str = ""  # with OLTP: the script of sysbench
+    writes: bool = False  # its transactions may meet in a deadlock, and are then repeated
+    consumes: bool = False  # changes how many rows there are
+
+    @property
+    def preparer(self) -> str:
+        """The script that makes its tables."""
+        return str(SCRIPTS / self.script) if self.script == BULK_INSERT else "oltp_point_select"
+
+
+def _oltp(name: str, *, writes: bool = False, consumes: bool = False) -> Scenario:
+    """One of sysbench's own scripts."""
+    original = name if name.startswith("select_") else f"oltp_{name}"
+    return Scenario(name, "pooled", OLTP, True, original, writes, consumes)
 
 
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("point_select", "pooled", "tlstax_point_select.lua", needs_table=True),
-        Scenario("read_only", "pooled", "tlstax_read_only.lua", needs_table=True),
+        _oltp("point_select"),
+        _oltp("read_only"),
         Scenario("connect", "storm", "tlstax_storm.lua"),
         Scenario("bulk_result", "pooled", "tlstax_bulk.lua"),
+        _oltp("read_write", writes=True),
+        _oltp("write_only", writes=True),
+        _oltp("update_index", writes=True),
+        _oltp("update_non_index", writes=True),
+        _oltp("insert", writes=True, consumes=True),
+        _oltp("delete", writes=True, consumes=True),
+        Scenario("bulk_insert", "pooled", BULK_INSERT, writes=True, consumes=True),
+        _oltp("select_random_points"),
+        _oltp("select_random_ranges"),
     )
 }
 
@@ -92,17 +111,22 @@ class DriverResult:
     cpu_ns: int  # user and system time of the driver process, from its birth to its end
     elapsed_ns: int  # from start to end of the process
     pid: int = 0
+    conflict_count: int = 0  # transactions that met in a deadlock and were begun again
+    histogram: tuple[tuple[int, int], ...] = ()  # (latency in ns, operations), steps of 1.8 %
 
 
 @dataclass(frozen=True)
 class SysbenchReport:
-    """The lines that tlstax_report.lua prints."""
+    """The lines that tlstax_report.lua prints, and the histogram."""
 
     values: Mapping[str, float]
     connects: Mapping[int, int]  # thread -> connections that it opened
+    histogram: Sequence[tuple[int, int]] = field(default_factory=tuple)
 
     @classmethod
-    def parse(cls, text: str, threads_count: int) -> "SysbenchReport":
+    def parse(
+        cls, text: str, threads_count: int, *, may_conflict: bool = False
+    ) -> "SysbenchReport":
         """Read a run's output; TlstaxError (FAILED) if anything of the report is missing."""
         found = re.findall(r"^tlstax (\w+)=(\d+(?:\.\d+)?)$", text, re.MULTILINE)
         values = {name: float(value) for name, value in found}
@@ -112,12 +136,14 @@ class SysbenchReport:
         if missing or len(connects) != threads_count:
             lacking = missing[0] if missing else "the connections of every thread"
             raise _failed(f"its report lacks {lacking}", text)
-        if values["errors"] or values["reconnects"]:
+        if (values["errors"] and not may_conflict) or values["reconnects"]:
             raise _failed(
                 f"it met {values['errors']:.0f} errors and {values['reconnects']:.0f} reconnects",
                 text,
             )
-        return cls(values, connects)
+        bars = re.findall(r"^ *(\d+\.\d+) \|\** +(\d+)$", text, re.MULTILINE)
+        histogram = [(round(float(ms) * NS_PER_MS), int(count)) for ms, count in bars]
+        return cls(values, connects, histogram)
 
 
 @dataclass(frozen=True)
@@ -151,78 +177,40 @@ class Caller:
         return cls(path, account.directory, account.environment, endpoint.prefix)
 
 
-class SysbenchDriver:
-    """sysbench as a driver of the matrix."""
-
-    name = "sysbench"
-
-    def __init__(self, options: Mapping[str, Value]) -> None:
-        """Options: table_rows, tables."""
-        self._tables = int(options.get("tables", 1))
-        self._table_rows = int(options.get("table_rows", 10_000))
-
-    def check(self) -> None:
-        """It must be installed."""
-        find_program("sysbench", "sysbench")
-
-    def prepare(self, server: PrivateServer, endpoint: Endpoint, account: Account) -> None:
-        """Make and fill the tables, in plaintext."""
-        self._sysbench(account, endpoint, "plaintext").prepare()
-
-    def run(self, request: DriveRequest, tick: Tick) -> DriveResult:
-        """One run."""
-        if request.resume:
-            raise TlstaxError(
-                "sysbench cannot resume TLS sessions",
-                "its client library does not",
-                "Choose another driver for resumption",
-                ExitCode.USAGE,
-            )
-        load = Load(
-            SCENARIOS[request.scenario],
-            request.threads_count,
-            request.seconds,
-            request.operation_count,
-            request.rate_per_s,
-        )
-        sysbench = self._sysbench(request.account, request.endpoint, request.arm)
-        driven = sysbench.run(load, request.arm, tick.wait, lambda pid: tick.at_gate([pid]))
-        return DriveResult(
-            operations_count=driven.operation_count,
-            elapsed_ns=driven.elapsed_ns,
-            latencies=Latencies(driven.mean_ns, driven.p95_ns, driven.max_ns),
-            connections_count=driven.connection_count,
-            client_cpu_ns=driven.cpu_ns,
-            pids=(driven.pid,),
-            queries_count=driven.query_count,
-            latency_includes_connect=load.scenario.driver == "storm",
-        )
-
-    def _sysbench(self, account: Account, endpoint: Endpoint, arm: Arm) -> "Sysbench":
-        caller = Caller.of_account(account, endpoint, arm)
-        return Sysbench(lambda _: caller, table_rows=self._table_rows, tables=self._tables)
-
-
 class Sysbench:
     """sysbench against one private server."""
 
     def __init__(
-        self, caller: Callable[[Arm], Caller], *, table_rows: int, tables: int = 1
+        self,
+        caller: Callable[[Arm], Caller],
+        *,
+        table_rows: int,
+        tables: int = 1,
+        distribution: str = "special",
     ) -> None:
-        """`table_rows` is the size of each table that the pooled scenarios read."""
+        """`table_rows` is the size of each table that the pooled scenarios read.
+
+        `distribution` is that of the rows that they choose, one of DISTRIBUTIONS.
+        """
         self._caller = caller
         self._program = find_program("sysbench", "sysbench")
         self._table_rows = table_rows
         self._tables = tables
+        self._distribution = distribution
 
     @classmethod
     def of_server(cls, server: PrivateServer, *, table_rows: int) -> "Sysbench":
         """For the accounts that a private server has for each arm."""
         return cls(lambda arm: Caller.of_server(server, arm), table_rows=table_rows)
 
-    def prepare(self, wait: Wait = time.sleep) -> None:
-        """Make and fill the table, over plaintext."""
-        self._execute("plaintext", ["oltp_point_select", "prepare"], PREPARE_PATIENCE_S, wait)
+    def prepare(
+        self, wait: Wait = time.sleep, preparer: str = "oltp_point_select", threads_count: int = 1
+    ) -> None:
+        """Make and fill the tables of a script, anew where they are, over plaintext."""
+        limit_s = PREPARE_PATIENCE_S + self._tables * self._table_rows / PREPARE_ROWS_PER_S
+        for action in ("cleanup", "prepare"):
+            arguments = [f"--threads={threads_count}", preparer, action]
+            self._execute("plaintext", arguments, limit_s, Tick(wait))
 
     def run(
         self, load: Load, arm: Arm, wait: Wait = time.sleep, at_gate: AtGate = lambda _: None
@@ -231,30 +219,33 @@ class Sysbench:
 
         `at_gate` is called with the process id once, before the driver connects or starts threads.
         """
+        scenario = load.scenario
         arguments = [
             f"--threads={load.threads_count}",
             f"--events={load.operation_count or 0}",
             f"--time={COUNT_LIMIT_S if load.operation_count else load.seconds}",
             f"--percentile={PERCENTILE}",
+            "--histogram=on",
             *([f"--rate={load.rate_per_s:.0f}"] if load.rate_per_s else []),
-            str(SCRIPTS / load.scenario.script),
+            str(SCRIPTS / scenario.script),
             "run",
         ]
-        started_ns, process_id = 0, 0
+        started_ns = 0
 
-        def pass_gate(pid: int) -> None:
-            nonlocal started_ns, process_id
-            process_id = pid
-            at_gate(pid)
+        def pass_gate(pids: Sequence[int]) -> None:
+            nonlocal started_ns
+            at_gate(pids[0])
             started_ns = time.monotonic_ns()
 
-        text, cpu_ns = self._execute(arm, arguments, load.limit_s, wait, pass_gate)
+        ended = self._execute(
+            arm, arguments, load.limit_s, Tick(wait, pass_gate), scenario.original, gated=True
+        )
         elapsed_ns = time.monotonic_ns() - started_ns
-        report = SysbenchReport.parse(text, load.threads_count)
+        report = SysbenchReport.parse(ended.text, load.threads_count, may_conflict=scenario.writes)
         values = report.values
         operation_count = int(values["events"])
         if operation_count != (load.operation_count or operation_count) or not operation_count:
-            raise _failed(f"it did {operation_count} operations, not what was asked", text)
+            raise _failed(f"it did {operation_count} operations, not what was asked", ended.text)
         return DriverResult(
             connection_count=sum(report.connects.values()),
             operation_count=operation_count,
@@ -262,9 +253,11 @@ class Sysbench:
             mean_ns=round(values["latency_sum"] * NS_PER_S / operation_count),
             p95_ns=round(values["latency_pct"] * NS_PER_S),
             max_ns=round(values["latency_max"] * NS_PER_S),
-            cpu_ns=cpu_ns,
+            cpu_ns=ended.cpu_ns,
             elapsed_ns=elapsed_ns,
-            pid=process_id,
+            pid=ended.pid,
+            conflict_count=int(values["errors"]),
+            histogram=tuple(report.histogram),
         )
 
     def _execute(
@@ -272,10 +265,12 @@ class Sysbench:
         arm: Arm,
         arguments: list[str],
         limit_s: float,
-        wait: Wait,
-        at_gate: AtGate | None = None,
-    ) -> tuple[str, int]:
-        """Run sysbench to its end and return (what it printed, CPU time in ns)."""
+        tick: Tick,
+        original: str = "",
+        *,
+        gated: bool = False,
+    ) -> Ended:
+        """Run sysbench to its end."""
         caller = self._caller(arm)
         command = [
             *caller.prefix,
@@ -283,77 +278,19 @@ class Sysbench:
             f"--config-file={caller.option_file}",
             f"--tables={self._tables}",
             f"--table-size={self._table_rows}",
+            f"--rand-type={self._distribution}",
             *arguments,
         ]
-        environment = {"PATH": os.defpath, "LC_ALL": "C", "LUA_PATH": f"{SCRIPTS}/?.lua;;"}
-        with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE if at_gate else subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=caller.directory,
-                env=environment | dict(caller.environment),
-                start_new_session=True,  # Ctrl-C ends us, and we end it
-            )
-            if at_gate:
-                _pass_gate(process, output, at_gate)
-            cpu_ns = _await(process, limit_s, wait)
-            text = _read_all(output)
-        if process.returncode != 0:
-            raise _failed(f"it ended with status {process.returncode}", text)
-        return text, cpu_ns
-
-
-def _pass_gate(process: "subprocess.Popen[bytes]", output: IO[bytes], at_gate: AtGate) -> None:
-    """Wait until the script stands at its gate, call `at_gate`, and let it go."""
-    deadline = time.monotonic() + GATE_PATIENCE_S
-    assert process.stdin is not None
-    try:
-        while GATE not in os.pread(output.fileno(), 1 << 16, 0):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise _failed("it did not get ready", _read_all(output))
-            time.sleep(GATE_LOOK_S)
-        at_gate(process.pid)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    finally:
-        process.stdin.close()
-
-
-def _await(process: "subprocess.Popen[bytes]", limit_s: float, wait: Wait) -> int:
-    """Call `wait` until the process ended; its CPU time in ns. It never outlives this call."""
-    deadline = time.monotonic() + limit_s
-    try:
-        while True:
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if pid:
-                process.returncode = os.waitstatus_to_exitcode(status)
-                return round((usage.ru_utime + usage.ru_stime) * NS_PER_S)
-            if time.monotonic() > deadline:
-                raise _failed(f"it had not ended after {limit_s:.0f} s", "")
-            wait(LOOK_S)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            process.wait()
-
-
-def _read_all(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
+        environment = {"LUA_PATH": f"{SCRIPTS}/?.lua;;", "TLSTAX_SCRIPT": original}
+        (ended,) = run_clients(
+            Command("sysbench", command, caller.directory, environment | dict(caller.environment)),
+            [b""],
+            limit_s,
+            tick,
+            gated=gated,
+        )
+        return ended
 
 
 def _failed(why: str, text: str) -> TlstaxError:
-    """An error with what sysbench said about it: lines marked FATAL, else the last ones."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith("FATAL")] or lines
-    said = " | ".join(telling[-TAIL_LINES:])
-    return TlstaxError(
-        "a sysbench run failed",
-        f"{why}; it said: {said}" if said else why,
-        "Check that sysbench 1.0 and the server fit together, then run it again",
-        ExitCode.FAILED,
-    )
+    return client_failed("sysbench", why, text)

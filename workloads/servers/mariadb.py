@@ -158,6 +158,10 @@ class PrivateServer:
         """A new plaintext connection for counters."""
         return StatusSession(self._binaries.client, self.places.client / "status.cnf")
 
+    def open_administrator(self) -> StatusSession:
+        """A new plaintext connection that may do everything, through the socket."""
+        return StatusSession(self._binaries.client, self.places.client / "administrator.cnf")
+
     def stop(self) -> None:
         """Stop the server and remove everything. Safe to repeat."""
         process, self._supervisor = self._supervisor, None
@@ -347,7 +351,7 @@ class PrivateServer:
             )
         for path, text in files.items():
             write_private(path, text.encode())
-        with StatusSession(self._binaries.client, client / "administrator.cnf") as session:
+        with self.open_administrator() as session:
             for statement in self._account_statements(passwords):
                 session.query(statement)
 
