@@ -41,6 +41,7 @@ class MatrixCell:
     round_count: Annotated[int, "runs that are done"]
     operations_per_s: Annotated[Spread, "as the client counted"]
     connections_per_s: Annotated[Spread, "the same of connections"]
+    queries_per_s: Annotated[Spread | None, "the same of queries; null = not told"]
     mean_ns: Annotated[float, "mean latency of an operation at the client"]
     p95_ns: Annotated[float, "mean over the rounds of their 95th percentiles"]
     max_ns: Annotated[int, "slowest operation of all rounds"]
@@ -80,7 +81,7 @@ class MatrixPublished:
 
     source: Annotated[str, "who published it"]
     setup: Annotated[str, "what they had, where that matters; may be empty"]
-    quantity: Annotated[str, "operations_per_s, p95_ns, mean_ns or ratio"]
+    quantity: Annotated[str, "operations_per_s, queries_per_s, p95_ns, mean_ns or ratio"]
     published: Annotated[float | None, "their figure; null where only a ratio was published"]
     published_ratio: Annotated[float | None, "to their baseline; null for the baseline itself"]
     cell: Annotated[str, "the cell here"]

@@ -95,6 +95,9 @@ def _cell(results: Results, cell_id: int, costs: Costs) -> MatrixCell:
         round_count=len(runs),
         operations_per_s=_spread([_per_s(run, "operations_count") for run in runs]),
         connections_per_s=_spread([_per_s(run, "connections_count") for run in runs]),
+        queries_per_s=_spread([_per_s(run, "queries_count") for run in runs])
+        if all(run["queries_count"] for run in runs)
+        else None,
         mean_ns=sum(run["mean_ns"] * run["operations_count"] for run in runs) / operations,
         p95_ns=statistics.fmean(run["p95_ns"] for run in runs),
         max_ns=max(run["max_ns"] for run in runs),
@@ -309,7 +312,9 @@ def _published(results: Results, cells: Mapping[int, MatrixCell]) -> list[Matrix
 
 
 def _quantity(cell: MatrixCell, name: str) -> float:
-    if name in ("operations_per_s", "ratio"):
+    if name == "queries_per_s" and cell.queries_per_s is not None:
+        return cell.queries_per_s.mean
+    if name in ("operations_per_s", "queries_per_s", "ratio"):
         return cell.operations_per_s.mean
     value: float = getattr(cell, name)
     return value

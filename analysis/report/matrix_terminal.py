@@ -29,8 +29,14 @@ def print_matrix(document: Json, page: str | None = None) -> None:
     for pair in document["pairs"]:
         text = f"{pair['name']}: {pair['sentence']}"
         console.print(parts.sentence(text, width, mark="  "))
-    if document["published"]:
-        console.print(parts.titled(published_table(document["published"]), width))
+    for source in dict.fromkeys(entry["source"] for entry in document["published"]):
+        mine = [
+            entry
+            for entry in document["published"]
+            if entry["source"] == source and entry["published_ratio"] is not None
+        ]
+        if mine:
+            console.print(parts.titled(published_table(source, mine), width))
     for entry in document["failures"]:
         runs = "run" if entry["run_count"] == 1 else "runs"
         text = f"{entry['state']}: {entry['label']}, {entry['run_count']} {runs}. {entry['reason']}"
@@ -69,19 +75,18 @@ def cell_table(document: Json, width: int) -> Table:
     return table
 
 
-def published_table(published: list[Json]) -> Table:
-    """Published and measured side by side."""
+def published_table(source: str, published: list[Json]) -> Table:
+    """One source's figures and those measured, side by side."""
     table = parts.table(
-        "Published and measured, as ratios to the baseline",
-        *("published by", "cell here", "published", "measured", "ratio there", "ratio here"),
+        f"Of the baseline, there and here. {source}",
+        *("cell here", "quantity", "published", "measured", "there", "here"),
     )
-    for column in table.columns[:2]:
-        column.no_wrap = False
-        column.justify = "left"
+    table.columns[0].no_wrap = False
     for entry in published:
+        setup = f" ({entry['setup']})" if entry["setup"] else ""
         table.add_row(
-            parts.clean(entry["source"]),
-            parts.clean(entry["cell"]),
+            parts.clean(f"{entry['cell']}{setup}"),
+            parts.name(entry["quantity"]),
             figure(entry["published"], entry["quantity"]),
             figure(entry["measured"], entry["quantity"]),
             ratio(entry["published_ratio"]),

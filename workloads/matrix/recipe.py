@@ -41,7 +41,7 @@ DEFAULTS: Mapping[str, tuple[Scalar, ...]] = {
     "threads": (1,),
     "rate": (0,),
 }
-QUANTITIES = ("operations_per_s", "p95_ns", "mean_ns", "ratio")
+QUANTITIES = ("operations_per_s", "queries_per_s", "p95_ns", "mean_ns", "ratio")
 ROUNDS_MAX, SECONDS_MAX, OPERATIONS_MAX, THREADS_MAX, RATE_MAX = 1000, 3600, 10**7, 1024, 10**6
 
 Lists = dict[str, tuple[Scalar, ...]]

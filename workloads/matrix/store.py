@@ -37,7 +37,8 @@ CREATE TABLE run (
   state TEXT NOT NULL DEFAULT 'planned' CHECK (state IN ('planned', 'done', 'failed', 'skipped')),
   reason TEXT NOT NULL DEFAULT '',
   capture TEXT, start_ns INTEGER, end_ns INTEGER, operations_count INTEGER, elapsed_ns INTEGER,
-  connections_count INTEGER, errors_count INTEGER, mean_ns INTEGER, p95_ns INTEGER, max_ns INTEGER,
+  queries_count INTEGER, connections_count INTEGER, errors_count INTEGER,
+  mean_ns INTEGER, p95_ns INTEGER, max_ns INTEGER,
   client_cpu_ns INTEGER, reused_count INTEGER, tls_version TEXT, tls_cipher TEXT,
   carried_bytes INTEGER, proof TEXT
 );
@@ -223,6 +224,7 @@ class Store:
             "end_ns": outcome.end_ns,
             "operations_count": driven.operations_count,
             "elapsed_ns": driven.elapsed_ns,
+            "queries_count": driven.queries_count,
             "connections_count": driven.connections_count,
             "errors_count": driven.errors_count,
             "mean_ns": driven.latencies.mean_ns,
