@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from tlstax.analysis.document_clients import EndToEnd
+from tlstax.analysis.document_clients import Between, EndToEnd
 from tlstax.analysis.document_primitives import PrimitiveTable
 from tlstax.analysis.document_sources import Sources
 from tlstax.analysis.document_tables import (
@@ -120,6 +120,9 @@ class Document:
     runs: Annotated[list[RunLine], "runs in order of time"]
     method: Annotated[Method, "how it was measured, and the vocabulary"]
     end_to_end: Annotated[list[EndToEnd], "both sides; empty where no client was recorded"] = field(
+        default_factory=list
+    )
+    between: Annotated[list[Between], "tunnels and proxies on the way; empty without any"] = field(
         default_factory=list
     )
     sources: Annotated[Sources | None, "what else was recorded; null = nothing was"] = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The shape of a report, part four: client and server side by side."""
+"""The shape of a report, part four: client and server side by side, and what is between them."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -61,3 +61,34 @@ class EndToEnd:
     closure: Annotated[float | None, "of the client's threads, against the scheduler's clocks"]
     probe_ns: Annotated[float | None, "cost of the client's probes per operation; null: not known"]
     latency_added: Annotated[Measure | None, "latency, TLS less plaintext; null likewise"] = None
+
+
+@dataclass(frozen=True)
+class BetweenProcess:
+    """A tunnel or proxy that worked for the operations of a group."""
+
+    target_id: Annotated[int, "target"]
+    label: Annotated[str, "what it is called, for people"]
+    role: Annotated[str, "tunnel or proxy"]
+    exe: Annotated[str, "executable"]
+    tls: Annotated[str, "TLS library and version, or unknown"]
+    cpu: Annotated[Measure, "CPU time per operation"]
+    runnable: Annotated[Measure, "waiting for a CPU, per operation"]
+    blocked_ns: Annotated[dict[str, float], "waits per operation by state, of all its threads"]
+    handshake_count: Annotated[int, "successful handshakes of its own"]
+    thread_count: Annotated[int, "threads"]
+    closure: Annotated[float | None, "of its threads, against clocks that are not the ledger's"]
+
+
+@dataclass(frozen=True)
+class Between:
+    """What the processes on the way from the client to the server cost."""
+
+    name: Annotated[str, "stable id: driver/scenario/arm, or all"]
+    label: Annotated[str, "for people"]
+    operation: Annotated[str, "what one operation is; '' = times are of the whole recording"]
+    operation_count: Annotated[int, "operations of the driver"]
+    cpu: Annotated[Measure, "CPU time of all of them per operation"]
+    processes: Annotated[list[BetweenProcess], "the busiest first"]
+    idle_count: Annotated[int, "others that were recorded and did next to nothing meanwhile"]
+    sentence: Annotated[str, "the result in one sentence"]

@@ -180,7 +180,7 @@ def _line(
         parts=[*lanes.client(), *lanes.server(), lanes.between(costs["between"])],
         beside=lanes.beside(),
         phases=[],
-        closure=_closure(clients, ids),
+        closure=ledger.lifetime_closure(clients.ledger, clients.clocks, ids),
         probe_ns=_probe_ns(clients, ids, round(sum(sides.operations["client"]))),
         latency_added=lanes.latency_added(),
     )
@@ -201,17 +201,6 @@ def _libraries(clients: Tables, ids: Collection[int]) -> list[str]:
         if row.target_id in seen
     }
     return sorted(names)
-
-
-def _closure(clients: Tables, ids: Collection[int]) -> float | None:
-    """1 less what the ledger of the clients' threads misses of their lifetimes, or has too much."""
-    clocks = [row for row in clients.clocks if row.window_id in ids]
-    sums: dict[tuple[int, int], int] = defaultdict(int)
-    for row in clients.ledger:
-        sums[row.window_id, row.thread_id] += row.time_ns
-    lifetime_ns = sum(row.lifetime_ns for row in clocks)
-    misfit_ns = sum(abs(sums[c.window_id, c.thread_id] - c.lifetime_ns) for c in clocks)
-    return 1 - misfit_ns / lifetime_ns if lifetime_ns else None
 
 
 def _probe_ns(clients: Tables, ids: Collection[int], count: int) -> float | None:

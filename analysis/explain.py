@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tlstax.analysis import (
+    between,
     compare,
     coverage,
     end_to_end,
@@ -103,6 +104,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         runs=_runs(whole),
         method=method.describe(),
         end_to_end=both,
+        between=between.tabulate(parts, whole),
         sources=sources.tabulate(tables),
     )
 

@@ -156,6 +156,19 @@ def _checked(
     )
 
 
+def lifetime_closure(
+    rows: Iterable[Ledger], clocks: Iterable[ThreadClock], window_ids: Collection[int]
+) -> float | None:
+    """1 less what the ledger of all threads misses of their lifetimes, or has too much."""
+    read = [row for row in clocks if row.window_id in window_ids]
+    sums: dict[tuple[int, int], int] = defaultdict(int)
+    for row in rows:
+        sums[row.window_id, row.thread_id] += row.time_ns
+    lifetime_ns = sum(row.lifetime_ns for row in read)
+    misfit_ns = sum(abs(sums[c.window_id, c.thread_id] - c.lifetime_ns) for c in read)
+    return 1 - misfit_ns / lifetime_ns if lifetime_ns else None
+
+
 def combine(lines: Iterable[WindowClosure]) -> WindowClosure:
     """All windows together; window_id is -1 and thread_count counts threads of each window."""
     sums = [sum(values) for values in zip(*lines, strict=True)]

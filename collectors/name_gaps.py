@@ -36,6 +36,10 @@ NO_SERVER = (
     "none that tlstax knows was recognised in {program}: connecting, commands and idle time "
     "have no phases, and only what the TLS library does is timed."
 )
+PROCESS_ONLY = (
+    "none that tlstax knows was recognised in {program}: its CPU time, its waits and its samples "
+    "are recorded, and no handshake."
+)
 NO_ROLES = (
     "the kernel forbids reading the process's memory (ptrace access): threads without a telling "
     "name are background."
@@ -55,6 +59,8 @@ def name_gaps(target: Target, detected: Sequence[Detected], role: str = "server"
     """The gaps of a target in which these libraries were recognised."""
     kinds = {entry.library.kind for entry in detected}
     gaps = []
+    if role in ("tunnel", "proxy") and not kinds:
+        return [Missing("TLS library", (), PROCESS_ONLY.format(program=target.exe))]
     if role == "server" and "server" not in kinds:
         gaps.append(Missing("server", (), NO_SERVER.format(program=target.exe)))
     if kinds <= {"server"}:

@@ -141,7 +141,7 @@ class Engine:
             bpf.set_autoload(program, self.kernel_tells)
         config = layout.Config()
         config.tgid = self.pid
-        config.client = self.plan.role == "client"
+        config.client = {"server": 0, "client": 1}.get(self.plan.role, 2)
         config.switch_has_state = self._switch_has_state
         config.kernel_tells = self.kernel_tells
         for accessor, name in _ACCESSORS.items():

@@ -24,6 +24,8 @@ from tlstax.probes.definitions import Level
 
 SLOTS_COUNT: Final = 256
 """Threads of a client that can be told apart at a time."""
+TUNNEL_SLOTS_COUNT: Final = 2048
+"""Of a tunnel or proxy: some make a thread for each connection, which counts until the next cut."""
 WAIT_SHARE: Final = 64
 """A client waits once for each query, and nobody knows yet how many there are: few are walked."""
 
@@ -37,6 +39,7 @@ class PeerRequest:
     sample_hz: int = 99
     definitions: Path | None = None
     role: str = "client"  # or "tunnel", "proxy"
+    label: str = ""  # what people call it
 
 
 class Peer:
@@ -47,6 +50,7 @@ class Peer:
         self.target_id = target_id
         self.pid = request.pid
         self.role = request.role
+        self._label = request.label
         target, plan = plan_in_child(
             request.pid, request.level, request.definitions, role=request.role
         )
@@ -57,7 +61,8 @@ class Peer:
         self._exited = select.poll()
         self._exited.register(self._pidfd, select.POLLIN)
         self._target = target
-        options = Options(sample_hz=request.sample_hz, slots_count=SLOTS_COUNT)
+        slots_count = SLOTS_COUNT if request.role == "client" else TUNNEL_SLOTS_COUNT
+        options = Options(sample_hz=request.sample_hz, slots_count=slots_count)
         try:
             self._engine = Engine(request.pid, plan, options)
         except BaseException:
@@ -88,8 +93,9 @@ class Peer:
             target_id=self.target_id,
             start_ns=start_ns,
             wait_share=WAIT_SHARE,
+            all_clocks=self.role != "client",
         )
-        row = target_row(self._target, self._engine.plan, self.target_id)
+        row = target_row(self._target, self._engine.plan, self.target_id, self._label)
         gaps = gap_rows(self._engine.plan, self.target_id)
         return [row, *gaps, *probe_rows(self._engine, self.target_id)]
 

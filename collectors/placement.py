@@ -41,6 +41,7 @@ from tlstax.probes.definitions import Boundary, Definition, Function, Level, Met
 __all__ = ["Planner", "Spot", "plan", "spots_of"]
 
 MACHINE = "EM_X86_64"
+BETWEEN_ROLES = frozenset({"tunnel", "proxy"})
 # Actions whose exit reads what the function returns.
 READS_RETURNED = frozenset({"handshake_call"})
 
@@ -80,12 +81,13 @@ def plan(
     """Decide every probe for a target. Raises TlstaxError when nothing in it is known.
 
     A server may hold a client library, and the other way round: only the definitions of its `role`
-    are used, beside those of TLS libraries.
+    are used, beside those of TLS libraries. A tunnel or proxy needs none: scheduler events and
+    samples alone tell its CPU time and its waits.
     """
     with ExitStack() as resources:
         mine = [entry for entry in definitions if entry.kind in ("tls", role)]
         detected = detect(target, mine, resources)
-        if not detected:
+        if not detected and role not in BETWEEN_ROLES:
             raise nothing_known(target)
         return Planner(target, detected, kernel or Kernel(), resources).plan(level, role)
 

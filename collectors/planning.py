@@ -113,7 +113,7 @@ class Plan:
     sites: tuple[Site, ...]
     missing: tuple[Missing, ...]
     accessors: dict[str, int] = field(default_factory=dict)  # field offset in bytes, -1 unknown
-    role: str = "server"  # or "client": what the target is in its connections
+    role: str = "server"  # what the target is in its connections, a TARGET_ROLE
     role_marks: tuple[RoleMark, ...] = ()  # what tells the roles of its threads
     refused: tuple[Refused, ...] = ()
     notes: tuple[str, ...] = ()  # what is unusual about the process, one sentence each

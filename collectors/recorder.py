@@ -205,12 +205,17 @@ class Recorder:
         """
         self.add_peer(pid, "client")
 
-    def add_peer(self, pid: int, role: str) -> None:
-        """Record a client, or a tunnel or proxy on its way; as `add_client`."""
+    def add_peer(self, pid: int, role: str, label: str = "") -> None:
+        """Record a client, or a tunnel or proxy on its way; as `add_client`.
+
+        `label` is what people call it.
+        """
         request = self.request
         peer = Peer(
             self._last_target_id + 1,
-            PeerRequest(pid, request.client_level, request.sample_hz, request.definitions, role),
+            PeerRequest(
+                pid, request.client_level, request.sample_hz, request.definitions, role, label
+            ),
         )
         self._last_target_id += 1
         self._cut()

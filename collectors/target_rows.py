@@ -19,7 +19,9 @@ def ids_before(target_id: int) -> int:
     return (target_id - SERVER_ID) << 32
 
 
-def target_row(target: Target, plan: Plan, target_id: int = SERVER_ID) -> schema.Target:
+def target_row(
+    target: Target, plan: Plan, target_id: int = SERVER_ID, label: str = ""
+) -> schema.Target:
     """What the process is, by the libraries that were recognised in it."""
     tls, kind = plan.library("tls"), plan.library(plan.role)
     # A library without names cannot be told from none. OpenSSL 3 and 1.0 differ by version.
@@ -36,6 +38,7 @@ def target_row(target: Target, plan: Plan, target_id: int = SERVER_ID) -> schema
         tls.linkage if tls else "unknown",
         plan.role,
         target.own_pid,
+        label,
     )
 
 

@@ -90,10 +90,12 @@ class WindowCutter:
         target_id: int = SERVER_ID,
         start_ns: int | None = None,
         wait_share: int = 1,
+        all_clocks: bool = False,
     ) -> None:
         """Everything up to `start_ns`, or to now, is left out of the first window.
 
-        The stacks of one wait in `wait_share` are walked at first.
+        The stacks of one wait in `wait_share` are walked at first. Clocks are kept of threads that
+        serve connections, or of all of them (`all_clocks`).
         """
         self._roles = roles
         self._engine = engine
@@ -105,6 +107,7 @@ class WindowCutter:
         self._counted: dict[int, tuple[int, ...]] | None = None  # when the ledger began again
         self._losses: dict[str, int] = {}
         self._wait_share = wait_share
+        self._all_clocks = all_clocks
         self._host = _host_times()
         self._own_cpu_ns = time.process_time_ns()
         self._start_ns = start_ns or monotonic_ns()
@@ -225,7 +228,7 @@ class WindowCutter:
                     )
                     account.cells[cell] += spent_ns
                     on_cpu_ns += spent_ns if state == 0 else 0
-            if slot.role and clocks_left:
+            if (slot.role or self._all_clocks) and clocks_left:
                 clocks_left -= 1
                 rows.append(self._clock(window, slot, account, start_ns, end_ns))
             if slot.exited:

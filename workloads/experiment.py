@@ -65,7 +65,7 @@ class NullRecorder:
     def add_client(self, pid: int) -> None:
         """Not watched either."""
 
-    def add_peer(self, pid: int, role: str) -> None:
+    def add_peer(self, pid: int, role: str, label: str = "") -> None:
         """Nor is this."""
 
     def begin_run(self, run_id: int) -> None:

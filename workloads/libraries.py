@@ -59,7 +59,7 @@ class ServerOnly:
     def add_client(self, pid: int) -> None:
         """Do nothing."""
 
-    def add_peer(self, pid: int, role: str) -> None:
+    def add_peer(self, pid: int, role: str, label: str = "") -> None:
         """Do nothing either."""
 
 

@@ -72,7 +72,7 @@ class Recorder(Protocol):
     def add_client(self, pid: int) -> None:
         """Watch a client of the server, too, from now until it ends."""
 
-    def add_peer(self, pid: int, role: str) -> None:
+    def add_peer(self, pid: int, role: str, label: str = "") -> None:
         """Watch a process between clients and server: role 'tunnel' or 'proxy'."""
 
     def begin_run(self, run_id: int) -> None:

@@ -49,6 +49,7 @@ _PLOT_STYLE = re.compile(r"`(:where\(\.\$\{(\w+)\}\) \{\\n  --plot-background.*?
 SECTIONS: Final = (
     ("waterfall", "Waterfall"),
     ("both-sides", "Both sides"),
+    ("between", "In between"),
     ("ledger", "Ledger"),
     ("handshake", "Handshake"),
     ("composition", "CPU"),
@@ -70,6 +71,7 @@ def render(document: Json) -> str:
         for id_, part in (
             ("waterfall", "comparisons"),
             ("both-sides", "end_to_end"),
+            ("between", "between"),
             ("functions", "primitives"),
             ("sources", "sources"),
         )

@@ -17,6 +17,7 @@ from tlstax.analysis.report import (
     console,
     layout,
     quantities,
+    terminal_between,
     terminal_primitives,
     terminal_roles,
     terminal_sources,
@@ -70,6 +71,7 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
         )
     both = [item for item in document["end_to_end"] if both_sides.is_of_interest(item)]
     yield from (both_sides.render(item, width) for item in both)
+    yield from (terminal_between.render(item, width) for item in document["between"])
     yield from (_handshake(item, width) for item in document["handshakes"])
     compositions = [item for item in document["compositions"] if _is_of_interest(item)]
     yield from (_composition(item, width) for item in compositions)

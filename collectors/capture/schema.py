@@ -76,6 +76,7 @@ class Target(NamedTuple):
     tls_linkage: Annotated[str, "shared, static or unknown"]
     role: Annotated[str, "what it is in the connections that are measured, see Roles"] = "server"
     own_pid: Annotated[int, "process id in its own pid namespace; 0 = not read"] = 0
+    label: Annotated[str, "what a tunnel or proxy is called, such as 'openvpn client', or ''"] = ""
 
 
 class Probe(NamedTuple):

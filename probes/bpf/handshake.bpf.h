@@ -114,7 +114,7 @@ static __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ss
 	handshake->cipher_id = -1;
 	handshake->resumed = -1;
 	handshake->is_server = -1;
-	if (side || config.client)
+	if (side || config.client == 1)
 		handshake->is_server = side == SIDE_SERVER;
 	else if (!foreign)
 		handshake->is_server = read_field(ssl, config.off_server);

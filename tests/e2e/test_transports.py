@@ -17,9 +17,12 @@ from typing import NamedTuple
 import pytest
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.analysis import explain, tables
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.recorder import open_recorder
 from tlstax.workloads.drivers import Driver, DriveRequest, Tick, make_driver
 from tlstax.workloads.resources import Resources, clean
-from tlstax.workloads.results import ARMS, Arm
+from tlstax.workloads.results import ARMS, Arm, RunResult
 from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
 from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import Route, make_transport
@@ -35,10 +38,13 @@ pytestmark = pytest.mark.root
 
 CONNECTS = 10
 CONNECT_BYTES = 500  # a connect moves at least so many: greeting, log-in, query, answer
+COUNTS = (CONNECTS, CONNECTS, 1, 1, 1, 0)  # of a RunResult; latencies do not matter here
 RTT_MS = 20.0
 WANTED = os.environ.get(
     "TLSTAX_TRANSPORTS", "veth wan:rtt_ms=20 ssh:cipher=aes256-cbc ssh:session=no stunnel"
 ).split()
+TUNNELS = list({name.partition(":")[0]: name for name in reversed(WANTED)}.values())[::-1]
+TUNNELS = [name for name in TUNNELS if not name.startswith(("veth", "wan"))]
 
 
 class Lab(NamedTuple):
@@ -98,6 +104,46 @@ def test_a_transport_carries_what_goes_through_it(lab: Lab, wanted: str) -> None
     assert not Path("/run/netns", namespace).exists()
     for process in route.processes:
         assert not Path(f"/proc/{process.pid}").exists()
+
+
+@pytest.mark.needs("btf", "uprobes")
+@pytest.mark.parametrize("wanted", TUNNELS)
+def test_what_a_tunnel_costs(lab: Lab, wanted: str, tmp_path: Path) -> None:
+    """Its processes are targets: their CPU time is the kernel's, and part of the report."""
+    with opened(lab, wanted) as route:
+        with open_recorder(lab.server.pid, tmp_path / "capture") as recorder:
+            for process in route.processes:
+                recorder.add_peer(process.pid, process.role, process.name)
+            before = {process.pid: cpu_ns(process.pid) for process in route.processes}
+            recorder.begin_run(1)
+            connect(lab, route, "plaintext")
+            totals = recorder.end_run()
+            spent = {pid: cpu_ns(pid) - ns for pid, ns in before.items()}
+            times = totals.start_ns, totals.end_ns
+            recorder.add(
+                [RunResult(1, "storm", "connect", "plaintext", 0, *times, 1, *COUNTS, "{}")]
+            )
+        with CaptureReader.open(tmp_path / "capture") as reader:
+            (line,) = explain.explain(tables.load(reader)).between
+    pid_of = {process.name: process.pid for process in route.processes}
+    assert {cost.label for cost in line.processes} == pid_of.keys()
+    for cost in line.processes:
+        assert cost.closure is not None
+        assert cost.closure >= 0.99
+        counted_ns, told_ns = cost.cpu.value_ns * CONNECTS, spent[pid_of[cost.label]]
+        # Threads that have ended are no longer in the kernel's list.
+        if cost.thread_count == 1:
+            assert counted_ns == pytest.approx(told_ns, rel=0.1, abs=1e6)
+        else:
+            assert counted_ns >= told_ns * 0.9 - 1e6
+        if wanted.startswith("stunnel"):
+            assert cost.handshake_count == CONNECTS
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of a process's living threads by the scheduler."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[0]) for file in threads)
 
 
 def test_a_network_of_given_delay(lab: Lab) -> None:

@@ -228,7 +228,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 
 
 ADDED_COLUMNS = {
-    "target": ("role", "own_pid"),
+    "target": ("role", "own_pid", "label"),
     "probe": ("target_id",),
     "window": ("target_id", "level", "engine"),
     "thread": ("target_id",),

@@ -212,7 +212,7 @@ class _Matrix:
             self._clock.attached(time.monotonic() - began_s)
             for route in lane.routes.values():
                 for process in route.processes:
-                    recorder.add_peer(process.pid, process.role)
+                    recorder.add_peer(process.pid, process.role, process.name)
             while pending:
                 run = pending[0]
                 cell = self._cells[run.cell_id]
