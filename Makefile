@@ -36,6 +36,7 @@ RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
 AS_ROOT := demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports
+AS_ROOT += check-causes
 
 .PHONY: help
 help: ## list the targets
@@ -161,6 +162,10 @@ bench-placement: root-bench-placement test-install ## probes where tlstax puts t
 
 check-crypto-cost: root-check-crypto-cost test-install ## tlstax against an EVP loop and `openssl speed`
 	$(BIN)/python tests/bench/crypto_cost.py
+
+.PHONY: check-causes
+check-causes: root-check-causes test-install packages-servers ## inject causes into real servers; the findings must name them (about 15 min)
+	$(BIN)/python tests/truth/causes/check.py
 
 .PHONY: test-kernels
 test-kernels: root-test-kernels test-install packages-kernels ## kernel and truth tests on Debian's 6.1, 6.12 and 7.x in QEMU

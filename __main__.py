@@ -50,12 +50,20 @@ def connect_stages(options: argparse.Namespace) -> None:
 
     def render_report(capture: Path, output: Path) -> Path:
         page = output / f"{capture.stem}.html"
-        report.run(argparse.Namespace(capture=capture, html=str(page), json=None, folded=None))
+        chosen = {"json": None, "folded": None, "markdown": None}
+        report.run(argparse.Namespace(capture=capture, html=str(page), **chosen))
         return page
 
     options.stages = Stages(
         open_recorder, render_report, join, crypto_instructions, libraries.render, matrix.render
     )
+
+
+def explain(capture: Path) -> str:
+    """The sentence at the head of a capture's report; imported late: `attach` has to stay small."""
+    from tlstax.analysis.report.command import headline
+
+    return headline(capture)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = build_parser(chosen).parse_args(arguments)
         if chosen == "lab" and options.action in ("demo", "run", "resume"):
             connect_stages(options)
+        if chosen == "attach":
+            options.explain = explain
         return int(options.run(options))
     except TlstaxError as error:
         print(f"tlstax: {error}", file=sys.stderr)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from tlstax.analysis.document_clients import Between, EndToEnd
+from tlstax.analysis.document_clients import EndToEnd
+from tlstax.analysis.document_findings import Finding
 from tlstax.analysis.document_primitives import PrimitiveTable
 from tlstax.analysis.document_sources import Sources
 from tlstax.analysis.document_tables import (
@@ -126,6 +128,10 @@ class Document:
         default_factory=list
     )
     sources: Annotated[Sources | None, "what else was recorded; null = nothing was"] = None
+    findings: Annotated[list[Finding], "causes beyond doubt, the first one leads"] = field(
+        default_factory=list
+    )
+    findings_note: Annotated[str, "how far the rules of findings could be applied"] = ""
 
 
 def to_json(document: Document) -> dict[str, Any]:

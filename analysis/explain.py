@@ -9,9 +9,11 @@ from typing import Any
 
 from tlstax.analysis import (
     between,
+    cause_facts,
     compare,
     coverage,
     end_to_end,
+    findings,
     handshakes,
     health,
     latency,
@@ -22,6 +24,7 @@ from tlstax.analysis import (
     roles,
     sentences,
     sources,
+    wait_causes,
 )
 from tlstax.analysis import stacks as folding
 from tlstax.analysis.client_samples import count_client_samples
@@ -42,6 +45,7 @@ from tlstax.analysis.document import (
     TargetFacts,
 )
 from tlstax.analysis.document_clients import EndToEnd
+from tlstax.analysis.document_findings import Finding
 from tlstax.analysis.document_tables import (
     Comparison,
     Composition,
@@ -84,10 +88,13 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     compositions += [line for part in parts for line in _process(part, tables, counts)]
     tables_of = _handshake_tables(parts, tables)
     both = _end_to_end(parts, whole, counts, resolved, rules)
+    found, note = _findings(parts, tables, counts, resolved, rules)
     return Document(
         version=DOCUMENT_VERSION,
         title="Where the time goes when the server speaks TLS",
-        answer=sentences.answer(comparisons, bars, compositions, tables_of, both),
+        answer=findings.lead(
+            sentences.answer(comparisons, bars, compositions, tables_of, both), found
+        ),
         capture=_capture_facts(tables),
         health=health.examine(tables, resolved, rules),
         comparisons=comparisons,
@@ -106,7 +113,29 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         end_to_end=both,
         between=between.tabulate(parts, whole),
         sources=sources.tabulate(tables),
+        findings=found,
+        findings_note=note,
     )
+
+
+def _findings(
+    parts: Sequence[Group],
+    tables: Tables,
+    counts: Mapping[int, Counts],
+    resolved: Stacks,
+    rules: Taxonomy,
+) -> tuple[list[Finding], str]:
+    """The findings of all groups, the first one first, and how far the rules could be applied."""
+    sums = ledger.by_window(tables.ledger)
+    waits = wait_causes.classify(tables.waits, resolved)
+    clients = tables.clients
+    client_counts = count_client_samples(clients.samples, resolved, rules) if clients else {}
+    judged = {
+        part.name: cause_facts.gather(part, tables, sums, counts, waits, client_counts)
+        for part in parts
+    }
+    found = [line for part in parts for line in findings.judge(part, judged[part.name])]
+    return findings.arrange(found), findings.note(judged.values())
 
 
 def _end_to_end(

@@ -166,6 +166,8 @@ def run(options: argparse.Namespace) -> int:
             ExitCode.FAILED,
         )
     print(f"tlstax: detached; `tlstax report {options.output}` explains it", file=sys.stderr)
+    if not options.quiet:
+        print(f"tlstax: {options.explain(options.output)}", file=sys.stderr)
     return int(ExitCode.OK)
 
 

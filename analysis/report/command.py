@@ -4,6 +4,7 @@
     tlstax report demo.tlstax                       print the report
     tlstax report demo.tlstax --html demo.html      and write it as one file that works offline
     tlstax report demo.tlstax --json -              print nothing but the whole document as JSON
+    tlstax report demo.tlstax --markdown -          answer, findings and tables for a ticket
     tlstax report demo.tlstax --folded demo.folded  stacks for FlameGraph, inferno or speedscope
     tlstax report lab-out/libraries-...             compare again what `tlstax lab run` measured
 
@@ -20,7 +21,7 @@ from pathlib import Path
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import explain, tables
 from tlstax.analysis.document import to_json
-from tlstax.analysis.report import folded, html, jsondoc, terminal
+from tlstax.analysis.report import folded, html, jsondoc, markdown, terminal
 from tlstax.analysis.stacks import Folded
 from tlstax.collectors.capture.reader import CaptureReader
 
@@ -39,6 +40,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--html", metavar="FILE", help="write one self-contained HTML file")
     parser.add_argument("--json", metavar="FILE", help="write the document as JSON; - prints it")
     parser.add_argument(
+        "--markdown", metavar="FILE", help="write it as Markdown for a ticket; - prints it"
+    )
+    parser.add_argument(
         "--folded", metavar="FILE", help="write folded stacks, times in nanoseconds; - prints them"
     )
     parser.set_defaults(run=run)
@@ -49,12 +53,13 @@ def run(options: argparse.Namespace) -> int:
     if Path(options.capture).is_dir():
         _render_folder(Path(options.capture))
         return int(ExitCode.OK)
-    printed = [text for text in (options.json, options.folded) if text == STANDARD_OUTPUT]
+    forms = (options.json, options.folded, options.markdown)
+    printed = [text for text in forms if text == STANDARD_OUTPUT]
     if len(printed) > 1:
         raise TlstaxError(
-            "cannot print both forms",
-            "--json and --folded both ask for the standard output",
-            "Give one of them a file",
+            "cannot print several forms",
+            "more than one of --json, --markdown and --folded asks for the standard output",
+            "Give all but one of them a file",
             ExitCode.USAGE,
         )
     with CaptureReader.open(options.capture) as reader:
@@ -64,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
         write(options.html, html.render(document))
     if options.json is not None:
         write(options.json, jsondoc.render(document))
+    if options.markdown is not None:
+        write(options.markdown, markdown.render(document))
     if options.folded is not None:
         write(options.folded, folded.render(_folded(rows)))
     if not printed:
@@ -80,6 +87,13 @@ def _render_folder(folder: Path) -> None:
         matrix_command.render(folder)
     else:
         libraries_command.render(folder / libraries_command.FACTS)
+
+
+def headline(capture: Path) -> str:
+    """The sentence at the head of a capture's report."""
+    with CaptureReader.open(capture) as reader:
+        rows = tables.load(reader)
+    return explain.explain(rows).answer.sentence
 
 
 def _folded(rows: tables.Tables) -> dict[str, Folded]:

@@ -47,6 +47,7 @@ policy must know its hash, so charts.js passes the same name."""
 _PLOT_STYLE = re.compile(r"`(:where\(\.\$\{(\w+)\}\) \{\\n  --plot-background.*?)`", re.DOTALL)
 
 SECTIONS: Final = (
+    ("findings", "Findings"),
     ("waterfall", "Waterfall"),
     ("both-sides", "Both sides"),
     ("between", "In between"),
@@ -89,6 +90,7 @@ def render(document: Json) -> str:
             version=__version__,
             policy=allowed,
             sections=sections,
+            section_ids=[id_ for id_, _ in sections],
             styles=[Markup(style) for style in styles],
             scripts=[Markup(script) for script in scripts],
             licences=[asset(f"vendor/{name}") for name in LICENCES],
@@ -122,6 +124,8 @@ def environment() -> jinja2.Environment:
             "basename": lambda path: str(path).rsplit("/", 1)[-1],
             "amount": quantities.amount,
             "count": quantities.count,
+            "evidence": quantities.evidence,
+            "evidence_interval": quantities.evidence_interval,
             "opening": layout.opening,
             "fraction": quantities.fraction,
             "rests_on_few": layout.rests_on_few,

@@ -7,6 +7,8 @@ the same rules in assets/format.js; tests/e2e/test_report_browser.py holds the t
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 NO_BREAK = "\u00a0"
 """Between a number and its unit, so that no line breaks there."""
@@ -141,6 +143,29 @@ def ratio(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return ABSENT
     return f"{_fixed(value, _decimals(abs(value)))}{NO_BREAK}×"
+
+
+def evidence(line: Mapping[str, Any]) -> str:
+    """The value of a finding's evidence in its unit."""
+    value = line["value"]
+    if line["unit"] == "text" or value is None:
+        return line["text"] or ABSENT
+    if line["unit"] == "ratio":
+        return ratio(value)
+    return {"ns": time, "share": share, "bytes": size, "count": count}[line["unit"]](value)
+
+
+def evidence_interval(line: Mapping[str, Any]) -> str:
+    """Its interval, or nothing."""
+    low, high = line["low"], line["high"]
+    if low is None or high is None or line["value"] is None:
+        return ""
+    if line["unit"] == "ns":
+        return time_interval(line["value"], low, high)
+    if line["unit"] == "share":
+        return share_interval(low, high)
+    decimals = _decimals(max(abs(low), abs(high)))
+    return f"[{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
 
 
 def offset(value_bytes: int | None) -> str:

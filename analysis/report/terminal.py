@@ -18,6 +18,7 @@ from tlstax.analysis.report import (
     layout,
     quantities,
     terminal_between,
+    terminal_findings,
     terminal_primitives,
     terminal_roles,
     terminal_sources,
@@ -59,6 +60,7 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
     for detail in document["answer"]["details"]:
         yield console.sentence(detail, width, mark="· ")
     yield console.sentence(_subject(document["capture"]), width, style="dim")
+    yield from terminal_findings.render(document, width)
     minimum = layout.minimum_sample_count(document)
     for comparison in document["comparisons"]:
         yield _comparison(comparison, width, minimum)

@@ -21,7 +21,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.analysis import explain, tables
 from tlstax.analysis.document import to_json
-from tlstax.analysis.report import console, html, jsondoc, terminal
+from tlstax.analysis.report import console, html, jsondoc, markdown, terminal
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame, Gap, Meta, Probe, Target, Window
 from tlstax.collectors.capture.writer import CaptureWriter
@@ -134,6 +134,15 @@ def test_terminal_shows_numbers_of_the_document_only(content: dict[str, Any]) ->
 
 def test_page_shows_numbers_of_the_document_only(content: dict[str, Any]) -> None:
     assert shown.missing(shown.visible_text(html.render(content)), content) == []
+
+
+def test_markdown_shows_numbers_of_the_document_only(content: dict[str, Any]) -> None:
+    text = markdown.render(content).replace("\\", "")
+    assert content["answer"]["sentence"].replace(" ", "") in text.replace(" ", "").replace(
+        "\u00a0", ""
+    )
+    prose = "\n".join(line for line in text.splitlines() if not line.startswith("### "))
+    assert shown.missing(prose, content) == []
 
 
 def test_the_check_itself_finds_a_foreign_number(content: dict[str, Any]) -> None:
@@ -352,14 +361,16 @@ def test_answer_is_one_short_sentence(experiment: Path, attached: Path) -> None:
     assert answer["sentence"].startswith("TLS makes a new connection 7.")
     assert "95 %" not in answer["sentence"]
     assert "95 %" in answer["details"][0]
-    assert "TLS and cryptography took" in document(attached)["answer"]["sentence"]
+    answer = document(attached)["answer"]
+    assert answer["sentence"].startswith("Connections are not reused")
+    assert "TLS and cryptography took" in answer["details"][0]
 
 
 def test_answer_needs_samples_for_a_share(attached: Path) -> None:
     with CaptureReader.open(attached) as reader:
         rows = tables.load(reader)
     rows.samples = rows.samples[:3]
-    sentence = explain.explain(rows).answer.sentence
+    sentence = explain.explain(rows).answer.details[0]
     assert "handshakes took" in sentence
     assert "cryptography" not in sentence
 
