@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from tlstax.analysis.document_clients import Between, EndToEnd
-from tlstax.analysis.document_clients import EndToEnd
 from tlstax.analysis.document_findings import Finding
 from tlstax.analysis.document_primitives import PrimitiveTable
 from tlstax.analysis.document_sources import Sources
