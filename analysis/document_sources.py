@@ -59,6 +59,19 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class CounterLine:
+    """Hardware counters of a phase, by perf's samples: as good as their number."""
+
+    phase: Annotated[str, "phase"]
+    cycles_count: Annotated[float, "CPU cycles"]
+    instructions_count: Annotated[float | None, "instructions; null = not counted"]
+    instructions_per_cycle: Annotated[float | None, "of the two; null likewise"]
+    size_bytes: Annotated[float | None, "bytes that the phase worked on; null = not known"]
+    cycles_per_byte: Annotated[float | None, "of the two; null likewise"]
+    size_source: Annotated[str, "where the bytes are from; '' = not known"]
+
+
+@dataclass(frozen=True)
 class Sources:
     """What was recorded beside the engine, or instead of it."""
 
@@ -66,4 +79,5 @@ class Sources:
     lines: Annotated[list[SourceLine], "every source, in the order in which they were asked for"]
     panels: Annotated[list[SeriesPanel], "series, in the order in which they should be shown"]
     readings: Annotated[list[Reading], "numbers without a course, largest first by source"]
+    counters: Annotated[list[CounterLine], "most cycles first; empty without hardware counters"]
     notes: Annotated[list[str], "resets, gaps and what is left out, in words"]

@@ -2,7 +2,7 @@
 """The shape of a report, part two: its tables and pictures."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 Estimate = Annotated[str, "on what it rests if it is no full count but scaled up; else ''"]
 Interval = Annotated[float | None, "bound of the 95 % interval, or null where there is none"]
@@ -229,6 +229,8 @@ class FlameNode(TypedDict):
     value: float
     category: str
     children: list["FlameNode"]
+    repaired: NotRequired[float]
+    """Of the value, what has its callers from perf's stacks; absent where none of it has."""
 
 
 @dataclass(frozen=True)
@@ -243,3 +245,7 @@ class FlameGraph:
     dropped_ns: Annotated[float, "time in frames too small to keep, shown as '(small)'"]
     root: Annotated[FlameNode, "tree; value in ns, own time included"]
     estimate: Estimate = ""
+    broken_count: Annotated[int, "samples whose stack broke off; 0 where perf did not run"] = 0
+    repaired_count: Annotated[int, "of them, those with callers from perf's DWARF stacks"] = 0
+    repaired_share: Annotated[float | None, "repaired of all samples; null without perf"] = None
+    repair: Annotated[str, "the same in one sentence; '' without perf"] = ""

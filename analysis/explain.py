@@ -21,6 +21,7 @@ from tlstax.analysis import (
     method,
     operations,
     primitives,
+    repair,
     roles,
     sentences,
     sources,
@@ -87,6 +88,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     ]
     compositions += [line for part in parts for line in _process(part, tables, counts)]
     tables_of = _handshake_tables(parts, tables)
+    mended = repair.repair(tables)
     both = _end_to_end(parts, whole, counts, resolved, rules)
     found, note = _findings(parts, tables, counts, resolved, rules)
     return Document(
@@ -106,7 +108,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         flames=[
             graph
             for part in parts
-            for graph in _flames(part, tables, totals[part.name], resolved, rules)
+            for graph in _flames(part, tables, totals[part.name], mended, rules)
         ],
         runs=_runs(whole),
         method=method.describe(),
@@ -160,10 +162,12 @@ def fold(
 ) -> tuple[folding.Folded, int]:
     """The folded stacks of a group, `kind` on_cpu or off_cpu, and the samples or waits behind."""
     rules = taxonomy or builtin()
-    resolved = Stacks(tables.frames, tables.stacks)
     totals = ledger.totals(coverage.scale(tables).ledger, part.window_ids)
     if kind == "on_cpu":
-        return folding.fold_on_cpu(tables.samples, part.window_ids, totals, resolved, rules)
+        mended = repair.repair(tables)
+        resolved = Stacks(tables.frames, [*tables.stacks, *mended.stacks])
+        return folding.fold_on_cpu(mended.samples, part.window_ids, totals, resolved, rules)
+    resolved = Stacks(tables.frames, tables.stacks)
     return folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)
 
 
@@ -261,14 +265,23 @@ def _latencies(part: Group, tables: Tables) -> list[Distribution]:
 
 
 def _flames(
-    part: Group, tables: Tables, totals: ledger.Totals, resolved: Stacks, rules: Taxonomy
+    part: Group,
+    tables: Tables,
+    totals: ledger.Totals,
+    mended: repair.Repaired,
+    rules: Taxonomy,
 ) -> list[FlameGraph]:
-    on_cpu, samples = folding.fold_on_cpu(tables.samples, part.window_ids, totals, resolved, rules)
+    resolved = Stacks(tables.frames, [*tables.stacks, *mended.stacks])
+    of_perf = folding.Mended(mended.repaired_ids)
+    on_cpu, samples = folding.fold_on_cpu(
+        mended.samples, part.window_ids, totals, resolved, rules, of_perf
+    )
     off_cpu, waits = folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)
     graphs = []
     estimate = _seen(part, tables).text
     if on_cpu:
-        graphs.append(folding.flame_graph(part, "on_cpu", "on CPU", on_cpu, samples))
+        graph = folding.flame_graph(part, "on_cpu", "on CPU", on_cpu, samples, of_perf.folded)
+        graphs.append(repair.told(graph, mended))
     if off_cpu:
         graphs.append(folding.flame_graph(part, "off_cpu", "waiting", off_cpu, waits))
     return [dataclasses.replace(graph, estimate=estimate) for graph in graphs]

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from tlstax.analysis import source_panels
+from tlstax.analysis import hardware, source_panels
 from tlstax.analysis.document_sources import (
     Reading,
     SeriesLine,
@@ -65,6 +65,7 @@ def tabulate(tables: Tables) -> Sources | None:
         ],
         panels=panels,
         readings=_readings(tables.metrics),
+        counters=hardware.tabulate(tables),
         notes=notes,
     )  # fmt: skip
 
@@ -215,7 +216,8 @@ def _readings(metrics: Iterable[Metric]) -> list[Reading]:
     """Numbers of sources that give no series, such as bpftrace's maps."""
     sums: dict[tuple[str, str, str], tuple[float, int]] = {}
     for row in metrics:
-        if row.source not in _SERIES:
+        is_counter = row.source == "perf" and row.name in hardware.COUNTERS
+        if row.source not in _SERIES and not is_counter:
             key = row.source, row.object, row.name
             value, time_ns = sums.get(key, (0.0, 0))
             sums[key] = value + row.value, time_ns + row.interval_ns

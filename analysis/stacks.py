@@ -8,6 +8,7 @@ stands for it, the time is kept under a frame that says so: every tree sums to t
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tlstax.analysis import ledger
@@ -47,14 +48,26 @@ Folded = dict[Path, float]
 """Time in ns by path, root first."""
 
 
+@dataclass
+class Mended:
+    """Stacks whose callers are perf's, and the time that folding found in them."""
+
+    stack_ids: frozenset[int] = frozenset()
+    folded: Folded = field(default_factory=dict)
+
+
 def fold_on_cpu(
     rows: Iterable[SampleStack],
     window_ids: Collection[int],
     totals: Mapping[tuple[str, str], int],
     stacks: Stacks,
     taxonomy: Taxonomy,
+    repaired: Mended | None = None,
 ) -> tuple[Folded, int]:
-    """CPU time by path, and the samples behind it. Sums to the ledger's on-CPU time."""
+    """CPU time by path, and the samples behind it. Sums to the ledger's on-CPU time.
+
+    `repaired` takes the part of it whose stacks were repaired.
+    """
     samples: dict[SampleStack, int] = defaultdict(int)
     per_phase: dict[str, int] = defaultdict(int)
     for row in rows:
@@ -66,7 +79,10 @@ def fold_on_cpu(
     folded: Folded = defaultdict(float)
     for row, count in samples.items():
         time_ns = on_cpu.get(row.phase, 0) * count / per_phase[row.phase]
-        folded[paths.on_cpu(row)] += time_ns
+        path = paths.on_cpu(row)
+        folded[path] += time_ns
+        if repaired is not None and row.user_stack_id in repaired.stack_ids:
+            repaired.folded[path] = repaired.folded.get(path, 0.0) + time_ns
     for phase, time_ns in on_cpu.items():
         if time_ns and not per_phase.get(phase):
             category = EXACT.get(phase, "unknown")
@@ -104,10 +120,15 @@ def fold_off_cpu(
 
 
 def flame_graph(
-    group: Group, kind: str, label: str, folded: Mapping[Path, float], sample_count: int
+    group: Group,
+    kind: str,
+    label: str,
+    folded: Mapping[Path, float],
+    sample_count: int,
+    repaired: Mapping[Path, float] | None = None,
 ) -> FlameGraph:
     """The tree of folded stacks, without frames that are too small to see."""
-    root, dropped_ns = _grow(folded)
+    root, dropped_ns = _grow(folded, repaired or {})
     return FlameGraph(
         f"{group.name}/{kind}",
         f"{group.label}: {label}",
@@ -199,15 +220,25 @@ class _Branch:
     def __init__(self, frame: FoldedFrame) -> None:
         self.frame = frame
         self.time_ns = 0.0
+        self.repaired_ns = 0.0
         self.children: dict[FoldedFrame, _Branch] = {}
 
-    def add(self, path: Path, time_ns: float) -> None:
+    def add(self, path: Path, time_ns: float, repaired_ns: float) -> None:
         """Add a stack below this branch."""
         branch = self
         branch.time_ns += time_ns
+        branch.repaired_ns += repaired_ns
         for frame in path:
             branch = branch.children.setdefault(frame, _Branch(frame))
             branch.time_ns += time_ns
+            branch.repaired_ns += repaired_ns
+
+    def node(self) -> FlameNode:
+        """The branch as a node without children."""
+        node = _node(*self.frame, self.time_ns)
+        if self.repaired_ns:
+            node["repaired"] = self.repaired_ns
+        return node
 
 
 def _cut(path: Path) -> Path:
@@ -218,13 +249,13 @@ def _cut(path: Path) -> Path:
     return (*path[:half], FoldedFrame(LEFT_OUT, "unknown"), *path[len(path) - half + 1 :])
 
 
-def _grow(folded: Mapping[Path, float]) -> tuple[FlameNode, float]:
+def _grow(folded: Mapping[Path, float], repaired: Mapping[Path, float]) -> tuple[FlameNode, float]:
     """The tree with the largest frames first, and the time in frames too small to keep."""
     trunk = _Branch(FoldedFrame("all", "unknown"))
     for path, time_ns in folded.items():
-        trunk.add(_cut(path), time_ns)
+        trunk.add(_cut(path), time_ns, repaired.get(path, 0.0))
     least_ns = trunk.time_ns * PRUNE_SHARE
-    root = _node(*trunk.frame, trunk.time_ns)
+    root = trunk.node()
     dropped_ns = 0.0
     pending = [(trunk, root)]
     while pending:
@@ -233,7 +264,7 @@ def _grow(folded: Mapping[Path, float]) -> tuple[FlameNode, float]:
         merge = len(small) > 1 or any(child.children for child in small)
         for child in sorted(branch.children.values(), key=lambda child: -child.time_ns):
             if child.time_ns >= least_ns or not merge:
-                node["children"].append(_node(*child.frame, child.time_ns))
+                node["children"].append(child.node())
                 pending.append((child, node["children"][-1]))
         if merge:
             small_ns = sum(child.time_ns for child in small)

@@ -73,6 +73,8 @@ class Tables:
     frames: list[Frame] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
     samples: list[SampleStack] = field(default_factory=list)
+    deep: list[SampleStack] = field(default_factory=list)
+    """Samples that perf took beside the engine; `samples` are the engine's own."""
     waits: list[OffcpuStack] = field(default_factory=list)
     primitives: list[Primitive] = field(default_factory=list)
     primitive_calls: list[PrimitiveCalls] = field(default_factory=list)
@@ -152,6 +154,8 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
 
     windows = of_target(_main_engine(tables.windows))
     window_ids = {window.window_id for window in windows}
+    beside = of_target([one for one in tables.windows if one.engine == "perf"])
+    deep_ids = {window.window_id for window in beside} - window_ids
 
     def of_window(rows: list[W]) -> list[W]:
         return [row for row in rows if row.window_id in window_ids]
@@ -169,6 +173,7 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
         latencies=of_window(tables.latencies),
         handshakes=of_window(tables.handshakes),
         samples=of_window(tables.samples),
+        deep=[row for row in tables.samples if row.window_id in deep_ids],
         waits=of_window(tables.waits),
         primitives=of_target(tables.primitives),
         primitive_calls=of_window(tables.primitive_calls),

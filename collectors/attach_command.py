@@ -225,8 +225,8 @@ def _watch(
     live = None if options.quiet else _Progress(sys.stderr.isatty())
     with recorder:
         print(f"tlstax: attached to {recorder.pid}, recording to {options.output}", file=sys.stderr)
-        for failure in sources.failures:
-            print(f"tlstax: {failure}", file=sys.stderr)
+        for text in (*sources.failures, *sources.warnings):
+            print(f"tlstax: {text}", file=sys.stderr)
         if isinstance(recorder, Recorder) and recorder.budget_words:
             print(f"tlstax: {recorder.budget_words}", file=sys.stderr)
         recorder.wake_on(stop.fd)

@@ -17,6 +17,7 @@ guess: the caller falls back to functions that have a name.
 """
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from iced_x86 import Code, FlowControl, Instruction, Mnemonic, Register
@@ -44,18 +45,23 @@ class Slot(NamedTuple):
 
 def functions_in(table: MethodTable, entry: OpenObject) -> list[Symbol]:
     """The function that each setter installs, nameless; none unless all of them can be told."""
-    symbols = {symbol.name: symbol for symbol in entry.symbols}
+    return hidden_in(table, entry.elf, entry.symbols)
+
+
+def hidden_in(table: MethodTable, elf: Elf, named: Iterable[Symbol]) -> list[Symbol]:
+    """The same by a file and those of its symbols that the table asks for."""
+    symbols = {symbol.name: symbol for symbol in named}
     if not {table.getter, *table.setters} <= symbols.keys():
         return []
-    start = returned_address(entry.elf, symbols[table.getter])
-    slots = [copied_slot(entry.elf, symbols[name]) for name in table.setters]
+    start = returned_address(elf, symbols[table.getter])
+    slots = [copied_slot(elf, symbols[name]) for name in table.setters]
     known = [slot for slot in slots if slot is not None]
     # Setters of one kind differ in nothing but the slot.
     alike = len({(slot.table, slot.copy) for slot in known}) == 1
     if start is None or len(known) != len(slots) or not alike:
         return []
-    pointers = [pointer_at(entry.elf, start + slot.slot) for slot in known]
-    found = {address for address in pointers if address and _is_code(entry.elf, address)}
+    pointers = [pointer_at(elf, start + slot.slot) for slot in known]
+    found = {address for address in pointers if address and _is_code(elf, address)}
     # What a table does not offer is one and the same function everywhere, which only fails.
     if len(found) != len(pointers):
         return []

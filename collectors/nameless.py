@@ -59,6 +59,11 @@ class NamelessFunctions:
             self._described[bounds.start] = code or self._neighbours(bounds)
         return bounds, self._described[bounds.start]
 
+    def known_start(self, address: int) -> int | None:
+        """Where the function around an address begins; None if no table knows."""
+        bounds = self._unwind.covering(address)
+        return bounds.start if bounds else None
+
     def _evidence(self, bounds: Bounds) -> str:
         size = min(bounds.end - bounds.start, FUNCTION_LIMIT_BYTES)
         code = self._elf.code_at(bounds.start, max(0, size))

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,8 @@ from tlstax.collectors.child import die_with_parent, run_in_child
 from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.perf_script import FIELDS, parse
 
+HARDWARE: Final = ("cycles", "instructions")
+CLOCK: Final = "cpu-clock"
 _CALL_GRAPHS: Final = {"dwarf": "dwarf,16384", "fp": "fp", "lbr": "lbr"}
 _OPEN_PATIENCE_S: Final = 10.0
 _END_PATIENCE_S: Final = 20.0
@@ -32,12 +34,21 @@ class Perf:
     """One `perf record` for as long as the recording lasts, read when it ends."""
 
     name = "perf"
-    warning = ""
 
     def __init__(
-        self, pid: int, directory: Path, *, sample_hz: int = 99, call_graph: str = "dwarf"
+        self,
+        pid: int,
+        directory: Path,
+        *,
+        sample_hz: int = 99,
+        call_graph: str = "dwarf",
+        events: Sequence[str] = (),
     ) -> None:
-        """`directory`: where there is room for its file while it records."""
+        """`directory`: where there is room for its file while it records.
+
+        `events`: the one that samples, then those that are counted with it; without any, cycles
+        and instructions where the machine counts them, else the clock.
+        """
         self._pid = pid
         self._directory = directory
         self._sample_hz = sample_hz
@@ -45,17 +56,21 @@ class Perf:
         self._process: subprocess.Popen[bytes] | None = None
         self._data = -1
         self._start_ns = 0
-        self.event = ""
+        self.events = tuple(events)
+        self.warning = ""
 
     def start(self) -> str:
         """Start it. Raises TlstaxError where perf is missing or may not record."""
         perf = find_perf()
         version = _ask([perf, "--version"]).strip()
-        self.event = "cycles" if has_cycles(perf) else "cpu-clock"
+        if not self.events:
+            self.events, self.warning = choose_events(perf)
+        if self._call_graph == "lbr":
+            require_branch_records(perf)
         descriptor, path = tempfile.mkstemp(prefix=".tlstax-perf-", dir=self._directory)
         self._data = descriptor
         command = [
-            perf, "record", "-q", "-k", "CLOCK_MONOTONIC", "-e", self.event,
+            perf, "record", "-q", "-k", "CLOCK_MONOTONIC", "-e", group(self.events),
             "-F", str(self._sample_hz), "--call-graph", _CALL_GRAPHS[self._call_graph],
             "-p", str(self._pid), "-o", f"/proc/self/fd/{descriptor}",
         ]  # fmt: skip
@@ -72,7 +87,7 @@ class Perf:
             raise
         finally:
             os.unlink(path)
-        return f"{version}, {self.event}, {self._call_graph}"
+        return f"{version}, {' and '.join(self.events)}, {self._call_graph}"
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
         """Nothing before the end; but it must still run."""
@@ -146,11 +161,44 @@ def find_perf() -> str:
     return path
 
 
-def has_cycles(perf: str) -> bool:
-    """Whether this machine lets perf count CPU cycles: virtual machines often do not."""
-    command = [perf, "stat", "-x", ",", "-e", "cycles", "true"]
+def group(events: Sequence[str]) -> str:
+    """The first event samples; the others are only counted, and read with each sample."""
+    return events[0] if len(events) == 1 else "{" + ",".join(events) + "}:S"
+
+
+def choose_events(perf: str) -> tuple[tuple[str, ...], str]:
+    """Hardware counters where the machine has them, and what is lacking; '' if nothing is."""
+    counted = [event for event in HARDWARE if _counts(perf, event)]
+    if counted == list(HARDWARE):
+        return HARDWARE, ""
+    if counted[:1] == [HARDWARE[0]]:
+        return HARDWARE[:1], "this machine counts cycles but no instructions"
+    return (CLOCK,), (
+        "this machine counts no CPU cycles (virtual machines often do not), so samples are taken "
+        "by the clock, and instructions per cycle are not known"
+    )
+
+
+def _counts(perf: str, event: str) -> bool:
+    """Whether perf can count an event here, by trying it."""
+    command = [perf, "stat", "-x", ",", "-e", event, "true"]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     return said.returncode == 0 and said.stderr.split(",")[0].isdigit()
+
+
+def require_branch_records(perf: str) -> None:
+    """Raise TlstaxError (HOST) unless the CPU's branch records can be walked, by trying it."""
+    command = [perf, "record", "-q", "-e", HARDWARE[0], "--call-graph", "lbr", "-o", os.devnull]
+    said = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    if said.returncode != 0:
+        lines = [line.strip() for line in said.stderr.splitlines() if line.strip()]
+        raise TlstaxError(
+            "perf cannot walk stacks by branch records here",
+            "the CPU has none (LBR), or the virtual machine does not pass them on: "
+            + (lines[-1] if lines else "perf gave no reason"),
+            "Use --perf-call-graph dwarf, or fp",
+            ExitCode.HOST,
+        )
 
 
 def read_data(data: int, window: schema.Window, root: str = "") -> list[schema.Row]:
@@ -158,16 +206,15 @@ def read_data(data: int, window: schema.Window, root: str = "") -> list[schema.R
 
     A window without times gets those of its samples. Run it in a child: it needs much memory.
     """
-    from tlstax.collectors.perf_rows import FIRST_ID, PerfRows, read_build_ids, read_frequency_hz
-    from tlstax.collectors.stack_phases import StackPhases
+    from tlstax.collectors.perf_rows import FIRST_ID, PerfRows, read_build_ids, read_leader
     from tlstax.probes.definitions import load_definitions
 
     perf, path = find_perf(), f"/proc/self/fd/{data}"
     build_ids = read_build_ids(_ask([perf, "buildid-list", "-i", path], data))
-    hz = read_frequency_hz(_ask([perf, "evlist", "-F", "-i", path], data))
+    leader, hz = read_leader(_ask([perf, "evlist", "-F", "-i", path], data))
     if not hz:
         raise _failed("its samples cannot be turned into time", "it was not told a frequency (-F)")
-    rows = PerfRows(StackPhases(load_definitions()), build_ids, root)
+    rows = PerfRows(load_definitions(), build_ids, root, leader)
     try:
         for sample in parse(_script([perf, "script", "-i", path, *FIELDS], data)):
             rows.add(sample)

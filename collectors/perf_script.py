@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What `perf script` prints, as samples. Read line by line: a recording may have millions.
 
-Asked for with `-F tid,time,event,ip,sym,symoff,dso --ns --no-inline --no-demangle`, a sample is one
-line with thread, seconds and event, one indented line for each frame, leaf first, and an empty
-line. perf-script(1) documents the fields; their form was read from perf 6.1 and 6.12.
+Asked for with FIELDS, a sample is one line with thread, seconds, period and event, one indented
+line for each frame, leaf first, and an empty line. Events that were counted together (a group, of
+which the first one samples) give one such block each, with the same time; the period is what was
+counted since. perf-script(1) documents the fields; their form was read from perf 6.1 and 6.12.
 """
 
 import re
@@ -12,12 +13,17 @@ from typing import Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
 
-FIELDS: Final = ("-F", "tid,time,event,ip,sym,symoff,dso", "--ns", "--no-inline", "--no-demangle")
+FIELDS: Final = (
+    *("-F", "tid,time,period,event,ip,sym,symoff,dso"),
+    *("--ns", "--no-inline", "--no-demangle"),
+)
 KERNEL_START: Final = 1 << 63
 """Addresses of the kernel's half on every 64-bit machine."""
 UNNAMED: Final = "[unknown]"
 
-_HEAD: Final = re.compile(r"\s*(?P<tid>\d+)\s+(?P<s>\d+)\.(?P<ns>\d{9}):\s+(?P<event>\S+?):\s*$")
+_HEAD: Final = re.compile(
+    r"\s*(?P<tid>\d+)\s+(?P<s>\d+)\.(?P<ns>\d{9}):\s+(?:(?P<period>\d+)\s+)?(?P<event>\S+?):\s*$"
+)
 _FRAME: Final = re.compile(
     r"\s+(?P<ip>[0-9a-f]+) (?P<symbol>.*?)(?:\+(?P<offset>0x[0-9a-f]+))? \((?P<object>.*)\)\s*$"
 )
@@ -46,6 +52,13 @@ class PerfSample(NamedTuple):
     time_ns: int
     event: str
     frames: tuple[PerfFrame, ...]
+    period: int = 0
+    """Events since the last sample; of clocks: ns."""
+
+    @property
+    def counter(self) -> str:
+        """The event without its modifiers: cycles for cycles:ppp."""
+        return self.event.partition(":")[0]
 
 
 def parse(lines: Iterable[str]) -> Iterator[PerfSample]:
@@ -69,7 +82,8 @@ def parse(lines: Iterable[str]) -> Iterator[PerfSample]:
 
 def _sample(head: re.Match[str], frames: list[PerfFrame]) -> PerfSample:
     time_ns = int(head["s"]) * 1_000_000_000 + int(head["ns"])
-    return PerfSample(int(head["tid"]), time_ns, head["event"], tuple(frames))
+    period = int(head["period"] or 0)
+    return PerfSample(int(head["tid"]), time_ns, head["event"], tuple(frames), period)
 
 
 def _frame(line: str) -> PerfFrame:

@@ -43,6 +43,8 @@ class SourceSet:
         self._due_ns = 0
         self.failures: list[str] = []
         """One sentence for each source that did not last, for the end of the run."""
+        self.warnings: list[str] = []
+        """One sentence for each source that works, but not as well as it could."""
 
     def start(self) -> list[schema.Row]:
         """Start all of them; the rows that say which of them run."""
@@ -54,6 +56,8 @@ class SourceSet:
                 version = source.start()
                 self._running[source.name] = row._replace(version=version, note=source.warning)
                 rows.append(self._running[source.name])
+                if source.warning:
+                    self.warnings.append(f"{source.name}: {source.warning}")
             except TlstaxError as error:
                 rows.append(self._failed(row, "missing", error))
         self._due_ns = monotonic_ns() + INTERVAL_NS

@@ -14,7 +14,7 @@ from tlstax.probes.definitions import Boundary, Definition, compile_names
 
 UNKNOWN: Final = "unknown"
 BACKGROUND: Final = "background"
-_HELD: Final = (
+HELD: Final = (
     "phase", "phase_open", "phase_send", "call", "await_command", "await_receive", "base_connect",
     "base_disconnect", "base_pool", "handshake_bound", "handshake_call",
 )  # fmt: skip
@@ -61,12 +61,16 @@ class StackPhases:
                 return state
         return ""
 
-    def phase(self, functions: Sequence[str]) -> str:
-        """The phase of a user stack given as symbol names, leaf first."""
+    def phase(self, functions: Sequence[str], *, cut: bool = False) -> str:
+        """The phase of a user stack given as symbol names, leaf first.
+
+        `cut`: the stack is known to end below a boundary function, whose callers were hidden; what
+        counts only inside of a handshake is then taken to be in one.
+        """
         frames = [self._entries_of(name) for name in functions]
         for depth, entry in ((depth, one) for depth, found in enumerate(frames) for one in found):
             outer = [one for found in frames[depth + 1 :] for one in found]
-            if entry.only_in and not any(one.phase in _HANDSHAKE for one in outer):
+            if entry.only_in and not (cut or any(one.phase in _HANDSHAKE for one in outer)):
                 continue
             base = next((one.phase for one in outer if one.is_base), "")
             if entry.phase in _RECORDS and not entry.is_base and base in _BETWEEN:
@@ -112,7 +116,7 @@ def spoken_name(pattern: str) -> str:
 
 def _entry(boundary: Boundary) -> _Entry | None:
     """What a function of this boundary means while it is on the stack."""
-    if boundary.action not in _HELD or not boundary.phase:
+    if boundary.action not in HELD or not boundary.phase:
         return None
     names = _names(boundary)
     is_base = boundary.action in _BASES

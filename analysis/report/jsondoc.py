@@ -51,6 +51,8 @@ def escape_script(text: str) -> str:
 def _pack(root: Mapping[str, Any], names: dict[str, int]) -> list[Any]:
     """A flame graph's tree as [name, category, value, children], names as positions in `names`.
 
+    What of a node was repaired follows, where something was.
+
     A third of the size: most functions occur in many stacks.
     """
     packed = _leaf(root, names)
@@ -65,4 +67,4 @@ def _pack(root: Mapping[str, Any], names: dict[str, int]) -> list[Any]:
 
 def _leaf(node: Mapping[str, Any], names: dict[str, int]) -> list[Any]:
     name, category = (names.setdefault(node[key], len(names)) for key in ("name", "category"))
-    return [name, category, node["value"], []]
+    return [name, category, node["value"], [], *([node["repaired"]] if "repaired" in node else [])]

@@ -82,6 +82,10 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
             {"label": f"client, {item['label']}", "phases": item["phases"], "estimate": ""}, width
         )
     yield from (terminal_primitives.render(item, width) for item in document["primitives"])
+    for flame in document["flames"]:
+        if flame["repair"]:
+            yield Text()
+            yield console.sentence(f"flame graph: {flame['repair']}", width)
     if document["sources"]:
         yield from terminal_sources.render(document["sources"], width)
     yield _observer(document["health"], width)

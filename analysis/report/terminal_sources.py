@@ -23,6 +23,14 @@ def render(sources: Json, width: int) -> Iterable[RenderableType]:
     panels = [panel for panel in sources["panels"] if panel["lines"]]
     if panels:
         yield _series(sources, panels, width)
+    yield Text()
+    for line in sources["lines"]:
+        version = f" ({line['version']})" if line["version"] else ""
+        note = f"; {line['note']}" if line["note"] else ""
+        text = f"{line['name']} {line['state']}{version}{note}"
+        yield console.sentence(text, width, mark="· ", style="dim")
+    if sources["counters"]:
+        yield _counters(sources["counters"], width)
     if sources["readings"]:
         yield _readings(sources["readings"], width)
 
@@ -49,14 +57,26 @@ def _series(sources: Json, panels: Sequence[Json], width: int) -> RenderableType
                 Text(course(line["values"], line["highest"]), style="cyan"),
             )
     zero = layout.still(sources["panels"])
-    told = ", ".join(
-        f"{line['name']} {line['state']}" + (f" ({line['version']})" if line["version"] else "")
-        for line in sources["lines"]
-    )
-    notes = [told, *sources["notes"]]
+    notes = list(sources["notes"])
     if zero:
         notes.append(f"read, and 0 throughout: {'; '.join(zero)}")
     return console.titled(table, width, *notes)
+
+
+def _counters(counters: Sequence[Json], width: int) -> RenderableType:
+    table = console.table(
+        "hardware counters, by perf's samples",
+        *("phase", "cycles", "instructions", "a cycle", "cycles a byte"),
+    )
+    for line in counters:
+        table.add_row(
+            console.name(line["phase"]),
+            quantities.count(line["cycles_count"]),
+            quantities.count(line["instructions_count"]),
+            quantities.count(line["instructions_per_cycle"]),
+            quantities.count(line["cycles_per_byte"]),
+        )
+    return console.titled(table, width)
 
 
 def _readings(readings: Sequence[Json], width: int) -> RenderableType:

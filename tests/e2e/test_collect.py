@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode
+from tlstax.analysis import explain, tables
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
@@ -107,6 +108,14 @@ def test_five_sources_fill_one_capture(
     assert accepts[-1] - accepts[0] >= 100 <= handshakes
     phases = {row.phase for row in samples if row.window_id in perf_ids}
     assert {"command", "record_read", "record_write"} <= phases
+    assert phases & {"handshake", "sign", "verify"}  # though none of it has a name of its own
+    with CaptureReader.open(capture) as reader:
+        document = explain.explain(tables.load(reader))
+    (graph,) = (one for one in document.flames if one.kind == "on_cpu")
+    assert 0 < graph.repaired_count <= graph.broken_count < graph.sample_count
+    assert document.sources is not None
+    series = {panel.name for panel in document.sources.panels if panel.lines}
+    assert {"procfs/cpu", "status/tls_handshakes", "status/statements"} <= series
     for text in (seen, capture.read_bytes(), said.encode()):
         assert password.encode() not in text
 

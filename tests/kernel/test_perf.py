@@ -3,13 +3,16 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tlstax import TlstaxError
 from tlstax.__main__ import main
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.perf import Perf
 
 
 @pytest.mark.root
@@ -32,3 +35,27 @@ def test_a_real_recording_is_imported(tmp_path: Path) -> None:
     hashing = sum(count for frame, count in leaves if frame.code == "sha")
     assert hashing / sum(count for _, count in leaves) > 0.3
     assert 0 < window.end_ns - window.start_ns < 60e9
+
+
+@pytest.mark.root
+def test_events_that_are_counted_together_are_summed_by_phase(tmp_path: Path) -> None:
+    """As for cycles and instructions, which a machine without hardware counters cannot count."""
+    burn = """
+import mmap, time
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    with mmap.mmap(-1, 1 << 20) as memory:  # less than a huge page
+        memory[::4096] = bytes(256)
+"""
+    with subprocess.Popen([sys.executable, "-c", burn]) as process:
+        source = Perf(process.pid, tmp_path, sample_hz=499, events=("cpu-clock", "page-faults"))
+        assert "cpu-clock and page-faults" in source.start()
+        process.wait()
+        with suppress(TlstaxError):  # it may end with the process that it watches
+            source.poll(0)
+        rows = list(source.stop())
+    samples = sum(row.sample_count for row in rows if isinstance(row, schema.SampleStack))
+    counted = {row.name: row.value for row in rows if isinstance(row, schema.Metric)}
+    assert samples > 20
+    assert counted.keys() == {"page-faults_count"}
+    assert counted["page-faults_count"] > 2560  # 256 in each round

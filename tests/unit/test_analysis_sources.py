@@ -150,6 +150,14 @@ def test_numbers_without_a_course_are_listed(made: Sources) -> None:
     ]
 
 
+def test_hardware_counters_by_phase(made: Sources) -> None:
+    handshake, write = made.counters
+    assert (handshake.phase, handshake.instructions_per_cycle) == ("handshake", 2.5)
+    assert handshake.cycles_per_byte is None
+    assert write.size_source == "the server's Bytes_sent"
+    assert write.cycles_per_byte == pytest.approx(2e9 / (8 * 3 * 2**20))
+
+
 def test_every_panel_has_an_id_of_its_own_and_few_enough_lines() -> None:
     assert len({one.name for one in SERVER}) == len(SERVER)
     assert max(len(one.lines) for one in SERVER) <= 5  # colours

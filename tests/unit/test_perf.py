@@ -7,8 +7,11 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
+from tlstax.collectors.boundary_aliases import read_aliases
 from tlstax.collectors.capture import schema
-from tlstax.collectors.perf_rows import PerfRows
+from tlstax.collectors.elf import Elf
+from tlstax.collectors.perf import CLOCK, HARDWARE, Perf, choose_events, find_perf, group
+from tlstax.collectors.perf_rows import PerfRows, read_leader
 from tlstax.collectors.perf_script import PerfFrame, PerfSample, parse
 from tlstax.collectors.stack_phases import StackPhases
 from tlstax.probes.definitions import load_definitions
@@ -19,8 +22,17 @@ SCRIPT = """\
 \t          29c463 [unknown] (/usr/lib/x86_64-linux-gnu/libcrypto.so.3)
 \t          29f911 operator new(unsigned long)+0x1 (/a dir/lib (deleted))
 
-    7 1.000000001: cycles:
+    7 1.000000001:       4711 cycles:
 \t 10 main (/bin/x)
+"""
+# A group of which the first event samples, as perf 6.1 printed it.
+GROUP = """\
+ 1776 24279.588878462:    2057411        cpu-clock:
+\t           14f02 intel_check_word.constprop.0+0x122 (/lib/ld-linux-x86-64.so.2)
+
+ 1776 24279.588878462:        131      page-faults:
+\t           14f02 intel_check_word.constprop.0+0x122 (/lib/ld-linux-x86-64.so.2)
+
 """
 DISPATCH = "_Z16dispatch_command19enum_server_commandP3THDPcjb"
 CONNECTION = ["_Z24do_handle_one_connectionP7CONNECTb", "start_thread", "clone3"]
@@ -37,6 +49,79 @@ def test_samples_are_read_as_perf_wrote_them() -> None:
         PerfFrame(0x29F911, "operator new(unsigned long)", 1, "/a dir/lib (deleted)"),
     )
     assert second.frames == (PerfFrame(0x10, "main", 0, "/bin/x"),)
+    assert (first.period, second.period) == (0, 4711)
+    assert (first.counter, second.counter) == ("cpu-clock", "cycles")
+
+
+def test_events_that_were_only_counted_are_no_samples() -> None:
+    rows = PerfRows([], {}, leader="cpu-clock")
+    for sample in parse(GROUP.splitlines(keepends=True)):
+        rows.add(sample)
+    made = rows.rows(schema.Window(1, None, 0, 9, 1, "sample", "perf"), 1e7)
+    assert [row.sample_count for row in made if isinstance(row, schema.SampleStack)] == [1]
+    metrics = [row for row in made if isinstance(row, schema.Metric)]
+    assert [(row.object, row.name, row.value) for row in metrics] == [
+        ("unknown", "page-faults_count", 131.0)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "leader"),
+    [
+        ("cpu-clock:ppp: sample_freq=99\n", ("cpu-clock", 99.0)),
+        ("cycles: sample_freq=997\ninstructions: sample_period=0\n", ("cycles", 997.0)),
+        ("cycles: sample_period=100000\n", ("", 0.0)),
+    ],
+)
+def test_the_event_that_samples_is_told(text: str, leader: tuple[str, float]) -> None:
+    assert read_leader(text) == leader
+
+
+def test_a_handshake_without_a_name_is_filed_as_one() -> None:
+    """Debian's libssl does it in functions that have none, and its MariaDB jumps out of its own."""
+    (path,) = Path("/usr/lib").glob("*/libssl.so.3")
+    with Elf(path) as elf:
+        aliases = read_aliases(elf, load_definitions())
+    assert len(aliases.nameless) >= 2
+    assert set(aliases.nameless.values()) == {"SSL_do_handshake"}
+    with Elf("/usr/sbin/mariadbd") as elf:
+        aliases = read_aliases(elf, load_definitions())
+    assert set(aliases.nameless.values()) & {"sslaccept", "sslconnect"}
+    phases = StackPhases(load_definitions())
+    stack = ["sslaccept", "_Z16acl_authenticateP3THDj", PREPARE, *CONNECTION]
+    assert phases.phase(stack) == "handshake"
+    assert phases.phase(stack[1:]) == "connect"
+
+
+def test_what_a_return_probe_cut_off_is_taken_to_be_inside_of_a_handshake() -> None:
+    phases = StackPhases(load_definitions())
+    cut = ["bn_mul", "EVP_DigestSign", "[return probe]"]
+    assert phases.phase(cut) == "unknown"
+    assert phases.phase(cut, cut=True) == "sign"
+
+
+def test_missing_counters_are_found_by_trying_and_named() -> None:
+    events, lacking = choose_events(find_perf())
+    if Path("/sys/bus/event_source/devices/cpu").exists():  # not on the virtual machines of CI
+        assert events == HARDWARE
+        return
+    assert events == (CLOCK,)
+    assert "instructions per cycle are not known" in lacking
+
+
+def test_branch_records_that_are_not_there_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    if list(Path("/sys/bus/event_source/devices").glob("cpu*/caps/branches")):
+        return  # whether the kernel lets them be used is the machine's affair
+    with pytest.raises(TlstaxError, match="branch records") as found:
+        Perf(1, tmp_path, call_graph="lbr").start()
+    assert found.value.exit_code == ExitCode.HOST
+    assert "--perf-call-graph dwarf" in found.value.do
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hardware_counters_are_asked_for_as_a_group() -> None:
+    assert group(HARDWARE) == "{cycles,instructions}:S"
+    assert group((CLOCK,)) == "cpu-clock"
 
 
 @pytest.mark.parametrize("line", ["# nonsense\n", " 12 34: x:\n", "\x00\n"])
@@ -79,7 +164,7 @@ def kernel(*symbols: str) -> tuple[PerfFrame, ...]:
     ],
 )  # fmt: skip
 def test_the_system_call_is_known(frames: tuple[PerfFrame, ...], syscall: int) -> None:
-    rows = PerfRows(StackPhases([]), {})
+    rows = PerfRows([], {})
     rows.add(PerfSample(1, 5, "cpu-clock", frames))
     window = schema.Window(1, None, 0, 9, 1, "sample", "perf")
     (found,) = (row for row in rows.rows(window, 1e7) if isinstance(row, schema.SampleStack))

@@ -12,7 +12,9 @@
     const total = state.flame.root.value;
     const category = isFiled(node) ? ` (${tlstax.name(node.data.category)})` : "";
     const part = total ? `, ${tlstax.format.share(node.data.value / total)} of the graph` : "";
-    return `${node.data.name}${category}: ${tlstax.format.time(node.data.value)}${part}`;
+    const { repaired } = node.data;
+    const mended = repaired ? `; callers of ${tlstax.format.time(repaired)} of it are perf\u2019s` : "";
+    return `${node.data.name}${category}: ${tlstax.format.time(node.data.value)}${part}${mended}`;
   }
 
   // The whole and its phases have no category of their own, unless all in them is of one kind.

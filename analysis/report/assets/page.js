@@ -5,9 +5,10 @@
   tlstax.document = JSON.parse(document.getElementById("document").textContent);
 
   // Flame graphs travel as [name, category, value, children] with positions in one list of names.
-  function unpack([name, category, value, children]) {
+  function unpack([name, category, value, children, repaired]) {
     const { names } = tlstax.document;
-    return { name: names[name], category: names[category], value, children: children.map(unpack) };
+    const node = { name: names[name], category: names[category], value, children: children.map(unpack) };
+    return repaired === undefined ? node : { ...node, repaired };
   }
   for (const flame of tlstax.document.flames) flame.root = unpack(flame.root);
 

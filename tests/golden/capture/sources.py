@@ -37,6 +37,9 @@ def rows(start_ns: int, seconds: int = 12, device: str = "vda") -> list[Row]:
         if SILENT[0] < second < SILENT[1]:
             continue
         made += answer(start_ns + second * SECOND, second)
+    for phase, cycles in (("handshake", 5e9), ("record_write", 2e9)):
+        made.append(Metric(at, seconds * SECOND, "perf", phase, "cycles_count", cycles))
+        made.append(Metric(at, seconds * SECOND, "perf", phase, "instructions_count", 2.5 * cycles))
     made.append(
         Metric(at, seconds * SECOND, "bpftrace", "pthread_mutex_lock", "waited_ns total", 3.25e6)
     )
