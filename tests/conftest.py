@@ -28,6 +28,10 @@ FEATURES: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: "\toverlay\n" in Path("/proc/filesystems").read_text(),
         "overlay file systems",
     ),
+    "disk_limits": (
+        lambda: limits_disks() and Path("/dev/loop-control").exists(),
+        "loop devices, or a control group of theirs (CONFIG_BLK_DEV_THROTTLING)",
+    ),
     "hardware_pmu": (lambda: (PMU_DIRECTORY / "cpu").exists(), "a hardware PMU"),
 }
 
@@ -36,6 +40,14 @@ def kernel_version() -> tuple[int, int]:
     """The running kernel's version, such as (6, 1)."""
     major, minor = os.uname().release.split(".")[:2]
     return int(major), int(minor)
+
+
+def limits_disks() -> bool:
+    """Whether control groups, of either version, can make a disk slow."""
+    root = Path("/sys/fs/cgroup")
+    controllers = root / "cgroup.controllers"
+    unified = controllers.is_file() and "io" in controllers.read_text().split()
+    return unified or (root / "blkio").is_dir()
 
 
 def pytest_configure(config: pytest.Config) -> None:
