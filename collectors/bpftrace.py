@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """bpftrace as a child process: which one, what it can, one run of a program with JSON output."""
 
+import contextlib
 import json
+import math
 import os
 import re
 import selectors
@@ -24,8 +26,12 @@ from tlstax.collectors.target import Target
 OLDEST: Final = (0, 17)
 TRACEFS: Final = (Path("/sys/kernel/tracing/events"), Path("/sys/kernel/debug/tracing/events"))
 MAP_KEYS: Final = "65536"
-_START_PATIENCE_S: Final = 30.0
-_END_PATIENCE_S: Final = 30.0
+_ANSWER_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 30.0
+"""For a bpftrace that does nothing at all; one that compiles or names stacks may take longer."""
+_QUIET_END_S: Final = 5.0
+_LOOK_S: Final = 0.2
+_CACHES_BY_ITSELF: Final = (0, 18)
 _TICK: Final = "tlstax is attached"
 _HARMLESS: Final = re.compile(r"RLIMIT_MEMLOCK|instruction boundary|^\s*$|Running as root")
 
@@ -88,6 +94,7 @@ class Run:
         self._target = target
         self._messages: list[dict[str, Any]] = []
         self._rest = b""
+        self._stuck = False
 
     def record(self, duration_s: float) -> list[dict[str, Any]]:
         """Run it for that long once it is attached; the messages of its JSON output.
@@ -96,7 +103,11 @@ class Run:
         process ends (TARGET).
         """
         program = f'{self._rendered.text}\ninterval:ms:500 {{ printf("{_TICK}\\n"); }}\n'
-        keys = {"BPFTRACE_MAP_KEYS_MAX": MAP_KEYS, "BPFTRACE_MAX_MAP_KEYS": MAP_KEYS}
+        settings = {"BPFTRACE_MAP_KEYS_MAX": MAP_KEYS, "BPFTRACE_MAX_MAP_KEYS": MAP_KEYS}
+        if self.tool.version < _CACHES_BY_ITSELF:
+            # Without it every frame of every stack has the symbols of the whole process read anew:
+            # minutes at the end. They can be kept, as all stacks are of one process.
+            settings["BPFTRACE_CACHE_USER_SYMBOLS"] = "1"
         with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as complaints:
             source.write(program.encode())
             source.seek(0)
@@ -104,7 +115,7 @@ class Run:
             process = subprocess.Popen(
                 [self.tool.path, *unsafe, "--no-warnings", "-f", "json", "-"], stdin=source,
                 stdout=subprocess.PIPE, stderr=complaints, start_new_session=True,
-                preexec_fn=die_with_parent, env=os.environ | keys,
+                preexec_fn=die_with_parent, env=os.environ | settings,
             )  # fmt: skip
             try:
                 self._follow(process, duration_s)
@@ -120,33 +131,35 @@ class Run:
         return self._messages
 
     def _follow(self, process: "subprocess.Popen[bytes]", duration_s: float) -> None:
-        deadline = time.monotonic() + _START_PATIENCE_S
-        asked = False
         assert process.stdout is not None
+        patience = Patience(process.pid, _PATIENCE_S)
+        deadline = told_at = math.inf
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            while time.monotonic() < deadline:
-                if selector.select(min(0.2, max(0.0, deadline - time.monotonic()))):
+            while not patience.is_over():
+                if selector.select(min(_LOOK_S, max(0.0, deadline - time.monotonic()))):
                     data = os.read(process.stdout.fileno(), 1 << 16)
                     if not data:
                         break
+                    patience.renew()
                     if self._take(data) and not self.start_ns:
                         self.start_ns = monotonic_ns()
                         print(f"attached to {self._target.pid}", file=sys.stderr, flush=True)
                         deadline = time.monotonic() + duration_s
                 gone = not Path(f"/proc/{self._target.pid}").exists()
-                if self.start_ns and not asked and (gone or time.monotonic() >= deadline):
-                    asked = True
+                if self.start_ns and not self.end_ns and (gone or time.monotonic() >= deadline):
                     self.end_ns = monotonic_ns()
                     process.send_signal(signal.SIGINT)
-                    deadline = time.monotonic() + _END_PATIENCE_S
-        if process.stdout is not None and not asked and process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_END_PATIENCE_S)  # it takes its probes off after its last word
-        except subprocess.TimeoutExpired:
-            process.kill()
-        self._ended = asked
+                    deadline, told_at = math.inf, time.monotonic() + _QUIET_END_S
+                if time.monotonic() >= told_at:
+                    told_at = math.inf
+                    said = "bpftrace looks up the names of what it counted; Ctrl-C gives up"
+                    print(said, file=sys.stderr, flush=True)
+            else:
+                self._stuck = True
+                process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S)  # it takes its probes off after its last word
 
     def _take(self, data: bytes) -> bool:
         """Keep the messages of what was read; whether the program is known to be attached."""
@@ -169,8 +182,13 @@ class Run:
         return attached
 
     def _judge(self, code: int, said: list[str]) -> None:
-        if self.start_ns and self._ended and code == 0:
+        if self.end_ns and code == 0:
             return
+        if self._stuck:
+            raise _failed(
+                "it did not end" if self.end_ns else "it did not start",
+                f"for {_PATIENCE_S:.0f} s it neither wrote nor computed anything",
+            )
         if not Path(f"/proc/{self._target.pid}").exists():
             raise TlstaxError(
                 f"process {self._target.pid} ended", "the program has nothing to watch",
@@ -183,11 +201,34 @@ class Run:
         )
 
 
+class Patience:
+    """Is over when a process has neither written nor computed for that long."""
+
+    def __init__(self, pid: int, limit_s: float) -> None:
+        self._stat = Path(f"/proc/{pid}/stat")
+        self._limit_s = limit_s
+        self._cpu: list[str] = []
+        self.renew()
+
+    def renew(self) -> None:
+        """It wrote something."""
+        self._since_s = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Look at its CPU time, too (proc(5) stat, fields 14 and 15)."""
+        with contextlib.suppress(OSError):
+            cpu = self._stat.read_text().rpartition(")")[2].split()[11:13]
+            if cpu != self._cpu:
+                self._cpu = cpu
+                self.renew()
+        return time.monotonic() - self._since_s > self._limit_s
+
+
 def _ask(path: str, option: str) -> str:
     try:
         said = subprocess.run(
             [path, option], capture_output=True, text=True, errors="replace", check=False,
-            timeout=_START_PATIENCE_S, stdin=subprocess.DEVNULL,
+            timeout=_ANSWER_PATIENCE_S, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unfit(f"{path} cannot be run", str(error)) from None

@@ -197,7 +197,8 @@ def take(pid: int, iterations_count: int, interval_s: int, *, allow_pause: bool)
             # gdb holds the server; when it is gone the kernel lets the server run again.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            with process:  # its pipes are closed however it ended
+                process.wait()
     end_ns = time.monotonic_ns()
     if process.returncode != 0:
         raise TlstaxError(

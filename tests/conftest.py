@@ -7,15 +7,20 @@ proves nothing, and nobody reads the list. The exception is a kernel feature of 
 looked for and is not there.
 """
 
+import contextlib
 import os
+import re
+import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 PMU_DIRECTORY = Path("/sys/bus/event_source/devices")
 MISSING_FEATURE = "this kernel lacks "  # how a permitted skip begins
+MADE_GOOD = {"user_stack_failed", "kernel_stack_failed", "stack_map_full", "switch_missed"}
 
 # Kernel features that tests may need: whether this host has it, and what it is.
 FEATURES: dict[str, tuple[Callable[[], bool], str]] = {
@@ -102,6 +107,50 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def repository() -> Path:
     """The root of the source tree."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., "subprocess.Popen[Any]"]]:
+    """subprocess.Popen, whose processes are gone and whose pipes are closed however a test ends."""
+    processes: list[subprocess.Popen[Any]] = []
+
+    def start(command: list[Any], **options: Any) -> "subprocess.Popen[Any]":
+        processes.append(subprocess.Popen(command, **options))
+        return processes[-1]
+
+    yield start
+    for process in reversed(processes):
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            with contextlib.suppress(BrokenPipeError):  # what it never read
+                if pipe is not None:
+                    pipe.close()
+
+
+@pytest.fixture(scope="session")
+def cpu_shortage_s() -> Callable[[], float]:
+    """For how long, ever, something on this host waited for a CPU (0 where it does not say)."""
+    file = Path("/proc/pressure/cpu")
+
+    def read() -> float:
+        found = re.search(r"^some .*total=(\d+)", file.read_text()) if file.exists() else None
+        return int(found[1]) / 1e6 if found else 0.0
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def real_losses() -> Callable[[Mapping[str, int]], dict[str, int]]:
+    """Of an engine's loss counts those that cost something: its own work has to have none.
+
+    Left out is what a kernel withholds now and then and the engine makes good (docs/capture.md),
+    such as a switch to a thread that it did not report.
+    """
+    return lambda counts: {
+        kind: count for kind, count in counts.items() if count and kind not in MADE_GOOD
+    }
 
 
 @pytest.fixture(scope="session")

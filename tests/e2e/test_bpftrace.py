@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
 STORM, SELECT = SCENARIOS["connect"], SCENARIOS["point_select"]
 HANDSHAKES_COUNT = 60
 TOOLS = ["bpftrace", *os.environ.get("TLSTAX_BPFTRACE", "").split()]
+PATIENCE_S = 200  # for what takes 10 s on a machine that has nothing else to do
+Process = subprocess.Popen[str]
 TLSTAX = [sys.executable, "-m", "tlstax", "probes"]
 
 
@@ -31,34 +33,38 @@ def server(lab_directory: Path) -> Iterator[PrivateServer]:
         yield running
 
 
-def start(
-    name: str, server: PrivateServer, capture: Path, tool: str = "bpftrace"
-) -> "subprocess.Popen[str]":
-    """A run of a program, some seconds into it, when it is attached."""
-    process = subprocess.Popen(
-        [*TLSTAX, "run", name, "--pid", str(server.pid), "--for", "6s", "-o", str(capture),
-         "--bpftrace", tool],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    assert "attached" in process.stderr.readline()
-    return process
+@pytest.fixture
+def start(server: PrivateServer, spawn: Callable[..., Process]) -> Callable[..., Process]:
+    """A function that runs a program, and returns when it is attached."""
+
+    def run(name: str, capture: Path, tool: str = "bpftrace") -> Process:
+        command = [*TLSTAX, "run", name, "--pid", server.pid, "--for", "6s", "-o", capture]
+        process = spawn(
+            [*map(str, command), "--bpftrace", tool],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "attached" in line, line + process.stderr.read()
+        return process
+
+    return run
 
 
-def finish(process: "subprocess.Popen[str]") -> str:
-    said, errors = process.communicate(timeout=60)
+def finish(process: Process) -> str:
+    said, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == ExitCode.OK, errors
     return said
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_handshakes_are_those_of_the_driver_and_of_the_engine(
-    server: PrivateServer, tmp_path: Path, tool: str
+    server: PrivateServer, start: Callable[..., Process], tmp_path: Path, tool: str
 ) -> None:
     driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     theirs, own = tmp_path / "bpftrace.tlstax", tmp_path / "native.tlstax"
-    process = start("handshake", server, theirs, tool)
+    process = start("handshake", theirs, tool)
     with Recorder(Request(server.pid, own)) as recorder:
         recorder.poll(0)
         driver.run(Load(STORM, 2, 0, HANDSHAKES_COUNT), "tls", time.sleep)
@@ -80,12 +86,14 @@ def test_handshakes_are_those_of_the_driver_and_of_the_engine(
     assert theirs_mean == pytest.approx(mean, rel=0.05)
 
 
-def test_records_and_commands_add_up(server: PrivateServer, tmp_path: Path) -> None:
+def test_records_and_commands_add_up(
+    server: PrivateServer, start: Callable[..., Process], tmp_path: Path
+) -> None:
     driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     for name in ("record", "command"):
         capture = tmp_path / f"{name}.tlstax"
-        process = start(name, server, capture)
+        process = start(name, capture)
         driver.run(Load(SELECT, 1, 0, 500), "tls", time.sleep)
         assert "lost events: 0; unmatched: 0" in finish(process)
         with CaptureReader.open(capture) as reader:
@@ -98,11 +106,13 @@ def test_records_and_commands_add_up(server: PrivateServer, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["oncpu", "offcpu"])
-def test_stacks_carry_phases(server: PrivateServer, tmp_path: Path, name: str) -> None:
+def test_stacks_carry_phases(
+    server: PrivateServer, start: Callable[..., Process], tmp_path: Path, name: str
+) -> None:
     driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     capture = tmp_path / "x.tlstax"
-    process = start(name, server, capture)
+    process = start(name, capture)
     driver.run(Load(SELECT, 2, 3), "tls", time.sleep)
     finish(process)
     with CaptureReader.open(capture) as reader:
@@ -136,8 +146,9 @@ def test_what_is_printed_runs_by_itself(server: PrivateServer) -> None:
 )
 def test_one_clear_error(arguments: list[str], said: str, code: ExitCode) -> None:
     done = subprocess.run(
-        [*TLSTAX, "run", *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
+        [*TLSTAX, "run", *arguments],
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+    )  # fmt: skip
     assert done.returncode == code
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -147,7 +158,7 @@ def test_a_process_without_the_function(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "30"]) as sleeper:
         done = subprocess.run(
             [*TLSTAX, "print", "handshake", "--pid", str(sleeper.pid)],
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
         sleeper.kill()
     assert done.returncode == ExitCode.TARGET
@@ -164,7 +175,7 @@ def test_output_that_nobody_understands(server: PrivateServer, tmp_path: Path) -
     fake.chmod(0o755)
     done = subprocess.run(
         [*TLSTAX, "run", "command", "--pid", str(server.pid), "--bpftrace", str(fake)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == ExitCode.FAILED
     assert "gibberish" in done.stderr

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,14 +115,16 @@ def test_the_client_s_threads_close_and_its_lane_is_the_operation(storm: Storm) 
     assert {"client_connect_cpu", "client_handshake_cpu", "server_handshake_cpu"} <= names
 
 
-def test_the_recorder_stays_small(server: PrivateServer, tmp_path: Path) -> None:
+def test_the_recorder_stays_small(
+    server: PrivateServer, spawn: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
+) -> None:
     capture = tmp_path / "capture"
     command = [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--for", f"{SECONDS}s"]
     recorders: list[subprocess.Popen[str]] = []
 
     def at_gate(pid: int) -> None:
         more = ["--client", str(pid), "--quiet", "-o", str(capture)]
-        recorder = subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True)
+        recorder = spawn([*command, *more], stderr=subprocess.PIPE, text=True)
         recorders.append(recorder)
         assert recorder.stderr is not None
         assert "attached" in recorder.stderr.readline()

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,8 @@ from tlstax.workloads.servers.status import StatusSession
 
 STORM, SELECT = SCENARIOS["connect"], SCENARIOS["point_select"]
 SECONDS = 5
+Process = subprocess.Popen[str]
+Attach = Callable[..., Process]
 
 
 @pytest.fixture
@@ -45,16 +47,22 @@ def canary(server: PrivateServer, tmp_path: Path) -> tuple[Path, str]:
     return options, password
 
 
-def attach(server: PrivateServer, capture: Path, names: str, *more: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet"]
-    process = subprocess.Popen(
-        [*command, "--for", f"{SECONDS}s", "-o", str(capture), "--collect", names, *more],
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    while "attached" not in (line := process.stderr.readline()):
-        assert line, "it ended before it was attached"
-    return process
+@pytest.fixture
+def attach(server: PrivateServer, spawn: Callable[..., Process]) -> Attach:
+    """A function that starts a recording with these sources, and returns when it is attached."""
+
+    def run(capture: Path, names: str, *more: str) -> Process:
+        command = [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet"]
+        process = spawn(
+            [*command, "--for", f"{SECONDS}s", "-o", str(capture), "--collect", names, *more],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        while "attached" not in (line := process.stderr.readline()):
+            assert line, "it ended before it was attached"
+        return process
+
+    return run
 
 
 def seen_by_others(process: "subprocess.Popen[str]") -> bytes:
@@ -75,14 +83,14 @@ def collectors(capture: Path) -> dict[str, schema.Collector]:
 @pytest.mark.root
 @pytest.mark.needs("uprobes", "btf")
 def test_five_sources_fill_one_capture(
-    server: PrivateServer, canary: tuple[Path, str], tmp_path: Path
+    server: PrivateServer, attach: Attach, canary: tuple[Path, str], tmp_path: Path
 ) -> None:
     options, password = canary
     driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     capture = tmp_path / "x.tlstax"
     names = "native,procfs,iostat,status,perf"
-    process = attach(server, capture, names, "--status-file", str(options))
+    process = attach(capture, names, "--status-file", str(options))
     seen = seen_by_others(process)
     driver.run(Load(STORM, 2, 0, 100), "tls", time.sleep)
     driver.run(Load(SELECT, 2, 2), "tls", time.sleep)
@@ -123,10 +131,10 @@ def test_five_sources_fill_one_capture(
 @pytest.mark.root
 @pytest.mark.needs("uprobes", "btf")
 def test_a_source_that_is_killed_is_named_and_the_rest_is_kept(
-    server: PrivateServer, tmp_path: Path
+    server: PrivateServer, attach: Attach, tmp_path: Path
 ) -> None:
     capture = tmp_path / "x.tlstax"
-    process = attach(server, capture, "native,procfs,iostat,perf")
+    process = attach(capture, "native,procfs,iostat,perf")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     for pid in children:
         if Path(f"/proc/{pid}/comm").read_text().strip() in ("iostat", "perf"):
@@ -143,11 +151,11 @@ def test_a_source_that_is_killed_is_named_and_the_rest_is_kept(
 
 
 @pytest.mark.root
-def test_without_the_native_engine(server: PrivateServer, tmp_path: Path) -> None:
+def test_without_the_native_engine(server: PrivateServer, attach: Attach, tmp_path: Path) -> None:
     driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
     capture = tmp_path / "x.tlstax"
-    process = attach(server, capture, "perf,procfs", "--sample-hz", "499")
+    process = attach(capture, "perf,procfs", "--sample-hz", "499")
     driver.run(Load(SELECT, 2, 2), "tls", time.sleep)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said

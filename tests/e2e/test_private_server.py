@@ -123,20 +123,28 @@ def test_counters_are_read_without_tls_and_without_new_connections() -> None:
         assert after["Threads_connected"] == 1
 
 
-def start_lab(*arguments: str) -> "tuple[subprocess.Popen[str], Places, int]":
-    """`tlstax lab server` in a process of its own: (process, its places, pid of mariadbd)."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tlstax", "lab", "server", *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout
-    first = process.stdout.readline()
-    found = re.match(r"mariadbd (\d+) listens on 127\.0\.0\.1:\d+", first)
-    assert found, first
-    (places,) = [places for places in all_places() if places.living().get("owner") == process.pid]
-    return process, places, int(found[1])
+Lab = tuple[subprocess.Popen[str], Places, int]
+
+
+@pytest.fixture
+def start_lab(spawn: Callable[..., "subprocess.Popen[str]"]) -> Callable[[], Lab]:
+    """Starts `tlstax lab server` in a process of its own: (process, its places, mariadbd's pid)."""
+
+    def run() -> Lab:
+        process = spawn(
+            [sys.executable, "-m", "tlstax", "lab", "server"],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout
+        first = process.stdout.readline()
+        found = re.match(r"mariadbd (\d+) listens on 127\.0\.0\.1:\d+", first)
+        assert found, first
+        (places,) = [one for one in all_places() if one.living().get("owner") == process.pid]
+        return process, places, int(found[1])
+
+    return run
 
 
 def collect(process: "subprocess.Popen[str]") -> int:
@@ -148,7 +156,9 @@ def collect(process: "subprocess.Popen[str]") -> int:
     ("number", "exit_status"),
     [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)],
 )
-def test_nothing_stays_when_tlstax_is_ended(number: signal.Signals, exit_status: int) -> None:
+def test_nothing_stays_when_tlstax_is_ended(
+    start_lab: Callable[[], Lab], number: signal.Signals, exit_status: int
+) -> None:
     process, places, server_pid = start_lab()
     process.send_signal(number)
     assert collect(process) == exit_status
@@ -190,7 +200,7 @@ def drivers_of(places: Places) -> list[int]:
     return found
 
 
-def test_clean_removes_what_a_killed_supervisor_leaves() -> None:
+def test_clean_removes_what_a_killed_supervisor_leaves(start_lab: Callable[[], Lab]) -> None:
     process, places, server_pid = start_lab()
     assert clean() == f"in use  {places.root}\n"
     assert is_running(server_pid), "clean must leave a running lab alone"

@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 Leftover = Callable[[], set[tuple[str, int]]]
 Breakpoints = Callable[[int], int]
 Target = subprocess.Popen[bytes]
+Recorder = subprocess.Popen[str]
+Start = Callable[..., Recorder]
 ATTACHED = "attached to"
 
 
@@ -34,17 +36,22 @@ def go_and_finish(target: Target) -> None:
     assert target.wait(30) == 0
 
 
-def start(tlstax: list[str], target: Target, capture: Path, *more: str) -> "subprocess.Popen[str]":
-    """`tlstax attach`, once it says that it is attached."""
-    process = subprocess.Popen(
-        [*tlstax, "attach", str(target.pid), "-o", str(capture), "--window", "100ms", *more],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    line = process.stderr.readline()
-    assert ATTACHED in line, line + process.stderr.read()
-    return process
+@pytest.fixture
+def start(tlstax: list[str], target: Target, spawn: Callable[..., Recorder]) -> Start:
+    """A function that starts `tlstax attach`, and returns once it says that it is attached."""
+
+    def run(capture: Path, *more: str) -> Recorder:
+        process = spawn(
+            [*tlstax, "attach", str(target.pid), "-o", str(capture), "--window", "100ms", *more],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert ATTACHED in line, line + process.stderr.read()
+        return process
+
+    return run
 
 
 def windows(capture: Path) -> int:
@@ -92,10 +99,10 @@ def test_detaching_while_the_target_is_busy(
 
 @pytest.mark.timing
 def test_for_a_time(
-    tlstax: list[str], target: Target, leftover: Leftover, breakpoints: Breakpoints, tmp_path: Path
+    start: Start, target: Target, leftover: Leftover, breakpoints: Breakpoints, tmp_path: Path
 ) -> None:
     capture = tmp_path / "a.tlstax"
-    process = start(tlstax, target, capture, "--for", "2s")
+    process = start(capture, "--for", "2s")
     assert breakpoints(target.pid) > 0
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
@@ -108,32 +115,40 @@ def test_for_a_time(
 
 @pytest.mark.timing
 def test_ready_and_detached_within_a_second(
-    tlstax: list[str], target: Target, leftover: Leftover, tmp_path: Path
+    start: Start, leftover: Leftover, cpu_shortage_s: Callable[[], float], tmp_path: Path
 ) -> None:
-    took_s = []
-    for attempt in range(3):  # the best of three: other work on the host is not ours
-        before = time.monotonic()
-        process = start(tlstax, target, tmp_path / f"{attempt}.tlstax")
-        attached = time.monotonic()
+    def clock() -> float:
+        """Stands still while something waits for a CPU: other work on the host is not ours."""
+        return time.monotonic() - cpu_shortage_s()
+
+    took_s, spent_s = [], []
+    for attempt in range(3):
+        before, spent = clock(), os.times()
+        process = start(tmp_path / f"{attempt}.tlstax")
+        attached = clock()
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        asked = time.monotonic()
-        _, errors = process.communicate(timeout=30)
+        asked = clock()
+        _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-        took_s.append((attached - before, time.monotonic() - asked))
+        took_s.append((attached - before, clock() - asked))
+        after = os.times()  # what the recorder and its children used
+        used = after.children_user + after.children_system
+        spent_s.append(used - spent.children_user - spent.children_system)
     assert min(ready for ready, _ in took_s) < 1, took_s
     assert min(gone for _, gone in took_s) < 1, took_s
+    assert min(spent_s) < 2, "it computes that long to get ready, to record for 0.3 s and to end"
     assert leftover() == set()
 
 
 def test_kill_9_leaves_only_the_finished_windows(
-    tlstax: list[str], target: Target, leftover: Leftover, breakpoints: Breakpoints, tmp_path: Path
+    start: Start, target: Target, leftover: Leftover, breakpoints: Breakpoints, tmp_path: Path
 ) -> None:
     capture = tmp_path / "a.tlstax"
-    process = start(tlstax, target, capture)
+    process = start(capture)
     assert target.stdin is not None
     target.stdin.write(b"g")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while windows(capture) < 3:
         assert time.monotonic() < deadline, "no windows are committed"
         time.sleep(0.1)
@@ -158,12 +173,8 @@ def test_kill_9_leaves_only_the_finished_windows(
     assert target.wait(30) == 0
 
 
-def test_everything_hangs_on_descriptors(tlstax: list[str], target: Target, tmp_path: Path) -> None:
-    process = start(tlstax, target, tmp_path / "a.tlstax")
-    try:
-        kinds = {os.readlink(entry) for entry in Path(f"/proc/{process.pid}/fd").iterdir()}
-        assert any("bpf" in kind for kind in kinds)
-        assert not list(Path("/sys/fs/bpf").glob("**/*tlstax*"))
-    finally:
-        process.kill()
-        process.communicate()
+def test_everything_hangs_on_descriptors(start: Start, tmp_path: Path) -> None:
+    process = start(tmp_path / "a.tlstax")
+    kinds = {os.readlink(entry) for entry in Path(f"/proc/{process.pid}/fd").iterdir()}
+    assert any("bpf" in kind for kind in kinds)
+    assert not list(Path("/sys/fs/bpf").glob("**/*tlstax*"))

@@ -7,7 +7,7 @@ Every figure of a `Measured` is in nanoseconds. Cells are keyed "phase/state".
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,8 @@ PROGRAM_SECONDS = 60
 TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
 # A trap costs an emulated CPU some hundred microseconds.
 EMULATED_SHARE, EMULATED_NS = 0.25, 25_000_000
-HARMLESS = {"user_stack_failed", "kernel_stack_failed", "stack_map_full", "switch_missed"}
 OUTCOMES = ("success", "failure", "abandoned")
+Losses = Callable[[Mapping[str, int]], dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Measured:
     handshakes: list[dict[str, Any]]  # kind "handshake"
     ledgers: dict[int, list[Ledger]]  # by tid; a tid may be used twice
     records: list[layout.HandshakeRecord]
-    losses: dict[str, int]  # of the ledger and the records; HARMLESS ones cost neither
+    losses: dict[str, int]  # of the ledger and the records: see real_losses
 
     def ledger(self, tid: int) -> Ledger:
         """The only account of a thread."""
@@ -163,7 +163,7 @@ def run_watched(truth_program: Path) -> Callable[..., list[dict[str, Any]]]:
 
 @pytest.fixture(params=["kernel-tells", "uprobes-only"])
 def measure(
-    request: pytest.FixtureRequest, truth_program: Path, repository: Path
+    request: pytest.FixtureRequest, truth_program: Path, repository: Path, real_losses: Losses
 ) -> Callable[..., Measured]:
     """Run the program under the engine, with every boundary seen.
 
@@ -192,11 +192,7 @@ def measure(
                     handshakes=[line for line in lines if line["kind"] == "handshake"],
                     ledgers=ledgers,
                     records=engine.handshake_records(),
-                    losses={
-                        kind: count
-                        for kind, count in engine.loss_counts().items()
-                        if count and kind not in HARMLESS
-                    },
+                    losses=real_losses(engine.loss_counts()),
                 )
             finally:
                 engine.close()

@@ -22,7 +22,11 @@ COUNT = 23
 
 
 @pytest.fixture
-def record(run_watched: Callable[..., list[dict[str, Any]]], repository: Path) -> Record:
+def record(
+    run_watched: Callable[..., list[dict[str, Any]]],
+    spawn: Callable[..., "subprocess.Popen[str]"],
+    repository: Path,
+) -> Record:
     """Run the truth program under `tlstax attach`; what it says."""
 
     def run(capture: Path, *arguments: object) -> list[dict[str, Any]]:
@@ -31,9 +35,7 @@ def record(run_watched: Callable[..., list[dict[str, Any]]], repository: Path) -
         def attach(pid: int) -> None:
             command = [sys.executable, "-m", "tlstax", "attach", str(pid), "-o", str(capture)]
             command += ["--definitions", str(repository / "tests/testprogs"), "--quiet"]
-            process = subprocess.Popen(
-                [*command, "--window", "100ms"], stderr=subprocess.PIPE, text=True
-            )
+            process = spawn([*command, "--window", "100ms"], stderr=subprocess.PIPE, text=True)
             assert process.stderr is not None
             line = process.stderr.readline()
             assert "attached" in line, line + process.stderr.read()

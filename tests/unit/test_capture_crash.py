@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,11 +44,12 @@ def check_windows(path: Path, finished: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_killed_recorder_leaves_every_finished_window(tmp_path: Path, seed: int) -> None:
+def test_a_killed_recorder_leaves_every_finished_window(
+    tmp_path: Path, spawn: Callable[..., "subprocess.Popen[str]"], seed: int
+) -> None:
     path = tmp_path / "a"
-    process = subprocess.Popen(
-        [sys.executable, "-c", RECORDER, str(path)], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", RECORDER, str(path)]
+    process = spawn(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     first = process.stdout.readline()
     time.sleep(random.Random(seed).uniform(0, 0.05))

@@ -53,9 +53,9 @@ def test_a_process_with_tls(tls_process: Target, libraries: dict[str, Path]) -> 
             assert segment.file_offset % 4096 == 0
 
 
-def test_what_is_no_target() -> None:
+def test_what_is_no_target(spawn: Callable[..., "subprocess.Popen[bytes]"]) -> None:
     assert "no such process" in refusal((1 << 22) - 1).why
-    child = subprocess.Popen([sys.executable, "-c", ""])
+    child = spawn([sys.executable, "-c", ""])
     stat = Path(f"/proc/{child.pid}/stat")
     while ") Z " not in stat.read_text():
         time.sleep(0.01)
