@@ -10,7 +10,7 @@ SHELL := /bin/bash
 # my_print_defaults. bpftool strips DWARF from the BPF objects and keeps BTF.
 PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 make mariadb-client-core mariadb-server-core openssl \
 	python3-venv sysbench
-PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core gcc gdb git libc6-dev libssl-dev linux-perf \
+PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core gcc gdb git libbpf-tools libc6-dev libssl-dev linux-perf \
 	iproute2 openssh-client openssh-server percona-toolkit stunnel4 sysstat
 PACKAGES_DRIVERS := libdbd-mariadb-perl libdbd-mysql-perl php-cli php-mysql
 PACKAGES_LINT := clang-format git shellcheck

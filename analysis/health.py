@@ -234,6 +234,8 @@ _OTHER_ENGINES: Final = {
     "counts, and no ledger.",
     "perf": "Recorded by perf, not by tlstax's own engine: times are samples, phases are as good "
     "as the stacks, and waits are not seen.",
+    "bcc": "Recorded by bcc's tools, not by tlstax's own engine: phases are as good as the stacks, "
+    "waits that were not over are missing, and how many there were was not counted.",
     "pmp": "Recorded by stopping the server, not by tlstax's own engine: threads were counted in "
     "snapshots, and no time was measured.",
 }
@@ -257,8 +259,12 @@ def _warnings(
         for row in tables.collectors
         if row.state in ("failed", "missing")
     ]
-    if any(row.name == "perf" and row.rows_count for row in tables.collectors):
-        texts.append("perf ran beside; what it cost the server is in no figure of the cost.")
+    beside = {row.name.split()[0] for row in tables.collectors if row.rows_count}
+    if beside := beside & {"perf", "bcc"}:
+        texts.append(
+            f"{' and '.join(sorted(beside))} ran beside; what it cost the server is in no figure of"
+            " the cost."
+        )
     if closure.ok is False and closure.worst is not None:
         texts.append(
             f"The ledger does not close: the worst window explains {percent_text(closure.worst)} "

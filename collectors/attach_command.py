@@ -30,6 +30,8 @@ DEFAULT_BUDGET = 0.05
 """The share of the server's CPU time that `attach` takes when nothing is said: dense windows then
 hold thousands of commands a second on a busy server, and a quiet one is recorded all the time."""
 NO_BUDGET = float("inf")
+UNCOUNTED = {"perf", "bcc"}
+"""Sources whose cost to the server nobody counts, so that no budget can hold it."""
 _REPAIRS = ("healed", "switch_missed")
 
 
@@ -98,7 +100,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="SHARE",
         help="what measuring may cost, of the CPU time that the server itself uses, for example "
         "1%%: tlstax chooses what is on and when, and refuses if nothing fits; or none: everything "
-        "all the time (5%%; none with --window, --client, --functions or --collect perf)",
+        "all the time (5%%; none with --window, --client, --functions or --collect perf,bcc)",
     )
     collect.add_arguments(parser)
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
@@ -179,7 +181,8 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recorder | PlainReco
         return PlainRecording(pid, options.output, sources, options.force), sources
     share = options.budget
     if share is None:
-        dear = options.window or options.client or options.functions or "perf" in options.collect
+        uncounted = UNCOUNTED & set(options.collect)
+        dear = options.window or options.client or options.functions or uncounted
         share = NO_BUDGET if dear else DEFAULT_BUDGET
     try:
         return Recorder(_request(options, pid, sources, share)), sources
@@ -270,10 +273,11 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             "add native to --collect, or leave them out",
             ExitCode.USAGE,
         )
-    if "perf" in options.collect and budgeted:
+    uncounted = sorted(UNCOUNTED & set(options.collect))
+    if uncounted and budgeted:
         raise TlstaxError(
-            "--collect perf was given with --budget",
-            "what perf costs the server is not counted, so no budget can hold it",
+            f"--collect {uncounted[0]} was given with --budget",
+            f"what {uncounted[0]} costs the server is not counted, so no budget can hold it",
             "give one or the other",
             ExitCode.USAGE,
         )

@@ -21,7 +21,7 @@ from tlstax.collectors.sources import Source, SourceSet
 
 NATIVE: Final = "native"
 CALL_GRAPHS: Final = ("dwarf", "fp", "lbr")
-NAMES: Final = (NATIVE, "procfs", "iostat", "status", "perf")
+NAMES: Final = (NATIVE, "procfs", "iostat", "status", "perf", "bcc")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ class Wanted:
     login_path: str | None = None
     call_graph: str = "dwarf"
     perf_hz: int = 99
+    bcc_tools: tuple[str, ...] = ()
+    """Of bcc's tools those to run; none: all that tlstax knows."""
+    bcc_directory: Path | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(NATIVE,),
         metavar="LIST",
         help="what to record: native (tlstax's own engine), procfs (CPU, pressure and disks from"
-        " /proc), iostat, status (the server's counters), perf (native)",
+        " /proc), iostat, status (the server's counters), perf, bcc (its tools, or those of"
+        " libbpf-tools) (native)",
     )
     access = parser.add_mutually_exclusive_group()
     access.add_argument(
@@ -61,6 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="dwarf",
         help="how perf walks stacks (%(default)s); lbr needs such a CPU",
     )
+    parser.add_argument(
+        "--bcc-tools",
+        type=parse_bcc_tools,
+        default=(),
+        metavar="LIST",
+        help="which of offcputime, profile, funclatency and biolatency to run for bcc (all)",
+    )
+    parser.add_argument(
+        "--bcc-directory", type=Path, metavar="DIR", help="where bcc's tools are looked for first"
+    )
 
 
 def parse_names(text: str) -> tuple[str, ...]:
@@ -70,6 +84,19 @@ def parse_names(text: str) -> tuple[str, ...]:
     if unknown or not names:
         raise argparse.ArgumentTypeError(
             f"{unknown[0] if unknown else text!r} is none of {', '.join(NAMES)}"
+        )
+    return names
+
+
+def parse_bcc_tools(text: str) -> tuple[str, ...]:
+    """The tools of a list such as `offcputime,profile`."""
+    from tlstax.collectors.bcc import TOOLS
+
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    unknown = [name for name in names if name not in TOOLS]
+    if unknown or not names:
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0] if unknown else text!r} is none of {', '.join(TOOLS)}"
         )
     return names
 
@@ -90,12 +117,23 @@ def wanted(options: argparse.Namespace) -> Wanted:
         options.status_login_path,
         options.perf_call_graph,
         max(options.sample_hz, 1),
+        options.bcc_tools,
+        options.bcc_directory,
     )
 
 
 def open_sources(what: Wanted, pid: int, capture: Path) -> SourceSet:
     """The sources beside the native engine, not started yet."""
-    return SourceSet([_open(name, what, pid, capture) for name in what.names if name != NATIVE])
+    sources: list[Source] = []
+    for name in what.names:
+        if name == "bcc":
+            from tlstax.collectors.bcc import TOOLS, Asked, BccTool
+
+            asked = Asked(pid, what.perf_hz, what.bcc_directory)
+            sources += (BccTool(tool, asked) for tool in what.bcc_tools or TOOLS)
+        elif name != NATIVE:
+            sources.append(_open(name, what, pid, capture))
+    return SourceSet(sources)
 
 
 def _open(name: str, what: Wanted, pid: int, capture: Path) -> Source:

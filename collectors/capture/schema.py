@@ -238,7 +238,7 @@ class Frame(NamedTuple):
     symbol: Annotated[str, "demangled name, or [object+0x...] where none covers the address"]
     symbol_offset_bytes: Annotated[int, "distance from the start of the symbol"]
     source: Annotated[
-        str, "symtab, dynsym, debugdata, debuglink, buildid, kallsyms, perf, pmp or none"
+        str, "symtab, dynsym, debugdata, debuglink, buildid, kallsyms, perf, pmp, bcc or none"
     ]
     code: Annotated[str, "what its own instructions show: '' or aes, aes+ghash, sha, bignum, ..."]
 
@@ -270,7 +270,7 @@ class OffcpuStack(NamedTuple):
     syscall: Annotated[int, "system call number; -1 = none"]
     user_stack_id: Annotated[int | None, "user stack; NULL = none"]
     kernel_stack_id: Annotated[int | None, "kernel stack; NULL = none"]
-    wait_count: Annotated[int, "waits, weighted for sampling"]
+    wait_count: Annotated[int, "waits, weighted for sampling; 0 = not counted"]
     time_ns: Annotated[int, "time, weighted for sampling"]
 
 

@@ -201,7 +201,22 @@ BPFTRACE_LOSS_KINDS = (
         "the call is missing, unless it was open when bpftrace attached",
     ),
 )
-LOSSES = {kind.name: kind for kind in (*LOSS_KINDS, *FUNCTION_LOSS_KINDS, *BPFTRACE_LOSS_KINDS)}
+BCC_LOSS_KINDS = (
+    LossKind(
+        "bcc_stack_missed",
+        "a tool of bcc had no room for a stack, or another one had its slot",
+        "the time or the samples of the stack count, without its frames; its phase is unknown",
+    ),
+    LossKind(
+        "bcc_map_full",
+        "a tool of bcc counted as many distinct stacks as it can (10,240)",
+        "further stacks are missing, nobody knows how many: record for a shorter time",
+    ),
+)
+LOSSES = {
+    kind.name: kind
+    for kind in (*LOSS_KINDS, *FUNCTION_LOSS_KINDS, *BPFTRACE_LOSS_KINDS, *BCC_LOSS_KINDS)
+}
 
 TARGET_ROLE_TERMS = (
     Term("server", "the database server; its target_id is 1"),

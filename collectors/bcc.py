@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""bcc's own tools beside the native engine, or without it: `tlstax attach --collect bcc`.
+
+| tool | what it gives | how it is asked |
+|---|---|---|
+| offcputime | waits that ended, by thread and stack | no filter by state: the stacks tell it |
+| profile | CPU samples by stack | at the rate of the other samplers |
+| funclatency | handshakes: how many took how long | on the server's own handshake function, in us |
+| biolatency | block I/O by device: how many took how long | of all processes |
+
+Each tool is a source of its own and may fail alone. They count in the kernel and print at the end:
+of one that is killed nothing is left. biosnoop is not used, as it prints an event for each I/O,
+nor are dbslower and mysqld_qslower, which print statements.
+"""
+
+import re
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.bcc_tools import Tool, ToolRun, find_tool
+from tlstax.collectors.capture import schema
+from tlstax.collectors.child import run_in_child
+from tlstax.collectors.symbols import Symbolizer
+from tlstax.collectors.target import open_target
+
+ENGINE: Final = "bcc"
+TOOLS: Final = ("offcputime", "profile", "funclatency", "biolatency")
+STACKS_COUNT: Final = "16384"
+"""Distinct stacks that a tool can keep, in 17 MB of kernel memory. Their own default of 1,024 loses
+every other one on a busy server: two stacks in one slot are one too many."""
+_WITH_STACKS: Final = ("offcputime", "profile")
+_SHORTEST_US: Final = "1"
+_SHARED: Final = re.compile(r"lib(.+?)\.so(?:\.|$)")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to run, on which process."""
+
+    pid: int
+    sample_hz: int = 99
+    directory: Path | None = None
+    """Where tools are looked for first."""
+
+
+class BccTool:
+    """One of the tools, for as long as the recording lasts."""
+
+    def __init__(self, name: str, asked: Asked) -> None:
+        self.tool_name = name
+        self.name = f"{ENGINE} {name}"
+        self.warning = ""
+        self._asked = asked
+        self._run: ToolRun | None = None
+        self._symbolizer: Symbolizer | None = None
+
+    def start(self) -> str:
+        """Start it; what answers. Raises TlstaxError if there is none that can run here."""
+        tool = find_tool(self.tool_name, self._asked.directory)
+        self.warning = tool.note
+        run = ToolRun(tool, arguments(tool, self._asked))
+        if self.tool_name in _WITH_STACKS:
+            self._symbolizer = Symbolizer(open_target(self._asked.pid))
+        try:
+            run.start()
+        except BaseException:
+            self._close()
+            raise
+        self._run = run
+        return f"{tool.version} ({tool.path})"
+
+    def poll(self, now_ns: int) -> Iterable[schema.Row]:
+        """Nothing before the end; but it must still run."""
+        if self._run is not None:
+            self._run.check()
+        return ()
+
+    def stop(self) -> Iterable[schema.Row]:
+        """Have it print what it counted, and read that."""
+        run, self._run = self._run, None
+        if run is None:
+            return ()
+        try:
+            output, complaints = run.finish()
+            return run_in_child(
+                f"Reading what {run.tool.path} printed",
+                lambda: read(self.tool_name, run, output, complaints, self._symbolizer),
+            )
+        finally:
+            run.close()
+            self._close()
+
+    def _close(self) -> None:
+        if self._symbolizer is not None:
+            self._symbolizer.close()
+            self._symbolizer = None
+
+
+def arguments(tool: Tool, asked: Asked) -> list[str]:
+    """How the tool is called. Raises TlstaxError when the process has nothing for it."""
+    pid = str(asked.pid)
+    compiled = tool.kind == "libbpf-tools"
+    form = ["-v"] if compiled else ["-f", "-d"]  # addresses, or at least one line a stack
+    stacks = ["-p", pid, "--stack-storage-size", STACKS_COUNT]
+    if tool.name == "offcputime":
+        return [*form, *stacks, "-m", _SHORTEST_US]
+    if tool.name == "profile":
+        return [*dict.fromkeys([*form, "-d"]), *stacks, "-F", str(asked.sample_hz)]
+    if tool.name == "biolatency":
+        return ["-D"]
+    place = run_in_child("Looking for the handshake function", lambda: handshake_place(asked.pid))
+    return ["-u", "-p", pid, place.shown(compiled)]
+
+
+@dataclass(frozen=True)
+class FunctionPlace:
+    """A function in a file of the process, as funclatency is told."""
+
+    path: str
+    function: str
+    is_program: bool
+    is_ours: bool
+    """Whether its path means the same file on the host."""
+
+    def shown(self, compiled: bool) -> str:
+        """`path:function`; of libbpf-tools' build the name of a library, or nothing."""
+        if not compiled:
+            return f"{self.path}:{self.function}"
+        library = _SHARED.match(self.path.rpartition("/")[2])
+        if not self.is_ours or not (self.is_program or library):
+            raise _no_function(
+                "funclatency of libbpf-tools cannot look into another root directory"
+            )
+        return f"{'' if self.is_program or library is None else library[1]}:{self.function}"
+
+
+def handshake_place(pid: int) -> FunctionPlace:
+    """The function one call of which is one handshake. Raises TlstaxError if there is none."""
+    from tlstax.collectors.detection import detect
+    from tlstax.probes.definitions import load_definitions
+
+    target = open_target(pid)
+    with ExitStack() as resources:
+        definitions = [one for one in load_definitions() if one.kind in ("tls", "server")]
+        for library in detect(target, definitions, resources):
+            for boundary in library.definition.boundaries:
+                whole = boundary.action == "handshake_bound" or (
+                    boundary.action == "handshake_call" and boundary.blocking
+                )
+                for function in boundary.functions if whole else ():
+                    for mapped, _, symbol in library.functions(function):
+                        return FunctionPlace(
+                            mapped.open_path, symbol.name, mapped == target.program,
+                            _same_file(mapped.path, mapped.open_path),
+                        )  # fmt: skip
+    raise _no_function("no function of it, by name, is called once for each handshake")
+
+
+def _same_file(path: str, open_path: str) -> bool:
+    try:
+        return Path(path).samefile(open_path)
+    except OSError:
+        return False
+
+
+def read(
+    name: str, run: ToolRun, output: str, complaints: str, symbolizer: Symbolizer | None
+) -> list[schema.Row]:
+    """The rows of what a tool printed. Run it in a child: it needs much memory."""
+    from tlstax.collectors import bcc_rows, bcc_text
+    from tlstax.collectors.stack_phases import StackPhases
+    from tlstax.probes.definitions import load_definitions
+
+    window = schema.Window(bcc_rows.WINDOW_ID, None, run.start_ns, run.end_ns, 1, "sample", ENGINE)
+    if name == "biolatency":
+        buckets = bcc_text.parse_histogram(output)
+        return bcc_rows.block_times(buckets, run.start_ns, run.end_ns)
+    if name == "funclatency":
+        buckets = bcc_text.parse_histogram(output)
+        return [window, *bcc_rows.handshakes(buckets)]
+    stacks = list(bcc_text.parse_stacks(output))
+    made = bcc_rows.BccRows(TOOLS.index(name), StackPhases(load_definitions()), symbolizer)
+    rows = [window, *(made.waits(stacks) if name == "offcputime" else made.samples(stacks))]
+    missed = bcc_text.missed_stacks(output, complaints)
+    if missed:
+        rows.append(schema.Loss(window.window_id, "bcc_stack_missed", missed))
+    if len(stacks) >= bcc_rows.MAP_ENTRIES_MAX:
+        rows.append(schema.Loss(window.window_id, "bcc_map_full", 1))
+    return [
+        row._replace(start_ns=run.start_ns) if isinstance(row, schema.Thread) else row
+        for row in rows
+    ]
+
+
+def _no_function(why: str) -> TlstaxError:
+    return TlstaxError(
+        "funclatency has nothing to time in this process",
+        why,
+        "Leave it out with --bcc-tools, or collect native, which times every handshake",
+        ExitCode.TARGET,
+    )
