@@ -36,7 +36,7 @@ RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
 AS_ROOT := demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports
-AS_ROOT += check-causes
+AS_ROOT += check-causes check-whatif
 
 .PHONY: help
 help: ## list the targets
@@ -166,6 +166,10 @@ check-crypto-cost: root-check-crypto-cost test-install ## tlstax against an EVP 
 .PHONY: check-causes
 check-causes: root-check-causes test-install packages-servers ## inject causes into real servers; the findings must name them (about 15 min)
 	$(BIN)/python tests/truth/causes/check.py
+
+.PHONY: check-whatif
+check-whatif: root-check-whatif test-install ## what `tlstax whatif` predicts against real runs (4 minutes, quiet host)
+	$(BIN)/python tests/bench/whatif.py
 
 .PHONY: test-kernels
 test-kernels: root-test-kernels test-install packages-kernels ## kernel and truth tests on Debian's 6.1, 6.12 and 7.x in QEMU

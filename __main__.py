@@ -17,10 +17,12 @@ COMMANDS = {
     "probes": ("tlstax.collectors.probes_command", "what would be probed in a process, and why"),
     "doctor": ("tlstax.collectors.doctor_command", "what this host can do, found by trying"),
     "attach": ("tlstax.collectors.attach_command", "record a running server"),
+    "top": ("tlstax.analysis.report.top_command", "watch a server's TLS work live"),
     "pmp": ("tlstax.collectors.pmp_command", "where each thread stands, by stopping the server"),
     "import": ("tlstax.collectors.import_command", "make a capture of a perf.data file"),
     "report": ("tlstax.analysis.report.command", "explain a capture"),
     "diff": ("tlstax.analysis.report.diff_command", "compare two recordings"),
+    "whatif": ("tlstax.analysis.report.whatif_command", "predict what a change would cost"),
     "flamegraph": ("tlstax.analysis.report.flamegraph_command", "draw a flame graph as SVG"),
 }
 
@@ -66,6 +68,15 @@ def explain(capture: Path) -> str:
     return headline(capture)
 
 
+def connect_live(options: argparse.Namespace) -> None:
+    """Hand a report what it may not import: how to measure and name on this host."""
+    from tlstax.collectors import child, live_names, micro_costs
+
+    options.measure = micro_costs.measure
+    options.open_names = live_names.open_names
+    options.die_with_parent = child.die_with_parent
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status (`tlstax.ExitCode`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -76,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             connect_stages(options)
         if chosen == "attach":
             options.explain = explain
+        if chosen in ("top", "whatif"):
+            connect_live(options)
         return int(options.run(options))
     except TlstaxError as error:
         print(f"tlstax: {error}", file=sys.stderr)

@@ -73,6 +73,12 @@ def paired(
     return made[0], made[1]
 
 
+def of_side(side: Side, unit: str, taxonomy: Taxonomy, *, by_driver: bool) -> Replicates:
+    """One side alone."""
+    numbers = sorted({run.round for run in side.group.runs if run.operation_count > 0})
+    return _replicates(side, numbers, unit, taxonomy, 0, by_driver=by_driver)
+
+
 def _replicates(
     side: Side,
     numbers: Sequence[int],

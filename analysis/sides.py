@@ -117,7 +117,7 @@ def refusals(before: Side, after: Side, unit: str, *, by_driver: bool) -> list[s
         return ["both sides are the same recording"]
     found = []
     for side in (before, after):
-        found += _unseen(side)
+        found += unseen(side)
     if found:
         return found
     levels = [side.windows_levels for side in (before, after)]
@@ -132,7 +132,7 @@ def refusals(before: Side, after: Side, unit: str, *, by_driver: bool) -> list[s
     return found
 
 
-def _unseen(side: Side) -> list[str]:
+def unseen(side: Side) -> list[str]:
     """What a side lacks by itself."""
     engines = side.engines
     if not engines:
@@ -174,12 +174,11 @@ def _other_load(before: Side, after: Side) -> list[str]:
 
 def _other_mix(before: Side, after: Side, unit: str) -> list[str]:
     """What differs between two servers whose clients are not ours."""
-    found = []
     phase = UNITS[unit]
     counts = [side.phase_counts for side in (before, after)]
-    for side, count in zip((before, after), counts, strict=True):
-        if not count.get(phase):
-            found.append(f"no common operation: no {unit} was seen in {side.label}")
+    found = [
+        f"no common operation: {text}" for side in (before, after) for text in uncounted(side, unit)
+    ]
     if found or phase == "command":
         return found
     per = [count.get("command", 0) / count[phase] for count in counts]
@@ -189,6 +188,11 @@ def _other_mix(before: Side, after: Side, unit: str) -> list[str]:
             "compare by --per query"
         )
     return found
+
+
+def uncounted(side: Side, unit: str) -> list[str]:
+    """Says so where an operation was never seen."""
+    return [] if side.phase_counts.get(UNITS[unit]) else [f"no {unit} was seen in {side.label}"]
 
 
 def _arms(before: Side, after: Side) -> list[str]:

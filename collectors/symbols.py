@@ -115,6 +115,13 @@ class Symbolizer:
                 return Place(name, "", address - start, name, address - start, "none", "")
         return Place("", "", 0, UNNAMED, 0, "none", "")
 
+    def in_file(self, path: str, build_id: str, offset_bytes: int) -> Place | None:
+        """Name an offset of a mapped file; None where it is not mapped (any more)."""
+        for entry in self._objects.values():
+            if (entry.mapped.path, entry.mapped.build_id) == (path, build_id):
+                return entry.place(offset_bytes)
+        return None
+
     def kernel(self, address: int) -> Place:
         """Name an address of the kernel."""
         if self._kernel is None:

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
             ExitCode.USAGE,
         )
     loaded: dict[Path, Tables] = {}
-    before, after = (_sides(text, loaded) for text in (options.before, options.after))
+    before, after = (sides_of(text, loaded) for text in (options.before, options.after))
     pairs = pair_up(before, after)
     if not pairs:
         names = [", ".join(side.group.name for side in sides) for sides in (before, after)]
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     return int(ExitCode.FAILED if refused else ExitCode.OK)
 
 
-def _sides(text: str, loaded: dict[Path, Tables]) -> list[Side]:
+def sides_of(text: str, loaded: dict[Path, Tables]) -> list[Side]:
     """The groups that an argument names. Raises TlstaxError (USAGE) where there is none."""
     path, wanted = Path(text), ""
     if not path.exists():

@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
@@ -106,6 +107,16 @@ class CaptureReader:
                 yield table(*values)
         except _DAMAGES as error:
             raise _damaged(self.path, str(error) or type(error).__name__) from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All that is read inside is of one instant, although a recorder goes on writing."""
+        try:
+            self._connection.execute("BEGIN")
+            yield
+            self._connection.execute("COMMIT")
+        except _DAMAGES as error:
+            raise _damaged(self.path, str(error)) from error
 
     def meta(self) -> dict[str, str]:
         """All facts of the meta table."""

@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Predict what an operation would cost with another key, library, resumption or pooling.
+
+From a recording and micro-costs measured on its host. The interval holds what differs between the
+rounds of the recording (twice: the new run has such a noise, too), the uncertainty of the
+micro-costs, and the disagreement of two ways of reckoning. An interval beyond +-20 % is printed as
+such, never narrowed.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis import coverage, forecast, ledger, replicates, sides
+from tlstax.analysis.document_tables import Measure
+from tlstax.analysis.document_whatif import (
+    PREDICTION_VERSION,
+    Forecast,
+    MicroCost,
+    Prediction,
+)
+from tlstax.analysis.forecast import State
+from tlstax.analysis.replicates import Replicates
+from tlstax.analysis.sentences import percent_text, time_text
+from tlstax.analysis.sides import Side
+from tlstax.analysis.statistics import MIN_ROUNDS, Floats, interval
+from tlstax.analysis.taxonomy import builtin
+from tlstax.collectors.capture.micro_costs import Cost, KeyCosts, MicroCosts
+
+WIDEST: Final = 0.2
+"""Half-width of an interval, as a share, up to which a prediction is one."""
+ALIKE: Final = 1.6
+"""Factor within which a signature in the server is one of a kind that was measured here."""
+IDLE: Final = 0.15
+"""Idle share of the host below which its CPUs are the bottleneck."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to change."""
+
+    key: str | None = None
+    resume: float | None = None
+    pool: int | None = None
+    library: Side | None = None
+    warm: Side | None = None
+    """Persistent connections that ask the same, for pooling."""
+    present_key: str | None = None
+
+    def words(self) -> list[str]:
+        """For people."""
+        found = []
+        if self.library is not None:
+            found.append(f"the TLS library of {self.library.label}")
+        if self.key is not None:
+            found.append(f"a key of kind {self.key}")
+        if self.resume is not None:
+            found.append(f"{percent_text(self.resume)} of the handshakes resumed")
+        if self.pool is not None:
+            found.append(f"{self.pool} queries on each connection")
+        return found
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a recording says about its handshakes."""
+
+    tls_version: str
+    mutual: bool
+    resumed_share: float
+
+
+def handshake_facts(side: Side) -> Facts:
+    """TLS version, client certificates and resumption of most handshakes.
+
+    Raises TlstaxError (CAPTURE) where there was none.
+    """
+    rows = [
+        row
+        for row in side.tables.handshakes
+        if row.window_id in side.group.window_ids and row.outcome == "success"
+    ]
+    if not rows:
+        raise TlstaxError(
+            f"nothing can be predicted from {side.label}",
+            "it holds no TLS handshake",
+            "Choose its TLS arm, or record while clients connect",
+            ExitCode.CAPTURE,
+        )
+    version = Counter(row.tls_version for row in rows).most_common(1)[0][0]
+    checked = sum(row.verify_ns > 0 for row in rows)
+    resumed = sum(row.resumed == 1 for row in rows)
+    return Facts(version, 2 * checked > len(rows), resumed / len(rows))
+
+
+def predict(side: Side, wish: Wish, costs: MicroCosts | None) -> Prediction:
+    """The prediction. Raises TlstaxError where it cannot be made, and says why."""
+    unit = sides.choose_unit(side, side, None)
+    by_driver = bool(side.group.runs)
+    _refuse(side, unit, by_driver=by_driver)
+    facts = handshake_facts(side)
+    if facts.resumed_share > 0.02 and wish.resume is not None:
+        raise TlstaxError(
+            "cannot predict resumption",
+            f"{percent_text(facts.resumed_share)} of the recorded handshakes were resumed already",
+            "Record a time without resumption",
+            ExitCode.CAPTURE,
+        )
+    base = replicates.of_side(side, unit, builtin(), by_driver=by_driver)
+    now = forecast.present(base)
+    state = now
+    used: Used = ("", None, None)
+    if wish.library is not None:
+        state = forecast.with_library(state, _other_library(wish.library))
+    if costs is not None and (wish.key is not None or wish.resume is not None):
+        used = _keys(wish, costs)
+        state = _with_costs(state, wish, costs, used)
+    operation = unit
+    warm = _warm(wish.warm) if wish.warm is not None and wish.pool is not None else None
+    if wish.pool is not None:
+        connections, queries = _per_operation(base)
+        later = forecast.present(warm) if warm else None
+        state = forecast.with_pool(state, connections, queries, wish.pool, later)
+        operation = "query"
+    forecasts = [_server(base, now, state, operation, wish)]
+    if by_driver:
+        forecasts.append(_latency(base, now, state, wish, warm))
+    return Prediction(
+        version=PREDICTION_VERSION,
+        title="What an operation would cost",
+        sentence=_sentence(forecasts[0], wish, operation),
+        wishes=wish.words(),
+        side=sides.facts(side, base.size, float(base.operations[0])),
+        operation=operation,
+        key=used[0],
+        forecasts=forecasts,
+        costs=_used(costs, used),
+        assumptions=_assumptions(base, wish, costs, facts),
+    )
+
+
+def _refuse(side: Side, unit: str, *, by_driver: bool) -> None:
+    reasons = sides.unseen(side)
+    if not by_driver and not reasons:
+        reasons = sides.uncounted(side, unit)
+    if reasons:
+        raise TlstaxError(
+            f"nothing can be predicted from {side.label}",
+            "; ".join(reasons),
+            "Record it with `tlstax attach` or `tlstax lab`",
+            ExitCode.CAPTURE,
+        )
+
+
+def _other_library(side: Side) -> State:
+    """The handshakes of a recording with the wished library."""
+    unit = sides.choose_unit(side, side, None)
+    _refuse(side, unit, by_driver=bool(side.group.runs))
+    handshake_facts(side)
+    return forecast.present(
+        replicates.of_side(side, unit, builtin(), by_driver=bool(side.group.runs))
+    )
+
+
+def present_key(side: Side, costs: MicroCosts) -> str:
+    """The kind of the recorded key, told by what a signature takes.
+
+    Raises TlstaxError (USAGE) where nothing that was measured is alike.
+    """
+    totals = ledger.totals(coverage.scale(side.tables).ledger, side.group.window_ids)
+    shakes = side.phase_counts.get("handshake", 0)
+    sign_ns = totals.get(("sign", "on_cpu"), 0) / max(shakes, 1)
+    near = sorted(
+        (abs(math.log(max(sign_ns, 1.0) / key.sign.value_ns)), name)
+        for name, key in costs.keys.items()
+    )
+    if near[0][0] > math.log(ALIKE):
+        raise TlstaxError(
+            "cannot tell what key was recorded",
+            f"a signature took {time_text(sign_ns)}, and the nearest that was measured here is "
+            f"{near[0][1]} with {time_text(costs.keys[near[0][1]].sign.value_ns)}",
+            "Name it with --from-key",
+            ExitCode.USAGE,
+        )
+    return near[0][1]
+
+
+Used = tuple[str, KeyCosts | None, KeyCosts | None]
+
+
+def _keys(wish: Wish, costs: MicroCosts) -> Used:
+    """The present kind of key, its costs, and those of the wished one."""
+    old = wish.present_key or ""
+    for name in (old, wish.key or old):
+        key = costs.keys.get(name)
+        if key is None or key.full is None:
+            raise TlstaxError(
+                f"the costs of {name} are not known",
+                "they were not measured",
+                "Measure again without --costs",
+                ExitCode.USAGE,
+            )
+    return old, costs.keys[old], costs.keys[wish.key or old]
+
+
+def _with_costs(state: State, wish: Wish, costs: MicroCosts, used: Used) -> State:
+    _, old, new = used
+    assert old is not None
+    assert new is not None
+    if wish.key is not None:
+        state = forecast.with_key(state, costs, old, new)
+    if wish.resume is not None:
+        state = forecast.with_resumption(state, costs, new, wish.resume)
+    return state
+
+
+def _per_operation(base: Replicates, least: float = 1e-9) -> tuple[float, float]:
+    """Connections and answered queries of an operation."""
+    counts: Counter[str] = Counter()
+    for row in base.tables.phase_counts:
+        if row.window_id in base.rows:
+            counts[row.phase] += row.ended_count
+    operations = float(base.operations[0])
+    connections, queries = counts["connect"] / operations, counts["record_write"] / operations
+    if connections < least or queries < least:
+        raise TlstaxError(
+            "cannot predict pooling",
+            "the recording has no connect, or no answer to a query",
+            "Record while clients connect and ask, at --level record",
+            ExitCode.CAPTURE,
+        )
+    return connections, queries
+
+
+def _warm(side: Side) -> Replicates:
+    """Queries on persistent connections. Raises TlstaxError where they are none."""
+    by_driver = bool(side.group.runs)
+    _refuse(side, "query", by_driver=by_driver)
+    warm = replicates.of_side(side, "query", builtin(), by_driver=by_driver)
+    connections, queries = _per_operation(warm, least=0.0)
+    if queries < 0.99 or connections > 0.02:
+        raise TlstaxError(
+            f"{side.label} says nothing about warm queries",
+            "its operations are no single queries on persistent connections",
+            "Record a client that asks one query again and again on the same connection",
+            ExitCode.CAPTURE,
+        )
+    return warm
+
+
+def _server(base: Replicates, now: State, then: State, operation: str, wish: Wish) -> Forecast:
+    """The server's CPU time."""
+    present = now.by_parts + now.connection + now.query
+    if wish.pool is not None:
+        present = present / _per_operation(base)[1]
+    return _forecast(
+        "server_cpu",
+        f"CPU time of the server per {operation}",
+        measure_of(present, base.size),
+        then.totals(),
+        base.size,
+        "what a query costs on a connection that has asked before is not in this recording; "
+        "record such a client, and give it with --warm"
+        if wish.pool is not None and wish.warm is None
+        else "",
+    )
+
+
+def _latency(
+    base: Replicates, now: State, then: State, wish: Wish, warm: Replicates | None
+) -> Forecast:
+    """What the client waits for an operation."""
+    latency = base.weights @ base.arm.latency_ns / base.operations
+    label = "latency at the client"
+    reason = ""
+    if wish.pool is not None and (wish.key or wish.library or wish.resume is not None):
+        reason = "pooling together with another wish was not looked at"
+    elif wish.pool is not None and (warm is None or not warm.side.group.runs):
+        reason = "how long a client waits for a query alone is not in a recording of connects"
+    elif wish.pool is not None and warm is not None:
+        return _pooled_latency(base, latency, wish.pool, warm)
+    elif wish.library is not None:
+        reason = "what the clients' side of another library takes was not measured"
+    elif not float(now.client[0]):
+        reason = "the client's CPU time was not recorded"
+    if reason:
+        return Forecast(
+            "client_latency", label, measure_of(latency, base.size), None, {}, None, False, reason
+        )
+    present = now.by_parts + now.connection + now.query
+    idle = idle_share(base)
+    models = {}
+    for name, (low, high) in then.totals().items():
+        if idle < IDLE:
+            busy = present + now.client
+            ends = (
+                latency * (low + then.client_low) / busy,
+                latency * (high + then.client) / busy,
+            )
+        else:
+            ends = (
+                latency + low - present + then.client_low - now.client,
+                latency + high - present + then.client - now.client,
+            )
+        models[name] = (np.minimum(*ends), np.maximum(*ends))
+    return _forecast("client_latency", label, measure_of(latency, base.size), models, base.size, "")
+
+
+def _pooled_latency(base: Replicates, latency: Floats, wished: int, warm: Replicates) -> Forecast:
+    """A connection with what it asks now, and further queries like those of `warm`."""
+    connections, queries = _per_operation(base)
+    later = forecast.respread(warm.weights @ warm.arm.latency_ns / warm.operations, len(latency))
+    further = max(0.0, wished - queries / connections)
+    kept = min(1.0, wished * connections / queries)
+    pooled = (latency / connections * kept + further * later) / wished
+    return _forecast(
+        "client_latency",
+        "latency at the client per query",
+        measure_of(latency / queries, base.size),
+        {forecast.BY_PARTS: (pooled, pooled)},
+        base.size,
+        "",
+    )
+
+
+def idle_share(base: Replicates) -> float:
+    """Share of the host's CPU time that was idle while the recording ran."""
+    rows = [row for row in base.tables.system if row.window_id in base.rows]
+    idle = sum(row.cpu_idle_ns for row in rows)
+    busy = sum(
+        row.cpu_user_ns + row.cpu_system_ns + row.cpu_softirq_ns + row.cpu_steal_ns for row in rows
+    )
+    return idle / (idle + busy) if idle + busy else 1.0
+
+
+def _forecast(
+    name: str,
+    label: str,
+    now: Measure,
+    models: Mapping[str, tuple[Floats, Floats]],
+    size: int,
+    why_wide: str,
+) -> Forecast:
+    """The interval that covers every model, with the noise of the new run."""
+    measures = {model: _covering(ends, size) for model, ends in models.items()}
+    lows = [measure.low_ns or 0.0 for measure in measures.values()]
+    highs = [measure.high_ns or 0.0 for measure in measures.values()]
+    low, high = min(lows), max(highs)
+    value = (low + high) / 2
+    half = (high - low) / 2 / value if value > 0 else math.inf
+    is_wide = half > WIDEST
+    reason = ""
+    if is_wide:
+        reason = why_wide or "the rounds of the recording differ, or both reckonings do"
+    return Forecast(name, label, now, Measure(value, low, high), measures, half, is_wide, reason)
+
+
+def _covering(ends: tuple[Floats, Floats], size: int) -> Measure:
+    """Middle, and the outer ends of the intervals, widened for a new run of the same length."""
+    low, high = float(ends[0][0]), float(ends[1][0])
+    if len(ends[0]) == 1:
+        return Measure((low + high) / 2, low, high)
+    low_ns = low - math.sqrt(2) * (low - interval(ends[0][1:], size)[0])
+    high_ns = high + math.sqrt(2) * (interval(ends[1][1:], size)[1] - high)
+    return Measure((low + high) / 2, max(0.0, low_ns), high_ns)
+
+
+def measure_of(values: Floats, size: int) -> Measure:
+    """An estimate with the interval of its resamples."""
+    if len(values) == 1:
+        return Measure(float(values[0]))
+    return Measure(float(values[0]), *interval(values[1:], size))
+
+
+def _sentence(line: Forecast, wish: Wish, operation: str) -> str:
+    what = " and ".join(wish.words())
+    assert line.then is not None
+    now, then = line.now.value_ns, line.then
+    if line.is_wide:
+        return (
+            f"With {what}: no prediction within ±20 %: between {time_text(then.low_ns or 0)} and "
+            f"{time_text(then.high_ns or 0)} of the server's CPU time per {operation}, now "
+            f"{time_text(now)}, because {line.reason}."
+        )
+    change = then.value_ns / now - 1
+    word = "more" if change > 0 else "less"
+    return (
+        f"With {what}, {'an' if operation[0] in 'aeiou' else 'a'} {operation} would cost "
+        f"{time_text(then.value_ns)} of the server's CPU time instead of {time_text(now)}, "
+        f"{percent_text(abs(change))} {word} "
+        f"(interval {time_text(then.low_ns or 0)} to {time_text(then.high_ns or 0)}, "
+        f"±{percent_text(line.half_width_share or 0)})."
+    )
+
+
+def _used(costs: MicroCosts | None, used: Used) -> list[MicroCost]:
+    """What was measured, for the reader."""
+    _, old, new = used
+    if costs is None or old is None or new is None:
+        return []
+    rows: Sequence[tuple[str, Cost | None, Cost | None]] = [
+        ("signature", old.sign, new.sign),
+        ("verification", old.verify, new.verify),
+        ("ephemeral key", costs.keygen, costs.keygen),
+        ("shared secret", costs.derive, costs.derive),
+        ("full handshake, server", *_sides_of(old, new, "full", "server")),
+        ("full handshake, client", *_sides_of(old, new, "full", "client")),
+        ("resumed handshake, server", *_sides_of(old, new, "resumed", "server")),
+        ("resumed handshake, client", *_sides_of(old, new, "resumed", "client")),
+        ("client's context", old.client_setup, new.client_setup),
+    ]
+    return [MicroCost(name, _plain(before), _plain(after)) for name, before, after in rows]
+
+
+def _sides_of(old: KeyCosts, new: KeyCosts, which: str, side: str) -> tuple[Cost, Cost]:
+    first, second = (getattr(getattr(key, which), side) for key in (old, new))
+    return first, second
+
+
+def _plain(cost: Cost | None) -> Measure | None:
+    return Measure(cost.value_ns, cost.low_ns, cost.high_ns) if cost else None
+
+
+def _assumptions(base: Replicates, wish: Wish, costs: MicroCosts | None, facts: Facts) -> list[str]:
+    """What stays, in words."""
+    found = [
+        "Queries, round trips, server code and kernel work stay as they are.",
+        "Both figures hold what measuring costs the server.",
+        "The load stays what it was: as many connections and queries, from as many clients.",
+    ]
+    if costs is not None and wish.key is not None:
+        chain = "the CA's, the server's and the clients' keys" if facts.mutual else "CA and server"
+        found.append(f"The whole chain changes its kind of key: {chain}.")
+        found.append(
+            "Clients make a new TLS context for each connect and use OpenSSL, as libmariadb does."
+        )
+    if wish.resume is not None:
+        found.append(
+            "Clients that resume keep their TLS context, and the server accepts every ticket."
+        )
+    if wish.library is not None:
+        found.append(
+            f"A handshake costs what it cost in {wish.library.label}, with the same key and on a "
+            "host as fast; records cost what they do now."
+        )
+    if wish.pool is not None:
+        found.append(
+            f"Further queries of a connection cost what they do in {wish.warm.label}."
+            if wish.warm is not None
+            else "Further queries of a connection cost from a tenth of a first one to all of it."
+        )
+    if base.side.group.runs:
+        idle = idle_share(base)
+        found.append(
+            f"The host was {percent_text(idle)} idle: "
+            + (
+                "its CPUs are the bottleneck, and latency follows CPU time in proportion."
+                if idle < IDLE
+                else "client and server work one after the other, and latency changes by what "
+                "both sides compute more or less."
+            )
+        )
+    if base.size < MIN_ROUNDS:
+        found.append("Too few rounds for an interval of the recording: the noise is not in it.")
+    return found

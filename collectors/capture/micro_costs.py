@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What single TLS operations cost on a host: measured by collectors, used by analysis.
+
+Times are CPU time of one thread in nanoseconds: the median of batches, with the 95 % interval of
+that median. Kept as JSON, so that what was measured beside a server can be used elsewhere.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tlstax import ExitCode, TlstaxError
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU time of one operation."""
+
+    value_ns: float
+    low_ns: float
+    high_ns: float
+
+
+@dataclass(frozen=True)
+class HandshakeCost:
+    """A handshake in memory, without a network: what both sides compute."""
+
+    server: Cost
+    client: Cost
+
+
+@dataclass(frozen=True)
+class KeyCosts:
+    """What depends on the kind of key. The client sends a certificate if `mutual`."""
+
+    sign: Cost
+    verify: Cost
+    full: HandshakeCost | None = None
+    resumed: HandshakeCost | None = None
+    client_setup: Cost | None = None
+    """A new client context with its CA, certificate and key, as clients make for each connect."""
+
+
+@dataclass(frozen=True)
+class MicroCosts:
+    """The costs of one TLS library on one host."""
+
+    library: str  # 'OpenSSL 3.0.19'
+    hostname: str
+    cpu_model: str
+    tls_version: str
+    mutual: bool
+    keygen: Cost
+    derive: Cost
+    keys: Mapping[str, KeyCosts]
+
+
+Measure = Callable[[Sequence[str], Sequence[str], bool, str], MicroCosts]
+"""Measures: kinds of key to sign with, kinds to shake hands with, mutual, TLS version."""
+
+
+def save(costs: MicroCosts, path: Path) -> None:
+    """Write as JSON. Raises TlstaxError (IO)."""
+    try:
+        text = json.dumps({"version": VERSION, **asdict(costs)}, indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise TlstaxError(
+            f"cannot write {path}", str(error.strerror), "Choose another file", ExitCode.IO
+        ) from error
+
+
+def load(path: Path) -> MicroCosts:
+    """Read what `save` wrote. Raises TlstaxError (CAPTURE)."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document.pop("version") != VERSION:
+            raise ValueError("it is of another version")
+        keys = {name: _key(entry) for name, entry in document.pop("keys").items()}
+        keygen, derive = (Cost(**document.pop(name)) for name in ("keygen", "derive"))
+        return MicroCosts(**document, keygen=keygen, derive=derive, keys=keys)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TlstaxError(
+            f"cannot read the costs in {path}",
+            str(getattr(error, "strerror", None) or error or type(error).__name__),
+            "Have them written by `tlstax whatif --save-costs`",
+            ExitCode.CAPTURE,
+        ) from error
+
+
+def _key(entry: Mapping[str, Any]) -> KeyCosts:
+    shakes = {
+        name: HandshakeCost(Cost(**entry[name]["server"]), Cost(**entry[name]["client"]))
+        for name in ("full", "resumed")
+        if entry[name]
+    }
+    setup = Cost(**entry["client_setup"]) if entry["client_setup"] else None
+    return KeyCosts(Cost(**entry["sign"]), Cost(**entry["verify"]), **shakes, client_setup=setup)

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Does `tlstax whatif` foretell what happens? Predictions against real runs on MariaDB.
+
+Each case is a pair of set-ups: rounds of both take turns and are recorded, the prediction is made
+from the rounds of the first alone and must contain what the second measured. Micro-costs are
+measured between the rounds' end and the prediction, on the same machine. The cases:
+
+    RSA-2048 to ECDSA P-256, RSA-4096 to RSA-2048: sysbench connects, asks, disconnects
+    no resumption to 90 %: a client that resumes, the same without
+    pooling: one query on each connection to twenty, told what a query costs on a warm connection
+
+Run by `make check-whatif`; prints a table (--markdown: as in docs/whatif.md). Exit status 1 where
+an interval does not contain the measured value. An interval wider than +-20 % is no prediction, and
+is printed as such; it fails the check, too.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tlstax.analysis import forecast, replicates, tables, whatif
+from tlstax.analysis.document_whatif import Forecast
+from tlstax.analysis.report.quantities import share
+from tlstax.analysis.report.quantities import time as time_text
+from tlstax.analysis.sides import Side, matching
+from tlstax.analysis.taxonomy import builtin
+from tlstax.analysis.whatif import Wish
+from tlstax.certs.generate import KeyKind
+from tlstax.collectors import micro_costs
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.recorder import Recorder, Request
+from tlstax.workloads.drivers.sysbench import SCENARIOS, DriverResult, Load, Scenario, Sysbench
+from tlstax.workloads.results import RunResult
+from tlstax.workloads.servers.configuration import USER_TLS
+from tlstax.workloads.servers.connections import await_quiet, socket_count
+from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+
+HERE = Path(__file__).parent
+POOLED = {
+    "pool": Scenario("pool", "storm", str(HERE / "whatif_pool.lua")),
+    "warm": Scenario("warm", "pooled", str(HERE / "whatif_warm.lua")),
+}
+QUERIES = 20
+SHARE = 0.9
+SAMPLE_HZ = 997
+Wait = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A server's key, and what its clients do."""
+
+    name: str
+    key: str
+    scenario: str  # connect, pool, warm, full or resumed
+
+    def drive(self, server: PrivateServer, seconds: int, wait: Wait) -> DriverResult:
+        """One run."""
+        if self.scenario in ("full", "resumed"):
+            return _resuming(server, seconds, SHARE if self.scenario == "resumed" else 0.0, wait)
+        scenario = POOLED.get(self.scenario, SCENARIOS["connect"])
+        return Sysbench.of_server(server, table_rows=1).run(Load(scenario, 1, seconds), "tls", wait)
+
+
+@dataclass(frozen=True)
+class Case:
+    """From what to what."""
+
+    name: str
+    before: Setup
+    after: Setup
+    wish: Wish
+
+
+WARM = Setup("warm", "rsa:2048", "warm")
+STORMS = {key: Setup(f"connect {key}", key, "connect") for key in ("rsa:2048", "rsa:4096")}
+CASES = (
+    Case("RSA-2048 to ECDSA P-256", STORMS["rsa:2048"],
+         Setup("connect ec:p256", "ec:p256", "connect"), Wish(key="ec:p256")),
+    Case("RSA-4096 to RSA-2048", STORMS["rsa:4096"], STORMS["rsa:2048"], Wish(key="rsa:2048")),
+    Case("no resumption to 90 %", Setup("full", "rsa:2048", "full"),
+         Setup("resumed", "rsa:2048", "resumed"), Wish(resume=SHARE)),
+    Case("a query each to twenty", STORMS["rsa:2048"],
+         Setup("pool", "rsa:2048", "pool"), Wish(pool=QUERIES)),
+)  # fmt: skip
+
+
+def _resuming(server: PrivateServer, seconds: int, resumed: float, wait: Wait) -> DriverResult:
+    """The client of resuming_client.py."""
+    command = [
+        sys.executable, str(HERE / "resuming_client.py"), str(server.port),
+        str(server.option_file(USER_TLS)), str(server.client_directory), str(seconds), str(resumed),
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        while process.poll() is None:
+            wait(0.05)
+        made = json.loads(process.stdout.read())
+    count = made["operations"]
+    if abs(made["reused"] - resumed * count) > 0.01 * count + 2:
+        raise SystemExit(f"{made['reused']} of {count} sessions were resumed, not {resumed:.0%}")
+    return DriverResult(
+        count, count, count, made["mean_ns"], made["p95_ns"], made["max_ns"], made["cpu_ns"], 0
+    )
+
+
+@contextmanager
+def servers(keys: set[str]) -> Iterator[dict[str, PrivateServer]]:
+    """A server for each kind of key."""
+    with ExitStack() as stack:
+        yield {
+            key: stack.enter_context(PrivateServer(ServerRequest(key=KeyKind.parse(key))))
+            for key in sorted(keys)
+        }
+
+
+def record(setups: list[Setup], rounds: int, seconds: int, folder: Path) -> dict[str, Path]:
+    """Every set-up in every round, each into a capture of its server; the captures by key."""
+    captures = {key: folder / f"{key.replace(':', '-')}.tlstax" for key in {s.key for s in setups}}
+    with servers(set(captures)) as running, ExitStack() as stack:
+        quiet = {key: socket_count(server.pid) for key, server in running.items()}
+        for setup in setups:
+            setup.drive(running[setup.key], 1, time.sleep)
+        recorders = {
+            key: stack.enter_context(
+                Recorder(Request(server.pid, captures[key], sample_hz=SAMPLE_HZ))
+            )
+            for key, server in running.items()
+        }
+        run_id = 0
+        for number in range(rounds):
+            for setup in setups if number % 2 == 0 else setups[::-1]:
+                run_id += 1
+                recorder, server = recorders[setup.key], running[setup.key]
+                recorder.begin_run(run_id)
+                driven = setup.drive(server, seconds, recorder.poll)
+                await_quiet(server.pid, quiet[setup.key], recorder.poll)
+                totals = recorder.end_run()
+                assert totals.handshake_count == driven.connection_count, setup.name
+                recorder.add([_row(run_id, setup, number, driven, totals.start_ns, totals.end_ns)])
+    return captures
+
+
+def _row(
+    run_id: int, setup: Setup, number: int, driven: DriverResult, start_ns: int, end_ns: int
+) -> RunResult:
+    return RunResult(
+        run_id, "storm", setup.scenario, "tls", number, start_ns, end_ns, 1,
+        driven.connection_count, driven.operation_count, driven.mean_ns, driven.p95_ns,
+        driven.max_ns, driven.cpu_ns, "{}",
+    )  # fmt: skip
+
+
+def side_of(setup: Setup, captures: dict[str, Path]) -> Side:
+    """The rounds of a set-up."""
+    with CaptureReader.open(captures[setup.key]) as reader:
+        rows = tables.load(reader)
+    (group,) = matching(rows, setup.scenario)
+    return Side(setup.name, rows, group)
+
+
+def measured(side: Side) -> dict[str, tuple[float, float, float]]:
+    """What the second set-up took, with its own interval."""
+    base = replicates.of_side(side, side.group.operation, builtin(), by_driver=True)
+    state = forecast.present(base)
+    found = {
+        "server_cpu": state.by_parts + state.connection + state.query,
+        "client_latency": base.weights @ base.arm.latency_ns / base.operations,
+    }
+    lines = {}
+    for name, values in found.items():
+        measure = whatif.measure_of(values, base.size)
+        low, high = measure.low_ns, measure.high_ns
+        lines[name] = (measure.value_ns, low or measure.value_ns, high or measure.value_ns)
+    return lines
+
+
+def foretell(case: Case, captures: dict[str, Path]) -> list[Forecast]:
+    """The prediction from the first set-up alone."""
+    side = side_of(case.before, captures)
+    facts = whatif.handshake_facts(side)
+    wish, costs = case.wish, None
+    if wish.pool is not None:
+        wish = replace(wish, warm=side_of(WARM, captures))
+    if wish.key is not None or wish.resume is not None:
+        kinds = [case.before.key, wish.key or case.before.key]
+        signatures = ("rsa:2048", "rsa:3072", "rsa:4096", "ec:p256")
+        costs = micro_costs.measure(signatures, kinds, facts.mutual, facts.tls_version)
+        told = whatif.present_key(side, costs)
+        assert told == case.before.key, f"taken for {told}"
+        wish = replace(wish, present_key=told)
+    return whatif.predict(side, wish, costs).forecasts
+
+
+def main() -> int:
+    """Run the cases, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=int, default=2, help="of each run")
+    parser.add_argument("--keep", type=Path, help="keep the captures in this folder")
+    parser.add_argument("--reuse", action="store_true", help="predict again from kept captures")
+    parser.add_argument("--markdown", action="store_true")
+    options = parser.parse_args()
+    setups = list(
+        {setup.name: setup for case in CASES for setup in (case.before, case.after, WARM)}.values()
+    )
+    with tempfile.TemporaryDirectory(prefix="tlstax-whatif-") as scratch:
+        folder = options.keep or Path(scratch)
+        folder.mkdir(exist_ok=True)
+        if options.reuse:
+            captures = {s.key: folder / f"{s.key.replace(':', '-')}.tlstax" for s in setups}
+        else:
+            captures = record(setups, options.rounds, options.seconds, folder)
+        rows, failures = [], 0
+        for case in CASES:
+            found = measured(side_of(case.after, captures))
+            for line in foretell(case, captures):
+                row, is_right = _line(case, line, found[line.name])
+                rows.append(row)
+                failures += not is_right
+    _print(rows, markdown=options.markdown)
+    return 1 if failures else 0
+
+
+def _line(case: Case, line: Forecast, found: tuple[float, float, float]) -> tuple[list[str], bool]:
+    """A row of the table, and whether the interval contains what was measured."""
+    value, low, high = (time_text(number) for number in found)
+    if line.then is None:
+        return [case.name, line.label, time_text(line.now.value_ns), "not predicted", "", value,
+                f"{low} .. {high}", line.reason], True  # fmt: skip
+    low_ns, high_ns = line.then.low_ns or 0.0, line.then.high_ns or 0.0
+    contains = low_ns <= found[0] <= high_ns
+    verdict = "contains it" if contains else "MISSED"
+    if line.is_wide:
+        verdict = f"{verdict}, TOO WIDE"
+    return [
+        case.name, line.label, time_text(line.now.value_ns),
+        f"{time_text(low_ns)} .. {time_text(high_ns)}", f"±{share(line.half_width_share)}",
+        value, f"{low} .. {high}", verdict,
+    ], contains and not line.is_wide  # fmt: skip
+
+
+def _print(rows: list[list[str]], *, markdown: bool) -> None:
+    head = ["case", "figure", "before", "predicted", "±", "measured", "95 %", "interval"]
+    if markdown:
+        print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+        for row in rows:
+            print("| " + " | ".join(row).replace("\u00a0", " ") + " |")
+        return
+    widths = [max(len(row[index]) for row in [head, *rows]) for index in range(len(head))]
+    for row in [head, *rows]:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)))
+
+
+if __name__ == "__main__":
+    if os.geteuid():
+        raise SystemExit("recording takes root")
+    sys.exit(main())

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`tlstax top` in a real pseudo-terminal, on a real server under load."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Frame, Window
+from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
+from tlstax.workloads.servers.mariadb import PrivateServer
+
+TOP = [sys.executable, "-m", "tlstax", "top"]
+PATIENCE_S = 90.0
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture(scope="module")
+def busy_server() -> Iterator[PrivateServer]:
+    """A server with a storm of connects until the tests are over."""
+    over = threading.Event()
+    with PrivateServer() as server:
+        driver = Sysbench.of_server(server, table_rows=1)
+
+        def storm() -> None:
+            while not over.is_set():
+                driver.run(Load(SCENARIOS["connect"], 1, 2), "tls")
+
+        thread = threading.Thread(target=storm)
+        thread.start()
+        yield server
+        over.set()
+        thread.join()
+
+
+class Terminal:
+    """A terminal of 80x24 with a program in it."""
+
+    def __init__(self, descriptor: int, process: "subprocess.Popen[bytes]") -> None:
+        self.descriptor, self.process = descriptor, process
+        self.received = ""
+
+    def await_text(self, pattern: str, since: int = 0) -> None:
+        """Read until it is shown."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not re.search(pattern, ESCAPES.sub("", self.received[since:])):
+            assert time.monotonic() < deadline, self.received[-3000:]
+            self.read(0.2)
+            assert self.process.poll() is None or re.search(pattern, self.received), self.received
+
+    def read(self, seconds: float) -> None:
+        ready, _, _ = select.select([self.descriptor], [], [], seconds)
+        if ready:
+            try:
+                self.received += os.read(self.descriptor, 65536).decode("utf-8", "replace")
+            except OSError:  # the last user of the terminal is gone
+                return
+
+    def press(self, key: str) -> int:
+        """Type, and say what was received until now."""
+        os.write(self.descriptor, key.encode())
+        return len(self.received)
+
+    def await_end(self) -> int:
+        deadline = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.received[-3000:]
+            self.read(0.2)
+        self.read(0.1)
+        return self.process.wait()
+
+
+@contextmanager
+def terminal(arguments: list[str], **environment: str) -> Iterator[Terminal]:
+    """Run `tlstax top` in one."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    settings = termios.tcgetattr(follower)
+    process = subprocess.Popen(
+        [*TOP, *arguments],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": "", **environment},
+    )
+    try:
+        yield Terminal(leader, process)
+        assert termios.tcgetattr(follower) == settings
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(leader)
+        os.close(follower)
+
+
+def recorders(pid: int) -> list[str]:
+    """Processes of tlstax that are attached to a server."""
+    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return [line for line in found.stdout.splitlines() if f"tlstax attach {pid} " in line]
+
+
+def last_picture(text: str) -> list[str]:
+    """The lines of the last whole picture."""
+    picture = text.rsplit("\x1b[H", 1)[-1].split("\x1b[J")[0]
+    return [ESCAPES.sub("", line).rstrip() for line in picture.split("\r\n")]
+
+
+def test_it_shows_the_storm_and_leaves_a_capture(
+    busy_server: PrivateServer, tmp_path: Path
+) -> None:
+    output = tmp_path / "kept.tlstax"
+    arguments = [str(busy_server.pid), "-o", str(output), "--budget", "none"]
+    with terminal(arguments) as shown:
+        shown.await_text(r"handshakes [1-9][\d,.]*/s.*\n(.|\n)*handshake +[1-9]")
+        shown.await_text(r"bignum\)")  # names, although the recorder has none yet
+        since = shown.press("s")
+        shown.await_text("functions by category", since)
+        since = shown.press("p")
+        shown.await_text("PAUSED", since)
+        shown.press("p")
+        picture = last_picture(shown.received)
+        assert len(picture) <= 24
+        assert max(map(len, picture)) <= 80
+        assert "\x1b[32m" in shown.received
+        assert recorders(busy_server.pid)
+        shown.press("q")
+        assert shown.await_end() == 0
+        assert shown.received.rstrip().endswith("explains it")
+        assert "\x1b[?1049l" in shown.received
+    assert recorders(busy_server.pid) == []
+    with CaptureReader.open(output) as reader:
+        assert len(list(reader.rows(Window))) >= 2
+        assert any(frame.source != "none" for frame in reader.rows(Frame))
+
+
+def test_without_colour_and_on_hang_up_nothing_stays(busy_server: PrivateServer) -> None:
+    with terminal([str(busy_server.pid)], NO_COLOR="1") as shown:
+        shown.await_text(r"handshake +[1-9]")
+        assert not re.search(r"\x1b\[\d+m", shown.received)
+        shown.process.send_signal(signal.SIGTERM)
+        assert shown.await_end() == 0
+    assert recorders(busy_server.pid) == []
+
+
+def test_pictures_for_scripts(busy_server: PrivateServer) -> None:
+    ended = subprocess.run(
+        [*TOP, str(busy_server.pid), "--count", "2", "--budget", "none"],
+        capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("tlstax top ") == 2
+    assert "\x1b" not in ended.stdout
+    assert re.search(r"handshakes [1-9]", ended.stdout)
+
+
+def test_what_attach_refuses_top_refuses() -> None:
+    ended = subprocess.run(
+        [*TOP, str(os.getpid()), "--once"],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert ended.returncode != 0
+    assert ended.stderr.startswith("tlstax: ")
+    assert "Traceback" not in ended.stderr
