@@ -51,11 +51,22 @@ class Evidence:
             "recorder_handshakes": self.totals.handshake_count,
             "recorder_handshakes_failed": self.totals.handshake_failed_count,
             "recorder_handshakes_lost": self.totals.lost_handshake_count,
-            "recorder_resumed": self.totals.resumed_count,
+            "recorder_resumed": self._resumed_count(),
             "client_handshakes": self.totals.client_handshake_count,
             "tls_versions": dict(self.totals.tls_versions),
             "ciphers": dict(self.totals.ciphers),
         }
+
+    def _resumed_count(self) -> int:
+        """Resumed sessions as the recorder saw them.
+
+        Where a library does not tell whether a handshake resumed, one without an operation with the
+        private key did: the client says how many there should be, and it is the other witness.
+        """
+        seen = self.totals.resumed_count
+        if seen or not self.reused_count:
+            return seen
+        return (self.totals.handshake_count or 0) - self.totals.phase_counts.get("sign", 0)
 
     def _server_count(self, name: str) -> int | None:
         return self.after.since(self.before, name) if self.server_counts else None

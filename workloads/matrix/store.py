@@ -101,7 +101,7 @@ class Store:
         """A new file, 0600 from its first moment."""
         path = folder / NAME
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        store = cls(_connect(path), path)
+        store = cls(sqlite3.connect(path, isolation_level=None), path)
         with store.transaction() as connection:
             for statement in _SCHEMA.split(";\n"):
                 if statement.strip():
@@ -116,8 +116,9 @@ class Store:
         path = folder / NAME
         if not path.is_file():
             raise _no_results(folder, f"it holds no {NAME}")
-        connection = _connect(path)
+        connection = sqlite3.connect(path, isolation_level=None)
         try:
+            connection.execute("PRAGMA synchronous = FULL")
             (found,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError as error:
@@ -284,12 +285,6 @@ class Store:
 def where_text(where: Mapping[str, tuple[object, ...]]) -> str:
     """Dimensions and their allowed values as they are stored."""
     return json.dumps({name: list(values) for name, values in where.items()}, sort_keys=True)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA synchronous = FULL")
-    return connection
 
 
 def _marks(values: Sequence[object]) -> str:
