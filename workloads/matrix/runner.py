@@ -389,7 +389,8 @@ class _Teller:
 
 
 def _reason(error: TlstaxError) -> str:
-    return f"{error.what}: {error.why}"
+    """On one line: the end of a server's log has several."""
+    return " | ".join(line.strip() for line in f"{error.what}: {error.why}".splitlines() if line)
 
 
 def _duration(seconds: float) -> str:
