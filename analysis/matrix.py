@@ -64,7 +64,7 @@ def explain(results: Results) -> Matrix:
     least = min((pair.round_count for pair in pairs), default=0)
     return Matrix(
         title=results.meta.get("title") or results.meta["recipe"],
-        facts={key: value for key, value in results.meta.items() if key != "title" and value},
+        facts=_facts(results.meta),
         note=_note(least) if pairs else "",
         servers=dict(results.servers),
         routes=dict(results.routes),
@@ -73,6 +73,16 @@ def explain(results: Results) -> Matrix:
         published=_published(results, cells),
         failures=[MatrixFailure(**row) for row in results.undone],
     )
+
+
+def _facts(meta: Mapping[str, str]) -> dict[str, str]:
+    """What is worth telling of the whole."""
+    facts = {
+        key: value for key, value in meta.items() if key != "title" and value not in ("", "{}")
+    }
+    moved = json.loads(meta["baseline"])
+    facts["baseline"] = ", ".join(f"{name} {value}" for name, value in moved.items())
+    return facts
 
 
 # ---- cells ----

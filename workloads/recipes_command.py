@@ -36,6 +36,9 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="how much of a matrix: smoke (minutes, the default), standard, or what was published",
     )
     run.add_argument("--seed", metavar="N", type=int, help="of a matrix's order; default: random")
+    run.add_argument(
+        "--proxysql", metavar="PATH", type=Path, help="a ProxySQL, for recipes that can use one"
+    )
     resume = actions.add_parser("resume", help="go on with a matrix that was interrupted")
     resume.add_argument("folder", metavar="DIR", type=Path, help="as `run` told it")
     resume.add_argument("--retry", action="store_true", help="what failed, too")
@@ -84,14 +87,21 @@ def run_recipe(options: argparse.Namespace) -> int:
     stages: Stages = options.stages
     recipe = load_any(find_recipe(options.recipe), options.scale or SCALES[0])
     if isinstance(recipe, MatrixRecipe):
-        recipe = recipe.with_changes(options.rounds, options.seconds, options.servers)
-        runner.resume(runner.prepare(recipe, options.output, options.seed), stages)
+        changes = {
+            "rounds_count": options.rounds,
+            "seconds": options.seconds,
+            "servers": tuple(options.servers),
+            "proxysql": str(options.proxysql.resolve()) if options.proxysql else None,
+        }
+        scale = options.scale or SCALES[0]
+        folder = runner.prepare(recipe.path, scale, options.output, options.seed, changes)
+        runner.resume(folder, stages)
         return int(ExitCode.OK)
-    if options.scale or options.seed is not None:
+    if options.scale or options.seed is not None or options.proxysql:
         raise TlstaxError(
-            f"cannot choose scale or seed for {recipe.name}",
+            f"cannot choose scale, seed or proxy for {recipe.name}",
             f"it is of kind '{recipe.kind}'",
-            "Leave out --scale and --seed; --rounds and --seconds make it smaller",
+            "Leave out these options; --rounds and --seconds make it smaller",
             ExitCode.USAGE,
         )
     if options.servers and recipe.kind != "libraries":

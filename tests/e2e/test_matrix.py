@@ -150,8 +150,8 @@ def _resume_with_a_dying_server(folder: Path) -> int:
     open_recorder = options.stages.open_recorder
     killed: list[int] = []
 
-    def open_and_watch(pid: int, capture: Path):  # type: ignore[no-untyped-def]
-        recorder = open_recorder(pid, capture)
+    def open_and_watch(pid: int, capture: Path, *more: object):  # type: ignore[no-untyped-def]
+        recorder = open_recorder(pid, capture, *more)
         begin_run = recorder.begin_run
 
         def begin_and_kill(run_id: int) -> None:

@@ -37,6 +37,7 @@ from tlstax.workloads.servers.places import process_start_ticks
 from tlstax.workloads.servers.status import Status, StatusSession
 from tlstax.workloads.transports import Route, Transport, make_transport
 
+UNKNOWN = "unknown"  # of a version or cipher in a capture
 WARM_UP_S = 1
 WARM_UP_OPERATIONS = 5
 SETTLE_S = 0.2  # for a proxy, whose connections to the server stay
@@ -143,6 +144,7 @@ class Lane:
     def _describe(self) -> None:
         """What was started, and what it negotiates."""
         agreed = negotiate(self.server)
+        self._agreed = agreed.driver
         self.facts = {
             "program": str(self.server.program),
             "tls_library": server_of(self.recipe, self.key.server).kind.tls_library,
@@ -248,10 +250,17 @@ class Lane:
         )
         assert kind is not None
         recorder.add([result, *_samples(run_id, before), *_samples(run_id, after)])
-        version, cipher = driven.negotiated or (_names(totals.tls_versions), _names(totals.ciphers))
+        version, cipher = driven.negotiated or self._negotiated(totals)
         return Outcome(
             capture, totals.start_ns, totals.end_ns, driven, version, cipher, carried, proof
         )
+
+    def _negotiated(self, totals: RunTotals) -> tuple[str, str]:
+        """As the recorder saw it; where the library does not tell it, as a client was answered."""
+        version, cipher = _names(totals.tls_versions), _names(totals.ciphers)
+        if UNKNOWN in (version, cipher):
+            return self._agreed.version, self._agreed.cipher
+        return version, cipher
 
     def drive(
         self, cell: Cell, seconds: int, operation_count: int | None, tick: Tick

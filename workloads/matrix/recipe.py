@@ -69,6 +69,7 @@ class Part:
 
     kind: str
     options: Mapping[str, Scalar] = field(default_factory=dict)
+    optional: bool = False  # where the host cannot do it, its cells are left out, not failed
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,12 @@ class MatrixRecipe:
         rounds_count: int | None = None,
         seconds: int | None = None,
         servers: tuple[str, ...] = (),
+        proxysql: str | None = None,
     ) -> "MatrixRecipe":
-        """The same with other rounds, seconds per run or fewer servers, where they are given."""
+        """The same with other rounds, seconds per run or fewer servers, where they are given.
+
+        `proxysql` is the program of transports of that kind.
+        """
         scale = self.scale
         if rounds_count is not None:
             turn = min(scale.rounds_in_turn, rounds_count)
@@ -147,7 +152,15 @@ class MatrixRecipe:
                     f"{', '.join(sorted(named))}",
                 )
         cells = tuple(cell for cell in self.cells if not servers or cell.server in servers)
-        return replace(self, scale=scale, cells=cells)
+        changed = self.transports
+        if proxysql is not None:
+            changed = {
+                name: replace(part, options={**part.options, "program": proxysql})
+                if part.kind == "proxysql"
+                else part
+                for name, part in self.transports.items()
+            }
+        return replace(self, scale=scale, cells=cells, transports=changed)
 
 
 def parse(path: Path, top: RecipeTable, scale_name: str) -> MatrixRecipe:
@@ -214,6 +227,7 @@ def _parts(top: RecipeTable, name: str, plural: str) -> dict[str, Part]:
         if kind not in known:
             raise table.refuse(f"kind = {kind!r}, and known {plural} are {', '.join(known)}")
         options = known[kind].options
+        optional = table.take("optional", bool, False)
         values = table.rest()
         for key, value in values.items():
             if key not in options:
@@ -225,7 +239,7 @@ def _parts(top: RecipeTable, name: str, plural: str) -> dict[str, Part]:
             choices = getattr(known[kind], "choices", {}).get(key, ())
             if choices and value not in choices:
                 raise table.refuse(f"{key} = {value!r}, and allowed are {', '.join(choices)}")
-        found[own_name] = Part(kind, values)
+        found[own_name] = Part(kind, values, optional)
     return found
 
 

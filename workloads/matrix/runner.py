@@ -11,11 +11,12 @@ import json
 import platform
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -39,8 +40,18 @@ START_S, ATTACH_S, BESIDE_RUN_S = 8.0, 2.0, 0.8  # first guesses of what costs b
 FATAL = (ExitCode.IO,)  # nothing that follows could be written
 
 
-def prepare(recipe: MatrixRecipe, output: Path, seed: int | None = None) -> Path:
-    """A new directory below `output` with everything planned; TlstaxError (IO) if there is none."""
+def prepare(
+    path: Path,
+    scale: str,
+    output: Path,
+    seed: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Path:
+    """A new directory below `output` with everything planned; TlstaxError (IO) if there is none.
+
+    `changes` are arguments of MatrixRecipe.with_changes.
+    """
+    recipe = _load(path, scale, changes or {})
     seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     folder = output / f"{recipe.name}-{recipe.scale.name}-{stamp}"
@@ -56,11 +67,17 @@ def prepare(recipe: MatrixRecipe, output: Path, seed: int | None = None) -> Path
             ExitCode.IO,
         ) from error
     with Store.create(folder) as store:
-        _write_plan(recipe, store, seed)
+        _write_plan(recipe, store, seed, changes or {})
     return folder
 
 
-def _write_plan(recipe: MatrixRecipe, store: Store, seed: int) -> None:
+def _load(path: Path, scale: str, changes: Mapping[str, Any]) -> MatrixRecipe:
+    recipe = load_any(path, scale)
+    assert isinstance(recipe, MatrixRecipe)
+    return recipe.with_changes(**changes)
+
+
+def _write_plan(recipe: MatrixRecipe, store: Store, seed: int, changes: Mapping[str, Any]) -> None:
     rows = []
     for cell in recipe.cells:
         kind = DRIVERS[driver_of(recipe, cell).kind].scenario(cell.scenario)
@@ -78,6 +95,7 @@ def _write_plan(recipe: MatrixRecipe, store: Store, seed: int) -> None:
         "seconds": str(scale.seconds),
         "operations": str(scale.operation_count or ""),
         "baseline": json.dumps(dict(recipe.baseline)),
+        "changes": json.dumps({key: value for key, value in changes.items() if value}),
         "tlstax_version": __version__,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "host": platform.node(),
@@ -99,8 +117,8 @@ def resume(folder: Path, stages: Stages, *, retry: bool = False) -> Path:
     TlstaxError: FAILED at the end if any run failed; IO at once when the disk is full.
     """
     with Store.open(folder) as store, ExitStack() as stack:
-        recipe = load_any(folder / RECIPE, store.meta()["scale"])
-        assert isinstance(recipe, MatrixRecipe)
+        meta = store.meta()
+        recipe = _load(folder / RECIPE, meta["scale"], json.loads(meta["changes"]))
         if retry:
             store.plan_again()
         matrix = _Matrix(folder, recipe, store, stages, Console())
@@ -307,9 +325,14 @@ class _Matrix:
                 self.console.print(f"cannot   {name}: {self._broken[name]}", soft_wrap=True)
         for run in runs:
             cell = self._cells[run.cell_id]
-            why = self._broken.get(cell.transport) or self._broken.get(cell.driver)
-            if why:
-                self.store.fail([run.run_id], why)
+            for name, part in (
+                (cell.transport, transport_of(self.recipe, cell)),
+                (cell.driver, driver_of(self.recipe, cell)),
+            ):
+                if name in self._broken:
+                    state = "skipped" if part.optional else "failed"
+                    self.store.fail([run.run_id], self._broken[name], state)
+                    break
 
     def _announce(self, runs: Sequence[PlannedRun]) -> None:
         meta, recipe = self.store.meta(), self.recipe
