@@ -35,7 +35,7 @@ PYTEST := $(BIN)/python -m pytest --no-header
 RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
 AS_ROOT := demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
-	test-bpftrace test-drivers test-transports
+	test-bpftrace test-drivers test-transports recipes-smoke
 AS_ROOT += check-causes check-whatif
 
 .PHONY: help
@@ -191,6 +191,10 @@ test-transports: root-test-transports test-install packages-transports ## end to
 test-drivers: root-test-drivers test-install packages-servers ## every client library against servers with every TLS library
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
 		$(PYTEST) tests/e2e/test_client_drivers.py
+
+.PHONY: recipes-smoke
+recipes-smoke: root-recipes-smoke test-install packages-servers packages-transports ## every recipe at its smallest scale (about 30 minutes)
+	$(BIN)/python tests/recipes/smoke.py lab-out
 
 .PHONY: test-bpftrace
 test-bpftrace: root-test-bpftrace test-install ## the bpftrace programs with Debian trixie's bpftrace, beside this host's
