@@ -19,10 +19,11 @@ COMMANDS = {
     "attach": ("tlstax.collectors.attach_command", "record a running server"),
     "top": ("tlstax.analysis.report.top_command", "watch a server's TLS work live"),
     "pmp": ("tlstax.collectors.pmp_command", "where each thread stands, by stopping the server"),
-    "import": ("tlstax.collectors.import_command", "make a capture of a perf.data file"),
+    "import": ("tlstax.collectors.import_command", "make a capture of perf.data or folded stacks"),
     "report": ("tlstax.analysis.report.command", "explain a capture"),
     "diff": ("tlstax.analysis.report.diff_command", "compare two recordings"),
     "whatif": ("tlstax.analysis.report.whatif_command", "predict what a change would cost"),
+    "export": ("tlstax.analysis.report.export_command", "write the stacks for another tool"),
     "flamegraph": ("tlstax.analysis.report.flamegraph_command", "draw a flame graph as SVG"),
 }
 

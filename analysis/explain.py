@@ -58,6 +58,7 @@ from tlstax.analysis.document_tables import (
 )
 from tlstax.analysis.tables import Group, Tables, groups
 from tlstax.analysis.taxonomy import Taxonomy, builtin
+from tlstax.collectors.capture.schema import Ledger
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 
 
@@ -162,7 +163,23 @@ def fold(
 ) -> tuple[folding.Folded, int]:
     """The folded stacks of a group, `kind` on_cpu or off_cpu, and the samples or waits behind."""
     rules = taxonomy or builtin()
-    totals = ledger.totals(coverage.scale(tables).ledger, part.window_ids)
+    return _fold(part, kind, tables, coverage.scale(tables).ledger, rules)
+
+
+def fold_all(tables: Tables) -> dict[str, folding.Folded]:
+    """The whole stacks of every group by GROUP/KIND; flame graphs leave out what is too small."""
+    scaled = coverage.scale(tables).ledger
+    return {
+        f"{part.name}/{kind}": _fold(part, kind, tables, scaled, builtin())[0]
+        for part in groups(tables)
+        for kind in ("on_cpu", "off_cpu")
+    }
+
+
+def _fold(
+    part: Group, kind: str, tables: Tables, scaled: Sequence[Ledger], rules: Taxonomy
+) -> tuple[folding.Folded, int]:
+    totals = ledger.totals(scaled, part.window_ids)
     if kind == "on_cpu":
         mended = repair.repair(tables)
         resolved = Stacks(tables.frames, [*tables.stacks, *mended.stacks])

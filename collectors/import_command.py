@@ -3,7 +3,11 @@
 
     perf record -k CLOCK_MONOTONIC -F 99 --call-graph dwarf,16384 -p PID -- sleep 30
     tlstax import perf.data -o server.tlstax
+    profile-bpfcc -f -F 99 -p PID 30 > x.folded
+    tlstax import x.folded --hz 99 -o server.tlstax
 
+A file that does not begin like perf's is read as folded stacks, `frame;frame COUNT`, which know
+neither files nor threads nor how often samples were taken: --hz has to say that.
 Only names and counts are taken over. Phases are told by the boundary functions in the stacks, so
 they are as good as these; there is no ledger, and times are samples. Functions without a name are
 described where their files are on this host, with the build-id that perf saw.
@@ -17,9 +21,12 @@ import time
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors import folded
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.perf import read_data
+from tlstax.collectors.perf_rows import FIRST_ID, PerfRows
+from tlstax.probes.definitions import load_definitions
 
 _MAGIC = (b"PERFILE2", b"2ELIFREP")
 
@@ -28,11 +35,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add `tlstax import`."""
     parser = subparsers.add_parser(
         "import",
-        help="make a capture of a perf.data file",
+        help="make a capture of a perf.data file or folded stacks",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("recording", type=Path, metavar="FILE", help="written by perf record")
+    parser.add_argument("recording", type=Path, metavar="FILE", help="perf.data, or folded stacks")
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="capture to write"
     )
@@ -40,19 +47,29 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--root", default="", metavar="DIR", help="where the paths in the recording begin (/)"
     )
+    parser.add_argument(
+        "--hz", type=_hz, metavar="N", help="samples per second and CPU, of folded stacks"
+    )
     parser.set_defaults(run=run)
+
+
+def _hz(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1_000_000:
+        raise argparse.ArgumentTypeError("a frequency is more than 0 and at most 1,000,000")
+    return value
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the recording, write the capture."""
-    rows = _read(options.recording, options.root)
+    rows, engine = _read(options.recording, options.root, options.hz)
     samples = sum(row.sample_count for row in rows if isinstance(row, schema.SampleStack))
     if not samples:
         raise _unusable(options.recording, "it holds no sample")
     facts = {
         "tlstax_version": __version__,
         "created_wall_ns": time.time_ns(),
-        "engine": "perf",
+        "engine": engine,
         "command_level": "sample",
         "privacy": "names and counts only; no payload, key or password is taken over",
     }
@@ -63,21 +80,45 @@ def run(options: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _read(path: Path, root: str) -> list[schema.Row]:
+def _read(path: Path, root: str, hz: float | None) -> tuple[list[schema.Row], str]:
+    """The rows of a recording, and what made it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from error
     try:
-        if os.read(descriptor, 8) not in _MAGIC:
-            raise _unusable(path, "it does not begin like a perf.data file")
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        return read_data(descriptor, schema.Window(0, None, 0, 0, 1, "record", "perf"), root)
+        is_perf = os.pread(descriptor, 8, 0) in _MAGIC
+        window = schema.Window(FIRST_ID, None, 0, 0, 1, "record", "perf")
+        if is_perf:
+            return read_data(descriptor, window, root), "perf"
+        if b"\0" in os.pread(descriptor, 4096, 0):
+            raise _unusable(path, "it is neither a perf.data file nor text")
+        return _read_folded(path, window, hz), "folded"
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
     finally:
         os.close(descriptor)
 
 
+def _read_folded(path: Path, window: schema.Window, hz: float | None) -> list[schema.Row]:
+    if hz is None:
+        raise TlstaxError(
+            f"cannot import {path}",
+            "folded stacks do not say how often samples were taken",
+            "Give --hz, such as --hz 99",
+            ExitCode.USAGE,
+        )
+    rows = PerfRows(load_definitions(), {})
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        folded.read(lines, rows)
+    length_ns = round(rows.sample_count * 1e9 / hz)
+    return rows.rows(window._replace(end_ns=max(1, length_ns)), 1e9 / hz)
+
+
 def _unusable(path: Path, why: str) -> TlstaxError:
     return TlstaxError(
-        f"cannot import {path}", why, "Name a file that `perf record -o` wrote", ExitCode.FAILED
+        f"cannot import {path}",
+        why,
+        "Name a file of `perf record -o`, or folded stacks",
+        ExitCode.FAILED,
     )

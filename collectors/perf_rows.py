@@ -61,8 +61,8 @@ class PerfRows:
         self.start_ns = self.end_ns = 0
         self.sample_count = 0
 
-    def add(self, sample: PerfSample) -> None:
-        """Count one sample."""
+    def add(self, sample: PerfSample, count: int = 1) -> None:
+        """Count one sample, or `count` equal ones."""
         user = tuple(self._names.corrected(one) for one in sample.frames if not one.is_kernel)
         kernel = tuple(frame for frame in sample.frames if frame.is_kernel)
         phase = self._phase(user)
@@ -71,9 +71,9 @@ class PerfRows:
         if self._leader and sample.counter != self._leader:
             return
         key = phase, _syscall(kernel, user), self._stack(user), self._stack(kernel)
-        self._samples[key] += 1
-        self._threads[sample.tid, phase] += 1
-        self.sample_count += 1
+        self._samples[key] += count
+        self._threads[sample.tid, phase] += count
+        self.sample_count += count
         self.start_ns = min(self.start_ns or sample.time_ns, sample.time_ns)
         self.end_ns = max(self.end_ns, sample.time_ns)
 

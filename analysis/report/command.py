@@ -22,7 +22,6 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import explain, tables
 from tlstax.analysis.document import to_json
 from tlstax.analysis.report import folded, html, jsondoc, markdown, terminal
-from tlstax.analysis.stacks import Folded
 from tlstax.collectors.capture.reader import CaptureReader
 
 STANDARD_OUTPUT = "-"
@@ -72,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if options.markdown is not None:
         write(options.markdown, markdown.render(document))
     if options.folded is not None:
-        write(options.folded, folded.render(_folded(rows)))
+        write(options.folded, folded.render(explain.fold_all(rows)))
     if not printed:
         print_safely()
         terminal.print_report(document, html_path=options.html)
@@ -96,15 +95,6 @@ def headline(capture: Path) -> str:
     return explain.explain(rows).answer.sentence
 
 
-def _folded(rows: tables.Tables) -> dict[str, Folded]:
-    """The whole stacks of every group; the document's flame graphs leave out what is too small."""
-    return {
-        f"{part.name}/{kind}": explain.fold(part, kind, rows)[0]
-        for part in tables.groups(rows)
-        for kind in ("on_cpu", "off_cpu")
-    }
-
-
 def print_safely() -> None:
     """Let the standard output take every character; what its encoding lacks is replaced."""
     _encode_output(None)
@@ -116,24 +106,28 @@ def _encode_output(encoding: str | None) -> None:
         sys.stdout.reconfigure(encoding=encoding, errors="replace")
 
 
-def write(path: str, text: str) -> None:
+def write(path: str, content: str | bytes) -> None:
     """Write a report to a file, whole or not at all, or to the standard output.
 
     Raises TlstaxError (IO) if the file cannot be written.
     """
+    data = content.encode(errors="replace") if isinstance(content, str) else content
     if path == STANDARD_OUTPUT:
-        _encode_output("utf-8")
-        sys.stdout.write(text)
+        if isinstance(content, str):
+            _encode_output("utf-8")
+            sys.stdout.write(content)
+        else:
+            sys.stdout.buffer.write(data)
         return
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         # A device such as /dev/stdout cannot be replaced, only written to.
         if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8", errors="replace")
+            target.write_bytes(data)
             return
         try:
-            partial.write_text(text, encoding="utf-8", errors="replace")
+            partial.write_bytes(data)
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)

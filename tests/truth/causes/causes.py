@@ -52,7 +52,7 @@ CASES = {
         (
             _storm(server_key="rsa:4096", sysbench=_queries(5)),
             _storm(server_key="rsa:4096", threads=4),
-            _storm(server_key="rsa:6144", threads=1, sysbench=_queries(3)),
+            _storm(server_key="rsa:4096", threads=1, sysbench=_queries(3)),
         ),
     ),
     "wan": Case(
