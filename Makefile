@@ -181,11 +181,11 @@ test-servers: root-test-servers test-install packages-servers ## end to end on s
 		$(PYTEST) $(addprefix tests/e2e/test_,tls_libraries.py plans.py server_work.py functions.py x_protocol.py)
 
 .PHONY: test-transports
-test-transports: root-test-transports test-install packages-transports ## end to end over every tunnel and cipher; the truth of round trips
+test-transports: root-test-transports test-install packages-transports ## end to end over every tunnel, cipher and proxy; the truth of round trips
 	TLSTAX_TRANSPORTS="veth wan:rtt_ms=40 ssh:cipher=aes256-cbc ssh:cipher=aes256-ctr ssh:cipher=aes256-gcm@openssh.com \
 		ssh:cipher=chacha20-poly1305@openssh.com ssh:session=no stunnel stunnel:cipher=TLS_CHACHA20_POLY1305_SHA256 \
 		openvpn:cipher=AES-256-CBC openvpn:cipher=AES-256-GCM openvpn:cipher=CHACHA20-POLY1305 wireguard \
-		ssh:rtt_ms=10 openvpn:rtt_ms=10" $(PYTEST) tests/e2e/test_transports.py tests/e2e/test_network_truth.py
+		ssh:rtt_ms=10 openvpn:rtt_ms=10" $(PYTEST) $(addprefix tests/e2e/test_,transports.py network_truth.py proxies.py)
 
 .PHONY: test-drivers
 test-drivers: root-test-drivers test-install packages-servers ## every client library against servers with every TLS library
