@@ -2,7 +2,6 @@
 """The recipes of experiments: which there are, what one says, running one."""
 
 import argparse
-import os
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
@@ -44,13 +43,6 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     resume.add_argument("folder", metavar="DIR", type=Path, help="as `run` told it")
     resume.add_argument("--retry", action="store_true", help="what failed, too")
     resume.set_defaults(run=run_resume)
-    for parser in (run, resume):
-        parser.add_argument(
-            "--proxysql",
-            metavar="PATH",
-            type=Path,
-            help="the program of the transport `proxysql`, which no registry has",
-        )
 
 
 def positive(text: str) -> int:
@@ -64,14 +56,6 @@ def positive(text: str) -> int:
 def names(text: str) -> tuple[str, ...]:
     """Names separated by commas, for argparse."""
     return tuple(name for name in text.split(",") if name)
-
-
-def name_proxysql(options: argparse.Namespace) -> None:
-    """Tell the transport where ProxySQL is."""
-    if options.proxysql is not None:
-        from tlstax.workloads.transports.proxysql import VARIABLE
-
-        os.environ[VARIABLE] = str(options.proxysql.absolute())
 
 
 def run_list(options: argparse.Namespace) -> int:
@@ -100,7 +84,6 @@ def run_recipe(options: argparse.Namespace) -> int:
     from tlstax.workloads.matrix.recipe import MatrixRecipe
     from tlstax.workloads.recipe import find_recipe, load_any
 
-    name_proxysql(options)
     stages: Stages = options.stages
     recipe = load_any(find_recipe(options.recipe), options.scale or SCALES[0])
     if isinstance(recipe, MatrixRecipe):
@@ -140,6 +123,5 @@ def run_resume(options: argparse.Namespace) -> int:
     """Go on, and report."""
     from tlstax.workloads.matrix import runner
 
-    name_proxysql(options)
     runner.resume(options.folder, options.stages, retry=options.retry)
     return int(ExitCode.OK)
