@@ -113,7 +113,7 @@ def _cell(results: Results, cell_id: int, costs: Costs) -> MatrixCell:
         max_ns=max(run["max_ns"] for run in runs),
         server_cpu_ns=sum(cost.server_cpu_ns for cost in mine) / recorded if recorded else None,
         client_cpu_ns=sum(run["client_cpu_ns"] for run in runs) / operations,
-        processes=_processes(mine, recorded),
+        processes=_processes(results, row, mine, recorded),
         closure=matrix_costs.closure(mine),
         negotiated=", ".join(
             sorted({f"{run['tls_version']} {run['tls_cipher']}".strip() for run in runs} - {""})
@@ -133,11 +133,17 @@ def _spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
-def _processes(costs: Sequence[RunCost], operations: float) -> list[Process]:
+def _processes(
+    results: Results, cell: Row, costs: Sequence[RunCost], operations: float
+) -> list[Process]:
+    """Those of the cell's own way; other ways were open at the same time, and idle."""
+    names = results.process_names(cell)
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for cost in costs:
-        for key, times in cost.processes.items():
-            sums[key] = [old + new for old, new in zip(sums[key], times, strict=True)]
+        for (pid, role), times in cost.processes.items():
+            if pid in names:
+                key = (names[pid], role)
+                sums[key] = [old + new for old, new in zip(sums[key], times, strict=True)]
     return [
         Process(*key, cpu / operations, runnable / operations)
         for key, (cpu, runnable) in sorted(sums.items())

@@ -25,8 +25,8 @@ class RunCost:
     misfit_ns: int = 0
     clock_ns: int = 0
     server_cpu_ns: int = 0
-    processes: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """(program, role) -> CPU and runnable time."""
+    processes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+    """(pid, role) -> CPU and runnable time."""
 
 
 def costs_of_runs(folder: Path, captures: Mapping[str, Iterable[int]]) -> dict[int, RunCost]:
@@ -76,9 +76,7 @@ def _part(rows: Tables, run: Run, window_ids: Sequence[int]) -> Tables:
 def _add_processes(ways: Tables | None, found: Mapping[int, RunCost]) -> None:
     if ways is None:
         return
-    names = {
-        target.target_id: (target.exe.rsplit("/", 1)[-1], target.role) for target in ways.targets
-    }
+    names = {target.target_id: (target.pid, target.role) for target in ways.targets}
     sums = ledger.by_window(ways.ledger)
     for window in ways.windows:
         cost = found.get(window.run_id or 0)

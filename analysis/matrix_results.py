@@ -43,8 +43,15 @@ class Results:
     published: list[Published]
     servers: Mapping[str, dict[str, str]]
     routes: Mapping[str, dict[str, str]]
+    ways: Mapping[tuple[str, str, str, str], dict[int, str]]  # pid -> name
     samples: Mapping[int, list[int]]  # by run
     histograms: Mapping[int, list[tuple[int, int]]]
+
+    def process_names(self, cell: Row) -> dict[int, str]:
+        """The processes on the way of a cell, by their pids."""
+        return self.ways.get(
+            (cell["server"], cell["key"], cell["encryption"], cell["transport"]), {}
+        )
 
     def place(self, cell_id: int) -> dict[str, str | int]:
         """Where a cell lies."""
@@ -86,9 +93,13 @@ def _read(folder: Path, connection: sqlite3.Connection) -> Results:
     for row in connection.execute("SELECT lane, name, value FROM server"):
         servers[row[0]][row[1]] = row[2]
     routes: dict[str, dict[str, str]] = defaultdict(dict)
-    for row in connection.execute("SELECT lane, transport, name, value FROM route"):
-        if row[3]:
-            routes[f"{row[0]} {row[1]}"][row[2]] = row[3]
+    ways: dict[tuple[str, str, str, str], dict[int, str]] = defaultdict(dict)
+    for row in connection.execute("SELECT * FROM route"):
+        place = (row["server"], row["key"], row["encryption"], row["transport"])
+        if row["name"].startswith("process "):
+            ways[place][int(row["name"].removeprefix("process "))] = row["value"]
+        else:
+            routes[" ".join(part for part in place if part != "off")][row["name"]] = row["value"]
     return Results(
         folder,
         dict(list(row) for row in connection.execute("SELECT key, value FROM meta")),
@@ -108,6 +119,7 @@ def _read(folder: Path, connection: sqlite3.Connection) -> Results:
         ],
         servers,
         routes,
+        ways,
         samples,
         histograms,
     )

@@ -53,6 +53,7 @@ def cell_table(document: Json, width: int) -> Table:
         columns += ["95 %", "server CPU", "client CPU", "on the way", "closure"]
     table = parts.table("Cells, over their rounds", "cell", *columns)
     table.columns[0].no_wrap = False
+    table.columns[0].min_width = 26
     pairs = {pair["cell_id"]: pair for pair in document["pairs"]}
     for cell in document["cells"]:
         pair = pairs.get(cell["cell_id"])

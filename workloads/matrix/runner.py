@@ -276,8 +276,9 @@ class _Matrix:
             facts = dict(route.facts)
             if route.rtt_ns is not None:
                 facts["rtt_ns"] = str(route.rtt_ns)
-            facts["processes"] = ", ".join(process.name for process in route.processes)
-            self.store.add_facts("route", [key.label, name], facts)
+            for process in route.processes:  # by which the report knows whose CPU time it was
+                facts[f"process {process.pid}"] = process.name
+            self.store.add_facts("route", [key.server, key.key, key.encryption, name], facts)
         self._clock.started(time.monotonic() - began_s)
         return lane
 

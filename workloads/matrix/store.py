@@ -52,8 +52,8 @@ CREATE TABLE histogram ( -- of clients that tell no single operations
   PRIMARY KEY (run_id, upper_ns)
 ) WITHOUT ROWID;
 CREATE TABLE route ( -- what a transport said about itself, for each server
-  lane TEXT NOT NULL, transport TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
-  PRIMARY KEY (lane, transport, name)
+  server TEXT NOT NULL, key TEXT NOT NULL, encryption TEXT NOT NULL, transport TEXT NOT NULL,
+  name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (server, key, encryption, transport, name)
 ) WITHOUT ROWID;
 CREATE TABLE server ( -- what was started
   lane TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (lane, name)
