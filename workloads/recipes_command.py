@@ -36,9 +36,6 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="how much of a matrix: smoke (minutes, the default), standard, or what was published",
     )
     run.add_argument("--seed", metavar="N", type=int, help="of a matrix's order; default: random")
-    run.add_argument(
-        "--proxysql", metavar="PATH", type=Path, help="a ProxySQL, for recipes that can use one"
-    )
     resume = actions.add_parser("resume", help="go on with a matrix that was interrupted")
     resume.add_argument("folder", metavar="DIR", type=Path, help="as `run` told it")
     resume.add_argument("--retry", action="store_true", help="what failed, too")
@@ -91,7 +88,6 @@ def run_recipe(options: argparse.Namespace) -> int:
             "rounds_count": options.rounds,
             "seconds": options.seconds,
             "servers": tuple(options.servers),
-            "proxysql": str(options.proxysql.resolve()) if options.proxysql else None,
         }
         scale = options.scale or SCALES[0]
         folder = runner.prepare(recipe.path, scale, options.output, options.seed, changes)

@@ -131,12 +131,8 @@ class MatrixRecipe:
         rounds_count: int | None = None,
         seconds: int | None = None,
         servers: tuple[str, ...] = (),
-        proxysql: str | None = None,
     ) -> "MatrixRecipe":
-        """The same with other rounds, seconds per run or fewer servers, where they are given.
-
-        `proxysql` is the program of transports of that kind.
-        """
+        """The same with other rounds, seconds per run or fewer servers, where they are given."""
         scale = self.scale
         if rounds_count is not None:
             turn = min(scale.rounds_in_turn, rounds_count)
@@ -152,15 +148,7 @@ class MatrixRecipe:
                     f"{', '.join(sorted(named))}",
                 )
         cells = tuple(cell for cell in self.cells if not servers or cell.server in servers)
-        changed = self.transports
-        if proxysql is not None:
-            changed = {
-                name: replace(part, options={**part.options, "program": proxysql})
-                if part.kind == "proxysql"
-                else part
-                for name, part in self.transports.items()
-            }
-        return replace(self, scale=scale, cells=cells, transports=changed)
+        return replace(self, scale=scale, cells=cells)
 
 
 def parse(path: Path, top: RecipeTable, scale_name: str) -> MatrixRecipe:
