@@ -178,7 +178,7 @@ test-kernels: root-test-kernels test-install packages-kernels ## kernel and trut
 .PHONY: test-servers
 test-servers: root-test-servers test-install packages-servers ## end to end on servers with every TLS library (npm, maven, apt)
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
-		$(PYTEST) $(addprefix tests/e2e/test_,tls_libraries.py plans.py server_work.py functions.py x_protocol.py)
+		$(PYTEST) $(addprefix tests/e2e/test_,tls_libraries.py plans.py server_work.py at_rest.py functions.py x_protocol.py)
 
 .PHONY: test-transports
 test-transports: root-test-transports test-install packages-transports ## end to end over every tunnel, cipher and proxy; the truth of round trips

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What servers do besides TLS: waits for locks and commits, encryption at rest, and whose it is.
+"""What servers do besides TLS: waits for locks and commits, and whose they are.
 
 MySQL 5.6 and Debian's MariaDB by default; TLSTAX_SERVERS names others (make test-servers does).
 """
 
 import os
-import secrets
-import shutil
-import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +25,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 SERVERS = os.environ.get("TLSTAX_SERVERS", "mariadb mysql56").split()
 HIDDEN_ENGINE: Final = ("mariadb", "mariadb118")  # Debian's MariaDB: no names of InnoDB
-# The cipher that the plugin of this host works with in each server (10.11.5 lacks CTR).
-CIPHERS: Final = {"mariadb": "aes_ctr", "mariadb1011": "aes_cbc", "mariadb102": "aes_cbc"}
-PLUGIN: Final = "file_key_management.so"
-LOCKED_S, COMMITS_COUNT, DOUBLINGS_COUNT = 1.0, 100, 11
+LOCKED_S, COMMITS_COUNT = 1.0, 100
 TABLE: Final = f"{DATABASE}.work"
 
 
@@ -113,66 +106,3 @@ def commits(session: StatusSession, row: int) -> threading.Thread:
             session.query(f"UPDATE {TABLE} SET n = n + 1 WHERE id = {row}")
 
     return threading.Thread(target=run)
-
-
-@pytest.fixture(scope="module")
-def key_plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory with the plugin that holds keys, and a key; every user can read it."""
-    folder = Path("/tmp") / f"tlstax-test-keys-{os.getpid()}"
-    folder.mkdir(mode=0o755)
-    installed = Path("/usr/lib/mysql/plugin") / PLUGIN
-    if not installed.exists():
-        work = tmp_path_factory.mktemp("mariadb-server")
-        sandboxed = ["-o", "APT::Sandbox::User=root"]
-        get = ["apt-get", "-q", *sandboxed, "download", "mariadb-server"]
-        subprocess.run(get, cwd=work, check=True, capture_output=True)
-        (package,) = work.glob("*.deb")
-        subprocess.run(["dpkg", "-x", package, work / "files"], check=True)
-        installed = work / "files/usr/lib/mysql/plugin" / PLUGIN
-    shutil.copy(installed, folder / PLUGIN)
-    (folder / "keys").write_text(f"1;{secrets.token_hex(32)}\n")
-    for path in (folder, folder / PLUGIN, folder / "keys"):
-        path.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.mark.parametrize("name", [name for name in SERVERS if name in CIPHERS])
-def test_encryption_at_rest_has_its_own_phase(
-    name: str, key_plugin: Path, lab_directory: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "capture"
-    options = (
-        f"plugin_dir = {key_plugin}",
-        f"plugin_load_add = {PLUGIN}",
-        f"loose_file_key_management_filename = {key_plugin}/keys",
-        f"loose_file_key_management_encryption_algorithm = {CIPHERS[name]}",
-        "innodb_buffer_pool_size = 8M",  # too small for the table, so that pages come and go
-    )
-    with (
-        open_server(find_kind(name), ServerRequest(options=options)) as server,
-        administrator(server) as session,
-    ):
-        plain = use(server, session, "plain", path)
-        secret = use(server, session, "secret ENCRYPTED=YES", path)
-    assert "tde" not in plain["connection"], "nothing is encrypted"
-    writer = "background" if name in HIDDEN_ENGINE else "page_flush"
-    assert secret["connection"]["tde"] > 0, "pages are decrypted where they are read"
-    assert secret[writer]["tde"] > 0, "and encrypted where they are written"
-
-
-def use(
-    server: PrivateServer, session: StatusSession, definition: str, path: Path
-) -> dict[str, dict[str, int]]:
-    """Fill a table beyond what fits in memory, and read it; on-CPU time by role and phase."""
-    table, _, kind = definition.partition(" ")
-    columns = "id INT PRIMARY KEY AUTO_INCREMENT, text VARCHAR(2000)"
-    session.query(f"CREATE TABLE {DATABASE}.{table} ({columns}) ENGINE=InnoDB {kind}")
-    with Recorder(Request(server.pid, path, overwrite=True)) as recorder:
-        session.query(f"INSERT INTO {DATABASE}.{table} (text) VALUES (REPEAT('a', 2000))")
-        for _ in range(DOUBLINGS_COUNT + 2):
-            half = f"SELECT text FROM {DATABASE}.{table} LIMIT {2**DOUBLINGS_COUNT}"
-            session.query(f"INSERT INTO {DATABASE}.{table} (text) {half}")
-        session.query(f"SELECT COUNT(*) FROM {DATABASE}.{table} WHERE text LIKE '%b%'")
-        recorder.poll(1.5)  # the page cleaner has its own pace
-    return {role: ledger.on_cpu(sums) for role, sums in roles_of(path).items()}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.servers import any_server, configuration, installing
+from tlstax.workloads.servers.at_rest import AtRest, mariadb_at_rest, mysql_at_rest
 from tlstax.workloads.servers.catalogue import ServerKind, Start
 from tlstax.workloads.servers.debian_root import Say
 from tlstax.workloads.servers.mariadb import (
@@ -15,6 +16,7 @@ from tlstax.workloads.servers.mariadb import (
     ServerRequest,
     find_program,
 )
+from tlstax.workloads.servers.storage import Storage
 from tlstax.workloads.tls import TlsChoice
 
 # yaSSL knows TLS 1.0 and 1.1, and of the suites that OpenSSL 3 still has these two; offered more,
@@ -32,6 +34,7 @@ class Program:
     start: Start
     home: Path  # what it was unpacked to, whose files it must be able to read
     root: Path | None = None  # started in it by chroot, and `start` names files in there
+    family: str = "mysql"  # mysql | mariadb
     base_options: tuple[str, ...] = ()  # where it finds what it was not built to find
 
     @property
@@ -51,9 +54,9 @@ def open_server(
         return PrivateServer(request)
     home = installing.place_of(kind)
     if kind.source.client == "debian-root":
-        return LabServer(Program(path, kind.start, home, root=home), request)
+        return LabServer(Program(path, kind.start, home, home, kind.family), request)
     base = (f"basedir = {home}", f"lc_messages_dir = {home}/share")
-    return LabServer(Program(path, kind.start, home, base_options=base), request)
+    return LabServer(Program(path, kind.start, home, None, kind.family, base), request)
 
 
 def open_program(path: Path, request: ServerRequest | None = None) -> PrivateServer:
@@ -63,7 +66,8 @@ def open_program(path: Path, request: ServerRequest | None = None) -> PrivateSer
     base: tuple[str, ...] = (f"basedir = {home}",)
     if found.messages:
         base += (f"lc_messages_dir = {found.messages}",)
-    return LabServer(Program(found.path, found.start, home, base_options=base), request)
+    program = Program(found.path, found.start, home, None, found.family, base)
+    return LabServer(program, request)
 
 
 def open_private(request: ServerRequest, program: Path | None = None) -> PrivateServer:
@@ -109,6 +113,12 @@ class LabServer(PrivateServer):
         further = [*self._program.base_options, *start.options, *self._further_options()]
         return configuration.common_options(settings, self._seen(self.places.server), further)
 
+    def _make_at_rest(self, storage: Storage) -> AtRest:
+        seen, program = self._seen(self.places.server), self._program
+        if program.family == "mariadb":
+            return mariadb_at_rest(storage, seen, program.home)
+        return mysql_at_rest(storage, seen, program.home, self._seen(program.path))
+
     def _server_environment(self) -> dict[str, str]:
         environment = self._openssl_environment(self._seen(self.places.server / "openssl.cnf"))
         path = self._program.start.library_path
@@ -124,13 +134,16 @@ class LabServer(PrivateServer):
         start = self._program.start
         options = f"--defaults-file={self._seen(self.places.server)}/my.cnf"
         program = str(self._seen(self._program.path))
+        if self._at_rest and self._at_rest.program:
+            program = str(self._seen(self.places.server / self._at_rest.program))
         if start.data == "copy":
             make = ["cp", "-R", str(self._program.home / start.data_template), "data"]
         elif start.data == "initialize":
             make = [program, options, "--initialize-insecure"]
         else:
             make = [str(self._seen(self._program.data_maker)), options, *self._script_options()]
-        return [make, [program, options]]
+        serve = f"--defaults-file={self._seen(self.places.server)}/{self._serve_file}"
+        return [make, [program, serve]]
 
     def _script_options(self) -> Sequence[str]:
         """What mysql_install_db and mariadb-install-db are told."""

@@ -23,8 +23,10 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import Certificates, KeyKind, generate, write_private
 from tlstax.workloads.endpoint import Account
 from tlstax.workloads.servers import configuration, supervisor
+from tlstax.workloads.servers.at_rest import AtRest, await_encrypted, mariadb_at_rest
 from tlstax.workloads.servers.places import Places, ServerUser, free_port, is_free
 from tlstax.workloads.servers.status import StatusSession
+from tlstax.workloads.servers.storage import Storage, require_disk
 from tlstax.workloads.tls import TlsChoice
 
 INSTALL_PATIENCE_S = 60.0
@@ -77,6 +79,7 @@ class ServerRequest:
     certificates: Certificates | None = None  # None: made for this server
     tls: TlsChoice = field(default_factory=TlsChoice)
     options: tuple[str, ...] = ()  # further lines of the server's option file
+    storage: Storage | None = None  # None: data in memory, logs synced once a second
     namespace: str | None = None  # the network namespace that it runs in; it must be there
 
     @property
@@ -101,6 +104,7 @@ class PrivateServer:
         self.port = self._choose_port()
         self._user = ServerUser.choose()
         self._supervisor: subprocess.Popen[bytes] | None = None
+        self._at_rest: AtRest | None = None
         self.pid = 0
 
     def __enter__(self) -> "PrivateServer":
@@ -195,6 +199,8 @@ class PrivateServer:
 
     def _prepare(self) -> None:
         """Write every file that the server and the clients read."""
+        storage = self.request.storage
+        self._at_rest = self._make_at_rest(storage) if storage and storage.encrypted else None
         certificates = self.request.certificates or generate(
             self.places.certificates, self.request.key, pkcs1=self.traditional_keys
         )
@@ -216,6 +222,19 @@ class PrivateServer:
         )
         for source in (certificates.sysbench_ca, certificates.client, certificates.client_key):
             write_private(self.places.client / source.name, source.read_bytes())
+
+        self._prepare_storage()
+
+    def _prepare_storage(self) -> None:
+        """Keys, plugin and option file of a server that encrypts."""
+        storage, server = self.request.storage, self.places.server
+        if storage is not None:
+            require_disk(server)
+        if self._at_rest is not None:
+            self._at_rest.write(server, self._user)
+            text = "\n".join((self._server_options(), *self._at_rest.options, ""))
+            write_private(server / "serve.cnf", text.encode())
+            self._user.own(server / "serve.cnf")
 
     def _start(self) -> None:
         """Have the supervisor install the data directory and start the server; wait for it."""
@@ -239,6 +258,9 @@ class PrivateServer:
         self.places.write_state(pids | {"server": self.pid})
         self._await_socket()
         self._make_accounts()
+        if self._at_rest:
+            with self.open_administrator() as session:
+                await_encrypted(session)
 
     def _specification(self) -> dict[str, object]:
         """What the supervisor shall run (see supervisor.py); nothing here is secret."""
@@ -272,7 +294,12 @@ class PrivateServer:
     def _further_options(self) -> tuple[str, ...]:
         # In a namespace of its own nobody else can reach it, and tunnels end at other addresses.
         anywhere = ("bind_address = 0.0.0.0",) if self.request.namespace else ()
-        return (*anywhere, *self.request.options)
+        storage = self.request.storage.options if self.request.storage else ()
+        always = self._at_rest.always if self._at_rest else ()
+        return (*anywhere, *storage, *always, *self.request.options)
+
+    def _make_at_rest(self, storage: Storage) -> AtRest:
+        return mariadb_at_rest(storage, self.places.server, None)
 
     def _client_openssl(self, choice: TlsChoice) -> str:
         return choice.openssl_configuration()
@@ -283,6 +310,7 @@ class PrivateServer:
     def _steps(self) -> list[list[str]]:
         """Make the data directory; serve."""
         options = f"--defaults-file={self.places.server}/my.cnf"
+        serve = f"--defaults-file={self.places.server}/{self._serve_file}"
         install = [
             str(self._binaries.install),
             options,
@@ -291,7 +319,12 @@ class PrivateServer:
             "--skip-test-db",
             "--skip-name-resolve",
         ]
-        return [install, [str(self._binaries.server), options]]
+        return [install, [str(self._binaries.server), serve]]
+
+    @property
+    def _serve_file(self) -> str:
+        """The option file of the server; its data is made without encryption."""
+        return "serve.cnf" if self._at_rest else "my.cnf"
 
     def _account_statements(self, passwords: Mapping[str, str]) -> list[str]:
         return configuration.account_statements(passwords)
