@@ -9,7 +9,7 @@ import platform
 import select
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -461,9 +461,14 @@ class Recorder:
         return rows
 
 
-def open_recorder(pid: int, capture: Path) -> Recorder:
+def open_recorder(pid: int, capture: Path, collect: Sequence[str] = ()) -> Recorder:
     """A recorder for experiments, which are short and want many samples."""
-    return Recorder(Request(pid, capture, sample_hz=_EXPERIMENT_HZ))
+    sources = None
+    if collect:
+        from tlstax.collectors.collect import Wanted, open_sources
+
+        sources = open_sources(Wanted(tuple(collect)), pid, capture)
+    return Recorder(Request(pid, capture, sample_hz=_EXPERIMENT_HZ, sources=sources))
 
 
 def _run_totals(windows: list[WindowTotals], tls_call_count: int) -> RunTotals:

@@ -20,6 +20,9 @@ class RecipeTable:
             raise self.refuse("it is not a table")
         self._entries = dict(entries)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
     def take(self, key: str, kind: type[T], default: T | None) -> T:
         """The entry `key`, which must be of this kind; without a default it must be there."""
         value = self._entries.pop(key, default)

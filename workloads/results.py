@@ -5,7 +5,7 @@
 watches the server during an experiment is passed in and only has to look like `Recorder`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,7 +85,14 @@ class Recorder(Protocol):
         """Keep rows with the recording."""
 
 
-# How the command line wires the later stages in: open_recorder(pid of the server, capture file),
-# and render_report(capture file, directory for its files), which returns the path of the HTML.
-OpenRecorder = Callable[[int, Path], AbstractContextManager[Recorder]]
+class OpenRecorder(Protocol):
+    """How the command line wires the recorder in."""
+
+    def __call__(
+        self, pid: int, capture: Path, collect: Sequence[str] = ()
+    ) -> AbstractContextManager[Recorder]:
+        """Record the server into a new capture; `collect`: procfs, iostat beside the ledger."""
+
+
+# render_report(capture file, directory for its files), which returns the path of the HTML.
 RenderReport = Callable[[Path, Path], Path]

@@ -5,7 +5,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import KeyKind
@@ -17,7 +17,7 @@ from tlstax.workloads.drivers import (
     Tick,
     make_driver,
 )
-from tlstax.workloads.matrix.cells import Cell, LaneKey
+from tlstax.workloads.matrix.cells import OFF, Cell, LaneKey
 from tlstax.workloads.matrix.recipe import (
     MatrixRecipe,
     Part,
@@ -30,11 +30,13 @@ from tlstax.workloads.negotiation import negotiate
 from tlstax.workloads.proof import Evidence
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.results import Recorder, RunResult, RunTotals, StatusSample
+from tlstax.workloads.servers.canary import find_plaintext
 from tlstax.workloads.servers.connections import await_quiet, socket_count
 from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
 from tlstax.workloads.servers.places import process_start_ticks
 from tlstax.workloads.servers.status import Status, StatusSession
+from tlstax.workloads.servers.storage import Storage
 from tlstax.workloads.transports import Route, Transport, make_transport
 
 UNKNOWN = "unknown"  # of a version or cipher in a capture
@@ -102,7 +104,10 @@ class Lane:
             namespace = _make_namespace(self.resources, self.key)
             self._stack.callback(self.resources.release, "namespace", namespace)
         request = ServerRequest(
-            key=KeyKind.parse(self.key.key), options=arm.options, namespace=namespace
+            key=KeyKind.parse(self.key.key),
+            options=arm.options,
+            namespace=namespace,
+            storage=self._storage(arm.storage),
         )
         server: PrivateServer = open_server(arm.kind, request, self.say)
         self.server = self._stack.enter_context(server)
@@ -120,6 +125,13 @@ class Lane:
         self._prepare_drivers()
         self._baseline = socket_count(self.server.pid)
         self._warm_up()
+
+    def _storage(self, asked: Storage | None) -> Storage | None:
+        """On a disk in both arms, as soon as encryption is a question of the recipe."""
+        is_question = any(cell.encryption != OFF for cell in self.recipe.cells)
+        if asked is None and not is_question:
+            return None
+        return replace(asked or Storage(), encrypted=self.key.encryption != OFF)
 
     def _way(self, part: Part) -> Transport:
         return make_transport(part.kind, self.resources, part.options)
@@ -151,6 +163,23 @@ class Lane:
             "negotiated": f"{agreed.driver.version} {agreed.driver.cipher}",
             "tls_versions": " ".join(agreed.versions),
         }
+        if self.server.request.storage is not None:
+            self.facts |= self._look_at_disk()
+
+    def _look_at_disk(self) -> dict[str, str]:
+        """Whether a text that was stored can be read there; TlstaxError (FAILED) if it should not
+        be, or if it is not found though nothing is encrypted.
+        """
+        found = find_plaintext(self.server)
+        is_encrypted = self.key.encryption != OFF
+        if any(found.values()) == is_encrypted:
+            raise TlstaxError(
+                f"the server {self.key.label} does not store its data as asked",
+                f"a text that it stored was found so often on the disk: {found}",
+                "Look at its log",
+                ExitCode.FAILED,
+            )
+        return {"found on disk": ", ".join(f"{kind} {count}" for kind, count in found.items())}
 
     def _prepare_drivers(self) -> None:
         """Make each driver's tables, by the first transport of its cells."""

@@ -16,6 +16,7 @@ from tlstax.workloads.drivers import DRIVERS
 from tlstax.workloads.matrix.cells import DIMENSIONS, OFF, Cell
 from tlstax.workloads.recipe_table import RecipeTable, Scalar, refuse
 from tlstax.workloads.servers.catalogue import ServerKind, find_kind, load_catalogue
+from tlstax.workloads.servers.storage import Storage
 from tlstax.workloads.tls import VERSIONS, TlsChoice
 from tlstax.workloads.transports import TRANSPORTS
 
@@ -41,6 +42,9 @@ DEFAULTS: Mapping[str, tuple[Scalar, ...]] = {
     "threads": (1,),
     "rate": (0,),
 }
+ENCRYPTION = (OFF, "on")  # of data at rest
+COLLECTED = ("procfs", "iostat")
+POOL_MB_MAX = 1 << 20
 QUANTITIES = ("operations_per_s", "queries_per_s", "p95_ns", "mean_ns", "ratio")
 ROUNDS_MAX, SECONDS_MAX, OPERATIONS_MAX, THREADS_MAX, RATE_MAX = 1000, 3600, 10**7, 1024, 10**6
 
@@ -61,6 +65,7 @@ class ServerArm:
 
     kind: ServerKind
     options: tuple[str, ...] = ()  # further lines of its option file
+    storage: Storage | None = None  # encryption apart, which is a dimension
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,7 @@ class MatrixRecipe:
     transports: Mapping[str, Part]
     drivers: Mapping[str, Part]
     published: tuple[Published, ...]
+    collect: tuple[str, ...] = ()  # of COLLECTED: sources recorded beside the ledger
 
     @property
     def text(self) -> str:
@@ -167,6 +173,10 @@ def parse(path: Path, top: RecipeTable, scale_name: str) -> MatrixRecipe:
     for role in watch:
         if role not in ROLES:
             raise top.refuse(f"watch = {role!r}, and known roles are {', '.join(ROLES)}")
+    collect = top.texts("collect")
+    for source in collect:
+        if source not in COLLECTED:
+            raise top.refuse(f"collect = {source!r}, and known are {', '.join(COLLECTED)}")
     lists = _lists(top.table("matrix"))
     scale, changed = _scale(top, scale_name)
     blocks = [_block(table, scale_name) for table in top.tables("cells", required=False)]
@@ -179,7 +189,7 @@ def parse(path: Path, top: RecipeTable, scale_name: str) -> MatrixRecipe:
     top.refuse_rest()
     recipe = MatrixRecipe(
         path.stem, title, path, scale, cells, skips, baseline, watch,
-        servers, tls, transports, drivers, published,
+        servers, tls, transports, drivers, published, collect,
     )  # fmt: skip
     _check_names(recipe, top)
     return recipe
@@ -239,9 +249,27 @@ def _servers(top: RecipeTable) -> dict[str, ServerArm]:
             raise table.refuse(
                 f"kind = {kind!r}, and known servers are {', '.join(load_catalogue())}"
             )
-        found[name] = ServerArm(find_kind(kind), table.texts("options"))
+        found[name] = ServerArm(find_kind(kind), table.texts("options"), _storage(table))
         table.refuse_rest()
     return found
+
+
+def _storage(table: RecipeTable) -> Storage | None:
+    """How a server keeps its data; None where the table says nothing about it."""
+    given: dict[str, bool] = {
+        name: table.take(name, bool, False)
+        for name in ("binlog", "adaptive_hash_index", "durable")
+        if name in table
+    }
+    pool_mb = table.number("buffer_pool_mb", 0, POOL_MB_MAX, least=0) or None
+    if pool_mb is None and not given:
+        return None
+    return Storage(
+        binlog=given.get("binlog", False),
+        adaptive_hash_index=given.get("adaptive_hash_index"),
+        durable=given.get("durable", False),
+        buffer_pool_mb=pool_mb,
+    )
 
 
 def _baseline(top: RecipeTable) -> dict[str, Scalar]:
@@ -360,6 +388,10 @@ def _check_names(recipe: MatrixRecipe, top: RecipeTable) -> None:
         "driver": {**DRIVERS, **recipe.drivers},
     }
     for cell in recipe.cells:
+        if cell.encryption not in ENCRYPTION:
+            raise top.refuse(
+                f"encryption names '{cell.encryption}', and known are {', '.join(ENCRYPTION)}"
+            )
         for dimension, names in known.items():
             if cell.at(dimension) not in names:
                 raise top.refuse(

@@ -226,7 +226,8 @@ class _Matrix:
     ) -> None:
         """Run what is pending, taking off the list what is finished."""
         began_s = time.monotonic()
-        with self.stages.open_recorder(lane.server.pid, capture) as recorder:
+        recording = self.stages.open_recorder(lane.server.pid, capture, self.recipe.collect)
+        with recording as recorder:
             self._clock.attached(time.monotonic() - began_s)
             for route in lane.routes.values():
                 for process in route.processes:

@@ -35,6 +35,17 @@ PLUGIN_DIRECTORIES = (
 PLUGIN_PACKAGE = "mariadb-server"
 KEY_BYTES = 32
 FETCH_PATIENCE_S, ENCRYPT_PATIENCE_S, LOOK_S = 300.0, 60.0, 0.2
+# Tablespaces without a row there are not encrypted either, and have not been looked at. The one
+# of the system, which holds the undo log, is missing in the list of all.
+_ENCRYPTED = (
+    "SELECT 1 FROM INFORMATION_SCHEMA.INNODB_TABLESPACES_ENCRYPTION AS done"
+    " WHERE done.MIN_KEY_VERSION > 0 AND done.SPACE = "
+)
+LEFT_TO_ENCRYPT = (
+    "SELECT COUNT(*) FROM INFORMATION_SCHEMA.INNODB_SYS_TABLESPACES AS every"
+    f" WHERE NAME <> 'innodb_temporary' AND NOT EXISTS ({_ENCRYPTED} every.SPACE)"
+    f" UNION ALL SELECT EXISTS ({_ENCRYPTED} 0)"
+)
 
 
 @dataclass(frozen=True)
@@ -170,12 +181,11 @@ def await_encrypted(session: StatusSession) -> None:
     them as they are. TlstaxError (TARGET) if it does not come to an end.
     """
     deadline = time.monotonic() + ENCRYPT_PATIENCE_S
-    table = "INFORMATION_SCHEMA.INNODB_TABLESPACES_ENCRYPTION"
     if not session.query("SHOW VARIABLES LIKE 'innodb_encryption_threads'"):
         return
     while True:
-        ((left,),) = session.query(f"SELECT COUNT(*) FROM {table} WHERE MIN_KEY_VERSION = 0")
-        if left == "0":
+        ((left,), (has_system,)) = session.query(LEFT_TO_ENCRYPT)
+        if left == "0" and has_system == "1":
             return
         if time.monotonic() > deadline:
             raise TlstaxError(
