@@ -25,7 +25,7 @@ from tlstax.workloads.resources import Resources
 from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
 from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import Route, make_transport
-from tlstax.workloads.transports.network import new_namespace
+from tlstax.workloads.transports.namespaces import new_namespace
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes"), pytest.mark.timing]
 

@@ -24,7 +24,7 @@ from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
 from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import Route, Value, make_transport
-from tlstax.workloads.transports.network import new_namespace
+from tlstax.workloads.transports.namespaces import new_namespace
 from tlstax.workloads.transports.proxysql import VARIABLE
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]

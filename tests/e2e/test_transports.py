@@ -26,13 +26,8 @@ from tlstax.workloads.results import ARMS, Arm, RunResult
 from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
 from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import Route, make_transport
-from tlstax.workloads.transports.network import (
-    interface_bytes,
-    kernel_has_netem,
-    measure_round_trip,
-    new_namespace,
-    open_link,
-)
+from tlstax.workloads.transports.namespaces import interface_bytes, new_namespace
+from tlstax.workloads.transports.network import kernel_has_netem, measure_round_trip, open_link
 
 pytestmark = pytest.mark.root
 

@@ -23,7 +23,7 @@ from tlstax.workloads.servers.configuration import DATABASE
 from tlstax.workloads.servers.mariadb import Binaries, PrivateServer, ServerRequest
 from tlstax.workloads.servers.status import StatusSession
 
-pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes"), pytest.mark.timing]
 
 TABLE = f"{DATABASE}.truth"
 LOCKED_S = 1.0

@@ -13,7 +13,8 @@ from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.servers.mariadb import PrivateServer, find_program
 from tlstax.workloads.transports import Route, Value
-from tlstax.workloads.transports.network import Link, check_link, open_link, server_namespace
+from tlstax.workloads.transports.namespaces import server_namespace
+from tlstax.workloads.transports.network import Link, check_link, open_link
 
 WAN_RTT_MS = 40.0
 

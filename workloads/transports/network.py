@@ -8,24 +8,30 @@ them; the client's is written down in `Resources` before it is made.
 """
 
 import json
-import os
 import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.resources import Resources
-from tlstax.workloads.servers.mariadb import PrivateServer, find_program
+from tlstax.workloads.servers.mariadb import find_program
 from tlstax.workloads.transports import round_trip
+from tlstax.workloads.transports.namespaces import (
+    interface_bytes,
+    ip,
+    ip_json,
+    new_namespace,
+    require_root,
+    scratch,
+)
 
 NETWORK: Final = "10.213"  # links are its /30s; nothing outside of the namespaces sees them
 SUBNETS_COUNT: Final = 256
@@ -35,6 +41,7 @@ ECHO_PATIENCE_S: Final = 2.0
 READY_PATIENCE_S: Final = 10.0
 RTT_MIN_MS, RTT_MAX_MS = 0.2, 2000.0
 NETEM_PACKETS: Final = 100_000  # that may be on the way
+QUEUE_PACKETS: Final = 10_000  # that may wait for the delay line to take them
 NS_PER_MS: Final = 1_000_000
 COUNTERS: Final = struct.Struct("=7Q")  # struct counters of delayline.c
 
@@ -66,85 +73,31 @@ class Link:
     subnet: int  # a number that no other link to this server has
     round_trip: RoundTrip
     facts: dict[str, str] = field(default_factory=dict)
+    counters: Path | None = None  # of the delay line
+    _seen: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     def carried_bytes(self) -> int:
-        """What the client's end of the link counted so far, both ways."""
+        """What the client's end of the link counted so far, both ways.
+
+        TlstaxError (FAILED) if the delay line has lost packets since this was asked last.
+        """
+        lost = self.lost_count()
+        new, self._seen["lost"] = lost - self._seen.get("lost", 0), lost
+        if new:
+            raise TlstaxError(
+                "the delay line lost packets",
+                f"{new} found it full, and their senders had to send them again",
+                "Use less load: so many bytes at a time are not what it is made for",
+                ExitCode.FAILED,
+            )
         return interface_bytes(self.client, CLIENT_INTERFACE)
 
-
-def scratch(resources: Resources, prefix: str) -> Path:
-    """A directory for one transport's files, mode 0700; it goes with the resources."""
-    return Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=resources.directory))
-
-
-# ---- namespaces ----
-
-
-def require_root() -> None:
-    """TlstaxError (HOST) unless we may make network namespaces."""
-    find_program("ip", "iproute2")
-    if os.geteuid() != 0:
-        raise TlstaxError(
-            "cannot make network namespaces",
-            "only root may",
-            "Run it as root, or use the transports tcp and unix",
-            ExitCode.HOST,
-        )
-
-
-def ip(*arguments: str, namespace: str | None = None) -> str:
-    """What `ip` of iproute2 prints, in a namespace if given; TlstaxError (HOST) where it fails."""
-    where = ["-n", namespace] if namespace else []
-    command = [str(find_program("ip", "iproute2")), *where, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise TlstaxError(
-            "cannot set up a network namespace",
-            f"`{' '.join(command[1:])}` said: {done.stderr.strip()}",
-            "Run it as root on a kernel with network namespaces; `tlstax lab clean` removes"
-            " what a crashed run left",
-            ExitCode.HOST,
-        )
-    return done.stdout
-
-
-@contextmanager
-def new_namespace(resources: Resources, role: str) -> Iterator[str]:
-    """A network namespace with its loopback interface up; its name."""
-    taken = {resource.name for resource in resources.listed()}
-    names = (f"tlstax-{resources.tag}-{role}{number}" for number in range(1, 1000))
-    name = next(name for name in names if name not in taken)
-    resources.register("namespace", name)
-    try:
-        ip("netns", "add", name)
-        ip("link", "set", "lo", "up", namespace=name)
-        yield name
-    finally:
-        resources.release("namespace", name)
-
-
-def interface_bytes(namespace: str, interface: str) -> int:
-    """What an interface received and sent so far."""
-    (facts,) = _ip_json("-s", "link", "show", "dev", interface, namespace=namespace)
-    counters: dict[str, dict[str, int]] = facts["stats64"]
-    return counters["rx"]["bytes"] + counters["tx"]["bytes"]
-
-
-def _ip_json(*arguments: str, namespace: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(ip("-j", *arguments, namespace=namespace) or "[]")
-    return found
-
-
-def server_namespace(server: PrivateServer) -> str:
-    """The server's; a caller's mistake if it has none of its own."""
-    if server.request.namespace is None:
-        raise TlstaxError(
-            "cannot reach the server from another network namespace",
-            "it was not started in one of its own",
-            "Start it with ServerRequest(namespace=...)",
-            ExitCode.USAGE,
-        )
-    return server.request.namespace
+    def lost_count(self) -> int:
+        """Packets that the delay line dropped so far."""
+        if self.counters is None:
+            return 0
+        lost: tuple[int, int] = COUNTERS.unpack(self.counters.read_bytes())[4:6]
+        return sum(lost)
 
 
 # ---- links ----
@@ -194,10 +147,10 @@ def open_link(
                 facts = {"link": f"veth, netem delay {rtt_ms / 2:g} ms each way"}
             yield _measured(client, server, subnet, facts)
             return
-        with _delaying(resources, client, server, subnet, rtt_ms):
+        with _delaying(resources, client, server, subnet, rtt_ms) as counters:
             _bring_up(client, server, subnet)
             facts = {"link": f"delay line, {rtt_ms / 2:g} ms each way"}
-            yield _measured(client, server, subnet, facts)
+            yield replace(_measured(client, server, subnet, facts), counters=counters)
 
 
 def _server_interface(subnet: int) -> str:
@@ -208,7 +161,7 @@ def _free_subnet(server: str) -> int:
     """The number of a subnet that the server's namespace has no address in yet."""
     used = {
         entry["local"]
-        for interface in _ip_json("-4", "address", namespace=server)
+        for interface in ip_json("-4", "address", namespace=server)
         for entry in interface["addr_info"]
     }
     for number in range(SUBNETS_COUNT):
@@ -261,8 +214,8 @@ def _delay_by_netem(client: str, server: str, server_interface: str, rtt_ms: flo
 @contextmanager
 def _delaying(
     resources: Resources, client: str, server: str, subnet: int, rtt_ms: float
-) -> Iterator[None]:
-    """The delay line between the two namespaces; TlstaxError (FAILED) if it dropped packets."""
+) -> Iterator[Path]:
+    """The delay line between the two namespaces; the file of its counters."""
     directory = scratch(resources, "delayline")
     counters, log = directory / "counters", directory / "delayline.log"
     counters.touch()
@@ -271,17 +224,11 @@ def _delaying(
     process = resources.start([str(delayline()), *ends, delay_ns, str(counters)], log=log)
     try:
         await_line(process, log, b"ready")
-        yield
+        for namespace, interface in ((client, ends[1]), (server, ends[3])):
+            ip("link", "set", interface, "txqueuelen", str(QUEUE_PACKETS), namespace=namespace)
+        yield counters
     finally:
         resources.stop(process)
-    *_, dropped, dropped_back, _ = COUNTERS.unpack(counters.read_bytes())
-    if dropped or dropped_back:
-        raise TlstaxError(
-            "the delay line lost packets",
-            f"{dropped} and {dropped_back} found it full",
-            "Use less load: so many bytes at a time are not what it is made for",
-            ExitCode.FAILED,
-        )
 
 
 def await_line(process: "subprocess.Popen[bytes]", log: Path, text: bytes) -> bytes:

@@ -18,13 +18,8 @@ from tlstax.workloads.servers.mariadb import PrivateServer, find_program
 from tlstax.workloads.servers.places import free_port
 from tlstax.workloads.transports import Route, RouteProcess
 from tlstax.workloads.transports.linked import Linked
-from tlstax.workloads.transports.network import (
-    Link,
-    await_line,
-    interface_bytes,
-    measure_round_trip,
-    scratch,
-)
+from tlstax.workloads.transports.namespaces import interface_bytes, scratch
+from tlstax.workloads.transports.network import Link, await_line, measure_round_trip
 from tlstax.workloads.transports.processes import version
 
 INNER_CLIENT, INNER_SERVER = "10.214.{}.1", "10.214.{}.2"  # within the tunnel, by link

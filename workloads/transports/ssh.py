@@ -29,7 +29,8 @@ from tlstax.workloads.servers.mariadb import PrivateServer, find_program
 from tlstax.workloads.servers.places import free_port
 from tlstax.workloads.transports import Route, RouteProcess
 from tlstax.workloads.transports.linked import Linked
-from tlstax.workloads.transports.network import Link, scratch
+from tlstax.workloads.transports.namespaces import scratch
+from tlstax.workloads.transports.network import Link
 from tlstax.workloads.transports.processes import (
     await_end,
     await_listening,
