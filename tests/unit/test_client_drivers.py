@@ -5,7 +5,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlstax import ExitCode, TlstaxError
@@ -56,6 +56,7 @@ def orders(processes_count: int, operation_count: int | None) -> list[dict[str, 
     return driver._orders(request)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 100), st.integers(1, 100_000))
 def test_operations_are_shared_out_to_the_last_one(processes: int, operations: int) -> None:
     counts = [int(str(order["operation_count"])) for order in orders(processes, operations)]
@@ -76,6 +77,7 @@ def test_suites_of_tls_13_do_not_go_where_ciphers_belong() -> None:
     assert (tls["ciphers"], tls["suites"]) == ("", ["TLS_AES_128_GCM_SHA256"])
 
 
+@settings(deadline=None)
 @given(st.integers(2, 60), st.integers(0, 500))
 def test_latencies_stay_within_their_bound(limit: int, count: int) -> None:
     latencies = Latencies(limit)
@@ -89,6 +91,7 @@ def test_latencies_stay_within_their_bound(limit: int, count: int) -> None:
     assert len(steps) <= 1, "evenly spread"
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 8)), min_size=1, max_size=20))
 def test_merged_samples_weigh_the_same(parts: list[tuple[int, int]]) -> None:
     given_parts = [

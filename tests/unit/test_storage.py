@@ -10,7 +10,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.matrix.recipe import MatrixRecipe, parse
 from tlstax.workloads.recipe_table import RecipeTable
 from tlstax.workloads.servers.at_rest import mariadb_at_rest
-from tlstax.workloads.servers.canary import search
+from tlstax.workloads.servers.canary import BLOCK_BYTES, search
 from tlstax.workloads.servers.storage import Storage
 
 RECIPE = """
@@ -94,6 +94,7 @@ def test_every_file_is_searched(tmp_path: Path) -> None:
         ("data/binlog.000001", b"needle"),
         ("data/ibdata1", b"pin"),
         ("data/empty", b""),
+        ("data/undo001", b"x" * (BLOCK_BYTES - 3) + b"needle"),  # across two blocks
         ("data/aria_log.00000001", b"other pin"),
     ):
         (tmp_path / name).write_bytes(content)
@@ -102,5 +103,5 @@ def test_every_file_is_searched(tmp_path: Path) -> None:
         "other files": 1,
         "redo log": 1,
         "tables": 3,
-        "undo log and system tables": 1,
+        "undo log and system tables": 2,
     }
