@@ -73,7 +73,7 @@ def connect_live(options: argparse.Namespace) -> None:
     """Hand a report what it may not import: how to measure and name on this host."""
     from tlstax.collectors import child, live_names, micro_costs
 
-    options.measure = micro_costs.measure
+    options.measure, options.host_library = micro_costs.measure, micro_costs.library()
     options.open_names = live_names.open_names
     options.die_with_parent = child.die_with_parent
 

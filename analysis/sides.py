@@ -153,7 +153,7 @@ def unseen(side: Side) -> list[str]:
 def _other_load(before: Side, after: Side) -> list[str]:
     """What differs between the drivers of two experiments."""
     found = []
-    names = [f"{side.group.driver}/{side.group.scenario}" for side in (before, after)]
+    names = [f"{side.group.driver}/{_load(side)}" for side in (before, after)]
     if names[0] != names[1]:
         found.append(f"another load: {names[0]} and {names[1]}")
     kinds = [side.group.operation for side in (before, after)]
@@ -170,6 +170,11 @@ def _other_load(before: Side, after: Side) -> list[str]:
         if not side.group.operation_count:
             found.append(f"no operation was finished in {side.label}")
     return found
+
+
+def _load(side: Side) -> str:
+    """The scenario without the way to the server, which a matrix puts before it."""
+    return side.group.scenario.rpartition(" ")[2]
 
 
 def _other_mix(before: Side, after: Side, unit: str) -> list[str]:
@@ -209,8 +214,9 @@ def _arms(before: Side, after: Side) -> list[str]:
 
 def too_few(counts: Sequence[int], names: Sequence[str], what: str) -> list[str]:
     """Sides with too few replicates for an interval."""
+    more = "; record longer, or with --budget none" if what == "windows" else ""
     return [
-        f"too few {what}: {name} has {count}, and an interval takes {MIN_ROUNDS}"
+        f"too few {what}: {name} has {count}, and an interval takes {MIN_ROUNDS}{more}"
         for count, name in zip(counts, names, strict=True)
         if count < MIN_ROUNDS
     ]
@@ -229,6 +235,9 @@ def cautions(before: Side, after: Side, unit: str, *, by_driver: bool) -> list[s
         values = [side.tables.meta.get(key, "unknown") for side in (before, after)]
         if values[0] != values[1]:
             found.append(f"Other {name}: {values[0]} and {values[1]}.")
+    ways = [side.group.scenario.rpartition(" ")[0] for side in (before, after)]
+    if by_driver and ways[0] != ways[1]:
+        found.append(f"Another way to the server: {' and '.join(way or 'direct' for way in ways)}.")
     if not by_driver:
         found.append(
             f"Nothing drove the load: a {unit} is what the server counted, and whether both sides "
@@ -268,4 +277,5 @@ def _negotiated(tables: Tables, window_ids: Collection[int]) -> str:
         for row in tables.handshakes
         if row.window_id in window_ids and row.outcome == "success"
     )
-    return ", ".join(found.most_common(1)[0][0]) if found else ""
+    best = found.most_common(1)[0][0] if found else ()
+    return ", ".join(text for text in best if text not in ("", "unknown"))

@@ -5,6 +5,7 @@
     tlstax diff cap.tlstax:plaintext cap.tlstax:tls          two arms of one experiment
     tlstax diff cap.tlstax:connect/tls new.tlstax:connect/tls
     tlstax diff lab-out/libraries-...:mariadb lab-out/libraries-...:mysql97
+    tlstax diff "lab-out/wan-...:mariadb-rsa2048/veth 1x connect/plaintext" ...
 
 Prints a waterfall from the first to the second with 95 % intervals, the CPU time by category, the
 functions and waits that changed, and latencies side by side. A recording without a driver is
@@ -15,9 +16,11 @@ Exit status: 0; 1 nothing could be compared; 2 wrong arguments; 5 a file is no c
 
 import argparse
 import dataclasses
+import re
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import difference, tables
@@ -25,7 +28,11 @@ from tlstax.analysis.report import diff_html, diff_markdown, diff_terminal, json
 from tlstax.analysis.report.command import STANDARD_OUTPUT, print_safely, write
 from tlstax.analysis.sides import UNITS, Side, matching, pair_up
 from tlstax.analysis.tables import Tables
+from tlstax.collectors.capture.join import join
 from tlstax.collectors.capture.reader import CaptureReader
+
+_TURN: Final = re.compile(r"\d{3,}-(.+?)(?:-\d+)?")
+"""The name of a matrix's capture: turn, server, attempt."""
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -100,11 +107,11 @@ def sides_of(text: str, loaded: dict[Path, Tables]) -> list[Side]:
     if not path.exists():
         name, _, wanted = text.rpartition(":")
         path = Path(name or text)
+    parts = [path]
     if path.is_dir():
-        path, wanted = _in_folder(path, wanted, text)
+        path, parts, wanted = _in_folder(path, wanted, text)
     if path not in loaded:
-        with CaptureReader.open(path) as reader:
-            loaded[path] = tables.load(reader)
+        loaded[path] = _load(parts)
     found = matching(loaded[path], wanted)
     if not found:
         names = ", ".join(group.name for group in tables.groups(loaded[path]))
@@ -117,12 +124,31 @@ def sides_of(text: str, loaded: dict[Path, Tables]) -> list[Side]:
     return [Side(path.stem, loaded[path], group) for group in found]
 
 
-def _in_folder(folder: Path, wanted: str, text: str) -> tuple[Path, str]:
-    """The capture of a folder, and what is wanted of it."""
-    captures = {path.stem: path for path in sorted(folder.rglob("*.tlstax"))}
+def _load(parts: list[Path]) -> Tables:
+    """One capture, or several of one server joined."""
+    with tempfile.TemporaryDirectory(prefix="tlstax-diff-") as scratch:
+        path = parts[0]
+        if len(parts) > 1:
+            path = Path(scratch) / path.name
+            join(parts, path)
+        with CaptureReader.open(path) as reader:
+            return tables.load(reader)
+
+
+def _in_folder(folder: Path, wanted: str, text: str) -> tuple[Path, list[Path], str]:
+    """A name for what is meant of a folder, its captures in order of time, and their part.
+
+    A matrix records each server in turns, `003-mariadb-rsa2048`: they are one.
+    """
+    captures: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*.tlstax")):
+        turn = _TURN.fullmatch(path.stem)
+        captures.setdefault(turn[1] if turn else path.stem, []).append(path)
+        if turn:
+            captures.setdefault(path.stem, []).append(path)
     name, _, rest = wanted.partition("/")
     if name in captures:
-        return captures[name], rest
+        return folder / name, captures[name], rest
     raise TlstaxError(
         f"{text} names no capture",
         f"{folder} has {', '.join(captures) or 'none'}",

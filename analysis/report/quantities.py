@@ -233,6 +233,13 @@ _NAMES = {
 }
 
 
+def library(name: str, version: str) -> str:
+    """A TLS library with its version: "OpenSSL 3.0.19". Older captures repeat its name in it."""
+    if version == "unknown":
+        return name
+    return version if version.startswith(name.split()[0] if name else "?") else f"{name} {version}"
+
+
 def moment(text: str) -> str:
     """A time of the document, ISO 8601 in UTC, for people: "2026-11-21 06:44:19 UTC"."""
     return text.replace("T", NO_BREAK).replace("+00:00", f"{NO_BREAK}UTC")

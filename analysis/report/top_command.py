@@ -14,6 +14,7 @@ Exit status: that of `tlstax attach`; 5 the file is no capture.
 
 import argparse
 import contextlib
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -39,6 +40,8 @@ ATTACHED: Final = "tlstax: attached to "
 STOP_S: Final = 20.0
 WINDOW_PATIENCE_S: Final = 30.0
 LOOK_S: Final = 0.1
+SEEN_WELL: Final = 0.5
+BUDGET_NOTE: Final = "phases by windows; all: --budget none"
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -187,18 +190,22 @@ def _show(
     print_safely()
     with CaptureReader.open(capture) as reader, screen:
         feed = Feed(reader, name, int(options.over * 1e9))
-        _await_window(feed, recorder, screen)
+        least_ns = 0 if live else int(options.every * 1e9)
+        if recorder is not None:
+            _await_windows(feed, recorder, screen, least_ns)
         _Display(options, feed, screen, recorder).run()
     return int(ExitCode.OK)
 
 
-def _await_window(
-    feed: Feed, recorder: "subprocess.Popen[str] | None", screen: PlainOutput
+def _await_windows(
+    feed: Feed, recorder: "subprocess.Popen[str]", screen: PlainOutput, least_ns: int
 ) -> None:
-    """Wait for the first window that has something to show."""
+    """Wait for the first window, or as many as it takes for a picture of that length."""
     deadline = time.monotonic() + WINDOW_PATIENCE_S
-    while not feed.advance() and recorder is not None and recorder.poll() is None:
-        if time.monotonic() > deadline or screen.key(LOOK_S) == "q":
+    while recorder.poll() is None and time.monotonic() < deadline:
+        if (feed.advance() or feed.seen) and feed.span_ns >= least_ns:
+            return
+        if screen.key(LOOK_S) == "q":
             return
 
 
@@ -251,6 +258,8 @@ class _Display:
             output=str(self._options.output or ""),
         )
         self._last = picture
+        if not note and picture.measured_ns < SEEN_WELL * picture.span_ns:
+            frame = dataclasses.replace(frame, note=BUDGET_NOTE)
         self._screen.show(top_screen.draw(picture, frame, *self._screen.size()))
 
     def _await_keys(self, due: float) -> bool:

@@ -21,6 +21,7 @@ from tlstax.collectors.capture.schema import (
     Target,
     Window,
 )
+from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 
 SERVER: Final = 1
 _CLIENTS: Final = 1 << 32
@@ -35,6 +36,8 @@ _PARTS: Final[tuple[tuple[type[Any], str], ...]] = (
     (Effect, "effects"),
     (Loss, "losses"),
 )
+DENSE_KEPT: Final = 2
+"""With a budget, windows with a ledger can be further apart than a picture is long."""
 R = TypeVar("R", bound=Row)
 
 
@@ -82,10 +85,18 @@ class Feed:
         self._forget()
         return bool(windows)
 
+    @property
+    def span_ns(self) -> int:
+        """Length of what was seen."""
+        return self.end_ns - self.start_ns
+
     def _forget(self) -> None:
+        """Drop what is too long ago, but for the last windows in which phases were seen."""
         least_ns = self.end_ns - self._horizon_ns
+        dense = [key for key, one in self.seen.items() if one.window.level in LEDGER_LEVELS]
+        kept = set(dense[-DENSE_KEPT:])
         for window_id, one in list(self.seen.items()):
-            if one.window.end_ns <= least_ns:
+            if one.window.end_ns <= least_ns and window_id not in kept:
                 del self.seen[window_id]
 
     def _new(self, table: type[R]) -> list[R]:

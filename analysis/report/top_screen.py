@@ -75,13 +75,14 @@ def _title(frame: Frame) -> Text:
         return Text("tlstax top: waiting for the first window", style="bold")
     name = target.exe.rpartition("/")[2]
     text = (
-        f"{name} {target.pid} · {target.server} {target.server_version} · {target.tls_version} · "
+        f"{name} {target.pid} · {target.server} {target.server_version} · "
+        f"{quantities.library(target.tls_library, target.tls_version)} · "
         f"{frame.running_ns / 1e9:.0f} s"
     )
-    line = Text("tlstax top  ", style="bold") + Text(console.clean(text))
+    line = Text("tlstax top  ", style="bold")
     if frame.is_paused:
-        line.append("  PAUSED", style="bold reverse")
-    return line
+        line = Text("PAUSED", style="bold reverse") + Text("  ")
+    return line + Text(console.clean(text))
 
 
 def _rates(glance: Glance) -> Text:
@@ -178,7 +179,7 @@ def _losses(glance: Glance) -> Text:
     engine = quantities.share(glance.engine_share)
     return Text(
         f"lost {lost or 'nothing'}, healed {glance.repaired_count} · cost "
-        f"{quantities.share(glance.cost_share)} of its CPU · tlstax {engine} of a CPU, "
+        f"{quantities.share(glance.cost_share)} of its CPU · tlstax {engine} CPU, "
         f"{quantities.size(glance.engine_bytes)}",
         style="yellow" if lost else "dim",
     )

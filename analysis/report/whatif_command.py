@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import sides, tables, whatif
-from tlstax.analysis.report import jsondoc, whatif_terminal
+from tlstax.analysis.report import jsondoc, quantities, whatif_terminal
 from tlstax.analysis.report.command import STANDARD_OUTPUT, print_safely, write
 from tlstax.analysis.report.diff_command import sides_of
 from tlstax.analysis.sides import Side
@@ -143,9 +143,12 @@ def _costs(options: argparse.Namespace, side: Side, owner: Side) -> MicroCosts:
     if options.costs is not None:
         found = micro_costs.load(options.costs)
     else:
+        measure = _measure(options)
+        _require_library(owner, options.host_library)
         facts = whatif.handshake_facts(side)
-        found = _measure(options)(SIGNATURES, (), facts.mutual, facts.tls_version)
-    _require_same(side, owner, found, is_given=options.costs is not None)
+        found = measure(SIGNATURES, (), facts.mutual, facts.tls_version)
+    _require_library(owner, found.library)
+    _require_host(side, found, is_given=options.costs is not None)
     return found
 
 
@@ -171,21 +174,21 @@ def _measure(options: argparse.Namespace) -> Measure:
     return measure
 
 
-def _require_same(side: Side, owner: Side, costs: MicroCosts, *, is_given: bool) -> None:
-    """Costs are those of the server's library and host, or they say nothing.
-
-    Raises TlstaxError (HOST).
-    """
+def _require_library(owner: Side, measured: str) -> None:
+    """Costs are those of the server's library, or they say nothing. Raises TlstaxError (HOST)."""
     target = owner.tables.targets[0] if owner.tables.targets else None
-    library = target.tls_version if target else "unknown"
-    if not target or "OpenSSL" not in library or _branch(library) != _branch(costs.library):
-        name = f"{target.tls_library} {library}" if target else "an unknown library"
+    name = quantities.library(target.tls_library, target.tls_version) if target else "?"
+    if not name.startswith("OpenSSL") or _branch(name) != _branch(measured):
         raise TlstaxError(
             f"the costs of {name} cannot be measured here",
-            f"the server has it inside or to itself; this host's own is {costs.library}",
+            f"the server has it inside or to itself; this host's own is {measured}",
             "Record a server that has the wished key with it, and compare by `tlstax diff`",
             ExitCode.HOST,
         )
+
+
+def _require_host(side: Side, costs: MicroCosts, *, is_given: bool) -> None:
+    """Costs are those of the host that recorded. Raises TlstaxError (HOST)."""
     meta = side.tables.meta
     here = (costs.hostname, costs.cpu_model)
     if (meta.get("hostname"), meta.get("cpu_model")) != here:
@@ -216,7 +219,7 @@ def _library(options: argparse.Namespace, side: Side) -> Side:
         with CaptureReader.open(path) as reader:
             rows = tables.load(reader)
         target = next(iter(rows.targets), None)
-        name = _library_name(f"{target.tls_library} {target.tls_version}") if target else ""
+        name = _library_name(target.tls_library, target.tls_version) if target else ""
         seen.append(name or "unknown")
         if wanted in name and rows.meta.get("cpu_model") == side.tables.meta.get("cpu_model"):
             groups = [Side(path.stem, rows, group) for group in sides.matching(rows, "tls")]
@@ -232,10 +235,9 @@ def _library(options: argparse.Namespace, side: Side) -> Side:
     )
 
 
-def _library_name(text: str) -> str:
-    """`OpenSSL 3 OpenSSL 3.5.7` as people write it on a command line: openssl-3.5.7."""
-    words = text.lower().split()
-    return f"{words[0]}-{words[-1]}" if words else ""
+def _library_name(name: str, version: str) -> str:
+    """As people write it on a command line: openssl-3.5.7."""
+    return quantities.library(name, version).lower().replace(" ", "-")
 
 
 def _alike(groups: Sequence[Side], side: Side) -> Sequence[Side]:

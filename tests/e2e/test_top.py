@@ -150,7 +150,7 @@ def test_it_shows_the_storm_and_leaves_a_capture(
 
 
 def test_without_colour_and_on_hang_up_nothing_stays(busy_server: PrivateServer) -> None:
-    with terminal([str(busy_server.pid)], NO_COLOR="1") as shown:
+    with terminal([str(busy_server.pid), "--budget", "none"], NO_COLOR="1") as shown:
         shown.await_text(r"handshake +[1-9]")
         assert not re.search(r"\x1b\[\d+m", shown.received)
         shown.process.send_signal(signal.SIGTERM)
@@ -160,7 +160,7 @@ def test_without_colour_and_on_hang_up_nothing_stays(busy_server: PrivateServer)
 
 def test_pictures_for_scripts(busy_server: PrivateServer) -> None:
     ended = subprocess.run(
-        [*TOP, str(busy_server.pid), "--count", "2", "--budget", "none"],
+        [*TOP, str(busy_server.pid), "--count", "2", "--every", "0.5s", "--budget", "none"],
         capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
@@ -169,11 +169,28 @@ def test_pictures_for_scripts(busy_server: PrivateServer) -> None:
     assert re.search(r"handshakes [1-9]", ended.stdout)
 
 
+def test_a_killed_display_takes_its_recorder_with_it(busy_server: PrivateServer) -> None:
+    with subprocess.Popen(
+        [*TOP, str(busy_server.pid), "--count", "1000", "--budget", "none"],
+        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+    ) as display:  # fmt: skip
+        assert display.stdout is not None
+        assert b"tlstax top" in display.stdout.readline()
+        assert recorders(busy_server.pid)
+        display.kill()
+    deadline = time.monotonic() + PATIENCE_S
+    while recorders(busy_server.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_what_attach_refuses_top_refuses() -> None:
-    ended = subprocess.run(
-        [*TOP, str(os.getpid()), "--once"],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+    with subprocess.Popen(["sleep", "300"]) as other:
+        ended = subprocess.run(
+            [*TOP, str(other.pid), "--once"],
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        other.kill()
     assert ended.returncode != 0
     assert ended.stderr.startswith("tlstax: ")
     assert "Traceback" not in ended.stderr

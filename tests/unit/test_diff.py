@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.analysis import difference, sides, tables
 from tlstax.analysis.document_difference import Difference, PairDifference
-from tlstax.analysis.report import diff_html, diff_markdown
+from tlstax.analysis.report import diff_command, diff_html, diff_markdown
 from tlstax.analysis.sides import Side
 from tlstax.analysis.tables import Tables
 from tlstax.collectors.capture.reader import CaptureReader
@@ -194,3 +194,21 @@ def test_every_output_and_the_exit_codes(
     assert "no common operation" in " ".join(capsys.readouterr().out.split())
     assert main(["diff", str(tmp_path), DEMO]) == ExitCode.USAGE
     assert main(["diff", f"{DEMO}:tls", DEMO, "--json", "-", "--markdown", "-"]) == ExitCode.USAGE
+
+
+def test_a_folder_of_turns_is_one_recording_of_each_server(tmp_path: Path) -> None:
+    for name in ("000-mariadb-rsa2048", "004-mariadb-rsa4096", "other"):
+        (tmp_path / f"{name}.tlstax").write_bytes(Path(DEMO).read_bytes())
+    for name in ("mariadb-rsa2048", "000-mariadb-rsa2048", "other"):
+        (side,) = diff_command.sides_of(f"{tmp_path}:{name}/connect/tls", {})
+        assert side.group.name == "storm/connect/tls"
+    with pytest.raises(TlstaxError, match="names no capture"):
+        diff_command.sides_of(f"{tmp_path}:nothing", {})
+
+
+def test_cells_that_differ_in_the_way_to_the_server_are_compared() -> None:
+    line = compare(
+        driven(1000, scenario="veth 1x connect"), driven(2000, scenario="ssh 1x connect")
+    )
+    assert line.refusals == []
+    assert "Another way to the server: veth 1x and ssh 1x." in line.cautions

@@ -88,6 +88,7 @@ def test_a_picture_fits_its_terminal(size: tuple[int, int], sort: str) -> None:
     assert len(lines) == size[1]
     assert max(line.cell_len for line in lines) <= size[0]
     assert not any(control in line.plain for line in lines for control in "\x1b\n")
+    assert lines[0].plain.startswith("PAUSED")
     if size == (80, 24):
         assert any(line.plain.startswith("handshake ") for line in lines)
 
