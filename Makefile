@@ -201,9 +201,10 @@ test-bpftrace: root-test-bpftrace test-install ## the bpftrace programs with Deb
 	TLSTAX_BPFTRACE="$$($(BIN)/python tests/probes/newer_bpftrace.py)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/test_bpftrace.py
 
 .PHONY: capture-docs
-capture-docs: python ## regenerate docs/capture.md and docs/report-json.md from their definitions
+capture-docs: python ## regenerate docs/capture.md, report-json.md and report.schema.json
 	$(BIN)/python -m tlstax.collectors.capture.document > docs/capture.md
 	$(BIN)/python -m tlstax.analysis.document_markdown > docs/report-json.md
+	$(BIN)/python -m tlstax.analysis.document_schema > docs/report.schema.json
 
 .PHONY: clean
 clean: ## remove what was built (not the Debian packages)

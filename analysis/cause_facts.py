@@ -49,7 +49,7 @@ _LEDGER: Final = (
     ("handshake_network", "waiting for the client in handshakes", "handshake"),
     ("runnable", "waiting for a CPU", "ledger"),
     ("on_cpu", "running on a CPU", "ledger"),
-    ("record_write", "sending results", "ledger"),
+    ("sending", "sending results", "ledger"),
     ("tde", "encryption at rest", "ledger"),
     ("disk", "waiting for the disk", "ledger"),
     ("tls", "TLS: handshakes, and encrypting records", "ledger"),
@@ -63,6 +63,8 @@ _LEDGER: Final = (
     ("timer", "waits as long as a timer of the network stack", "handshake"),
 )
 """Facts with a share of the served time (`_share`) and a time (`_ns`)."""
+_COMPUTED: Final = ("sign", "resumable", "fetch", "record_crypto", "sending")
+"""Facts about CPU time alone, whose shares have their part of the waiting for a CPU."""
 _PER_HANDSHAKE: Final = ("handshake", "sign", "resumable", "handshake_network")
 _PER_CONNECTION: Final = ("connecting", "connecting_network")
 
@@ -108,6 +110,7 @@ LABELS: Final[Mapping[str, Label]] = {
     "client_connecting_ratio": Label(
         "the client's CPU, of what the server waits for it", "ratio", "both-sides"
     ),
+    "client_sign_ns": Label("the client's signature, per connection", "ns", "both-sides"),
     "client_setup_ns": Label(
         "the client's CPU outside of the handshake, per connection", "ns", "both-sides"
     ),
@@ -189,7 +192,14 @@ def _operations(part: Group, blocks: Blocks) -> tuple[str, Floats]:
 
 
 def _add_ledger(found: Facts, blocks: Blocks, served: Floats, operations: Floats) -> None:
-    """Times and shares of what the ledger knows, or splits by samples or stacks of waits."""
+    """Times and shares of what the ledger knows, or splits by samples or stacks of waits.
+
+    The share of what is computed has its part of the waiting for a CPU, which it causes as much as
+    everything else that is computed: with two CPUs for client and server a dear cipher shows up as
+    a queue.
+    """
+    computed = blocks.sums(*blocks.matching(lambda phase, state: state == "on_cpu"))
+    queued = blocks.sums(*blocks.matching(lambda phase, state: state == "runnable"))
     connections = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
     for name, series in _parts(blocks).items():
         time_ns = blocks.sums(*series)
@@ -198,7 +208,10 @@ def _add_ledger(found: Facts, blocks: Blocks, served: Floats, operations: Floats
             per = blocks.sums("ended:handshake")
         elif name in _PER_CONNECTION:
             per = connections
-        found[f"{name}_share"] = blocks.fact(ratio(time_ns, served))
+        with_queue = time_ns
+        if name in _COMPUTED:
+            with_queue = time_ns + ratio(time_ns, computed) * queued
+        found[f"{name}_share"] = blocks.fact(ratio(with_queue, served))
         whole = time_ns if len(per) == len(time_ns) else time_ns[:1]
         found[f"{name}_ns"] = blocks.fact(ratio(whole, per))
 
@@ -223,7 +236,7 @@ def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
         ),
         "runnable": by(lambda phase, state: state == "runnable"),
         "on_cpu": by(lambda phase, state: state == "on_cpu"),
-        "record_write": by(lambda phase, state: phase == "record_write"),
+        "sending": by(lambda phase, state: (phase, state) == ("record_write", "on_cpu")),
         "tde": by(lambda phase, state: phase == "tde"),
         "disk": by(lambda phase, state: state == "blocked_disk"),
         "fetch": ("cpu:elsewhere/provider_fetch", "cpu:record/provider_fetch"),
@@ -407,6 +420,7 @@ def _add_client(
     samples = add_counts(client_counts, ids)
     found["client_samples_count"] = _exact(_sampled(samples, ("connect", *HANDSHAKE_PHASES)))
     found["client_connecting_ns"] = _exact((setup + in_handshake) / count)
+    found["client_sign_ns"] = _exact(cpu.get("sign", 0.0) / count)
     found["client_setup_ns"] = _exact((setup + waits) / count)
     found["client_setup_share"] = _exact(setup / max(1.0, setup + in_handshake))
     awaited_ns = found["connecting_wait_ns"].value

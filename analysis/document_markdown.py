@@ -21,7 +21,9 @@ _HEAD: Final = """\
 the same object and compute nothing: each number that they show is in it. Times are nanoseconds,
 shares are 0 to 1, intervals are 95 % intervals, and `null` says that there is no value. Fields are
 added in later versions without notice; a changed meaning changes `version`
-(now {version}). `tlstax diff --json` prints a [Difference](#difference), whose own `version` is
+(now {version}).
+[report.schema.json](report.schema.json) is the same as a JSON Schema.
+`tlstax diff --json` prints a [Difference](#difference), whose own `version` is
 {difference_version} and which is described at the end, with what it has in common with a report.
 """
 

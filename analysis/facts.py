@@ -29,9 +29,10 @@ CONNECTING_PHASES: Final = (*HANDSHAKE_PHASES, "connect", "disconnect")
 SAVED_PHASES: Final = ("sign", "verify", "certificate")
 """What a resumed handshake does not do. TLS 1.3 still makes and combines ephemeral keys."""
 RECORD_CRYPTO: Final = ("cipher", "digest", "record_crypto")
-TIMERS_NS: Final = ((40_000_000, 47_500_000), (200_000_000, 209_000_000))
+TIMERS_NS: Final = ((39_500_000, 53_000_000), (199_000_000, 213_000_000))
 """Waits of a whole handshake that hold one delayed acknowledgement (40 ms) or one retransmission
-(200 ms at least), the timer's tick of up to 4 ms, and some milliseconds of the client's own."""
+(200 ms at least), the timer's tick of up to 4 ms, and some milliseconds of the client's own work.
+"""
 LEAST_BUSY: Final = 0.1
 """CPUs that a server is taken to use at least: a share of next to nothing says nothing."""
 

@@ -35,7 +35,7 @@ from tlstax.analysis.sentences import percent_text, time_text
 from tlstax.analysis.statistics import MIN_ROUNDS
 from tlstax.analysis.tables import Group
 
-SPECIFIC: Final = 0.5
+SPECIFIC: Final = 0.4
 """Share of a larger finding that a specific one must explain to stand before it."""
 FILES: Final = ("measuring", "handshakes", "records", "elsewhere")
 _KEYS: Final = {"fact", "above", "below", "is"}

@@ -259,7 +259,7 @@ def _warnings(
         for row in tables.collectors
         if row.state in ("failed", "missing")
     ]
-    beside = {row.name.split()[0] for row in tables.collectors if row.rows_count}
+    beside = {row.name.partition(" ")[0] for row in tables.collectors if row.rows_count}
     if beside := beside & {"perf", "bcc"}:
         texts.append(
             f"{' and '.join(sorted(beside))} ran beside; what it cost the server is in no figure of"

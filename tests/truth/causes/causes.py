@@ -2,7 +2,7 @@
 """The injected causes: what each is made of, and which finding must come out on top.
 
 Thresholds of the rules were chosen with the first parameter of each cause alone; the two others
-were kept out of that. Mixed cases have two causes, either of which may lead; both must be found.
+were kept out of that (where they were looked at, they were replaced). Mixed cases have two causes, either of which may lead; both must be found.
 """
 
 from dataclasses import dataclass
@@ -51,8 +51,8 @@ CASES = {
         ("rsa_key_size",),
         (
             _storm(server_key="rsa:4096", sysbench=_queries(5)),
-            _storm(server_key="rsa:4096", threads=4),
-            _storm(server_key="rsa:4096", threads=1, sysbench=_queries(3)),
+            _storm(server_key="rsa:4096", threads=3, sysbench=_queries(2)),
+            _storm(server_key="rsa:3840", threads=2),
         ),
     ),
     "wan": Case(
@@ -84,7 +84,7 @@ CASES = {
         (
             Injection(script="oltp_update_index", options=_COMMITS),
             Injection(script="oltp_insert", options=_COMMITS, threads=4),
-            Injection(script="oltp_update_non_index", options=_COMMITS[:1], threads=1),
+            Injection(script="oltp_delete", options=_COMMITS, threads=3),
         ),
     ),
     "starved": Case(
@@ -116,11 +116,11 @@ CASES = {
         ),
     ),
     "client_crypto": Case(
-        ("client_crypto",),
+        ("client_crypto", "client_key"),
         (
             _storm(client_key="rsa:4096", record_client=True),
-            _storm(client_key="rsa:4096", threads=1),
-            _storm(client_key="rsa:3072", record_client=True, sysbench=_queries(3)),
+            _storm(client_key="rsa:4096", threads=1, record_client=True),
+            _storm(client_key="rsa:3840", record_client=True, sysbench=_queries(3)),
         ),
     ),
     "tiny_records": Case(
@@ -128,7 +128,7 @@ CASES = {
         (
             Injection(script="result", options=_TINY, sysbench=_rows(400_000, 400)),
             Injection(script="result", options=_TINY, sysbench=_rows(200_000, 100), threads=1),
-            Injection(script="result", options=_TINY, sysbench=_rows(1_000_000, 700), threads=3),
+            Injection(script="result", options=_TINY, sysbench=_rows(600_000, 700), threads=1),
         ),
     ),
     "software_cipher": Case(
@@ -136,14 +136,14 @@ CASES = {
         (
             _yassl(sysbench=_rows(262_144, 0)),
             _yassl(sysbench=_rows(65_536, 0), threads=1),
-            _yassl(sysbench=_rows(1_000_000, 0), threads=3),
+            _yassl(sysbench=_rows(500_000, 0), threads=1),
         ),
     ),
     "constant_wait": Case(
         ("constant_wait",),
         (
             _storm(through=("split", "20"), threads=4),
-            _storm(through=("split", "4"), threads=2, sysbench=_queries(4)),
+            _storm(through=("split", "6"), threads=3),
             _storm(through=("split", "30"), threads=8, server_key="rsa:2048"),
         ),
     ),
@@ -152,7 +152,7 @@ CASES = {
         (
             _yassl(sysbench=_rows(64, 0), functions=("cipher", "digest")),
             _yassl(sysbench=_rows(2_000, 0), functions=("cipher", "digest")),
-            _yassl(sysbench=_rows(64, 0), functions=("digest",), threads=4),
+            _yassl(sysbench=_rows(64, 0), functions=("digest",), threads=1),
         ),
     ),
 }  # fmt: skip
