@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The injected causes: what each is made of, and which finding must come out on top.
 
-Thresholds of the rules were chosen with the first parameter of each cause alone; the two others
-were kept out of that (where they were looked at, they were replaced). Mixed cases have two causes, either of which may lead; both must be found.
+Thresholds of the rules were chosen with the first parameter of each cause; the two others were kept
+out of that (where they had been looked at, they were replaced). Mixed cases have two causes, either
+of which may lead; both must be found.
 """
 
 from dataclasses import dataclass
