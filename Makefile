@@ -34,7 +34,7 @@ C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/t
 PYTEST := $(BIN)/python -m pytest --no-header
 RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
-AS_ROOT := demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
+AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
 AS_ROOT += check-causes check-whatif
 
@@ -153,7 +153,10 @@ format: packages-lint python-dev ## rewrite the sources as `make lint` wants the
 	$(BIN)/ruff format .
 	$(if $(C_SOURCES),clang-format -i $(C_SOURCES))
 
-.PHONY: bench-overhead bench-placement check-crypto-cost
+.PHONY: crosscheck bench-overhead bench-placement check-crypto-cost
+crosscheck: root-crosscheck test-install ## native, bpftrace, bcc and perf on the same load must agree (under 6 minutes)
+	$(BIN)/python tests/crosscheck/run.py --bcc-directory "$$($(BIN)/python tests/crosscheck/newer_profile.py)"
+
 bench-overhead: root-bench-overhead test-install packages-bench ## what tlstax, perf and bpftrace cost the server
 	$(BIN)/python tests/bench/overhead.py
 

@@ -25,7 +25,7 @@ from tlstax.collectors.bcc_tools import Tool, ToolRun, find_tool
 from tlstax.collectors.capture import schema
 from tlstax.collectors.child import run_in_child
 from tlstax.collectors.symbols import Symbolizer
-from tlstax.collectors.target import open_target
+from tlstax.collectors.target import Target, open_target
 
 ENGINE: Final = "bcc"
 TOOLS: Final = ("offcputime", "profile", "funclatency", "biolatency")
@@ -56,6 +56,7 @@ class BccTool:
         self.warning = ""
         self._asked = asked
         self._run: ToolRun | None = None
+        self._target: Target | None = None
         self._symbolizer: Symbolizer | None = None
 
     def start(self) -> str:
@@ -64,7 +65,8 @@ class BccTool:
         self.warning = tool.note
         run = ToolRun(tool, arguments(tool, self._asked))
         if self.tool_name in _WITH_STACKS:
-            self._symbolizer = Symbolizer(open_target(self._asked.pid))
+            self._target = open_target(self._asked.pid)
+            self._symbolizer = Symbolizer(self._target)
         try:
             run.start()
         except BaseException:
@@ -88,11 +90,36 @@ class BccTool:
             output, complaints = run.finish()
             return run_in_child(
                 f"Reading what {run.tool.path} printed",
-                lambda: read(self.tool_name, run, output, complaints, self._symbolizer),
+                lambda: self._rows(run, output, complaints),
             )
         finally:
             run.close()
             self._close()
+
+    def _rows(self, run: ToolRun, output: str, complaints: str) -> list[schema.Row]:
+        """The rows of what it printed. Run in a child: it needs much memory."""
+        from tlstax.collectors import bcc_rows, bcc_text
+        from tlstax.collectors.stack_phases import StackPhases
+        from tlstax.probes.definitions import load_definitions
+
+        span = run.start_ns, run.end_ns
+        window = schema.Window(bcc_rows.WINDOW_ID, None, *span, 1, "sample", ENGINE)
+        if self.tool_name == "biolatency":
+            return bcc_rows.block_times(bcc_text.parse_histogram(output), *span)
+        if self.tool_name == "funclatency":
+            return [window, *bcc_rows.handshakes(bcc_text.parse_histogram(output))]
+        stacks = list(bcc_text.parse_stacks(output))
+        homes = bcc_rows.homes_of(stacks, self._target) if self._target else {}
+        number, phases = TOOLS.index(self.tool_name), StackPhases(load_definitions())
+        made = bcc_rows.BccRows(number, phases, self._symbolizer, homes)
+        is_waits = self.tool_name == "offcputime"
+        rows = made.waits(stacks, run.start_ns) if is_waits else made.samples(stacks)
+        missed = bcc_text.missed_stacks(output, complaints)
+        if missed:
+            rows.append(schema.Loss(window.window_id, "bcc_stack_missed", missed))
+        if len(stacks) >= bcc_rows.MAP_ENTRIES_MAX:
+            rows.append(schema.Loss(window.window_id, "bcc_map_full", 1))
+        return [window, *rows]
 
     def _close(self) -> None:
         if self._symbolizer is not None:
@@ -165,35 +192,6 @@ def _same_file(path: str, open_path: str) -> bool:
         return Path(path).samefile(open_path)
     except OSError:
         return False
-
-
-def read(
-    name: str, run: ToolRun, output: str, complaints: str, symbolizer: Symbolizer | None
-) -> list[schema.Row]:
-    """The rows of what a tool printed. Run it in a child: it needs much memory."""
-    from tlstax.collectors import bcc_rows, bcc_text
-    from tlstax.collectors.stack_phases import StackPhases
-    from tlstax.probes.definitions import load_definitions
-
-    window = schema.Window(bcc_rows.WINDOW_ID, None, run.start_ns, run.end_ns, 1, "sample", ENGINE)
-    if name == "biolatency":
-        buckets = bcc_text.parse_histogram(output)
-        return bcc_rows.block_times(buckets, run.start_ns, run.end_ns)
-    if name == "funclatency":
-        buckets = bcc_text.parse_histogram(output)
-        return [window, *bcc_rows.handshakes(buckets)]
-    stacks = list(bcc_text.parse_stacks(output))
-    made = bcc_rows.BccRows(TOOLS.index(name), StackPhases(load_definitions()), symbolizer)
-    rows = [window, *(made.waits(stacks) if name == "offcputime" else made.samples(stacks))]
-    missed = bcc_text.missed_stacks(output, complaints)
-    if missed:
-        rows.append(schema.Loss(window.window_id, "bcc_stack_missed", missed))
-    if len(stacks) >= bcc_rows.MAP_ENTRIES_MAX:
-        rows.append(schema.Loss(window.window_id, "bcc_map_full", 1))
-    return [
-        row._replace(start_ns=run.start_ns) if isinstance(row, schema.Thread) else row
-        for row in rows
-    ]
 
 
 def _no_function(why: str) -> TlstaxError:

@@ -9,14 +9,19 @@ another function.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
+from tlstax import TlstaxError
 from tlstax.collectors.bcc_text import KERNEL_START, UNNAMED, BccFrame, BccStack, Bucket
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.syscalls import NUMBERS
+from tlstax.collectors.elf import Elf
+from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.stack_phases import StackPhases
 from tlstax.collectors.symbols import Place, Symbolizer, demangle
+from tlstax.collectors.target import Target
 
 FIRST_ID: Final = 1 << 42
 """Windows, threads, frames and stacks of bcc are numbered from here, above all others."""
@@ -51,9 +56,12 @@ _NETWORK: Final = re.compile(
 class Frames:
     """Numbers frames and stacks of one tool, and names them at the end."""
 
-    def __init__(self, tool_number: int, symbolizer: Symbolizer | None) -> None:
+    def __init__(
+        self, tool_number: int, symbolizer: Symbolizer | None, homes: Mapping[str, MappedObject]
+    ) -> None:
         self._first = FIRST_ID + tool_number * EACH_TOOL
         self._symbolizer = symbolizer
+        self._homes = homes
         self._frames: dict[Place, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._places: dict[tuple[BccFrame, bool], Place] = {}
@@ -98,8 +106,10 @@ class Frames:
             return Place("kernel", "", 0, name, 0, "kallsyms", "")
         if frame.address and self._symbolizer is not None:
             return self._symbolizer.user(address) if address < KERNEL_START else _NOWHERE
+        home = self._homes.get(frame.name)
+        path, build_id = (home.path, home.build_id) if home else ("unknown", "")
         known = frame.name != UNNAMED
-        return Place("unknown", "", 0, demangle(frame.name), 0, "bcc" if known else "none", "")
+        return Place(path, build_id, 0, demangle(frame.name), 0, "bcc" if known else "none", "")
 
 
 _NOWHERE: Final = Place("", "", 0, UNNAMED, 0, "none", "")
@@ -109,12 +119,17 @@ class BccRows:
     """Makes rows of what one tool printed."""
 
     def __init__(
-        self, tool_number: int, phases: StackPhases, symbolizer: Symbolizer | None
+        self,
+        tool_number: int,
+        phases: StackPhases,
+        symbolizer: Symbolizer | None = None,
+        homes: Mapping[str, MappedObject] | None = None,
     ) -> None:
+        """`symbolizer` names addresses; `homes` says in which file a name without one lies."""
         self._phases = phases
-        self._frames = Frames(tool_number, symbolizer)
+        self._frames = Frames(tool_number, symbolizer, homes or {})
 
-    def waits(self, stacks: Iterable[BccStack]) -> list[schema.Row]:
+    def waits(self, stacks: Iterable[BccStack], start_ns: int) -> list[schema.Row]:
         """Off-CPU time by stack, and by thread, phase and state (offcputime counts in us)."""
         time_ns: Counter[tuple[str, str, int, int | None, int | None]] = Counter()
         ledger: Counter[tuple[int, str, str]] = Counter()
@@ -135,7 +150,7 @@ class BccRows:
         rows = [*self._frames.rows()]
         rows += (schema.OffcpuStack(WINDOW_ID, *key, 0, ns) for key, ns in time_ns.items())
         for tid in sorted(tid for tid in names if tid):
-            rows.append(schema.Thread(FIRST_ID + tid, tid, names[tid], "unknown", 0, None))
+            rows.append(schema.Thread(FIRST_ID + tid, tid, names[tid], "unknown", start_ns, None))
         rows += (
             schema.Ledger(WINDOW_ID, FIRST_ID + tid, phase, state, ns)
             for (tid, phase, state), ns in ledger.items()
@@ -158,6 +173,38 @@ class BccRows:
         rows = [*self._frames.rows()]
         rows += (schema.SampleStack(WINDOW_ID, *key, count) for key, count in counts.items())
         return rows
+
+
+def homes_of(stacks: Iterable[BccStack], target: Target) -> dict[str, MappedObject]:
+    """The files of the process that define the functions of frames without an address.
+
+    A name that several of them define, or none, is left out.
+    """
+    names = {frame.name for stack in stacks for frame in stack.user if not frame.address}
+    wanted = {name.encode("utf-8", "surrogateescape"): name for name in names}
+    homes: dict[str, MappedObject] = {}
+    twice: set[str] = set()
+    for mapped in target.objects if wanted else ():
+        with suppress(TlstaxError):
+            for name in _defined(mapped, wanted):
+                if name in homes:
+                    twice.add(name)
+                homes[name] = mapped
+    return {name: mapped for name, mapped in homes.items() if name not in twice}
+
+
+def _defined(mapped: MappedObject, wanted: Mapping[bytes, str]) -> set[str]:
+    """Those of the names that a file defines."""
+    if not mapped.open_path:
+        return set()
+    with Elf(mapped.open_path) as elf:
+        return {
+            wanted[raw]
+            for table in (".symtab", ".dynsym")
+            for strings in (elf.names(table),)
+            for _, _, at in elf.symbols(table)
+            if (raw := strings[at : strings.find(b"\0", at)]) in wanted
+        }
 
 
 def handshakes(buckets: Iterable[Bucket]) -> list[schema.Row]:

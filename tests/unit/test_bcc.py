@@ -9,13 +9,20 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors import bcc, bcc_rows, bcc_tools
 from tlstax.collectors.bcc_rows import BccRows, syscall_of, wait_state
-from tlstax.collectors.bcc_text import BccFrame, missed_stacks, parse_histogram, parse_stacks
+from tlstax.collectors.bcc_text import (
+    BccFrame,
+    BccStack,
+    missed_stacks,
+    parse_histogram,
+    parse_stacks,
+)
 from tlstax.collectors.bcc_tools import ToolRun, find_tool
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.syscalls import NUMBERS
 from tlstax.collectors.sources import SourceSet
 from tlstax.collectors.stack_phases import StackPhases
 from tlstax.probes.definitions import load_definitions
+from tlstax.tests.unit.conftest import MakeTarget
 
 SAVED = Path(__file__).parent / "bcc"
 ARGP = 'case "$1" in --help) echo "Usage: x [OPTION...]"; echo " -D -p -u -v -m -d -F --usage\
@@ -47,7 +54,7 @@ def test_waits_of_libbpf_tools_have_threads_addresses_and_states() -> None:
 
 def test_waits_become_rows_whose_sums_agree() -> None:
     stacks = list(parse_stacks(saved("offcputime-libbpf-0.26.txt")))
-    rows = BccRows(0, StackPhases(load_definitions()), None).waits(stacks)
+    rows = BccRows(0, StackPhases(load_definitions())).waits(stacks, 5)
     waits = [row for row in rows if isinstance(row, schema.OffcpuStack)]
     ledger = [row for row in rows if isinstance(row, schema.Ledger)]
     total_ns = 1000 * sum(stack.value for stack in stacks)
@@ -127,6 +134,21 @@ def test_a_histogram_without_its_unit_is_refused() -> None:
 )
 def test_states_of_waits(kernel: list[str], state: str) -> None:
     assert wait_state(kernel) == state
+
+
+def test_names_without_an_address_get_the_file_that_defines_them(
+    target_of: MakeTarget, libraries: dict[str, Path]
+) -> None:
+    target = target_of(libraries["libssl"], libraries["libc"])
+    frames = tuple(BccFrame(0, name) for name in ("SSL_accept", "poll", "no_such", "[unknown]"))
+    (stack,) = [BccStack("x", 1, frames, (), 3)]
+    homes = bcc_rows.homes_of([stack], target)
+    assert {name: home.path for name, home in homes.items()} == {
+        "SSL_accept": str(libraries["libssl"]), "poll": str(libraries["libc"])
+    }  # fmt: skip
+    rows = BccRows(1, StackPhases(load_definitions()), homes=homes).samples([stack])
+    objects = [row.object for row in rows if isinstance(row, schema.Frame)]
+    assert objects == [str(libraries["libssl"]), str(libraries["libc"]), "unknown", "unknown"]
 
 
 def test_a_build_of_libbpf_tools_is_preferred_to_bcc(tmp_path: Path) -> None:
