@@ -81,6 +81,11 @@ class BccTool:
             self._run.check()
         return ()
 
+    def halt(self) -> None:
+        """Count no more; `stop` reads what it prints."""
+        if self._run is not None:
+            self._run.interrupt()
+
     def stop(self) -> Iterable[schema.Row]:
         """Have it print what it counted, and read that."""
         run, self._run = self._run, None

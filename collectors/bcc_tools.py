@@ -178,14 +178,20 @@ class ToolRun:
                 f"with status {self._process.returncode}; it said: {self._said()}",
             )
 
+    def interrupt(self) -> None:
+        """Have it end and print what it counted; `finish` waits for that."""
+        if self._process is not None and not self.end_ns and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self.end_ns = monotonic_ns()
+
     def finish(self) -> tuple[str, str]:
-        """Have it print what it counted; its output and its complaints. Once only."""
-        self.check()
+        """What it printed at its end: output and complaints. Once only."""
+        if not self.end_ns:
+            self.check()
+            self.interrupt()
         process, files = self._process, self._files
         assert process is not None
         assert files is not None
-        process.send_signal(signal.SIGINT)
-        self.end_ns = monotonic_ns()
         try:
             process.wait(_END_PATIENCE_S)
         except subprocess.TimeoutExpired:
