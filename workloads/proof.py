@@ -16,6 +16,8 @@ from tlstax.workloads.results import Arm, RunTotals
 from tlstax.workloads.servers.status import Status
 from tlstax.workloads.tls import TlsChoice
 
+CALLS_TO_CLOSE = 4  # TLS calls of a server at most when it finds that a connection was closed
+
 
 class Driven(Protocol):
     """What a driver tells."""
@@ -94,10 +96,12 @@ class Evidence:
                 ("recorder_resumed", self.reused_count),
             ],
         )
-        if self.arm == "plaintext" and self.totals.tls_call_count:
-            found.append(f"recorder saw {self.totals.tls_call_count} TLS calls, not 0")
         left = self.after["Threads_connected"] - self.before["Threads_connected"]
-        if left:
+        # A proxy that is idle may have closed some of its own, with a few calls each.
+        calls = self.totals.tls_call_count - CALLS_TO_CLOSE * max(0, -left)
+        if self.arm == "plaintext" and calls > 0:
+            found.append(f"recorder saw {self.totals.tls_call_count} TLS calls, not 0")
+        if left > 0:
             found.append(f"{left} connections are still open")
         if self.arm == "tls" and self.totals.handshake_count is not None:
             found += self._other_than_asked()

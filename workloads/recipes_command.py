@@ -40,6 +40,13 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     resume.add_argument("folder", metavar="DIR", type=Path, help="as `run` told it")
     resume.add_argument("--retry", action="store_true", help="what failed, too")
     resume.set_defaults(run=run_resume)
+    for parser in (run, resume):
+        parser.add_argument(
+            "--proxysql",
+            metavar="PATH",
+            type=Path,
+            help="the program of the transport `proxysql`, which no registry has",
+        )
 
 
 def positive(text: str) -> int:

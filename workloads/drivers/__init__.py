@@ -36,6 +36,8 @@ class DriveRequest:
     operation_count: int | None = None  # in all; given, it is the end, and `seconds` is not
     resume: bool = False  # resume TLS sessions where client and server can
     rate_per_s: float | None = None  # operations started per second, whether or not others ended
+    # A proxy ends the client's connection: what the server tells of its own is about another one.
+    is_direct: bool = True
 
 
 @dataclass(frozen=True)

@@ -222,11 +222,13 @@ def _merge(request: DriveRequest, reports: Sequence[_Report]) -> DriveResult:
 
 
 def _negotiated(request: DriveRequest, reports: Sequence[_Report]) -> tuple[str, str]:
-    """What the connections before the gate agreed on.
+    """What the connections before the gate agreed on; ('', '') where the server cannot know.
 
     TlstaxError (FAILED) for a fallback, and for another version than asked: PHP's mysqlnd heeds
     neither an option nor OPENSSL_CONF.
     """
+    if not request.is_direct:
+        return "", ""
     found = {(r.negotiated["Ssl_version"], r.negotiated["Ssl_cipher"]) for r in reports}
     if len(found) != 1 or bool(next(iter(found))[1]) != (request.arm == "tls"):
         said = ", ".join(" ".join(pair).strip() or "plaintext" for pair in sorted(found))

@@ -307,8 +307,13 @@ class Lane:
             operation_count=operation_count,
             resume=arm.resume,
             rate_per_s=cell.rate or None,
+            is_direct=self._is_direct(cell),
         )
         return self._drivers[cell.driver].run(request, tick)
+
+    def _is_direct(self, cell: Cell) -> bool:
+        route = self._routes[cell.transport]
+        return not (route.ends_tls or route.pools_connections)
 
     def died(self, met: TlstaxError | None = None) -> TlstaxError:
         """The error of a server that is not there any more; `met` is what that made fail."""
@@ -329,7 +334,6 @@ class Lane:
         totals: RunTotals,
         carried_bytes: int | None,
     ) -> str:
-        route = self._routes[cell.transport]
         if carried_bytes is not None and carried_bytes <= 0:
             raise _unproven(cell, "the transport carried nothing by its own count")
         evidence = Evidence(
@@ -342,7 +346,7 @@ class Lane:
             totals,
             self._server_counts,
             reused_count=driven.reused_count or 0,
-            is_direct=not (route.ends_tls or route.pools_connections),
+            is_direct=self._is_direct(cell),
         )
         return evidence.prove()
 
