@@ -5,8 +5,8 @@ A probe hit costs its trap, calibrated on this host, and its program, timed by t
 very server. A calibration runs in a loop whose caches are warm; in a server a trap costs more,
 which IN_SITU allows for. Scheduler events and samples cost what the kernel counts for their
 programs. The kernel only counts while its statistics are on, which is not free either: with a
-budget in dense windows, else in the first window and one in thirty. In between the last rates
-stand, per CPU time of the server.
+budget in dense windows, else until the first busy window and again after thirty. In between the
+last rates stand, per CPU time of the server.
 """
 
 import os
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tlstax.collectors.bpf_syscall import enable_statistics
-from tlstax.collectors.budget import Load, Spent, has_ledger
+from tlstax.collectors.budget import FLOOR_CPUS, Load, Spent, has_ledger
 from tlstax.collectors.native import DENSE_TRACEPOINTS, SAMPLER, Engine, monotonic_ns
 from tlstax.collectors.planning import Site
 from tlstax.collectors.price_list import Kernel
@@ -65,6 +65,9 @@ class Meter:
         self._programs: dict[str, tuple[int, int]] = {}
         self._body_ns = dict.fromkeys(_PROBES, 0.0)
         self._scheduler = 0.0  # ns per ns of the target's CPU time
+        self._is_of_load = False  # that rate was seen while the target was not idle
+        self.saw_load = False
+        """Whether the kernel timed the programs while the target was not idle."""
         self._sample_ns: float | None = None  # of one sample
         kernel = engine.plan.kernel
         self.prices_are_known = kernel.measured
@@ -116,7 +119,7 @@ class Meter:
             name: (after.programs[name][0] - ns, after.programs[name][1] - runs)
             for name, (ns, runs) in before.programs.items()
         }
-        self._learn(timed, cpu_ns if after.is_timed else 0)
+        self._learn(timed, cpu_ns, FLOOR_CPUS * span_ns, after.is_timed)
         by_level = [0.0] * len(Level)
         for number, hits in enumerate(after.hits):
             new = hits - before.hits[number]
@@ -138,8 +141,14 @@ class Meter:
         program = _PROBES[0 if self._sites[number].event == "enter" else 1]
         return self._traps[number] * IN_SITU + self._body_ns[program]
 
-    def _learn(self, timed: dict[str, tuple[int, int]], cpu_ns: int) -> None:
-        """Keep the rates of a span in which the kernel timed the programs."""
+    def _learn(
+        self, timed: dict[str, tuple[int, int]], cpu_ns: int, floor_ns: float, is_timed: bool
+    ) -> None:
+        """Keep the rates of a span in which the kernel timed the programs.
+
+        The programs also run at other processes' events. What that costs while the target does next
+        to nothing says nothing of its busy time, so a rate per CPU time needs some of that.
+        """
         for name in _PROBES:
             run_ns, runs = timed[name]
             if runs:
@@ -148,9 +157,10 @@ class Meter:
         if runs:
             self._sample_ns = run_ns / runs
         switches = sum(timed[name][1] for name in DENSE_TRACEPOINTS)
-        if switches and cpu_ns:
+        if switches and is_timed and (cpu_ns >= floor_ns or not self._is_of_load):
             programs = self._engine.tracepoints
-            self._scheduler = sum(timed[name][0] for name in programs) / cpu_ns
+            self._scheduler = sum(timed[name][0] for name in programs) / max(cpu_ns, floor_ns)
+            self.saw_load = self._is_of_load = cpu_ns >= floor_ns
 
     def load(self, bill: Bill, cut_ns: float, turn_ns: float, tail_ns: float) -> Load:
         """The load that a trial saw at the full level."""
