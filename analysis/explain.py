@@ -56,6 +56,7 @@ from tlstax.analysis.document_tables import (
     LedgerBar,
     LedgerSegment,
 )
+from tlstax.analysis.series import number
 from tlstax.analysis.tables import Group, Tables, groups
 from tlstax.analysis.taxonomy import Taxonomy, builtin
 from tlstax.collectors.capture.schema import Ledger
@@ -179,13 +180,22 @@ def fold_all(tables: Tables) -> dict[str, folding.Folded]:
 def _fold(
     part: Group, kind: str, tables: Tables, scaled: Sequence[Ledger], rules: Taxonomy
 ) -> tuple[folding.Folded, int]:
-    totals = ledger.totals(scaled, part.window_ids)
+    totals, _ = _times(part, tables, ledger.totals(scaled, part.window_ids))
     if kind == "on_cpu":
         mended = repair.repair(tables)
         resolved = Stacks(tables.frames, [*tables.stacks, *mended.stacks])
         return folding.fold_on_cpu(mended.samples, part.window_ids, totals, resolved, rules)
     resolved = Stacks(tables.frames, tables.stacks)
     return folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)
+
+
+def _times(part: Group, tables: Tables, totals: ledger.Totals) -> tuple[ledger.Totals, str]:
+    """What stacks split: the ledger, or, without one, their own times; then also the words."""
+    if any(totals.values()):
+        return totals, ""
+    hz = number(tables.meta.get("bpftrace_sample_hz", "")) or 0.0
+    own = folding.own_times(tables.samples, tables.waits, part.window_ids, hz)
+    return own, "no ledger was kept: the times are those of the samples and waits themselves"
 
 
 def _compare(
@@ -288,6 +298,7 @@ def _flames(
     mended: repair.Repaired,
     rules: Taxonomy,
 ) -> list[FlameGraph]:
+    totals, without = _times(part, tables, totals)
     resolved = Stacks(tables.frames, [*tables.stacks, *mended.stacks])
     of_perf = folding.Mended(mended.repaired_ids)
     on_cpu, samples = folding.fold_on_cpu(
@@ -295,7 +306,7 @@ def _flames(
     )
     off_cpu, waits = folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)
     graphs = []
-    estimate = _seen(part, tables).text
+    estimate = without or _seen(part, tables).text
     if on_cpu:
         graph = folding.flame_graph(part, "on_cpu", "on CPU", on_cpu, samples, of_perf.folded)
         graphs.append(repair.told(graph, mended))

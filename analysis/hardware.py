@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tlstax.analysis.document_sources import CounterLine
+from tlstax.analysis.series import number
 from tlstax.analysis.tables import Tables
 
 CYCLES, INSTRUCTIONS = "cycles_count", "instructions_count"
@@ -20,7 +21,9 @@ def tabulate(tables: Tables) -> list[CounterLine]:
     for row in tables.metrics:
         if row.source == "perf" and row.name in COUNTERS:
             sums[row.object][row.name] += row.value
-    lines = [_line(phase, counted, tables) for phase, counted in sums.items() if counted[CYCLES]]
+    lines = [
+        _line(phase, counted, tables) for phase, counted in sums.items() if counted[CYCLES] >= 1
+    ]
     return sorted(lines, key=lambda line: -line.cycles_count)
 
 
@@ -55,9 +58,9 @@ def _bytes(phase: str, tables: Tables) -> tuple[float | None, str]:
         return float(sum(counted)), "ciphers, by --functions"
     name = _WIRE.get(phase, "")
     readings = [
-        float(row.value)
+        value
         for row in sorted(tables.status, key=lambda row: row.time_ns)
-        if row.run_id is None and row.name == name
+        if row.run_id is None and row.name == name and (value := number(row.value)) is not None
     ]
     grown = readings[-1] - readings[0] if len(readings) > 1 else 0.0
     return (grown, f"the server's {name}") if grown > 0 else (None, "")

@@ -260,7 +260,7 @@ def _warnings(
         if row.state in ("failed", "missing")
     ]
     beside = {row.name.partition(" ")[0] for row in tables.collectors if row.rows_count}
-    if beside := beside & {"perf", "bcc"}:
+    if beside := beside & {"perf", "bcc", "bpftrace"}:
         texts.append(
             f"{' and '.join(sorted(beside))} ran beside; what it cost the server is in no figure of"
             " the cost."

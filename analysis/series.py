@@ -14,6 +14,8 @@ Span = tuple[int, int]
 Known = tuple[float, int]
 """What was counted, and in how much time (ns); a level counts as itself times its time."""
 UNKNOWN: Final[Known] = (0.0, 0)
+_BEYOND: Final = 1e24
+"""No counter of 64 bits comes near it."""
 _SECOND_NS: Final = 1e9
 _MEANS: Final = "_await_ns"
 """Means of iostat: absent where there was nothing to take a mean of."""
@@ -80,6 +82,15 @@ def _quotient(line: Line, over: Known, under: Known) -> float | None:
     return max(0.0, 1 - share) if line.how == "complement" else share
 
 
+def number(text: str) -> float | None:
+    """What a server printed as a number; None for a name or a date."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if abs(value) < _BEYOND else None
+
+
 def grid_of_metrics(rows: Sequence[Metric], own: Sequence[Metric], *, is_rate: bool) -> Grid:
     """The counters of one object (`own`) on the intervals of its source (`rows`).
 
@@ -104,10 +115,8 @@ def grid_of_status(rows: Sequence[Status], gauges: Collection[str]) -> Grid:
     """The server's counters between its answers. A capture has a counter only where it moved."""
     by_time: dict[int, dict[str, float]] = defaultdict(dict)
     for row in rows:
-        try:
-            by_time[row.time_ns][row.name] = float(row.value)
-        except ValueError:
-            continue  # a name, a date
+        if (value := number(row.value)) is not None:
+            by_time[row.time_ns][row.name] = value
     times = sorted(by_time)
     spans = list(itertools.pairwise(times))
     grid = Grid(spans, {name: [] for answer in by_time.values() for name in answer})

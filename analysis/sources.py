@@ -6,6 +6,7 @@ that a mean over any span is their quotient, and a reading that is missing weigh
 """
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -166,7 +167,9 @@ def _panel(name: str, source: str, shape: Panel, grid: Grid, first_ns: int) -> S
 
 
 def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{DIGITS}g}")
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{DIGITS}g}")
 
 
 def _status_notes(grid: Grid, first_ns: int) -> Iterator[str]:

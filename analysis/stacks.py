@@ -119,6 +119,23 @@ def fold_off_cpu(
     return folded, waits
 
 
+def own_times(
+    samples: Iterable[SampleStack],
+    waits: Iterable[OffcpuStack],
+    window_ids: Collection[int],
+    sample_hz: float,
+) -> ledger.Totals:
+    """Time by phase and state where no ledger was kept: of the waits, and of so many samples."""
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for row in samples:
+        if row.window_id in window_ids and sample_hz > 0:
+            sums[row.phase, "on_cpu"] += row.sample_count * 1e9 / sample_hz
+    for wait in waits:
+        if wait.window_id in window_ids:
+            sums[wait.phase, wait.state] += wait.time_ns
+    return {key: round(time_ns) for key, time_ns in sums.items()}
+
+
 def flame_graph(
     group: Group,
     kind: str,

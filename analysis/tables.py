@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from tlstax.analysis import operations
 from tlstax.collectors.capture.reader import CaptureReader
@@ -35,6 +35,9 @@ from tlstax.collectors.capture.schema import (
     Window,
 )
 from tlstax.collectors.capture.vocabulary import ARMS
+
+ENGINES: Final = ("native", "bpftrace", "perf", "bcc", "pmp")
+"""Which engine a report is about where several recorded, best first."""
 
 
 class _OfWindow(Protocol):
@@ -141,8 +144,11 @@ def by_target(tables: Tables) -> Tables:
 
 
 def _main_engine(windows: list[Window]) -> list[Window]:
-    """What the report speaks about: the native engine's windows, or, without, the only ones."""
-    return [window for window in windows if window.engine == "native"] or windows
+    """The windows that the report speaks about: those of one engine, the best that recorded."""
+    for engine in ENGINES:
+        if found := [window for window in windows if window.engine == engine]:
+            return found
+    return windows
 
 
 def _about(tables: Tables, targets: list[Target]) -> Tables:

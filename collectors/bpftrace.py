@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-import selectors
+import select
 import shutil
 import signal
 import subprocess
@@ -15,13 +15,12 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.bpftrace_text import Rendered
 from tlstax.collectors.child import die_with_parent
 from tlstax.collectors.native import monotonic_ns
-from tlstax.collectors.target import Target
 
 OLDEST: Final = (0, 17)
 TRACEFS: Final = (Path("/sys/kernel/tracing/events"), Path("/sys/kernel/debug/tracing/events"))
@@ -87,14 +86,17 @@ def require_tracefs(text: str) -> None:
 class Run:
     """One run of a program. Times are CLOCK_MONOTONIC ns, 0 until known."""
 
-    def __init__(self, tool: Tool, rendered: Rendered, target: Target) -> None:
+    def __init__(self, tool: Tool, rendered: Rendered, pid: int) -> None:
         self.tool = tool
+        self.rendered = rendered
         self.start_ns = self.end_ns = 0
-        self._rendered = rendered
-        self._target = target
+        self._pid = pid
         self._messages: list[dict[str, Any]] = []
         self._rest = b""
         self._stuck = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._complaints: IO[bytes] | None = None
+        self._patience: Patience
 
     def record(self, duration_s: float) -> list[dict[str, Any]]:
         """Run it for that long once it is attached; the messages of its JSON output.
@@ -102,64 +104,107 @@ class Run:
         Raises TlstaxError when bpftrace refuses, dies, or says what is not JSON, and when the
         process ends (TARGET).
         """
-        program = f'{self._rendered.text}\ninterval:ms:500 {{ printf("{_TICK}\\n"); }}\n'
+        try:
+            self.spawn()
+            self.wait_attached()
+            print(f"attached to {self._pid}", file=sys.stderr, flush=True)
+            deadline = time.monotonic() + duration_s
+            while time.monotonic() < deadline and Path(f"/proc/{self._pid}").exists():
+                if not self.pump(max(0.0, min(_LOOK_S, deadline - time.monotonic()))):
+                    break
+            return self.finish()
+        finally:
+            self.close()
+
+    def spawn(self) -> None:
+        """Start it; it attaches by itself."""
+        program = f'{self.rendered.text}\ninterval:ms:500 {{ printf("{_TICK}\\n"); }}\n'
         settings = {"BPFTRACE_MAP_KEYS_MAX": MAP_KEYS, "BPFTRACE_MAX_MAP_KEYS": MAP_KEYS}
         if self.tool.version < _CACHES_BY_ITSELF:
             # Without it every frame of every stack has the symbols of the whole process read anew:
             # minutes at the end. They can be kept, as all stacks are of one process.
             settings["BPFTRACE_CACHE_USER_SYMBOLS"] = "1"
-        with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as complaints:
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+        unsafe = ["--unsafe"] if self.rendered.unsafe else []
+        with tempfile.TemporaryFile() as source:
             source.write(program.encode())
             source.seek(0)
-            unsafe = ["--unsafe"] if self._rendered.unsafe else []
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [self.tool.path, *unsafe, "--no-warnings", "-f", "json", "-"], stdin=source,
-                stdout=subprocess.PIPE, stderr=complaints, start_new_session=True,
+                stdout=subprocess.PIPE, stderr=self._complaints, start_new_session=True,
                 preexec_fn=die_with_parent, env=os.environ | settings,
             )  # fmt: skip
-            try:
-                self._follow(process, duration_s)
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                process.wait()
-                if process.stdout is not None:
-                    process.stdout.close()
-            complaints.seek(0)
-            said = complaints.read(8000).decode(errors="replace").splitlines()
-        self._judge(process.returncode, [line for line in said if not _HARMLESS.search(line)])
-        return self._messages
+        self._patience = Patience(self._process.pid, _PATIENCE_S)
 
-    def _follow(self, process: "subprocess.Popen[bytes]", duration_s: float) -> None:
-        assert process.stdout is not None
-        patience = Patience(process.pid, _PATIENCE_S)
-        deadline = told_at = math.inf
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while not patience.is_over():
-                if selector.select(min(_LOOK_S, max(0.0, deadline - time.monotonic()))):
-                    data = os.read(process.stdout.fileno(), 1 << 16)
-                    if not data:
-                        break
-                    patience.renew()
-                    if self._take(data) and not self.start_ns:
-                        self.start_ns = monotonic_ns()
-                        print(f"attached to {self._target.pid}", file=sys.stderr, flush=True)
-                        deadline = time.monotonic() + duration_s
-                gone = not Path(f"/proc/{self._target.pid}").exists()
-                if self.start_ns and not self.end_ns and (gone or time.monotonic() >= deadline):
-                    self.end_ns = monotonic_ns()
-                    process.send_signal(signal.SIGINT)
-                    deadline, told_at = math.inf, time.monotonic() + _QUIET_END_S
-                if time.monotonic() >= told_at:
-                    told_at = math.inf
-                    said = "bpftrace looks up the names of what it counted; Ctrl-C gives up"
-                    print(said, file=sys.stderr, flush=True)
-            else:
-                self._stuck = True
-                process.kill()
+    def wait_attached(self) -> None:
+        """Until it is attached. Raises TlstaxError when it refuses or dies."""
+        while not self.start_ns:
+            if not self.pump(_LOOK_S) or self._gives_up():
+                self.finish()
+
+    def pump(self, wait_s: float) -> bool:
+        """Keep what it has said by now, waiting for it; False once it has closed its output."""
+        process = self._process
+        if process is None or process.stdout is None:
+            return False
+        while select.select([process.stdout], [], [], wait_s)[0]:
+            data = os.read(process.stdout.fileno(), 1 << 16)
+            if not data:
+                return False
+            self._patience.renew()
+            if self._take(data) and not self.start_ns:
+                self.start_ns = monotonic_ns()
+                return True
+            wait_s = 0.0
+        return True
+
+    def interrupt(self) -> None:
+        """Ask it to print what it has and to end; `finish` waits for that."""
+        process, is_on = self._process, self.start_ns and not self.end_ns
+        if process is not None and is_on and process.poll() is None:
+            self.end_ns = monotonic_ns()
+            process.send_signal(signal.SIGINT)
+
+    def finish(self) -> list[dict[str, Any]]:
+        """All that it said. Raises TlstaxError as `record` does."""
+        process = self._process
+        if process is None:
+            return self._messages
+        self.interrupt()
+        self._patience.renew()
+        told_at = time.monotonic() + _QUIET_END_S
+        while self.pump(_LOOK_S) and not self._gives_up():
+            if time.monotonic() >= told_at:
+                told_at = math.inf
+                said = "bpftrace looks up the names of what it counted; Ctrl-C gives up"
+                print(said, file=sys.stderr, flush=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_PATIENCE_S)  # it takes its probes off after its last word
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        self._judge(process.returncode)
+        return self._messages
+
+    def close(self) -> None:
+        """Let go of it, however far it came."""
+        process, self._process = self._process, None
+        if process is not None:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        if self._complaints is not None:
+            self._complaints.close()
+            self._complaints = None
+
+    def _gives_up(self) -> bool:
+        """Whether it does nothing any more; then it is killed."""
+        if self._process is not None and self._patience.is_over():
+            self._stuck = True
+            self._process.kill()
+        return self._stuck
 
     def _take(self, data: bytes) -> bool:
         """Keep the messages of what was read; whether the program is known to be attached."""
@@ -181,7 +226,7 @@ class Run:
                 self._messages.append(message)
         return attached
 
-    def _judge(self, code: int, said: list[str]) -> None:
+    def _judge(self, code: int) -> None:
         if self.end_ns and code == 0:
             return
         if self._stuck:
@@ -189,11 +234,16 @@ class Run:
                 "it did not end" if self.end_ns else "it did not start",
                 f"for {_PATIENCE_S:.0f} s it neither wrote nor computed anything",
             )
-        if not Path(f"/proc/{self._target.pid}").exists():
+        if not Path(f"/proc/{self._pid}").exists():
             raise TlstaxError(
-                f"process {self._target.pid} ended", "the program has nothing to watch",
+                f"process {self._pid} ended", "the program has nothing to watch",
                 "Start it again for the new process", ExitCode.TARGET,
             )  # fmt: skip
+        said: list[str] = []
+        if self._complaints is not None:
+            self._complaints.seek(0)
+            said = self._complaints.read(8000).decode(errors="replace").splitlines()
+        said = [line for line in said if not _HARMLESS.search(line)]
         errors = [line for line in said if "ERROR" in line] or said
         raise _failed(
             "it died" if self.start_ns else "it did not start",

@@ -96,7 +96,7 @@ def run_program(options: argparse.Namespace) -> int:
     tool = find_bpftrace(options.bpftrace)
     target, rendered = _render(program, options, tool.offsets)
     require_tracefs(rendered.text)
-    run = Run(tool, rendered, target)
+    run = Run(tool, rendered, target.pid)
     messages: list[dict[str, Any]] = run.record(options.duration_s)
     from tlstax.collectors.bpftrace_output import as_lines
 

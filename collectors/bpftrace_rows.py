@@ -30,6 +30,7 @@ HANDSHAKE: Final = re.compile(r"(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) 
 USER: Final = re.compile(r"([0-9a-f]+) (.+?)\+(\d+) \((.*)\)")
 UNNAMED: Final = re.compile(r"([0-9a-f]+) 0x[0-9a-f]+ \((.*)\)")
 KERNEL: Final = re.compile(r"(?:[0-9a-f]{8,} )?(\w[\w.]*)\+(\d+)")
+SAMPLED: Final = re.compile(r"^profile:hz:(\d+)", re.MULTILINE)
 LEVELS: Final = {"handshake": "handshake", "record": "record", "command": "command"}
 LOSSES: Final = {
     "entry without exit": "bpftrace_entry_unmatched",
@@ -58,6 +59,7 @@ def facts(target: "Target", rendered: "Rendered", run: "Run") -> Iterator[schema
         "probe_kind": "perf_event",
         # Its probes are in there; bpftrace does not count their hits, so they are no rows.
         "bpftrace_program": rendered.text,
+        **({"bpftrace_sample_hz": hz[1]} if (hz := SAMPLED.search(rendered.text)) else {}),
         "privacy": "no payload, SQL text, key, password or pointer is recorded",
     }
     yield from (schema.Meta(key, str(value)) for key, value in told.items())
@@ -80,30 +82,33 @@ def facts(target: "Target", rendered: "Rendered", run: "Run") -> Iterator[schema
     yield schema.Window(WINDOW_ID, None, run.start_ns, run.end_ns, 1, level, "bpftrace")
 
 
-def rows(messages: Messages, rendered: "Rendered", run: "Run") -> Iterator[schema.Row]:
-    """The facts of the window."""
-    yield from _handshakes(messages)
-    stacks = Stacks()
+def rows(
+    messages: Messages, rendered: "Rendered", run: "Run", stacks: "Stacks | None" = None
+) -> Iterator[schema.Row]:
+    """The facts of the window; with `stacks` those of a further program, which has its ids."""
+    stacks = stacks or Stacks()
+    yield from _handshakes(messages, stacks.window_id)
     made: list[schema.Row] = []
     for name, (kind, values) in maps(messages).items():
         for key, value in values.items():
             made += _fact(name, kind, key, value, stacks, rendered, run)
     yield from stacks.rows()
     yield from made
+    window_id = stacks.window_id
     for key, count in unmatched(messages).items():
-        yield schema.Loss(WINDOW_ID, LOSSES.get(key, LOSSES["exit without entry"]), count)
+        yield schema.Loss(window_id, LOSSES.get(key, LOSSES["exit without entry"]), count)
     if lost := lost_events(messages):
-        yield schema.Loss(WINDOW_ID, "bpftrace_events_lost", lost)
+        yield schema.Loss(window_id, "bpftrace_events_lost", lost)
 
 
-def _handshakes(messages: Messages) -> Iterator[schema.Row]:
+def _handshakes(messages: Messages, window_id: int) -> Iterator[schema.Row]:
     lines = (str(m["data"]) for m in messages if m["type"] == "printf")
     found = (HANDSHAKE.match(line) for line in lines)
     for number, row in enumerate((row for row in found if row), start=1):
         tid, start_ns, took_us, calls, waits, network_us, other_us = map(int, row.groups()[:7])
         yield schema.Handshake(
-            number, WINDOW_ID, tid, start_ns, start_ns + took_us * 1000, -1, -1,
-            network_us * 1000, other_us * 1000, 0, 0, 0, 0, 0, calls, waits, row[8],
+            window_id - WINDOW_ID + number, window_id, tid, start_ns, start_ns + took_us * 1000,
+            -1, -1, network_us * 1000, other_us * 1000, 0, 0, 0, 0, 0, calls, waits, row[8],
             "unknown", "unknown", "unknown", None,
         )  # fmt: skip
 
@@ -114,20 +119,20 @@ def _fact(
     """The rows of one value of one map."""
     try:
         if name == "@took_ns" and key in PHASES:
-            yield schema.PhaseCount(WINDOW_ID, key, int(value["count"]))
+            yield schema.PhaseCount(stacks.window_id, key, int(value["count"]))
         if name == "@took_hist_ns" and key in PHASES:
             for bucket in value:
                 low, high = max(0, int(bucket.get("min", 0))), int(bucket["max"]) + 1
                 if bucket["count"]:
-                    yield schema.Latency(WINDOW_ID, key, low, high, int(bucket["count"]))
+                    yield schema.Latency(stacks.window_id, key, low, high, int(bucket["count"]))
         elif name == "@samples":
             (phase,), user, kernel = _split(key, 1)
             pair = stacks.user(user), stacks.kernel(kernel)
-            yield schema.SampleStack(WINDOW_ID, PHASES[phase], -1, *pair, int(value))
+            yield schema.SampleStack(stacks.window_id, PHASES[phase], -1, *pair, int(value))
         elif name == "@waited_ns" and rendered.name == "offcpu":
             (phase, state), user, _ = _split(key, 2)
             yield schema.OffcpuStack(
-                WINDOW_ID, PHASES[phase], STATES[state], -1, stacks.user(user), None,
+                stacks.window_id, PHASES[phase], STATES[state], -1, stacks.user(user), None,
                 int(value["count"]), int(value["total"]),
             )  # fmt: skip
         elif kind in ("map", "stats") and name not in ("@unmatched", "@waited_ns"):
@@ -158,9 +163,12 @@ def _split(key: str, numbers: int) -> tuple[list[int], str, str]:
 
 
 class Stacks:
-    """Frames and stacks from bpftrace's text of them."""
+    """Frames and stacks from bpftrace's text of them, for one window."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_id: int = 0) -> None:
+        """Ids of frames, stacks and of the window begin after `first_id`."""
+        self._first_id = first_id
+        self.window_id = first_id + WINDOW_ID
         self._frames: dict[tuple[str, int, str, int, str], int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
 
@@ -184,8 +192,11 @@ class Stacks:
         )
 
     def _number(self, frames: Iterable[tuple[str, int, str, int, str]]) -> int | None:
-        numbers = tuple(self._frames.setdefault(frame, len(self._frames) + 1) for frame in frames)
-        return self._stacks.setdefault(numbers, len(self._stacks) + 1) if numbers else None
+        next_id = self._first_id + 1
+        numbers = tuple(
+            self._frames.setdefault(frame, next_id + len(self._frames)) for frame in frames
+        )
+        return self._stacks.setdefault(numbers, next_id + len(self._stacks)) if numbers else None
 
     def rows(self) -> Iterator[schema.Row]:
         """Every frame and stack so far."""

@@ -18,10 +18,11 @@ from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.find_process import open_pidfd
 from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.sources import Source, SourceSet
+from tlstax.probes import programs
 
 NATIVE: Final = "native"
 CALL_GRAPHS: Final = ("dwarf", "fp", "lbr")
-NAMES: Final = (NATIVE, "procfs", "iostat", "status", "perf", "bcc")
+NAMES: Final = (NATIVE, "procfs", "iostat", "status", "perf", "bpftrace", "bcc")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Wanted:
     bcc_tools: tuple[str, ...] = ()
     """Of bcc's tools those to run; none: all that tlstax knows."""
     bcc_directory: Path | None = None
+    programs: tuple[str, ...] = ()
+    """What bpftrace runs; none: its default."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(NATIVE,),
         metavar="LIST",
         help="what to record: native (tlstax's own engine), procfs (CPU, pressure and disks from"
-        " /proc), iostat, status (the server's counters), perf, bcc (its tools, or those of"
-        " libbpf-tools) (native)",
+        " /proc), iostat, status (the server's counters), perf, bpftrace, bcc (its tools, or"
+        " those of libbpf-tools) (native)",
     )
     access = parser.add_mutually_exclusive_group()
     access.add_argument(
@@ -66,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how perf walks stacks (%(default)s); lbr needs such a CPU",
     )
     parser.add_argument(
+        "--bpftrace-programs",
+        type=parse_programs,
+        default=(),
+        metavar="LIST",
+        help="which of `tlstax probes list` bpftrace runs (handshake,oncpu,offcpu)",
+    )
+    parser.add_argument(
         "--bcc-tools",
         type=parse_bcc_tools,
         default=(),
@@ -79,24 +89,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse_names(text: str) -> tuple[str, ...]:
     """The sources of a list such as `native,iostat`."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    unknown = [name for name in names if name not in NAMES]
-    if unknown or not names:
-        raise argparse.ArgumentTypeError(
-            f"{unknown[0] if unknown else text!r} is none of {', '.join(NAMES)}"
-        )
-    return names
+    return _names(text, NAMES)
 
 
 def parse_bcc_tools(text: str) -> tuple[str, ...]:
     """The tools of a list such as `offcputime,profile`."""
     from tlstax.collectors.bcc import TOOLS
 
+    return _names(text, tuple(TOOLS))
+
+
+def parse_programs(text: str) -> tuple[str, ...]:
+    """The bpftrace programs of a list such as `handshake,locks`."""
+    return _names(text, tuple(programs.names()))
+
+
+def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    unknown = [name for name in names if name not in TOOLS]
+    unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise argparse.ArgumentTypeError(
-            f"{unknown[0] if unknown else text!r} is none of {', '.join(TOOLS)}"
+            f"{unknown[0] if unknown else text!r} is none of {', '.join(known)}"
         )
     return names
 
@@ -119,6 +132,7 @@ def wanted(options: argparse.Namespace) -> Wanted:
         max(options.sample_hz, 1),
         options.bcc_tools,
         options.bcc_directory,
+        options.bpftrace_programs,
     )
 
 
@@ -150,6 +164,10 @@ def _open(name: str, what: Wanted, pid: int, capture: Path) -> Source:
         from tlstax.collectors.status import ServerStatus
 
         return ServerStatus(option_file=what.option_file, login_path=what.login_path)
+    if name == "bpftrace":
+        from tlstax.collectors.bpftrace_source import DEFAULT, Bpftrace
+
+        return Bpftrace(pid, what.programs or DEFAULT)
     from tlstax.collectors.perf import Perf
 
     directory = capture.absolute().parent

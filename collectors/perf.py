@@ -55,7 +55,7 @@ class Perf:
         self._call_graph = call_graph
         self._process: subprocess.Popen[bytes] | None = None
         self._data = -1
-        self._start_ns = 0
+        self._start_ns = self._end_ns = 0
         self.events = tuple(events)
         self.warning = ""
 
@@ -95,20 +95,27 @@ class Perf:
             raise _failed("it ended before the recording did", self._said())
         return ()
 
+    def halt(self) -> None:
+        """Have it write what it has and end."""
+        if self._process is not None and not self._end_ns:
+            self._end_ns = monotonic_ns()
+            if self._process.poll() is None:
+                self._process.send_signal(signal.SIGINT)
+
     def stop(self) -> Iterable[schema.Row]:
         """End it, read its samples, and let go of its file."""
         process = self._process
         if process is None:
             return ()
         try:
+            self.halt()
             if process.poll() is None:
-                process.send_signal(signal.SIGINT)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_END_PATIENCE_S)
             if process.poll() is None:
                 process.kill()
                 raise _failed("it did not end", f"{_END_PATIENCE_S:.0f} s after SIGINT")
-            window = schema.Window(0, None, self._start_ns, monotonic_ns(), 1, "record", self.name)
+            window = schema.Window(0, None, self._start_ns, self._end_ns, 1, "record", self.name)
             return run_in_child(
                 "Reading what perf recorded", lambda: read_data(self._data, window, self._root())
             )

@@ -7,7 +7,7 @@ block: whatever takes time runs in a process of its own.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture import schema
@@ -31,7 +31,18 @@ class Source(Protocol):
         """What there is since the last poll. Raises TlstaxError when the source is gone."""
 
     def stop(self) -> Iterable[schema.Row]:
-        """End, and what was left. Never fails for what poll has reported; may be called twice."""
+        """End, and what was left. Never fails for what poll has reported; may be called twice.
+
+        May give rows and then raise: they are kept.
+        """
+
+
+@runtime_checkable
+class Halting(Protocol):
+    """A source that can end at an instant and be read later."""
+
+    def halt(self) -> None:
+        """Record no more; `stop` gives what there is. Never fails."""
 
 
 class SourceSet:
@@ -79,6 +90,9 @@ class SourceSet:
     def stop(self) -> list[schema.Row]:
         """End them all; the rows that they still had, and how each of them ended."""
         rows: list[schema.Row] = []
+        for source in self._alive():  # all at one time: reading what one has may take long
+            if isinstance(source, Halting):
+                source.halt()
         for source in self._alive():
             rows += self._end(source, "finished")
         return rows
@@ -96,7 +110,8 @@ class SourceSet:
     ) -> list[schema.Row]:
         rows: list[schema.Row] = []
         try:
-            self._keep(source, list(source.stop()), rows)
+            for last in source.stop():
+                self._keep(source, [last], rows)
         except TlstaxError as error:
             cause = cause or error
         row = self._running.pop(source.name)

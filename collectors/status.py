@@ -65,14 +65,7 @@ class ServerStatus:
         """Connect. Raises TlstaxError with the client's own words if that fails."""
         if self._option_file is not None and not self._option_file.is_file():
             raise _refused(f"there is no option file {self._option_file}")
-        client = next(filter(None, map(shutil.which, CLIENTS)), None)
-        if client is None:
-            raise TlstaxError(
-                "no client to read the server's counters with",
-                f"neither {' nor '.join(CLIENTS)} is on the PATH",
-                "Install the package mariadb-client-core or mysql-client",
-                ExitCode.HOST,
-            )
+        client = self._client()
         arguments = ["--batch", "--unbuffered", "--skip-column-names", "--force"]
         self._process = subprocess.Popen(
             [client, self._access, *arguments],
@@ -160,6 +153,28 @@ class ServerStatus:
 
     # ---- the client ----
 
+    def _client(self) -> str:
+        """The program to ask with. Raises TlstaxError (HOST) where none serves."""
+        clients = list(filter(None, map(shutil.which, CLIENTS)))
+        if not clients:
+            raise TlstaxError(
+                "no client to read the server's counters with",
+                f"neither {' nor '.join(CLIENTS)} is on the PATH",
+                "Install the package mariadb-client-core or mysql-client",
+                ExitCode.HOST,
+            )
+        if self._option_file is not None:
+            return clients[0]
+        knowing = [client for client in clients if _knows_login_paths(client)]
+        if not knowing:
+            raise TlstaxError(
+                "no client here reads login paths",
+                "MySQL's do; MariaDB's do not know the file of mysql_config_editor",
+                "Give an option file with --status-file, or install MySQL's client",
+                ExitCode.HOST,
+            )
+        return knowing[0]
+
     def _send(self, *statements: str) -> None:
         text = ";\n".join([*statements, f"SELECT '{_END}'"]) + ";\n"
         try:
@@ -226,3 +241,12 @@ def _refused(why: str) -> TlstaxError:
         "Check user, password and socket in the option file or login path",
         ExitCode.FAILED,
     )
+
+
+def _knows_login_paths(client: str) -> bool:
+    """Whether it says so itself."""
+    said = subprocess.run(
+        [client, "--no-defaults", "--help"], capture_output=True, check=False, timeout=_PATIENCE_S,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return b"login-path" in said.stdout

@@ -8,7 +8,8 @@
     tlstax flamegraph new.tlstax --against-capture old.tlstax -o x.svg
 
 A difference is drawn per operation, and every stack as wide as the larger of its two times, so
-that what vanished is seen, too. Widths are exact ledger time that samples split.
+that what vanished is seen, too. Widths are exact ledger time that samples split; in a capture
+without a ledger, such as bpftrace's, they are the times of the samples or waits themselves.
 Exit status: 0; 2 wrong arguments; 5 CAPTURE is no capture or damaged; 6 it cannot be written.
 """
 
@@ -70,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
         before = _profile(other, _choose(other, name, source), kinds, options.phase)
         picture = _draw_difference(before, after, what)
     else:
-        picture = _draw(after, what)
+        ids = {row.window_id for row in rows.ledger}
+        picture = _draw(after, what, "by the ledger, split by" if ids & group.window_ids else "in")
     write(options.output, picture)
     if options.output != STANDARD_OUTPUT:
         print(f"{options.output}: {after.label}, {what}", file=sys.stderr)
@@ -127,11 +129,10 @@ def _any(folded: Folded, phases: Sequence[str]) -> Folded:
     return {path: ns for path, ns in folded.items() if not phases or path[0].name in phases}
 
 
-def _draw(profile: flames.Profile, what: str) -> str:
+def _draw(profile: flames.Profile, what: str, basis: str) -> str:
     root = flames.single(profile)
     note = (
-        f"{quantities.time(root.width)} by the ledger, split by "
-        f"{quantities.count(profile.count)} samples or waits"
+        f"{quantities.time(root.width)} {basis} {quantities.count(profile.count)} samples or waits"
     )
     return svg.render(root, f"{profile.label}: {what}", note)
 

@@ -55,6 +55,7 @@ META_KEYS: Final = {
     "missing_functions": "of these, ids of those that the target does not define",
     "privacy": "what a capture never holds",
     "bpftrace_program": "the program that bpftrace ran",
+    "bpftrace_sample_hz": "CPU samples per second and CPU that it took",
     "pause_ns": "how long the server stood still for the snapshots of pt-pmp",
     "end_monotonic_ns": "CLOCK_MONOTONIC when the recording ended",
     "target_ending": "what had become of the server when the recording ended",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode
+from tlstax.__main__ import main
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.recorder import Recorder, Request
@@ -122,6 +123,39 @@ def test_stacks_carry_phases(
     rows = samples if name == "oncpu" else waits
     assert {"command", "record_read"} <= {phase for phase, _ in rows}
     assert {stack for _, stack in rows} - {None} <= stacks
+
+
+def test_as_a_source_without_the_engine(
+    server: PrivateServer, spawn: Callable[..., Process], tmp_path: Path
+) -> None:
+    driver = Sysbench.of_server(server, table_rows=100)
+    driver.prepare()
+    capture, picture = tmp_path / "x.tlstax", tmp_path / "x.svg"
+    process = spawn(
+        [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet", "--for", "6s",
+         "-o", str(capture), "--collect", "bpftrace,procfs",
+         "--bpftrace-programs", "handshake,offcpu"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    while "attached" not in (line := process.stderr.readline()):
+        assert line
+    driver.run(Load(STORM, 2, 0, HANDSHAKES_COUNT), "tls", time.sleep)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == ExitCode.OK, errors
+    with CaptureReader.open(capture) as reader:
+        (window,) = reader.rows(schema.Window)
+        rows = list(reader.rows(schema.Handshake))
+        waits = [row for row in reader.rows(schema.OffcpuStack) if row.phase == "handshake"]
+    assert (window.engine, window.level) == ("bpftrace", "handshake")
+    assert len(rows) >= HANDSHAKES_COUNT
+    assert sum(row.time_ns for row in waits) > 0
+    for phase in ([], ["--phase", "handshake"]):
+        command = ["flamegraph", str(capture), "--kind", "off-cpu", *phase, "-o", str(picture)]
+        assert main(command) == ExitCode.OK
+        text = picture.read_text()
+        assert ">blocked_network" in text
+        assert "by the ledger" not in text
 
 
 def test_what_is_printed_runs_by_itself(server: PrivateServer) -> None:

@@ -220,7 +220,7 @@ def test_a_proof_that_is_no_json_is_kept(experiment: tables.Tables) -> None:
 
 
 FIELDS = {
-    get_args(hint)[0]: name
+    name: get_args(hint)[0]
     for name, hint in get_type_hints(tables.Tables).items()
     if get_origin(hint) is list and get_args(hint)[0] in TABLES
 }
@@ -244,7 +244,7 @@ def any_row(table: type[Any]) -> st.SearchStrategy[Any]:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_rows_end_in_a_traceback(data: st.DataObject) -> None:
-    rows = {name: data.draw(st.lists(any_row(table), max_size=4)) for table, name in FIELDS.items()}
+    rows = {name: data.draw(st.lists(any_row(table), max_size=4)) for name, table in FIELDS.items()}
     meta = data.draw(st.dictionaries(WORDS, WORDS, max_size=2))
     all_tables = tables.Tables(meta=meta)
     for name, values in rows.items():

@@ -69,6 +69,30 @@ def test_one_that_dies_leaves_the_others() -> None:
     assert [text.split(":")[0] for text in sources.failures] == ["iostat", "bad"]
 
 
+class Tail(Plan):
+    """A source that gives something and then fails while it ends; it can be halted."""
+
+    halted_count = 0
+
+    def halt(self) -> None:
+        self.halted_count += 1
+
+    def stop(self) -> Iterable[schema.Row]:
+        yield schema.Metric(1, 1, self.name, "x", "kept_count", 1.0)
+        raise TlstaxError("one of two failed", "it died", "Look", ExitCode.FAILED)
+
+
+def test_what_a_failing_source_still_gave_is_kept() -> None:
+    source = Tail("tail")
+    sources = SourceSet([source])
+    sources.start()
+    rows = sources.stop()
+    assert final(rows)["tail"].state == "failed"
+    assert final(rows)["tail"].rows_count == 1
+    assert [row.name for row in rows if isinstance(row, schema.Metric)] == ["kept_count"]
+    assert source.halted_count == 1
+
+
 def test_a_late_poll_is_one_poll() -> None:
     source = Plan("good")
     sources = SourceSet([source])
