@@ -5,6 +5,11 @@ A test says `@pytest.mark.root`, or `@pytest.mark.needs("kprobes")` with a name 
 host lacks is skipped and listed with its reason. With CI set a skip is a failure: a skipped test
 proves nothing, and nobody reads the list. The exception is a kernel feature of FEATURES that was
 looked for and is not there.
+
+A test that compares durations is marked `timing`. What else runs on the host, or on the host of a
+virtual machine, can spoil such a measurement, and not one of counts. So where an assertion of such
+a test fails it is measured again, twice at most, and the summary names it ("measured again"); one
+that fails three times fails. No other test, and no other error, is ever given a second chance.
 """
 
 import contextlib
@@ -19,6 +24,7 @@ from typing import Any
 import pytest
 
 PMU_DIRECTORY = Path("/sys/bus/event_source/devices")
+MEASURED_AGAIN_MAX = 2
 MISSING_FEATURE = "this kernel lacks "  # how a permitted skip begins
 MADE_GOOD = {"user_stack_failed", "kernel_stack_failed", "stack_map_full", "switch_missed"}
 
@@ -60,9 +66,26 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "root: loads BPF programs, attaches probes or makes namespaces",
         "needs(feature, ...): kernel features, by their names in tests/conftest.py",
-        "timing: asserts tight time limits; left out under an emulated CPU",
+        "timing(emulated): compares durations: repeated if it fails; emulated=True: in QEMU, too",
     ):
         config.addinivalue_line("markers", line)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let pytest-rerunfailures repeat what is marked `timing`, and nothing else."""
+    again = pytest.mark.flaky(reruns=MEASURED_AGAIN_MAX, only_rerun=[AssertionError])
+    for item in items:
+        if item.get_closest_marker("timing"):
+            item.add_marker(again)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what was measured more than once, with the reason."""
+    again = terminalreporter.stats.get("rerun", [])
+    for report in again:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = crash.message.splitlines()[0] if crash else "no reason known"
+        terminalreporter.write_line(f"measured again: {report.nodeid} ({why[:120]})")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -127,6 +150,29 @@ def spawn() -> Iterator[Callable[..., "subprocess.Popen[Any]"]]:
             with contextlib.suppress(BrokenPipeError):  # what it never read
                 if pipe is not None:
                     pipe.close()
+
+
+@pytest.fixture(scope="module")
+def kept_measurements() -> dict[object, Any]:
+    """What `measured` keeps."""
+    return {}
+
+
+@pytest.fixture
+def measured(
+    request: pytest.FixtureRequest, kept_measurements: dict[object, Any]
+) -> Callable[[object, Callable[[], Any]], Any]:
+    """A function of a key and a measurement, which is made once for all tests of a module.
+
+    A test that is measured again gets a new one, and so do those after it.
+    """
+
+    def find(key: object, measure: Callable[[], Any]) -> Any:
+        if key not in kept_measurements or getattr(request.node, "execution_count", 1) > 1:
+            kept_measurements[key] = measure()
+        return kept_measurements[key]
+
+    return find
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,7 @@ def finish(process: Process) -> str:
     return said
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("tool", TOOLS)
 def test_handshakes_are_those_of_the_driver_and_of_the_engine(
     server: PrivateServer, start: Callable[..., Process], tmp_path: Path, tool: str

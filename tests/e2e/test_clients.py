@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,9 +48,13 @@ class Storm:
     rows: tables.Tables
 
 
-@pytest.fixture(scope="module")
-def storm(server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Storm:
-    path = tmp_path_factory.mktemp("storm") / "capture"
+@pytest.fixture
+def storm(server: PrivateServer, measured: Callable[..., Any], tmp_path: Path) -> Storm:
+    found: Storm = measured("storm", lambda: make_storm(server, tmp_path / "capture"))
+    return found
+
+
+def make_storm(server: PrivateServer, path: Path) -> Storm:
     driver = Sysbench.of_server(server, table_rows=100)
     before_ns = 0
     with Recorder(Request(server.pid, path, sample_hz=499)) as recorder:
@@ -85,6 +90,7 @@ def test_both_sides_count_the_same_handshakes(storm: Storm) -> None:
     assert {row.group_name for row in clients.handshakes} == {"X25519"}
 
 
+@pytest.mark.timing
 def test_the_client_s_cpu_time_is_what_the_kernel_charged_it(storm: Storm) -> None:
     assert storm.rows.clients is not None
     on_cpu_ns = sum(row.time_ns for row in storm.rows.clients.ledger if row.state == "on_cpu")
@@ -99,6 +105,7 @@ def test_windows_of_both_sides_are_the_same(storm: Storm) -> None:
     assert client <= server
 
 
+@pytest.mark.timing
 def test_the_client_s_threads_close_and_its_lane_is_the_operation(storm: Storm) -> None:
     line = both_sides(storm.rows)
     assert line.closure is not None
@@ -138,6 +145,7 @@ def test_the_recorder_stays_small(
         assert max(row.engine_rss_bytes for row in reader.rows(System)) < RESIDENT_BYTES
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("library", ["openssl", "gnutls"])
 def test_a_client_without_a_known_library(
     library: str, server: PrivateServer, tmp_path: Path

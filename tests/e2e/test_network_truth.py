@@ -11,7 +11,7 @@ TLSTAX_TRANSPORTS (make test-transports) adds the cases that are not in the defa
 
 import os
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,9 +88,12 @@ def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
 
-@pytest.fixture(scope="module")
-def seen(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    path = tmp_path_factory.mktemp("delay") / "capture"
+@pytest.fixture
+def seen(case: Case, measured: Callable[..., Seen], tmp_path: Path) -> Seen:
+    return measured(case, lambda: see(case, tmp_path / "capture"))
+
+
+def see(case: Case, path: Path) -> Seen:
     with Resources.create() as resources, new_namespace(resources, "server") as namespace:
         wanted = ServerRequest(namespace=namespace, tls=TlsChoice(group=case.server_group))
         with (

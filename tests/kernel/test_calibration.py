@@ -14,6 +14,7 @@ from tlstax.collectors.price_list import kernel_of, load
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
 
 
+@pytest.mark.timing(emulated=True)
 def test_doctor_measures_every_kind_and_keeps_it(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def on_cpu_ns(capture: Path, phase: str) -> int:
     return sum(row.time_ns for row in rows)
 
 
+@pytest.mark.timing(emulated=True)
 def test_a_target_that_executes_itself_is_over(
     program: Path, repository: Path, breakpoints: Breakpoints, tmp_path: Path
 ) -> None:

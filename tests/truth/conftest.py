@@ -5,6 +5,7 @@ Every figure of a `Measured` is in nanoseconds. Cells are keyed "phase/state".
 """
 
 import json
+import os
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,8 @@ from tlstax.collectors.capture.vocabulary import PHASES, STATES
 from tlstax.collectors.native import Engine, Options, SlotView
 from tlstax.collectors.planning import plan_in_child
 
-PROGRAM_SECONDS = 60
+PROGRAM_SECONDS = 120
+FIRST_OF_ALL = -20  # nice
 TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
 # A trap costs an emulated CPU some hundred microseconds.
 EMULATED_SHARE, EMULATED_NS = 0.25, 25_000_000
@@ -99,11 +101,18 @@ def truth_program(repository: Path) -> Path:
 
 @contextmanager
 def running(program: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """The program, started and waiting for its go byte; ended with the block."""
+    """The program, started and waiting for its go byte; ended with the block.
+
+    It comes before other work on the host: a thread that loses its CPU just between a boundary and
+    its own look at the clock would have that time in one phase in its books, and in the next one
+    in the ledger.
+    """
     process = subprocess.Popen(
         [program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     )
     try:
+        if os.geteuid() == 0:
+            os.setpriority(os.PRIO_PROCESS, process.pid, FIRST_OF_ALL)
         yield process
         assert process.stdin is not None
         process.stdin.write(b"x")
@@ -207,17 +216,20 @@ def disagreements(
     """Cells in which ledger and books differ by more than 5 % and 1 ms: (books, ledger) in ms.
 
     Time that the hypervisor took away from the thread (`steal_ns`) is on-CPU in the ledger and
-    not in the program's own CPU clock.
+    not in the program's own CPU clock. The phase `last` goes on until the thread is gone, which may
+    have to wait for a CPU to end on after it closed its books.
     """
     share = EMULATED_SHARE if emulated_cpu else TOLERATED_SHARE
     fixed_ns = EMULATED_NS if emulated_cpu else TOLERATED_NS
 
     def compare(
-        books: dict[str, int], ledger: dict[str, int], steal_ns: int = 0
+        books: dict[str, int], ledger: dict[str, int], steal_ns: int = 0, last: str = "disconnect"
     ) -> dict[str, tuple[float, float]]:
         bad = {}
         for cell in books.keys() | ledger.keys():
             told, found = books.get(cell, 0), ledger.get(cell, 0)
+            if cell == f"{last}/runnable" and found > told:
+                continue
             if abs(told - found) > share * told + fixed_ns + abs(steal_ns):
                 bad[cell] = (told / 1e6, found / 1e6)
         return bad

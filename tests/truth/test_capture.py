@@ -52,6 +52,7 @@ def record(
     return run
 
 
+@pytest.mark.timing(emulated=True)
 def test_windows_add_up_to_what_the_program_did(
     record: Record, disagreements: Compare, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_windows_add_up_to_what_the_program_did(
     assert disagreements(books["cells"], found, steal) == {}
 
 
+@pytest.mark.timing(emulated=True)
 def test_windows_close_to_clocks_that_are_not_the_ledgers(record: Record, tmp_path: Path) -> None:
     lines = record(tmp_path / "capture", "states", tmp_path / "disk", 2, 20)
     (books,) = (line for line in lines if line["kind"] == "thread")

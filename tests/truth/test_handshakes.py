@@ -89,6 +89,7 @@ def test_waits_between_the_calls_belong_to_the_handshake(measure: Callable[..., 
         assert "connect/blocked_network" not in ledger.cells
 
 
+@pytest.mark.timing(emulated=True)
 def test_the_handshake_phase_is_what_the_program_spent_in_it(measure: Callable[..., Any]) -> None:
     run = measure("tls", "smbsmb" * 3)
     told = sum(

@@ -43,12 +43,14 @@ def test_every_wait_lasts_as_long_as_it_was_asked_to(run_alone: Run, tmp_path: P
     assert books["counts"]["command"] == COMMANDS
 
 
+@pytest.mark.timing(emulated=True)
 def test_the_books_leave_little_out(run_alone: Run, tmp_path: Path) -> None:
     (books,) = threads(run_alone("states", tmp_path / "disk", 1, UNIT_MS))
     lifetime = books["end_ns"] - books["start_ns"]
     assert sum(books["cells"].values()) >= 0.95 * lifetime
 
 
+@pytest.mark.timing(emulated=True)
 def test_two_threads_on_one_cpu_wait_for_each_other(run_alone: Run) -> None:
     first, second = threads(run_alone("runnable", 50))
     for books in (first, second):

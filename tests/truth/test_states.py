@@ -14,6 +14,7 @@ ROUNDS = 3
 UNIT_MS = 20
 
 
+@pytest.mark.timing(emulated=True)
 def test_every_wait_and_spin_lands_in_its_phase_and_state(
     measure: Callable[..., Any], disagreements: Compare, tmp_path: Path
 ) -> None:
@@ -37,6 +38,7 @@ def test_every_phase_is_counted_as_often_as_it_happened(
     assert ledger.healed_count == 0
 
 
+@pytest.mark.timing(emulated=True)
 def test_the_ledger_closes_to_the_threads_own_clocks(
     measure: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -53,6 +55,7 @@ def test_the_ledger_closes_to_the_threads_own_clocks(
     assert ledger.state_ns("on_cpu") == pytest.approx(books["cpu_ns"], rel=0.02, abs=2_000_000)
 
 
+@pytest.mark.timing(emulated=True)
 def test_waiting_for_a_cpu_is_runnable(measure: Callable[..., Any], disagreements: Compare) -> None:
     run = measure("runnable", 100)
     assert len(run.books) == 2

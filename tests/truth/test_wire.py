@@ -12,9 +12,9 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 Compare = Callable[..., dict[str, tuple[float, float]]]
 ROUNDS = 4
 UNIT_MS = 10
-TOLERATED_NS = 1_000_000
 
 
+@pytest.mark.timing(emulated=True)
 def test_every_talk_with_the_client_lands_in_its_phase(
     measure: Callable[..., Any], disagreements: Compare, tmp_path: Path
 ) -> None:
@@ -22,9 +22,6 @@ def test_every_talk_with_the_client_lands_in_its_phase(
     (books,) = run.books
     ledger = run.ledger(books["tid"])
     found = {cell: ns for cell, ns in ledger.cells.items() if not cell.startswith("background/")}
-    # The last phase lasts until the thread is gone, and it may wait for a CPU to end on.
-    told = books["cells"].pop("disconnect/runnable", 0)
-    assert found.pop("disconnect/runnable", 0) >= told - TOLERATED_NS
     assert disagreements(books["cells"], found, ledger.steal_ns) == {}
     assert {phase: ledger.counts[phase] for phase in books["counts"]} == books["counts"]
     assert ledger.healed_count == 0

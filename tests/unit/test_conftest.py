@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A skip that would hide a failure must not pass in CI."""
+"""A skip that would hide a failure must not pass in CI; a measurement has three attempts."""
 
 import os
 import subprocess
@@ -17,9 +17,34 @@ def test_lacks():
 """
 
 
-def run(directory: Path, conftest: Path, ci: str | None) -> str:
+MEASURING = """
+import pytest
+attempts = {}
+def attempt(name):
+    attempts[name] = attempts.get(name, 0) + 1
+    return attempts[name]
+@pytest.mark.timing
+def test_third():
+    assert attempt("third") == 3
+@pytest.mark.timing
+def test_never():
+    assert not attempt("never")
+@pytest.mark.timing
+def test_broken():
+    if attempt("broken") == 1:
+        raise KeyError("no measurement")
+def test_count():
+    assert attempt("count") == 2
+"""
+
+
+def run(directory: Path, conftest: Path, ci: str | None, text: str = SKIPPING) -> str:
+    return output(directory, conftest, ci, text).splitlines()[-1]
+
+
+def output(directory: Path, conftest: Path, ci: str | None, text: str) -> str:
     (directory / "conftest.py").write_text(conftest.read_text())
-    (directory / "test_skipping.py").write_text(SKIPPING)
+    (directory / "test_written.py").write_text(text)
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
     if ci is not None:
         environment["CI"] = ci
@@ -27,7 +52,7 @@ def run(directory: Path, conftest: Path, ci: str | None) -> str:
     done = subprocess.run(
         command, env=environment, cwd=directory, capture_output=True, text=True, check=False
     )
-    return done.stdout.splitlines()[-1]
+    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -42,3 +67,12 @@ def test_skipped_file_in_ci(tmp_path: Path, repository: Path) -> None:
         "import pytest\npytest.skip('all of it', allow_module_level=True)\n"
     )
     assert "1 error" in run(tmp_path, repository / "tests/conftest.py", "true")
+
+
+def test_only_a_measurement_that_failed_is_repeated(tmp_path: Path, repository: Path) -> None:
+    said = output(tmp_path, repository / "tests/conftest.py", None, MEASURING)
+    assert "3 failed, 1 passed, 4 rerun" in said
+    again = [line for line in said.splitlines() if line.startswith("measured again: ")]
+    assert len(again) == 4
+    assert all("::test_third (" in line or "::test_never (" in line for line in again)
+    assert again[0].endswith("(AssertionError: assert 1 == 3)")
