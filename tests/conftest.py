@@ -39,6 +39,7 @@ FEATURES: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: "\toverlay\n" in Path("/proc/filesystems").read_text(),
         "overlay file systems",
     ),
+    "tun": (lambda: Path("/dev/net/tun").exists(), "TUN interfaces (CONFIG_TUN, /dev/net/tun)"),
     "disk_limits": (
         lambda: limits_disks() and Path("/dev/loop-control").exists(),
         "loop devices, or a control group of theirs (CONFIG_BLK_DEV_THROTTLING)",

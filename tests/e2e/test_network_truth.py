@@ -27,7 +27,11 @@ from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import Route, make_transport
 from tlstax.workloads.transports.namespaces import new_namespace
 
-pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes"), pytest.mark.timing]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.needs("btf", "uprobes", "tun"),
+    pytest.mark.timing,
+]
 
 RTT_MS = 40.0
 TURNS, CONNECTS, WATCHED_CONNECTS = 6, 3, 8

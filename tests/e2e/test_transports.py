@@ -29,7 +29,7 @@ from tlstax.workloads.transports import Route, make_transport
 from tlstax.workloads.transports.namespaces import interface_bytes, new_namespace
 from tlstax.workloads.transports.network import kernel_has_netem, measure_round_trip, open_link
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.needs("tun")]
 
 CONNECTS = 10
 CONNECT_BYTES = 500  # a connect moves at least so many: greeting, log-in, query, answer
