@@ -166,6 +166,10 @@ bench-placement: root-bench-placement test-install ## probes where tlstax puts t
 check-crypto-cost: root-check-crypto-cost test-install ## tlstax against an EVP loop and `openssl speed`
 	$(BIN)/python tests/bench/crypto_cost.py
 
+.PHONY: bench-report
+bench-report: test-install ## time and memory of a report by the size of its capture; folding against other tools
+	$(BIN)/python tests/bench/report_scale.py
+
 .PHONY: check-causes
 check-causes: root-check-causes test-install packages-servers ## inject causes into real servers; the findings must name them (about 15 min)
 	$(BIN)/python tests/truth/causes/check.py

@@ -67,14 +67,26 @@ def _believable(frames: Iterable[Frame]) -> tuple[Frame, ...]:
     return tuple(kept)
 
 
+_Place = tuple[str, int, int | None, int | None]
+
+
+def _place(row: SampleStack) -> _Place:
+    """All of a sample that says where it was taken."""
+    return row.phase, row.syscall, row.user_stack_id, row.kernel_stack_id
+
+
 def count_samples(
     rows: Iterable[SampleStack], stacks: Stacks, taxonomy: Taxonomy
 ) -> dict[int, Counts]:
     """Samples by window, phase and category."""
     counts: dict[int, Counts] = defaultdict(lambda: defaultdict(int))
+    known: dict[_Place, str] = {}  # the same stacks come again in every window
     for row in rows:
         if row.sample_count > 0:
-            category = taxonomy.category(stacks.sample(row))
+            place = _place(row)
+            category = known.get(place)
+            if category is None:
+                category = known[place] = taxonomy.category(stacks.sample(row))
             counts[row.window_id][row.phase, category] += row.sample_count
     return {window_id: dict(mine) for window_id, mine in counts.items()}
 
@@ -189,17 +201,19 @@ def symbol_quality(
     """Samples: all, with a named leaf, unknown to the taxonomy, without stack, by name source."""
     total = named = unknown = bare = 0
     sources: dict[str, int] = defaultdict(int)
+    counts: dict[_Place, int] = defaultdict(int)
     for row in rows:
-        if row.sample_count <= 0:
-            continue
-        sample = stacks.sample(row)
-        total += row.sample_count
-        if row.phase not in EXACT:
-            unknown += row.sample_count * (taxonomy.category(sample) == "unknown")
+        if row.sample_count > 0:
+            counts[_place(row)] += row.sample_count
+    for (phase, syscall, user_id, kernel_id), count in counts.items():
+        sample = Sample(phase, syscall, stacks.frames(user_id), stacks.frames(kernel_id))
+        total += count
+        if phase not in EXACT:
+            unknown += count * (taxonomy.category(sample) == "unknown")
         if not sample.frames:
-            bare += row.sample_count
+            bare += count
             continue
-        named += row.sample_count * is_named(sample.frames[0])
-        sources[sample.frames[0].source] += row.sample_count
+        named += count * is_named(sample.frames[0])
+        sources[sample.frames[0].source] += count
     ordered = dict(sorted(sources.items(), key=lambda item: -item[1]))
     return SymbolQuality(total, named, unknown, bare, ordered)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a report costs by the size of its capture, and folding against other tools (bench-report).
+
+Writes captures of 0.1, 1 and 10 million CPU samples with 100,000 handshakes each, makes the report
+of each (terminal, HTML, JSON) in a process of its own, and prints its time and memory. Then folds
+one and the same set of samples: `perf script` text for stackcollapse-perf.pl and inferno-collapse-
+perf where they are installed, and tlstax's own importer for the same text.
+Exit status 1 if the largest report takes more than 10 s or 500 MB.
+"""
+
+import argparse
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.perf_rows import PerfRows
+from tlstax.collectors.perf_script import parse
+from tlstax.probes.definitions import load_definitions
+
+SIZES: Final = (100_000, 1_000_000, 10_000_000)
+HANDSHAKES: Final = 100_000
+MOST_S, MOST_BYTES = 10.0, 500e6
+WINDOWS: Final = 300
+DISTINCT: Final = 4_000
+"""Different stacks of a capture: servers have thousands, whatever the number of samples."""
+DEPTH: Final = 24
+FOLDED_SAMPLES: Final = 20_000
+S: Final = 1_000_000_000
+_PHASES: Final = ("handshake", "record_read", "record_write", "command")
+
+
+def rows_of(sample_count: int, seed: int = 5) -> Iterator[schema.Row]:
+    """The rows of a capture with so many samples."""
+    generator = random.Random(seed)
+    yield schema.Target(1, 9, "mariadbd", "", "mariadb", "11", "OpenSSL", "3.0.19", "shared")
+    yield schema.Thread(1, 9, "one", "connection", 0, None)
+    for frame in range(2_000):
+        yield schema.Frame(frame, "libcrypto.so.3", "", 0, f"function_{frame}", 0, "dynsym", "")
+    for stack in range(DISTINCT):
+        frames = " ".join(str(generator.randrange(2_000)) for _ in range(DEPTH))
+        yield schema.Stack(stack, frames)
+    # As the engine does: equal samples of a window are one row with their count.
+    rows = min(sample_count, WINDOWS * DISTINCT)
+    for window in range(1, WINDOWS + 1):
+        yield schema.Window(window, None, window * S, (window + 1) * S)
+        for phase in _PHASES:
+            yield schema.Ledger(window, 1, phase, "on_cpu", S // 5)
+            yield schema.PhaseCount(window, phase, 1_000)
+        for number in range(rows // WINDOWS):
+            yield schema.SampleStack(
+                window, _PHASES[number % 4], -1, number % DISTINCT, None, sample_count // rows
+            )
+    for number in range(HANDSHAKES):
+        start_ns, wait_ns = generator.randrange(WINDOWS * S), generator.randrange(1, 3_000_000)
+        yield schema.Handshake(
+            number, number % WINDOWS + 1, 9, start_ns, start_ns + wait_ns + 500_000, 500_000, 0,
+            wait_ns, 0, 200_000, 9, 9, 9, 9, 2, 2, "success", "TLSv1.3", "TLS_AES_256_GCM_SHA384",
+            "X25519", 0,
+        )  # fmt: skip
+
+
+def make(path: Path, sample_count: int) -> None:
+    """Write such a capture."""
+    writer = CaptureWriter.create(path, True)
+    batch: list[schema.Row] = []
+    for row in rows_of(sample_count):
+        batch.append(row)
+        if len(batch) == 50_000:
+            writer.add(batch)
+            batch = []
+    writer.add(batch)
+    writer.commit()
+    writer.close()
+
+
+def measure(path: Path) -> tuple[float, float, float]:
+    """(wall s, CPU s, peak bytes) of one report in all forms."""
+    command = [
+        sys.executable, "-m", "tlstax", "report", str(path), "--html", f"{path}.html",
+        "--json", f"{path}.json",
+    ]  # fmt: skip
+    before = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"the report of {path} failed")
+    wall_s = time.monotonic() - before
+    return wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
+def script_text(count: int) -> str:
+    """What `perf script` prints for so many samples."""
+    generator = random.Random(3)
+    stacks = [
+        "".join(
+            f"\t{0x1000 + generator.randrange(1 << 20):16x} function_{generator.randrange(2_000)}"
+            f"+0x10 (/usr/lib/libcrypto.so.3)\n"
+            for _ in range(DEPTH)
+        )
+        for _ in range(200)
+    ]
+    return "".join(
+        f"mariadbd 9 {number // 1000}.{number % 1000:03}000: 10101010 cpu-clock: \n"
+        f"{generator.choice(stacks)}\n"
+        for number in range(count)
+    )
+
+
+def ours(text: str) -> float:
+    """Seconds of CPU time in which tlstax folds the same samples."""
+    own = text.replace("mariadbd 9 ", "9 ").replace("000: 10101010", "000000:")
+    before = time.process_time()
+    rows = PerfRows(load_definitions(), {})
+    for sample in parse(iter(own.splitlines(keepends=True))):
+        rows.add(sample)
+    assert rows.sample_count == FOLDED_SAMPLES
+    return time.process_time() - before
+
+
+def theirs(command: list[str], text: str) -> float:
+    """Seconds of CPU time in which another tool does."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, input=text.encode(), stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def compare_folding() -> None:
+    """Print the ratios."""
+    text = script_text(FOLDED_SAMPLES)
+    own_s = ours(text)
+    print(f"folding {FOLDED_SAMPLES:,} samples of {DEPTH} frames: tlstax {own_s:.2f} s of CPU time")
+    for name in ("stackcollapse-perf.pl", "inferno-collapse-perf"):
+        path = shutil.which(name)
+        if path is None:
+            print(f"  {name}: not installed")
+            continue
+        other_s = theirs([path], text)
+        print(f"  {name}: {other_s:.2f} s; tlstax takes {own_s / other_s:.1f} times as long")
+
+
+def main() -> int:
+    """Everything; 1 if the largest report is too dear."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, metavar="SAMPLES")
+    sizes = parser.parse_args().sizes
+    too_dear = False
+    with tempfile.TemporaryDirectory() as directory:
+        print(f"{'samples':>12} {'file MB':>8} {'wall s':>7} {'CPU s':>6} {'peak MB':>8}")
+        for size in sizes:
+            path = Path(directory) / "capture.tlstax"
+            make(path, size)
+            wall_s, cpu_s, peak = measure(path)
+            mb = path.stat().st_size / 1e6
+            print(f"{size:12,} {mb:8.1f} {wall_s:7.1f} {cpu_s:6.1f} {peak / 1e6:8.0f}", flush=True)
+            too_dear = cpu_s > MOST_S or peak > MOST_BYTES
+    compare_folding()
+    return int(too_dear)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
