@@ -39,6 +39,8 @@ def _lines(document: Json) -> Iterator[str]:
     if not document["comparisons"]:
         for bar in document["ledgers"]:
             yield from _ledger(bar)
+    if document["sources"]:
+        yield from _sources(document["sources"])
 
 
 def _trust(document: Json) -> Iterator[str]:
@@ -116,6 +118,42 @@ def _ledger(bar: Json) -> Iterator[str]:
         for segment in bar["segments"]
     ]
     yield from _table(("phase", "state", "time", "share"), rows)
+
+
+def _sources(sources: Json) -> Iterator[str]:
+    """Series of the host and the server, and counters by phase."""
+    rows = [
+        (
+            f"{panel['title']}: {line['label']}",
+            *(
+                quantities.reading(line[key], panel["unit"])
+                for key in ("mean", "lowest", "highest")
+            ),
+        )
+        for panel in sources["panels"]
+        for line in panel["lines"]
+    ]
+    if rows:
+        yield ""
+        yield "### The host and the server's own counters"
+        yield ""
+        yield from _table(("what", "mean", "lowest", "highest"), rows)
+    for note in sources["notes"]:
+        yield f"- {plain(quantities.typeset(note))}"
+    if sources["counters"]:
+        yield ""
+        yield "### Instructions per cycle"
+        yield ""
+        rows = [
+            (
+                quantities.name(line["phase"]),
+                quantities.count(line["cycles_count"]),
+                quantities.count(line["instructions_per_cycle"]),
+                quantities.count(line["cycles_per_byte"]),
+            )
+            for line in sources["counters"]
+        ]
+        yield from _table(("phase", "cycles", "instructions a cycle", "cycles a byte"), rows)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
