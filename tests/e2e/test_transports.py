@@ -98,7 +98,7 @@ def test_a_transport_carries_what_goes_through_it(lab: Lab, wanted: str) -> None
     assert namespace is not None
     assert not Path("/run/netns", namespace).exists()
     for process in route.processes:
-        assert not Path(f"/proc/{process.pid}").exists()
+        assert not _runs(str(process.pid))
 
 
 @pytest.mark.needs("btf", "uprobes")

@@ -16,7 +16,7 @@ from tlstax.workloads.transports.network import READY_PATIENCE_S, not_ready
 LISTENING, ESTABLISHED = "0A", "01"  # as /proc/net/tcp writes them
 LOOK_S: Final = 0.01
 VERSION_PATIENCE_S: Final = 10.0
-END_PATIENCE_S: Final = 5.0
+END_PATIENCE_S: Final = 15.0
 
 
 def await_listening(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
