@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
-from tlstax.analysis import document, document_difference
+from tlstax.analysis import document, document_difference, document_whatif
 
 _HEAD: Final = """\
 # The report as JSON
@@ -24,16 +24,21 @@ added in later versions without notice; a changed meaning changes `version`
 (now {version}).
 [report.schema.json](report.schema.json) is the same as a JSON Schema.
 `tlstax diff --json` prints a [Difference](#difference), whose own `version` is
-{difference_version} and which is described at the end, with what it has in common with a report.
+{difference_version}, and `tlstax whatif --json` a [Prediction](#prediction), of version
+{prediction_version}; both are described at the end.
 """
 
 
 def report_markdown() -> str:
     """The text of docs/report-json.md: the document first, then each object as it occurs."""
-    versions = document.DOCUMENT_VERSION, document_difference.DIFFERENCE_VERSION
-    parts = [_HEAD.format(version=versions[0], difference_version=versions[1])]
-    kinds = dict.fromkeys([*_kinds(document.Document), *_kinds(document_difference.Difference)])
-    parts += [_section(kind) for kind in kinds]
+    head = _HEAD.format(
+        version=document.DOCUMENT_VERSION,
+        difference_version=document_difference.DIFFERENCE_VERSION,
+        prediction_version=document_whatif.PREDICTION_VERSION,
+    )
+    roots = (document.Document, document_difference.Difference, document_whatif.Prediction)
+    kinds = dict.fromkeys(kind for root in roots for kind in _kinds(root))
+    parts = [head, *(_section(kind) for kind in kinds)]
     return "\n".join(parts)
 
 
