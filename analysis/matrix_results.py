@@ -14,6 +14,7 @@ from tlstax import ExitCode, TlstaxError
 
 NAME: Final = "results.sqlite"
 APPLICATION_ID: Final = 0x746C6D78
+VERSION: Final = 2
 DIMENSIONS: Final = (
     *("server", "key", "encryption", "tls", "transport", "driver", "scenario", "threads", "rate"),
 )
@@ -65,8 +66,9 @@ def read(folder: Path) -> Results:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
             connection.row_factory = sqlite3.Row
             (found,) = connection.execute("PRAGMA application_id").fetchone()
-            if found != APPLICATION_ID:
-                raise sqlite3.DatabaseError("it holds no matrix")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if (found, version) != (APPLICATION_ID, VERSION):
+                raise sqlite3.DatabaseError("it holds no matrix of this version of tlstax")
             return _read(folder, connection)
     except sqlite3.Error as error:
         raise TlstaxError(

@@ -7,12 +7,13 @@ those that are still planned.
 """
 
 import datetime
+import fcntl
 import json
 import platform
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -35,6 +36,7 @@ from tlstax.workloads.transports import make_transport
 
 RECIPE = "recipe.toml"
 CAPTURES = "captures"
+LANES_MAX = 12  # servers that run at the same time; others are started again at their turn
 RESTARTS_MAX = 2  # of a server that died
 START_S, ATTACH_S, BESIDE_RUN_S = 8.0, 2.0, 0.8  # first guesses of what costs beside driving
 FATAL = (ExitCode.IO,)  # nothing that follows could be written
@@ -116,7 +118,7 @@ def resume(folder: Path, stages: Stages, *, retry: bool = False) -> Path:
 
     TlstaxError: FAILED at the end if any run failed; IO at once when the disk is full.
     """
-    with Store.open(folder) as store, ExitStack() as stack:
+    with Store.open(folder) as store, _only_runner(folder), ExitStack() as stack:
         meta = store.meta()
         recipe = _load(folder / RECIPE, meta["scale"], json.loads(meta["changes"]))
         if retry:
@@ -139,6 +141,22 @@ def resume(folder: Path, stages: Stages, *, retry: bool = False) -> Path:
             ExitCode.FAILED,
         )
     return page
+
+
+@contextmanager
+def _only_runner(folder: Path) -> Iterator[None]:
+    """Nobody else runs this matrix meanwhile; TlstaxError (USAGE) if somebody does."""
+    with (folder / RECIPE).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TlstaxError(
+                f"cannot go on with {folder}",
+                "another tlstax is running it",
+                "Wait until it has ended, or end it",
+                ExitCode.USAGE,
+            ) from error
+        yield
 
 
 @dataclass
@@ -259,9 +277,12 @@ class _Matrix:
     def _lane(self, key: LaneKey, tell: "_Teller") -> Lane:
         """The server, started if it is not running."""
         if key in self._lanes and self._lanes[key].is_alive:
+            self._lanes[key] = self._lanes.pop(key)  # the last one that had its turn
             return self._lanes[key]
         if key in self._lanes:
             self._lanes.pop(key).close()
+        if len(self._lanes) >= LANES_MAX:  # the first one is that whose turn is longest ago
+            self._lanes.pop(next(iter(self._lanes))).close()
         tell.starting(key)
         began_s = time.monotonic()
         cells = [cell for cell in self._cells.values() if cell.lane == key]

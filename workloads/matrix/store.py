@@ -21,7 +21,7 @@ from tlstax.workloads.matrix.cells import Cell, PlannedRun
 
 NAME: Final = "results.sqlite"
 APPLICATION_ID: Final = 0x746C6D78  # "tlmx"
-VERSION: Final = 1
+VERSION: Final = 2
 SAMPLES_MAX: Final = 2000  # latencies of single operations that a run keeps here
 _SCHEMA: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
