@@ -24,6 +24,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
 VENDOR := analysis/report/assets/vendor
+TEST_VENDOR := tests/e2e/vendor
 BPF_OBJECTS := $(patsubst %.bpf.c,%.bpf.o,$(wildcard probes/bpf/*.bpf.c))
 BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
 BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
@@ -106,6 +107,13 @@ $(VENDOR)/VERSIONS: analysis/report/assets/vendor.list .ci/fetch-assets | $(VENV
 	@echo "==> web libraries for the HTML report"
 	.ci/fetch-assets $< $(VENDOR) $(BIN)/python
 
+.PHONY: test-assets
+test-assets: $(TEST_VENDOR)/VERSIONS
+
+$(TEST_VENDOR)/VERSIONS: tests/e2e/vendor.list .ci/fetch-assets | $(VENV)/bin/python
+	@echo "==> web libraries for the tests"
+	.ci/fetch-assets $< $(TEST_VENDOR) $(BIN)/python
+
 .PHONY: testprogs
 testprogs: packages-test $(PROGRAMS)
 
@@ -126,7 +134,7 @@ test: root-test test-install ## every test but the benchmarks
 	$(PYTEST) $(wildcard $(RUNGS:%=tests/%))
 
 .PHONY: test-install
-test-install: packages-test python-dev bpf assets testprogs
+test-install: packages-test python-dev bpf assets test-assets testprogs
 
 .PHONY: $(RUNGS:%=test-%)
 test-unit: test-install ## no root needed
@@ -215,5 +223,5 @@ capture-docs: python ## regenerate docs/capture.md, report-json.md and report.sc
 
 .PHONY: clean
 clean: ## remove what was built (not the Debian packages)
-	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin $(DELAYLINE)
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
