@@ -32,6 +32,7 @@ MAP_ENTRIES_MAX: Final = 10_240
 """Distinct stacks and threads that these tools' maps hold, bcc's and libbpf-tools' alike."""
 
 _SYSCALL: Final = re.compile(r"(?:__x64_|__arm64_|__do_|__se_|do_|k|__)sys_(\w+)")
+_LIBC: Final = re.compile(r"(?:__GI_)?(?:__)?(?:libc_)?(\w+?)(?:_nocancel)?(?:@.*)?")
 _ENTRY: Final = re.compile(r"entry_SYSCALL|el0t?_64_sync|do_syscall_64")
 # The tool's own frames, and the scheduler's, on top of a wait.
 _SCHEDULER: Final = re.compile(
@@ -144,7 +145,7 @@ class BccRows:
                 self._frames.stack(user),
                 self._frames.stack(self._frames.places(stack.kernel, True)),
             )
-            time_ns[phase, state, syscall_of(kernel), *pair] += stack.value * 1000
+            time_ns[phase, state, syscall_of(kernel, _leaf(user)), *pair] += stack.value * 1000
             ledger[stack.tid, phase, state] += stack.value * 1000
             names[stack.tid] = stack.comm
         rows = [*self._frames.rows()]
@@ -169,7 +170,7 @@ class BccRows:
                 self._frames.stack(user),
                 self._frames.stack(self._frames.places(stack.kernel, True)),
             )
-            counts[phase, syscall_of(kernel), *pair] += stack.value
+            counts[phase, syscall_of(kernel, _leaf(user)), *pair] += stack.value
         rows = [*self._frames.rows()]
         rows += (schema.SampleStack(WINDOW_ID, *key, count) for key, count in counts.items())
         return rows
@@ -228,12 +229,21 @@ def block_times(buckets: Iterable[Bucket], start_ns: int, end_ns: int) -> list[s
     ]  # fmt: skip
 
 
-def syscall_of(kernel: Sequence[str]) -> int:
-    """The number of the system call that a kernel stack (leaf first) is in; -1 for none."""
+def syscall_of(kernel: Sequence[str], caller: str = "") -> int:
+    """The number of the system call that a kernel stack (leaf first) is in; -1 for none.
+
+    Where the kernel's own functions do not tell, libc's wrapper of the call, its `caller`, does.
+    """
     if not kernel or not _ENTRY.match(kernel[-1]):
         return -1
-    numbers = (NUMBERS.get(found[1]) for name in kernel if (found := _SYSCALL.fullmatch(name)))
-    return next((number for number in numbers if number is not None), -1)
+    names = [found[1] for name in kernel if (found := _SYSCALL.fullmatch(name))]
+    if wrapper := _LIBC.fullmatch(caller):
+        names.append(wrapper[1])
+    return next((NUMBERS[name] for name in names if name in NUMBERS), -1)
+
+
+def _leaf(user: Sequence[Place]) -> str:
+    return user[0].symbol if user else ""
 
 
 def wait_state(kernel: Sequence[str]) -> str:

@@ -214,7 +214,9 @@ class Run:
             if not line.strip():
                 continue
             try:
-                message = json.loads(line.decode(errors="replace"), strict=False)
+                message = json.loads(
+                    line.decode(errors="replace"), strict=False, object_pairs_hook=add_up
+                )
             except ValueError:
                 message = None
             if not isinstance(message, dict) or "type" not in message:
@@ -272,6 +274,24 @@ class Patience:
                 self._cpu = cpu
                 self.renew()
         return time.monotonic() - self._since_s > self._limit_s
+
+
+def add_up(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys may occur again, which then stand for parts of one value.
+
+    bpftrace 0.17 keeps a stack of each thread under a key of its own, and prints them all alike.
+    """
+    sums: dict[str, Any] = {}
+    for key, value in pairs:
+        before = sums.get(key)
+        if isinstance(before, dict) and isinstance(value, dict) and before.keys() == value.keys():
+            value = {name: before[name] + value[name] for name in value}
+            if {"count", "total", "average"} <= value.keys():
+                value["average"] = value["total"] // max(1, value["count"])
+        elif isinstance(before, int) and isinstance(value, int):
+            value += before
+        sums[key] = value
+    return sums
 
 
 def _ask(path: str, option: str) -> str:

@@ -16,7 +16,8 @@ What each of them counts, and what is compared:
   waited in a phase of a connection or below its function.
 - Shares of categories: samples of the whole process. Intervals are Wilson's, with a level of 95 %
   for all comparisons of a server together (Bonferroni). An engine that has no evidence of what a
-  function without a name does is compared by kernel and user code only.
+  function without a name does is compared by kernel and user code only; one that does not store
+  system calls (bpftrace) by the kernel as a whole. What an engine cannot file is shown, not judged.
 """
 
 import math
@@ -53,6 +54,7 @@ class Seen:
     wait_ns: int | None = None
     categories: Mapping[str, int] = field(default_factory=dict)
     tells_nameless: bool = True
+    tells_syscalls: bool = True
     losses: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -230,7 +232,8 @@ def compare_shares(seen: Mapping[str, Seen]) -> list[Line]:
     for title, members in groups:
         intervals = {}
         for name, one in samplers.items():
-            if one.tells_nameless or title.startswith("kernel"):
+            told = one.tells_nameless or title.startswith("kernel")
+            if told and (one.tells_syscalls or title not in KERNEL):
                 hits = sum(one.categories.get(member, 0) for member in members)
                 intervals[name] = (
                     hits / one.sample_count,
@@ -242,7 +245,9 @@ def compare_shares(seen: Mapping[str, Seen]) -> list[Line]:
         }
         first = intervals["native"]
         wrong = tuple(
-            name for name, (_, low, high) in intervals.items() if high < first[1] or low > first[2]
+            name
+            for name, (_, low, high) in intervals.items()
+            if title != "unknown" and (high < first[1] or low > first[2])
         )
         lines.append(Line(f"on CPU: {title}", said, wrong))
     return lines

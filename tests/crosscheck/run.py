@@ -72,6 +72,7 @@ def together(bench: Bench, name: str, folder: Path, options: list[str]) -> bool:
         seen = read(capture)
         for engine, one in seen.items():
             one.tells_nameless = engine in TELL_NAMELESS or name in NAMED
+            one.tells_syscalls = engine != "bpftrace"
         lines = [compare_counts(seen, driven.handshake_count, bench.counted() - count)]
         lines += compare_times(seen, waits=not keep)
         lines += compare_shares(seen) if keep else []

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The bpftrace programs and what is made of them: headers, marks, output, refusals."""
 
+import json
 import stat
 from pathlib import Path
 
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.bpftrace import find_bpftrace
+from tlstax.collectors.bpftrace import add_up, find_bpftrace
 from tlstax.collectors.bpftrace_output import lost_events, maps, unmatched
 from tlstax.collectors.bpftrace_rows import Stacks
 from tlstax.collectors.bpftrace_text import _short
@@ -110,3 +111,15 @@ def test_stacks_of_both_versions() -> None:
         "__GI___libc_malloc", "mysqld_main(int, char**)", "[unknown]",
     ]  # fmt: skip
     assert [row.symbol for row in frames][3:] == ["ext4_release_file", "__fput"]
+
+
+def test_a_stack_that_is_printed_once_for_each_thread_is_added_up() -> None:
+    text = (
+        '{"type": "stats", "data": {"@waited_ns": {"4,2,x": {"count": 2, "average": 3, "total": 6},'
+        ' "4,2,y": {"count": 1, "average": 1, "total": 1},'
+        ' "4,2,x": {"count": 1, "average": 9, "total": 9}}}}'
+    )
+    (waited,) = json.loads(text, object_pairs_hook=add_up)["data"].values()
+    assert waited["4,2,x"] == {"count": 3, "average": 5, "total": 15}
+    assert waited["4,2,y"]["total"] == 1
+    assert json.loads('{"a": 1, "b": 5, "a": 2}', object_pairs_hook=add_up) == {"a": 3, "b": 5}
