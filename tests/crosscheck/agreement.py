@@ -16,8 +16,8 @@ What each of them counts, and what is compared:
   waited in a phase of a connection or below its function.
 - Shares of categories: samples of the whole process. Intervals are Wilson's, with a level of 95 %
   for all comparisons of a server together (Bonferroni). An engine that has no evidence of what a
-  function without a name does is compared by kernel and user code only; one that does not store
-  system calls (bpftrace) by the kernel as a whole. What an engine cannot file is shown, not judged.
+  function without a name does is compared by kernel and user code only; one that does not know
+  system calls by the kernel as a whole. What an engine cannot file is shown, not judged.
 """
 
 import math

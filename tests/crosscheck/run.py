@@ -41,6 +41,8 @@ NAMED = ("mysql56",)
 """Servers whose TLS library has names for all that it does."""
 TELL_NAMELESS = ("native", "perf")
 """Engines that look at the instructions of functions without a name."""
+TELL_SYSCALLS = ("native", "perf")
+"""Engines that know the system call of a sample in the kernel, also where its stack does not."""
 TOGETHER, ALONE = Drive(300, 4), Drive(80, 2)
 SAMPLE_HZ = "199"
 Alone = tuple[str, Driven, Cost]
@@ -72,7 +74,7 @@ def together(bench: Bench, name: str, folder: Path, options: list[str]) -> bool:
         seen = read(capture)
         for engine, one in seen.items():
             one.tells_nameless = engine in TELL_NAMELESS or name in NAMED
-            one.tells_syscalls = engine != "bpftrace"
+            one.tells_syscalls = engine in TELL_SYSCALLS
         lines = [compare_counts(seen, driven.handshake_count, bench.counted() - count)]
         lines += compare_times(seen, waits=not keep)
         lines += compare_shares(seen) if keep else []
