@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any, Final
 
 from tlstax import ExitCode, TlstaxError
@@ -99,7 +101,7 @@ class Run:
         self._patience: Patience
 
     def record(self, duration_s: float) -> list[dict[str, Any]]:
-        """Run it for that long once it is attached; the messages of its JSON output.
+        """Run it for that long once it is attached, or until SIGINT; the messages of its output.
 
         Raises TlstaxError when bpftrace refuses, dies, or says what is not JSON, and when the
         process ends (TARGET).
@@ -107,11 +109,13 @@ class Run:
         try:
             self.spawn()
             self.wait_attached()
-            print(f"attached to {self._pid}", file=sys.stderr, flush=True)
-            deadline = time.monotonic() + duration_s
-            while time.monotonic() < deadline and Path(f"/proc/{self._pid}").exists():
-                if not self.pump(max(0.0, min(_LOOK_S, deadline - time.monotonic()))):
-                    break
+            with _interrupts() as interrupts:
+                print(f"attached to {self._pid}", file=sys.stderr, flush=True)
+                deadline = time.monotonic() + duration_s
+                while not interrupts and Path(f"/proc/{self._pid}").exists():
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0 or not self.pump(min(_LOOK_S, left_s)):
+                        break
             return self.finish()
         finally:
             self.close()
@@ -251,6 +255,23 @@ class Run:
             "it died" if self.start_ns else "it did not start",
             errors[0] if errors else f"it ended with status {code} and gave no reason",
         )
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """The first SIGINT of the block is only noted, so that nothing is lost; others act as ever."""
+    found: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        found.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield found
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Patience:

@@ -35,7 +35,7 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     printing.set_defaults(run=run_print)
     running.add_argument(
         "--for", dest="duration_s", type=_duration, default=10.0, metavar="TIME",
-        help="how long, as in 500ms, 10s, 2m (default: 10s)",
+        help="how long, as in 500ms, 10s, 2m (default: 10s; Ctrl-C ends it earlier)",
     )  # fmt: skip
     running.add_argument("-o", "--output", type=Path, metavar="CAPTURE", help="store it, too")
     running.set_defaults(run=run_program)

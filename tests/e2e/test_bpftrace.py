@@ -2,6 +2,7 @@
 """bpftrace programs on a private MariaDB: the driver, tlstax's engine and bpftrace count alike."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -39,7 +40,7 @@ def start(server: PrivateServer, spawn: Callable[..., Process]) -> Callable[...,
     """A function that runs a program, and returns when it is attached."""
 
     def run(name: str, capture: Path, tool: str = "bpftrace") -> Process:
-        command = [*TLSTAX, "run", name, "--pid", server.pid, "--for", "6s", "-o", capture]
+        command = [*TLSTAX, "run", name, "--pid", server.pid, "--for", "30m", "-o", capture]
         process = spawn(
             [*map(str, command), "--bpftrace", tool],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -53,6 +54,8 @@ def start(server: PrivateServer, spawn: Callable[..., Process]) -> Callable[...,
 
 
 def finish(process: Process) -> str:
+    """End it as Ctrl-C does: nothing that it counted is lost."""
+    process.send_signal(signal.SIGINT)
     said, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == ExitCode.OK, errors
     return said
@@ -126,6 +129,15 @@ def test_stacks_carry_phases(
     assert {stack for _, stack in rows} - {None} <= stacks
 
 
+def test_a_run_ends_by_itself(server: PrivateServer) -> None:
+    done = subprocess.run(
+        [*TLSTAX, "run", "command", "--pid", str(server.pid), "--for", "1s"],
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert done.stdout.startswith("command: ")
+
+
 def test_as_a_source_without_the_engine(
     server: PrivateServer, spawn: Callable[..., Process], tmp_path: Path
 ) -> None:
@@ -133,7 +145,7 @@ def test_as_a_source_without_the_engine(
     driver.prepare()
     capture, picture = tmp_path / "x.tlstax", tmp_path / "x.svg"
     process = spawn(
-        [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet", "--for", "6s",
+        [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet",
          "-o", str(capture), "--collect", "bpftrace,procfs",
          "--bpftrace-programs", "handshake,offcpu"],
         stderr=subprocess.PIPE, text=True,
@@ -142,8 +154,7 @@ def test_as_a_source_without_the_engine(
     while "attached" not in (line := process.stderr.readline()):
         assert line
     driver.run(Load(STORM, 2, 0, HANDSHAKES_COUNT), "tls", time.sleep)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == ExitCode.OK, errors
+    finish(process)
     with CaptureReader.open(capture) as reader:
         (window,) = reader.rows(schema.Window)
         rows = list(reader.rows(schema.Handshake))

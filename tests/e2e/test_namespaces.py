@@ -24,7 +24,7 @@ from tlstax.workloads.servers.places import free_port
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 CONNECTS = 8
 OWN_MOUNTS_AND_PIDS = ("--mount", "--pid", "--fork", "--kill-child")
 OWN_USERS = ("--user", "--map-root-user", *OWN_MOUNTS_AND_PIDS)

@@ -22,7 +22,7 @@ from tlstax.workloads.servers.mariadb import Binaries, PrivateServer, ServerRequ
 from tlstax.workloads.servers.places import Places, ServerUser, all_places, process_start_ticks
 from tlstax.workloads.tls import TlsChoice
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 pytestmark = pytest.mark.usefixtures("lab_directory")

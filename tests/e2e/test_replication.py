@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 ROWS_COUNT = 60
 PAUSE_S = 1.0
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 # Without a replica nothing waits for one: the account that it needs is made before it comes.
 SEMI_SYNC = (
     "rpl_semi_sync_master_enabled = ON",

@@ -55,7 +55,7 @@ class Client:
     """One connection, authenticated over TLS."""
 
     def __init__(self, port: int, password: str) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         true = message((1, 1), (2, message((1, 7), (8, 1))))
         capability = message((1, message((1, "tls"), (2, true))))
         self.ask(SET_CAPABILITIES, message((1, capability)), OK)

@@ -15,7 +15,7 @@ from tlstax.collectors.doctor_syscalls import Command, next_id
 from tlstax.collectors.planning import plan_in_child
 
 IDENTIFIED = (Command.PROG_GET_NEXT_ID, Command.MAP_GET_NEXT_ID, Command.LINK_GET_NEXT_ID)
-FREED_SECONDS = 5.0
+FREED_SECONDS = 30.0
 HELD = re.compile(r"^(prog|map|link)_id:\s*(\d+)$", re.MULTILINE)
 READY = b'"ready"'
 

@@ -176,7 +176,7 @@ class Measured:
         bounds = [count for site, count in hits.items() if site.boundary == "handshake"]
         assert bounds == [2] * len(bounds)
         process.stdin.write(b"x")
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
 
 
 OWN_BOUNDARIES = {"handshake", "connect_thread", "command_states", "write_send", "lock_wait"}

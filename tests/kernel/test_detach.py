@@ -33,7 +33,7 @@ def go_and_finish(target: Target) -> None:
     while b'"done"' not in (line := target.stdout.readline()):
         assert line, "the target ended"
     target.stdin.write(b"x")
-    assert target.wait(30) == 0
+    assert target.wait(120) == 0
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_detaching_while_the_target_is_busy(
     while b'"done"' not in (line := target.stdout.readline()):
         assert line
     target.stdin.write(b"x")
-    assert target.wait(30) == 0
+    assert target.wait(120) == 0
 
 
 @pytest.mark.timing
@@ -104,7 +104,7 @@ def test_for_a_time(
     capture = tmp_path / "a.tlstax"
     process = start(capture, "--for", "2s")
     assert breakpoints(target.pid) > 0
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert breakpoints(target.pid) == 0
     assert leftover() == set()
@@ -153,7 +153,7 @@ def test_kill_9_leaves_only_the_finished_windows(
         assert time.monotonic() < deadline, "no windows are committed"
         time.sleep(0.1)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL
     assert leftover() == set()
     assert breakpoints(target.pid) == 0
@@ -170,7 +170,7 @@ def test_kill_9_leaves_only_the_finished_windows(
     while b'"done"' not in (line := target.stdout.readline()):
         assert line, "the target noticed"
     target.stdin.write(b"x")
-    assert target.wait(30) == 0
+    assert target.wait(120) == 0
 
 
 def test_everything_hangs_on_descriptors(start: Start, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_target_that_executes_itself_is_over(
             say(target, b"g")
             await_line(target, "ready")  # the second one: it is another program now
             say(target, b"g")  # which makes four handshakes of its own
-            _, errors = recorder.communicate(timeout=30)
+            _, errors = recorder.communicate(timeout=120)
         assert recorder.returncode == TARGET, errors
         assert "ended while it was recorded: it executed" in errors
         assert program.name in errors
@@ -96,7 +96,7 @@ def test_a_target_that_executes_itself_is_over(
         assert breakpoints(target.pid) == 0
         await_line(target, "done")
         say(target, b"x")
-        assert target.wait(10) == 0
+        assert target.wait(120) == 0
     with CaptureReader.open(capture) as reader:
         assert not list(reader.rows(Handshake)), "they were the next program's"
         windows = list(reader.rows(Window))
@@ -122,7 +122,7 @@ def test_a_target_that_executes_another_program_is_over(
         attached(target.pid, capture, repository) as recorder,
     ):
         say(target, b"g")
-        _, errors = recorder.communicate(timeout=30)
+        _, errors = recorder.communicate(timeout=120)
     assert recorder.returncode == TARGET
     assert len(errors.splitlines()) == 1, errors
     assert "in the same process" in errors
@@ -139,7 +139,7 @@ def test_a_killed_target_leaves_a_whole_capture(
         say(target, b"g")
         await_line(target, "done")
         target.send_signal(signal.SIGKILL)
-        _, errors = recorder.communicate(timeout=30)
+        _, errors = recorder.communicate(timeout=120)
     assert recorder.returncode == TARGET
     assert "it exited or was killed" in errors
     with CaptureReader.open(capture) as reader:

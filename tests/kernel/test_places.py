@@ -42,7 +42,7 @@ class Recording:
     def finish(self) -> CaptureReader:
         """Detach, and open the capture."""
         self.process.terminate()
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=120)
         assert self.process.returncode == 0, errors
         return CaptureReader.open(self.capture)
 

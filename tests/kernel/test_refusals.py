@@ -192,8 +192,8 @@ def test_the_target_ends(tlstax: list[str], program: Path, tmp_path: Path) -> No
             assert process.stderr is not None
             assert "attached" in process.stderr.readline()
             target.stdin.write(b"gx")
-            assert target.wait(10) == 0
-            _, errors = process.communicate(timeout=30)
+            assert target.wait(120) == 0
+            _, errors = process.communicate(timeout=120)
     assert process.returncode == TARGET, errors
     assert ONE_SENTENCE.fullmatch(errors), errors
     assert capture.exists()
