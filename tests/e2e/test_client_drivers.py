@@ -208,6 +208,7 @@ def test_tables_that_lost_their_rows_are_made_anew(mariadb: Lab) -> None:
     assert rows_count() == ROWS
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", ["sysbench", *(LIBRARIES if MANY else ["perl-dbd-mysql"])])
 def test_a_fixed_rate_is_kept(name: str, mariadb: Lab) -> None:
     rate_per_s, seconds = 300.0, 1
@@ -220,6 +221,7 @@ def test_a_fixed_rate_is_kept(name: str, mariadb: Lab) -> None:
     assert expected * 0.6 < result.operations_count < expected + 6 * expected**0.5
 
 
+@pytest.mark.timing
 def test_more_than_the_server_can_do_waits_in_the_queue(mariadb: Lab) -> None:
     driver = made("pymysql")
     request = mariadb.request("point_select", "plaintext", operation_count=None, threads_count=1)

@@ -21,6 +21,8 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
 
+PATIENCE_S = 60.0
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PrivateServer]:
@@ -135,7 +137,10 @@ def test_a_full_disk_ends_the_recording_and_keeps_what_was_written(
         assert process.stderr is not None
         while "attached" not in (line := process.stderr.readline()):
             assert line
-        time.sleep(2.5)
+        deadline = time.monotonic() + PATIENCE_S
+        while windows(capture) < 1:
+            assert time.monotonic() < deadline, "no window was finished"
+            time.sleep(0.2)
         fill(small_disk / "other")
         _, said = process.communicate(timeout=120)
     assert process.returncode == ExitCode.IO, said

@@ -101,6 +101,7 @@ def test_a_transport_carries_what_goes_through_it(lab: Lab, wanted: str) -> None
         assert not _runs(str(process.pid))
 
 
+@pytest.mark.timing
 @pytest.mark.needs("btf", "uprobes")
 @pytest.mark.parametrize("wanted", TUNNELS)
 def test_what_a_tunnel_costs(lab: Lab, wanted: str, tmp_path: Path) -> None:
@@ -141,6 +142,7 @@ def cpu_ns(pid: int) -> int:
     return sum(int(file.read_text().split()[0]) for file in threads)
 
 
+@pytest.mark.timing
 def test_a_network_of_given_delay(lab: Lab) -> None:
     with opened(lab, f"wan:rtt_ms={RTT_MS}") as route:
         assert route.rtt_ns is not None
