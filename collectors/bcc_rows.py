@@ -67,10 +67,12 @@ class Frames:
         self._stacks: dict[tuple[int, ...], int] = {}
         self._places: dict[tuple[BccFrame, bool], Place] = {}
 
-    def places(self, frames: Sequence[BccFrame], kernel: bool) -> list[Place]:
-        """Where the frames lie, leaf first, without the tool's own and the scheduler's."""
+    def places(
+        self, frames: Sequence[BccFrame], kernel: bool, *, waited: bool = False
+    ) -> list[Place]:
+        """Where the frames lie, leaf first; of a wait without the tool's and the scheduler's."""
         first = 0
-        if kernel:
+        if waited:
             first = next(
                 (i for i, frame in enumerate(frames) if not _SCHEDULER.fullmatch(frame.name)), 0
             )
@@ -143,7 +145,7 @@ class BccRows:
                 state = self._phases.wait_state(functions) or state
             pair = (
                 self._frames.stack(user),
-                self._frames.stack(self._frames.places(stack.kernel, True)),
+                self._frames.stack(self._frames.places(stack.kernel, True, waited=True)),
             )
             time_ns[phase, state, syscall_of(kernel, _leaf(user)), *pair] += stack.value * 1000
             ledger[stack.tid, phase, state] += stack.value * 1000
