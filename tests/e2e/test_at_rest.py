@@ -66,8 +66,9 @@ def look(name: str, encrypted: bool, path: Path) -> Seen:
         server.open_administrator() as session,
     ):
         with Recorder(Request(server.pid, path, sources=SourceSet([Iostat()]))) as recorder:
+            recorder.poll(1.5)  # iostat's first second is only where it begins to count
             use(session)
-            recorder.poll(1.5)  # the page cleaner has its own pace
+            recorder.poll(2.5)  # the page cleaner has its own pace, and iostat tells by the second
         ((pool_bytes, hash_index),) = session.query(
             "SELECT @@innodb_buffer_pool_size, @@innodb_adaptive_hash_index"
         )
