@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 from tlstax.analysis.document_clients import Between, EndToEnd
 from tlstax.analysis.document_findings import Finding
+from tlstax.analysis.document_heatmap import Heatmap
 from tlstax.analysis.document_primitives import PrimitiveTable
 from tlstax.analysis.document_sources import Sources
 from tlstax.analysis.document_tables import (
@@ -131,6 +132,9 @@ class Document:
         default_factory=list
     )
     findings_note: Annotated[str, "how far the rules of findings could be applied"] = ""
+    heatmaps: Annotated[list[Heatmap], "latency over time; empty with one window only"] = field(
+        default_factory=list
+    )
 
 
 def to_json(document: Document) -> dict[str, Any]:

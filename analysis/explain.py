@@ -16,6 +16,7 @@ from tlstax.analysis import (
     findings,
     handshakes,
     health,
+    heatmap,
     latency,
     ledger,
     method,
@@ -119,6 +120,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         sources=sources.tabulate(tables),
         findings=found,
         findings_note=note,
+        heatmaps=heatmap.draw(parts, tables),
     )
 
 

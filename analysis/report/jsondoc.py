@@ -34,6 +34,7 @@ def for_script(document: Mapping[str, Any]) -> str:
             "primitives",
             "method",
             "sources",
+            "heatmaps",
         )
     }
     names: dict[str, int] = {}

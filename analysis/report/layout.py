@@ -25,6 +25,13 @@ def opening(names: Sequence[str], document: Json) -> int:
     return next((names.index(name) for name in wanted if name in names), 0)
 
 
+def opening_heatmap(heatmaps: Sequence[Json], document: Json) -> int:
+    """Position of the picture that its panel opens with: that workload's last, the handshake."""
+    names = [bar_name(item["name"]) for item in heatmaps]
+    first = opening(names, document)
+    return max(at for at, name in enumerate(names) if name == names[first])
+
+
 def quantile_at(distribution: Json, q: float) -> float | None:
     """The quantile `q` of a distribution, if its count allowed for one."""
     found = (item["value_ns"] for item in distribution["quantiles"] if item["q"] == q)

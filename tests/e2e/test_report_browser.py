@@ -335,6 +335,7 @@ def test_every_chart_has_a_label_and_a_table(page: Page) -> None:
         "waterfall",
         "ledger",
         "handshake",
+        "heatmap",
         "composition",
         "functions",
         "flames",
@@ -467,3 +468,12 @@ def test_size_and_data(report: Path, document: dict[str, Any]) -> None:
 
 def test_flame_graphs_arrive_as_they_were(page: Page, document: dict[str, Any]) -> None:
     assert page.evaluate("tlstax.document.flames") == document["flames"]
+
+
+def test_heatmap_has_a_cell_for_each_count(page: Page, document: dict[str, Any]) -> None:
+    panel = page.locator('[data-panel="heatmap"]:visible')
+    expect(panel).to_have_count(1)
+    shown = document["heatmaps"][int(panel.get_attribute("data-index") or -1)]
+    assert shown["phase"] == "handshake"
+    filled = sum(count > 0 for column in shown["columns"] for count in column["counts"])
+    assert panel.locator("svg rect").count() == filled + len(shown["columns"])
