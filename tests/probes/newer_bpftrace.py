@@ -2,7 +2,7 @@
 """Fetch the bpftrace of a newer Debian, unpack it, and print how to call it here.
 
 Its own dynamic linker and libraries run it, so that nothing of the host changes. It is kept below
-the cache directory of the user; `make test-bpftrace` runs the programs with it.
+the cache directory of the user; `make test` and `make test-bpftrace` try the programs with it.
 """
 
 import os

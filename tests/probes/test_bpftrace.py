@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Every bpftrace program is taken by the bpftrace of this host, and by another one where named.
 
-TLSTAX_BPFTRACE names further ones, as `make test-bpftrace` does with that of a newer Debian.
+TLSTAX_BPFTRACE_DRY_RUN names further ones, as `make test` does with that of a newer Debian; those
+of TLSTAX_BPFTRACE (`make test-bpftrace`) also run against a server, in tests/e2e.
 """
 
 import os
@@ -15,7 +16,8 @@ from tlstax.collectors.bpftrace import find_bpftrace
 from tlstax.probes import programs
 
 FOLDER = Path(__file__).resolve().parents[2] / "probes"
-TOOLS = ["bpftrace", *os.environ.get("TLSTAX_BPFTRACE", "").split()]
+NAMED = ("TLSTAX_BPFTRACE", "TLSTAX_BPFTRACE_DRY_RUN")
+TOOLS = ["bpftrace", *(path for name in NAMED for path in os.environ.get(name, "").split())]
 
 
 def dry_run(tool: str, path: Path) -> "subprocess.CompletedProcess[str]":
