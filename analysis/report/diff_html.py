@@ -13,6 +13,7 @@ from tlstax.analysis.report import diff_pictures, diff_terminal, html, jsondoc
 Json = Mapping[str, Any]
 
 STYLES: Final = ("report.css", "diff.css")
+SCRIPTS: Final = ("diff.js", "copy.js")
 LEAVES: Final = 12
 """Changed leaves of each flame graph in its text alternative."""
 
@@ -20,7 +21,7 @@ LEAVES: Final = 12
 def render(document: Json) -> str:
     """The page for a comparison (as plain values)."""
     style = "\n".join(html.asset(name) for name in STYLES)
-    script = html.asset("diff.js")
+    script = "\n".join(html.asset(name) for name in SCRIPTS)
     pairs = document["pairs"]
     flames = [flame for pair in pairs for flame in pair["flames"]]
     return (

@@ -39,6 +39,7 @@ SCRIPTS: Final = (
     "series.js",
     "flame.js",
     "main.js",
+    "copy.js",
 )
 """Our own scripts, in the order in which they load; together they are one script element."""
 

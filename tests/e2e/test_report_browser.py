@@ -477,3 +477,63 @@ def test_heatmap_has_a_cell_for_each_count(page: Page, document: dict[str, Any])
     assert shown["phase"] == "handshake"
     filled = sum(count > 0 for column in shown["columns"] for count in column["counts"])
     assert panel.locator("svg rect").count() == filled + len(shown["columns"])
+
+
+def test_address_keeps_what_the_flame_graph_shows(
+    page: Page, browser: Browser, report: Path
+) -> None:
+    assert page.evaluate("location.hash") == ""
+    choose_storm(page)
+    page.locator('#flame g.frame[name="handshake"]').click()
+    page.locator("#flame-search").fill("EVP_md & co")
+    page.wait_for_timeout(SETTLE_MS)
+    link = str(page.evaluate("location.href"))
+    assert "graph=storm%2Fconnect_query%2Ftls%2Fon_cpu&" in link
+    assert link.endswith("&search=EVP_md+%26+co")
+    context = browser.new_context(viewport={"width": 1000, "height": 900}, offline=True)
+    other = context.new_page()
+    other.goto(link)
+    other.wait_for_timeout(SETTLE_MS)
+    assert other.locator("#flame-search").input_value() == "EVP_md & co"
+    assert width_of(other, "handshake") == pytest.approx(width_of(other, "all"), rel=0.01)
+    assert "no frame matches" in other.locator("#flame-details").inner_text()
+    assert other.evaluate("location.href") == link
+    other.set_viewport_size({"width": 700, "height": 900})
+    other.wait_for_timeout(SETTLE_MS)
+    assert width_of(other, "handshake") == pytest.approx(width_of(other, "all"), rel=0.01)
+    other.evaluate("location.hash = '#flames?graph=%3Cimg%3E&frame=x.99.-1'")
+    expect(other.locator("#flame-details")).to_contain_text("not in this report")
+    other.evaluate("location.hash = '#flames?graph=storm/connect_query/tls/on_cpu&frame=0.x.99'")
+    other.wait_for_timeout(SETTLE_MS)
+    assert other.locator("#flame-search").input_value() == ""
+    assert other.locator("#flame g.frame").count() > 1
+    context.close()
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_table_is_copied_as_text(browser: Browser, report: Path, *, is_allowed: bool) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 900}, offline=True)
+    if not is_allowed:
+        context.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visit = Visit(context, report)
+    table = visit.page.locator("#handshake details.table:visible").first
+    table.locator("summary").click()
+    table.locator("summary").press("Tab")
+    button = table.locator(".copy button")
+    expect(button).to_be_focused()
+    expect(button).to_have_accessible_name("Copy as text: Numbers of the parts")
+    visit.page.keyboard.press("Enter")
+    expect(table.locator('[role="status"]')).to_have_text("Copied")
+    expect(button).to_be_focused()
+    visit.check_quiet(report)
+    pasted = visit.page.locator("#flame-search")
+    pasted.evaluate(
+        "box => box.replaceWith(Object.assign(document.createElement('textarea'), {id: 'paste'}))"
+    )
+    visit.page.locator("#paste").press("Control+v")
+    lines = visit.page.locator("#paste").input_value().splitlines()
+    assert lines[0].split("\t") == ["Part", "Per handshake", "95 % interval", "Share"]
+    assert len(lines) == 1 + table.locator("tbody tr").count()
+    assert {line.count("\t") for line in lines} == {3}
+    context.close()

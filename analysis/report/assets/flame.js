@@ -6,6 +6,7 @@
   const NARROWEST = 0.6; // px; narrower frames are not drawn
 
   const by = (id) => document.getElementById(id);
+  const LINK = "#flames?";
   const state = { chart: null, root: null, term: "", category: "", found: "", focused: null };
 
   function label(node) {
@@ -115,6 +116,7 @@
     else state.chart.clear();
     settle();
     say("");
+    keep();
   }
 
   function legend() {
@@ -193,6 +195,7 @@
         state.focused = node;
         settle();
         by("flame-reset").disabled = node === state.root;
+        keep();
       });
     const selection = d3.select(box).datum(state.flame.root);
     selection.call(state.chart);
@@ -214,6 +217,71 @@
     const kind = [...new Set(flames.map((flame) => flame.kind))][state["flame-kind"] ?? 0];
     state.flame = flames.find((flame) => armOf(flame) === arm && flame.kind === kind);
     show();
+    keep();
+  }
+
+  // The address of what is shown: which graph, the zoomed frame by its position among its
+  // siblings from the root on, and what is searched for.
+  function keep() {
+    if (!state.isOpen || !state.chart) return;
+    const positions = state.zoomed
+      .ancestors()
+      .filter((node) => node.parent)
+      .map((node) => node.parent.data.children.indexOf(node.data))
+      .reverse();
+    const parts = { graph: state.flame.name, frame: positions.join("."), search: state.typed, category: state.category };
+    if (!state.term) delete parts.search;
+    const filled = Object.entries(parts).filter(([, text]) => text);
+    history.replaceState(null, "", LINK + new URLSearchParams(filled));
+  }
+
+  function pick(group, index) {
+    const input = document.querySelector(`[data-tabs="${group}"] input[value="${index}"]`);
+    input.checked = true;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+  }
+
+  // Frames may have been left out since the link was made: then the nearest caller is shown.
+  function frameAt(positions) {
+    let node = state.root;
+    for (const position of positions) {
+      const wanted = node.data.children[Number(position)];
+      const child = (node.children ?? []).find((one) => one.data === wanted);
+      if (!child) break;
+      node = child;
+    }
+    return node;
+  }
+
+  function type(text) {
+    highlight("");
+    by("flame-search").value = text;
+    state.typed = text.trim();
+    state.term = state.typed.toLowerCase();
+    search();
+  }
+
+  function restore() {
+    if (!location.hash.startsWith(LINK)) return false;
+    const link = new URLSearchParams(location.hash.slice(LINK.length));
+    const { flames } = tlstax.document;
+    const flame = flames.find(({ name }) => name === link.get("graph"));
+    if (!flame) {
+      say("The link is to a flame graph that is not in this report.");
+      return true;
+    }
+    state.isOpen = false;
+    pick("flame-arm", [...new Set(flames.map(armOf))].indexOf(armOf(flame)));
+    pick("flame-kind", [...new Set(flames.map((one) => one.kind))].indexOf(flame.kind));
+    const node = state.chart && frameAt((link.get("frame") ?? "").split(".").filter(Boolean));
+    if (node && node !== state.root) {
+      state.chart.zoomTo(node);
+      say(label(node));
+    }
+    if (link.get("search")) type(link.get("search"));
+    else if (link.get("category")) highlight(link.get("category"));
+    state.isOpen = true;
+    return true;
   }
 
   function show() {
@@ -225,7 +293,7 @@
   }
 
   tlstax.startFlame = function () {
-    if (!tlstax.document.flames.length) return { choose() {}, resize() {} };
+    if (!tlstax.document.flames.length) return { choose() {}, resize() {}, restore() {} };
     const input = by("flame-search");
     input.closest("label").hidden = false;
     by("flame-reset").hidden = false;
@@ -234,23 +302,25 @@
       const node = d3.select(event.target).datum();
       if (node?.data) say(label(node));
     });
-    input.addEventListener("input", () => {
-      const text = input.value;
-      highlight("");
-      input.value = text;
-      state.typed = text.trim();
-      state.term = state.typed.toLowerCase();
-      search();
-    });
+    input.addEventListener("input", () => type(input.value));
     input.addEventListener("keydown", (event) => {
       if (event.key === "Escape") highlight("");
     });
     by("flame-reset").addEventListener("click", () => zoom(state.root));
     let width = by("flame").clientWidth;
     const resize = () => {
-      if (by("flame").clientWidth !== width) show();
+      if (by("flame").clientWidth !== width) {
+        state.isOpen = false;
+        show();
+        restore();
+        state.isOpen = true;
+      }
       width = by("flame").clientWidth;
     };
-    return { choose, resize };
+    const open = () => {
+      if (restore()) by("flames").scrollIntoView();
+      state.isOpen = true;
+    };
+    return { choose, resize, restore: open };
   };
 })((window.tlstax = window.tlstax || {}));

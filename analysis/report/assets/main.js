@@ -11,6 +11,8 @@
     else draw();
   });
   draw();
+  flame.restore();
+  window.addEventListener("hashchange", flame.restore);
   let waiting = 0;
   window.addEventListener("resize", () => {
     cancelAnimationFrame(waiting);
