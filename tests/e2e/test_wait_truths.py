@@ -38,13 +38,13 @@ def administrator(server: PrivateServer) -> StatusSession:
     return StatusSession(Binaries.find().client, server.places.client / "administrator.cnf")
 
 
-def command_ns(path: Path) -> Counter[str]:
-    """Time of connections in commands, by state."""
+def spent_ns(path: Path, *phases: str) -> Counter[str]:
+    """Time of connections in some phases, by state."""
     found = Counter[str]()
     with CaptureReader.open(path) as reader:
         serving = {row.thread_id for row in reader.rows(Thread) if row.role == "connection"}
         for row in reader.rows(Ledger):
-            if row.phase == "command" and row.thread_id in serving:
+            if row.phase in phases and row.thread_id in serving:
                 found[row.state] += row.time_ns
     return found
 
@@ -68,7 +68,7 @@ def test_a_table_lock_is_a_lock(lab_directory: Path, tmp_path: Path) -> None:
             first.query("UNLOCK TABLES")
             reader.join()
             recorder.poll(0.1)
-    states = command_ns(tmp_path / "capture")
+    states = spent_ns(tmp_path / "capture", "command")
     print(f"the statement took {waited_s:.3f} s; {dict(states)}")
     assert states["blocked_lock"] / 1e9 == pytest.approx(waited_s, abs=TOLERATED_S), states
     assert states["blocked_futex"] / 1e9 < 0.1 * waited_s, states
@@ -95,9 +95,12 @@ def test_a_slow_disk_is_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
                     waited_s += time.monotonic() - began
                     recorder.poll(0.01)
     assert waited_s > COMMITS / WRITES_PER_S, "the disk was not slow"
-    states = command_ns(tmp_path / "capture")
+    states = spent_ns(tmp_path / "capture", "command", "record_write")
     print(f"statements took {waited_s:.3f} s; {dict(states)}")
-    assert states["blocked_disk"] / 1e9 == pytest.approx(waited_s, rel=0.1, abs=TOLERATED_S), states
+    # Some commits are in a write of another thread's; InnoDB lets the connection wait for that one.
+    waits_s = (states["blocked_disk"] + states["blocked_futex"]) / 1e9
+    assert waits_s == pytest.approx(waited_s, rel=0.1, abs=TOLERATED_S), states
+    assert states["blocked_disk"] > 0.5e9 * waited_s, states
 
 
 @contextmanager
