@@ -201,6 +201,29 @@ class HandshakePart:
 
 
 @dataclass(frozen=True)
+class HandshakeLanePart:
+    """A part of a lane. Its time was measured, its place was not: see `lanes_note`."""
+
+    name: Annotated[str, "sign, keygen, blocked_network, ..., as in HandshakePart"]
+    label: Annotated[str, "for people"]
+    time_ns: Annotated[float, "how long it took in all"]
+    start_ns: Annotated[float, "where it begins in its lane"]
+    end_ns: Annotated[float, "where it ends"]
+
+
+@dataclass(frozen=True)
+class HandshakeLane:
+    """A handshake as one side saw it: one record, or the mean of several."""
+
+    name: Annotated[str, "server_median, server_slowest, server_mean or client_mean"]
+    label: Annotated[str, "for people"]
+    side: Annotated[str, "server or client"]
+    count: Annotated[int, "records: 1, or those of the mean"]
+    wall_ns: Annotated[float, "wall time"]
+    parts: Annotated[list[HandshakeLanePart], "in the protocol's usual order"]
+
+
+@dataclass(frozen=True)
 class HandshakeTable:
     """The handshakes of one driver: wall time of each connection's handshake."""
 
@@ -220,6 +243,10 @@ class HandshakeTable:
     parts_count: Annotated[int, "handshakes behind the parts"] = 0
     estimate: Estimate = ""
     estimated_count: Annotated[Ratio | None, "handshakes in all, if not all were seen"] = None
+    lanes: Annotated[list[HandshakeLane], "the typical and the slowest one, and the means"] = field(
+        default_factory=list
+    )
+    lanes_note: Annotated[str, "how far the lanes can be trusted; '' without any"] = ""
 
 
 class FlameNode(TypedDict):

@@ -14,6 +14,7 @@ from tlstax.analysis import (
     coverage,
     end_to_end,
     findings,
+    handshake_lanes,
     handshakes,
     health,
     heatmap,
@@ -277,7 +278,10 @@ def _handshake_tables(parts: Sequence[Group], tables: Tables) -> list[HandshakeT
     for part in parts:
         if rows := handshakes.select(tables.handshakes, part):
             seen = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS, part.window_ids)
-            lines.append(handshakes.summarize(part, rows, seen))
+            drawn = handshake_lanes.lanes(part, rows, tables)
+            table = handshakes.summarize(part, rows, seen)
+            text = handshake_lanes.note(drawn)
+            lines.append(dataclasses.replace(table, lanes=drawn, lanes_note=text))
     return lines
 
 

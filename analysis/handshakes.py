@@ -63,7 +63,7 @@ def summarize(group: Group, rows: Sequence[Handshake], seen: Coverage) -> Handsh
         mean=_measure(np.array(walls_ns, dtype=np.float64)) if good else None,
         call_count=_mean([row.call_count for row in good]),
         network_wait_count=_mean([row.network_wait_count for row in good]),
-        parts=_parts(split),
+        parts=parts(split),
         distribution=dataclasses.replace(_distribution(group, walls_ns), estimate=seen.text),
         parts_count=len(split),
         estimate=seen.text,
@@ -85,7 +85,7 @@ def _estimated(rows: Sequence[Handshake], seen: Coverage) -> Ratio | None:
     return Ratio(value, low, high)
 
 
-def _parts(rows: Sequence[Handshake]) -> list[HandshakePart]:
+def parts(rows: Sequence[Handshake]) -> list[HandshakePart]:
     """The split of the mean: parts sum to the wall time, row by row.
 
     The sub-phases are wall times and may hold waits for a CPU, which the row counts as a whole.
@@ -95,18 +95,18 @@ def _parts(rows: Sequence[Handshake]) -> list[HandshakePart]:
     if not rows:
         return []
     wall = _column(rows, "end_ns") - _column(rows, "start_ns")
-    parts = {name: _column(rows, f"{name}_ns") for name in HANDSHAKE_SUB_PHASES}
-    inside = sum(parts.values(), np.zeros(len(rows)))
+    found = {name: _column(rows, f"{name}_ns") for name in HANDSHAKE_SUB_PHASES}
+    inside = sum(found.values(), np.zeros(len(rows)))
     if any(row.on_cpu_ns < 0 for row in rows):
-        parts["rest"] = wall - inside
-        return _means(parts, wall)
+        found["rest"] = wall - inside
+        return _means(found, wall)
     on_cpu = _column(rows, "on_cpu_ns")
-    parts["other_cpu"] = np.maximum(0.0, on_cpu - inside)
-    parts["runnable"] = on_cpu + _column(rows, "runnable_ns") - inside - parts["other_cpu"]
-    parts["blocked_network"] = _column(rows, "blocked_network_ns")
-    parts["blocked_other"] = _column(rows, "blocked_other_ns")
-    parts["untracked"] = wall - sum(parts.values(), np.zeros(len(rows)))
-    return _means(parts, wall)
+    found["other_cpu"] = np.maximum(0.0, on_cpu - inside)
+    found["runnable"] = on_cpu + _column(rows, "runnable_ns") - inside - found["other_cpu"]
+    found["blocked_network"] = _column(rows, "blocked_network_ns")
+    found["blocked_other"] = _column(rows, "blocked_other_ns")
+    found["untracked"] = wall - sum(found.values(), np.zeros(len(rows)))
+    return _means(found, wall)
 
 
 def _means(parts: dict[str, Floats], wall: Floats) -> list[HandshakePart]:

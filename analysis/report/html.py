@@ -33,6 +33,7 @@ SCRIPTS: Final = (
     "ledger.js",
     "bothsides.js",
     "handshake.js",
+    "lanes.js",
     "heatmap.js",
     "composition.js",
     "primitives.js",
@@ -55,7 +56,7 @@ SECTIONS: Final = (
     ("between", "In between"),
     ("ledger", "Ledger"),
     ("handshake", "Handshake"),
-    ("heatmap", "Over time"),
+    ("heatmap", "Heatmap"),
     ("composition", "CPU"),
     ("functions", "Functions"),
     ("flames", "Flames"),
@@ -139,6 +140,7 @@ def environment() -> jinja2.Environment:
             "interval": lambda measure: quantities.time_interval(
                 measure["value_ns"], measure["low_ns"], measure["high_ns"]
             ),
+            "lane_parts": layout.lane_parts,
             "moment": quantities.moment,
             "name": quantities.name,
             "per_byte": quantities.per_byte,

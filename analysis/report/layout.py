@@ -32,6 +32,14 @@ def opening_heatmap(heatmaps: Sequence[Json], document: Json) -> int:
     return max(at for at, name in enumerate(names) if name == names[first])
 
 
+def lane_parts(lanes: Iterable[Json]) -> list[tuple[str, str]]:
+    """Name and label of each part that a handshake's lanes have, once."""
+    found: dict[str, list[str]] = {}
+    for part in (part for lane in lanes for part in lane["parts"]):
+        found[part["name"]] = in_order([*found.get(part["name"], []), part["label"]])
+    return [(name, " or ".join(labels)) for name, labels in found.items()]
+
+
 def quantile_at(distribution: Json, q: float) -> float | None:
     """The quantile `q` of a distribution, if its count allowed for one."""
     found = (item["value_ns"] for item in distribution["quantiles"] if item["q"] == q)

@@ -537,3 +537,12 @@ def test_a_table_is_copied_as_text(browser: Browser, report: Path, *, is_allowed
     assert len(lines) == 1 + table.locator("tbody tr").count()
     assert {line.count("\t") for line in lines} == {3}
     context.close()
+
+
+def test_lanes_of_handshakes_hold_every_part(page: Page, document: dict[str, Any]) -> None:
+    panel = page.locator('[data-panel="handshake"]:visible')
+    shown = document["handshakes"][int(panel.get_attribute("data-index") or -1)]
+    chart = panel.locator('[data-chart="lanes"]')
+    assert chart.locator("svg rect").count() == sum(len(lane["parts"]) for lane in shown["lanes"])
+    assert "Server, slowest" in chart.inner_text()
+    assert "not their order" in panel.inner_text()
