@@ -38,7 +38,7 @@
     }
   }
 
-  for (const box of document.querySelectorAll("details.table")) {
+  for (const box of document.querySelectorAll("details.table:has(table)")) {
     const caption = box.querySelector("summary").textContent.trim();
     const line = document.createElement("p");
     const button = document.createElement("button");
@@ -55,6 +55,6 @@
       setTimeout(() => told.replaceChildren(), SHOWN_MS);
     });
     line.append(button, told);
-    box.querySelector(".scroll").before(line);
+    box.querySelector("summary").after(line);
   }
 })();
