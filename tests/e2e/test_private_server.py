@@ -174,13 +174,16 @@ def test_nothing_stays_when_a_run_is_cut_short(number: signal.Signals, exit_stat
     command = [sys.executable, "-m", "tlstax", "lab", "demo", "--unwatched", "--seconds", "60"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        while not process.stdout.readline().startswith("runs "):
-            assert process.poll() is None
-        (places,) = list(all_places())
-        belongings = places.living()
-        assert await_true(lambda: bool(drivers_of(places)))
-        process.send_signal(number)
-        process.communicate(timeout=PATIENCE_S)
+        try:
+            while not process.stdout.readline().startswith("runs "):
+                assert process.poll() is None
+            (places,) = [one for one in all_places() if one.living().get("owner") == process.pid]
+            belongings = places.living()
+            assert await_true(lambda: bool(drivers_of(places)))
+            process.send_signal(number)
+            process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()  # else the test would wait for the end of the demo
     assert process.returncode == exit_status
     assert await_true(lambda: not places.root.exists())
     assert not is_running(belongings["server"])
