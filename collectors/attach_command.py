@@ -230,7 +230,13 @@ def _watch(
         print(f"tlstax: attached to {recorder.pid}, recording to {options.output}", file=sys.stderr)
         for text in (*sources.failures, *sources.warnings):
             print(f"tlstax: {text}", file=sys.stderr)
-        if isinstance(recorder, Recorder) and recorder.budget_words:
+        # A budget that nobody gave is worth a line only where it changes something.
+        is_asked = options.budget is not None
+        if (
+            isinstance(recorder, Recorder)
+            and recorder.budget_words
+            and (is_asked or not recorder.is_continuous)
+        ):
             print(f"tlstax: {recorder.budget_words}", file=sys.stderr)
         recorder.wake_on(stop.fd)
         is_small = options.budget is not None and options.budget < _SMALL_BUDGET

@@ -290,6 +290,12 @@ class Recorder:
         return self._course.pace.words() if self._course.pace else ""
 
     @property
+    def is_continuous(self) -> bool:
+        """Whether everything is on all the time, as far as is known now."""
+        choice = self._course.pace.choice if self._course.pace else None
+        return choice is None or choice.is_continuous
+
+    @property
     def last(self) -> WindowTotals | None:
         """The last window that ended, for live display."""
         return self.windows[-1] if self.windows else None

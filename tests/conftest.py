@@ -15,6 +15,7 @@ that fails three times fails. No other test, and no other error, is ever given a
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -64,6 +65,10 @@ def limits_disks() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers; an unknown one is an error (--strict-markers)."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # Inherited from a shell that started the tests in the background. So would be by what they
+        # start, and Ctrl-C is what some of them test.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for line in (
         "root: loads BPF programs, attaches probes or makes namespaces",
         "needs(feature, ...): kernel features, by their names in tests/conftest.py",
