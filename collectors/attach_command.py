@@ -28,7 +28,7 @@ _POLL_BUDGET_S = 10.0  # a small budget pays for every waking, too
 _SMALL_BUDGET = 0.02
 DEFAULT_BUDGET = 0.05
 """The share of the server's CPU time that `attach` takes when nothing is said: dense windows then
-hold thousands of commands a second on a busy server, and a quiet one is recorded all the time."""
+hold thousands of commands a second on a busy server; where all fits, all is on all the time."""
 NO_BUDGET = float("inf")
 UNCOUNTED = {"perf", "bcc"}
 """Sources whose cost to the server nobody counts, so that no budget can hold it."""

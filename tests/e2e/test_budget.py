@@ -133,16 +133,6 @@ def test_without_a_word_a_busy_server_is_watched_in_windows(
         assert {row.level for row in reader.rows(Window)} > {"full"}
 
 
-def test_without_a_word_a_quiet_server_is_watched_all_the_time(
-    server: PrivateServer, tmp_path: Path
-) -> None:
-    capture = tmp_path / "quiet"
-    made = attach(server, capture, "--for", "3s")
-    assert made.returncode == 0, made.stderr
-    with CaptureReader.open(capture) as reader:
-        assert {row.level for row in reader.rows(Window)} == {"full"}
-
-
 def test_a_hopeless_budget_is_refused_in_words(server: PrivateServer, tmp_path: Path) -> None:
     made = attach(server, tmp_path / "a", "--for", "5s", "--budget", "0.1%", "--sample-hz", "999")
     assert made.returncode == ExitCode.BUDGET
