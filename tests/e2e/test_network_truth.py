@@ -36,7 +36,7 @@ pytestmark = [
 RTT_MS = 40.0
 TURNS, CONNECTS, WATCHED_CONNECTS = 6, 3, 8
 TOLERATED_TRIPS = 0.2
-TOLERATED_CPU = 0.1
+TOLERATED_CPU = 0.05  # of the round trip
 LINKS = ("plain", "delayed")
 
 
@@ -71,15 +71,10 @@ class Seen:
         plain, delayed = (quartile(s.blocked_network_ns for s in shakes[link]) for link in LINKS)
         return (delayed - plain) / self.rtt_ns
 
-    def cpu_ratio(self) -> float:
-        """CPU time of the server for a handshake: with the delay over without."""
+    def cpu_added(self) -> float:
+        """CPU time of the server for a handshake that came with the delay, in round trips."""
         plain, delayed = (quartile(s.on_cpu_ns for s in self.server[link]) for link in LINKS)
-        return delayed / plain
-
-    def contention(self) -> float:
-        """How long the server waited for a CPU, in CPU times: whoever had it spoiled its caches."""
-        shakes = self.server["delayed"]
-        return sum(s.runnable_ns for s in shakes) / sum(s.on_cpu_ns for s in shakes)
+        return (delayed - plain) / self.rtt_ns
 
 
 def quartile(values: Iterable[int]) -> float:
@@ -123,9 +118,8 @@ def see(case: Case, path: Path) -> Seen:
         assert window.run_id is not None
         found[role_of[window.target_id]][LINKS[window.run_id % 2]].append(row)
     seen = Seen(rtt_ns, **found)
-    ratio, contention = seen.cpu_ratio(), seen.contention()
     print(f"\n{case}: round trips of the server {seen.trips(seen.server):.3f}, of the client")
-    print(f"{seen.trips(seen.client):.3f}; CPU x{ratio:.3f}, contention {contention:.2f}")
+    print(f"{seen.trips(seen.client):.3f}; added CPU time, in round trips {seen.cpu_added():.4f}")
     return seen
 
 
@@ -164,5 +158,6 @@ def test_round_trips_of_the_client(seen: Seen, case: Case) -> None:
     assert seen.trips(seen.client) == pytest.approx(case.client_trips, abs=TOLERATED_TRIPS)
 
 
-def test_a_delay_costs_no_cpu_time(seen: Seen) -> None:
-    assert abs(seen.cpu_ratio() - 1) < TOLERATED_CPU + seen.contention()
+def test_a_delay_is_no_cpu_time(seen: Seen) -> None:
+    # Some it costs: a server that waits between two flights finds its caches cold (docs/limits.md).
+    assert abs(seen.cpu_added()) < TOLERATED_CPU
