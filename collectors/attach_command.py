@@ -271,7 +271,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         )
 
     if collect.NATIVE not in options.collect and (
-        options.client or options.functions or options.budget or options.level < Level.RECORD
+        options.client or options.functions or budgeted or options.level < Level.RECORD
     ):
         raise TlstaxError(
             "--collect without native was given with an option of the native engine",

@@ -15,6 +15,8 @@ Exit status: that of `tlstax attach`; 5 the file is no capture.
 import argparse
 import contextlib
 import dataclasses
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +38,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame
 
 NameFrame = Callable[[Frame], Frame]
+_SCRATCH = "tlstax-top-"  # then the pid of the display
 ATTACHED: Final = "tlstax: attached to "
 STOP_S: Final = 20.0
 WINDOW_PATIENCE_S: Final = 30.0
@@ -124,7 +127,8 @@ def _stop_on_signals() -> Iterator[None]:
 
 def _record(options: argparse.Namespace) -> int:
     """Attach a recorder in a process of its own, show what it writes, end it."""
-    with tempfile.TemporaryDirectory(prefix="tlstax-top-") as scratch:
+    _remove_stale()
+    with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-") as scratch:
         capture = options.output or Path(scratch) / "top.tlstax"
         who = ["--name", options.name] if options.name else [options.target]
         command = [sys.executable, "-m", "tlstax", "attach", *who, "-o", str(capture), "--quiet"]
@@ -154,6 +158,16 @@ def _record(options: argparse.Namespace) -> int:
         if options.output is not None or not line.startswith("tlstax: detached"):
             print(line, file=sys.stderr)
     return max(recorder.returncode, 0)
+
+
+def _remove_stale() -> None:
+    """Remove what displays of this user left that were killed by SIGKILL."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
+        with contextlib.suppress(OSError):  # gone meanwhile
+            is_ours = path.lstat().st_uid == os.geteuid()
+            if is_ours and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _await_attached(recorder: "subprocess.Popen[str]", words: IO[str]) -> int | None:
