@@ -273,7 +273,7 @@ def _warnings(
     if closure.on_cpu_ratio is not None and abs(closure.on_cpu_ratio - 1) > _ON_CPU_WARNING:
         texts.append(
             f"On-CPU time is {percent_text(closure.on_cpu_ratio)} of what the scheduler counted "
-            f"and the {time_text(closure.steal_ns)} that were stolen."
+            f"and the {time_text(closure.steal_ns)} that it gave to others."
         )
     busy_ns = sum(line.ledger_ns for line in closure.windows) + closure.unchecked_ns
     if closure.unchecked_ns > _UNCHECKED_WARNING * busy_ns:

@@ -181,7 +181,7 @@ class ThreadClock(NamedTuple):
     sched_wait_ns: Annotated[int | None, "run-queue wait by the scheduler; NULL = not read"]
     uncertain_ns: Annotated[int, "time between missed probes and their healing"]
     healed_count: Annotated[int, "open phases closed by the stack pointer"]
-    steal_ns: Annotated[int, "on-CPU time that the scheduler gives to interrupts or hypervisor"] = 0
+    steal_ns: Annotated[int, "on-CPU time that the scheduler does not count as the thread's"] = 0
 
 
 class PhaseCount(NamedTuple):

@@ -42,7 +42,8 @@ struct {
  * ledger is ahead (positive) is taken off the end of this stay on the CPU; what it is behind
  * (negative) is added at the start of the next one. A difference too long for choosing a thread is
  * the hypervisor's or a late clock's: those of one sign are followed by the other, so that what
- * remains of their sum was stolen.
+ * remains of their sum was stolen. A thread that another one's waking preempts goes on for a moment
+ * after the stamp, which is that of the waking: what was charged by then stays.
  */
 static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct *task, u64 now)
 {
@@ -57,8 +58,11 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 	}
 	gap += slot->switch_gap_ns;
 	slot->switch_gap_ns = 0;
-	if (gap > 0 && gap <= SWITCH_GAP_NS)
+	if (gap > 0 && gap <= SWITCH_GAP_NS) {
+		if (slot->last_ns > now - gap)
+			slot->steal_ns += slot->last_ns - (now - gap);
 		return now - gap;
+	}
 	slot->switch_gap_ns = gap;
 	return now;
 }

@@ -46,17 +46,18 @@ def test_on_cpu_time_is_the_schedulers(capture: Path) -> None:
             if entry.state == "on_cpu" and entry.window_id in run:
                 on_cpu[entry.thread_id] += entry.time_ns
         scheduled: Counter[int] = Counter()
-        stolen: Counter[int] = Counter()
+        others: Counter[int] = Counter()
         for clock in reader.rows(ThreadClock):
             if clock.window_id in run and clock.sched_cpu_ns is not None:
                 scheduled[clock.thread_id] += clock.sched_cpu_ns
-                stolen[clock.thread_id] += clock.steal_ns
+                others[clock.thread_id] += clock.steal_ns
     workers = [thread for thread in busy if scheduled[thread] > BUSY_NS]
     assert len(workers) == 2
     for thread in workers:
         print(f"ledger {on_cpu[thread] / 1e6:.1f} ms, scheduler {scheduled[thread] / 1e6:.1f} ms,"
-              f" stolen {stolen[thread] / 1e6:.1f} ms")  # fmt: skip
-        assert on_cpu[thread] == pytest.approx(scheduled[thread], rel=0.02, abs=abs(stolen[thread]))
+              f" given to others {others[thread] / 1e6:.1f} ms")  # fmt: skip
+        assert abs(others[thread]) <= 0.05 * scheduled[thread]
+        assert on_cpu[thread] == pytest.approx(scheduled[thread] + others[thread], rel=0.01)
 
 
 def test_every_window_closes(capture: Path) -> None:
