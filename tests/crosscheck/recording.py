@@ -27,6 +27,7 @@ class Drive:
 
     connects_count: int
     select_s: int
+    select_rate_per_s: float | None = None  # None: as fast as they are answered
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Bench:
         cpu_ns = [process_cpu_ns(self.server.pid)]
         loads = (
             Load(SCENARIOS["connect"], THREADS_COUNT, 0, what.connects_count),
-            Load(SCENARIOS["point_select"], THREADS_COUNT, what.select_s),
+            Load(SCENARIOS["point_select"], THREADS_COUNT, what.select_s, None, what.select_rate_per_s),
         )
         done = []
         for load in loads:

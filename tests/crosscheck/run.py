@@ -44,6 +44,8 @@ TELL_NAMELESS = ("native", "perf")
 TELL_SYSCALLS = ("native", "perf")
 """Engines that know the system call of a sample in the kernel, also where its stack does not."""
 TOGETHER, ALONE = Drive(300, 4), Drive(80, 2)
+PACED = Drive(300, 4, 1000)
+"""Waits that are long against what it takes to switch threads, about which engines differ."""
 SAMPLE_HZ = "199"
 ROUNDS_S = 120
 """What all rounds of a server may take; a round is not begun when half of it is gone."""
@@ -58,9 +60,10 @@ def progress(text: str) -> None:
 def together(bench: Bench, name: str, folder: Path, options: list[str]) -> bool:
     """All engines on one load, twice; whether they agree and the recordings are whole.
 
-    Once without a thread cache, so that every wait begins and ends in the recording; once with it,
-    because perf samples thread by thread, and one that computes for less than a period never. perf
-    is in the second one only: it has neither handshakes nor waits to compare.
+    Once without a thread cache and at a given pace, so that every wait begins and ends in the
+    recording and few are so short that the microsecond about which engines differ counts; once
+    with a cache, because perf samples thread by thread, and one that computes for less than a
+    period never. perf is in the second one only: it has neither handshakes nor waits to compare.
     """
     agree = True
     for keep in (False, True):
@@ -72,7 +75,8 @@ def together(bench: Bench, name: str, folder: Path, options: list[str]) -> bool:
         count = bench.counted()
         hz = ["--sample-hz", SAMPLE_HZ]
         engines = [engine for engine in ENGINES if keep or engine not in NO_TIMES]
-        driven, _, failed = bench.record(engines, capture, TOGETHER, [*hz, *options])
+        what = TOGETHER if keep else PACED
+        driven, _, failed = bench.record(engines, capture, what, [*hz, *options])
         seen = read(capture)
         for engine, one in seen.items():
             one.tells_nameless = engine in TELL_NAMELESS or name in NAMED
