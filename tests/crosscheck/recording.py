@@ -77,7 +77,12 @@ class Bench:
         cpu_ns = [process_cpu_ns(self.server.pid)]
         loads = (
             Load(SCENARIOS["connect"], THREADS_COUNT, 0, what.connects_count),
-            Load(SCENARIOS["point_select"], THREADS_COUNT, what.select_s, None, what.select_rate_per_s),
+            Load(
+                SCENARIOS["point_select"],
+                THREADS_COUNT,
+                what.select_s,
+                rate_per_s=what.select_rate_per_s,
+            ),
         )
         done = []
         for load in loads:
