@@ -25,6 +25,9 @@ FIRST_MOST: Final = 10.0
 data are in no cache. Measured with the least query there is: docs/whatif.md."""
 COLD: Final = (0.8, 2.0)
 """Bounds of what caches can make an operation dearer than in a loop."""
+WARMTH: Final = 0.05, 0.2
+"""What all else is cheaper for each ms by which a signature is shorter, as a share, and the most of
+it: long ones leave cold caches. Measured for 4 ms: docs/whatif.md."""
 _SEED: Final = 6
 
 
@@ -44,6 +47,9 @@ class State:
     client_low: Floats
     handshakes: float
     """Per operation."""
+    less: Floats | float = 0.0
+    more: Floats | float = 0.0
+    """What the caches may add to or take from the server's whole."""
 
     @property
     def by_parts(self) -> Floats:
@@ -55,7 +61,10 @@ class State:
         """The server's CPU time, low and high, by model."""
         rest = self.connection
         return {
-            name: (shake + rest + self.query_low, shake + rest + self.query)
+            name: (
+                shake + rest + self.query_low - self.less,
+                shake + rest + self.query + self.more,
+            )
             for name, shake in ((BY_PARTS, self.by_parts), (BY_HANDSHAKE, self.lump))
         }
 
@@ -142,13 +151,27 @@ def with_key(state: State, costs: MicroCosts, old: KeyCosts, new: KeyCosts) -> S
     client = draws.of(new.full.client) + draws.of(new.client_setup)
     client = client - draws.of(old.full.client) - draws.of(old.client_setup)
     both = client * state.handshakes, client * state.handshakes * cold
+    parts = {name: values * scales[name] for name, values in state.parts.items()}
+    signed = parts["handshake_sign"]
+    server = np.sum(list(parts.values()), axis=0) - signed + state.connection + state.query
+    most, least = state.client + np.maximum(*both), state.client_low + np.minimum(*both)
+    less, more = _warmth(new.sign.value_ns - old.sign.value_ns)
     return replace(
         state,
-        parts={name: values * scales[name] for name, values in state.parts.items()},
+        parts=parts,
         lump=np.maximum(0.0, state.lump + change * cold * state.handshakes),
-        client=np.maximum(0.0, state.client + np.maximum(*both)),
-        client_low=np.maximum(0.0, state.client_low + np.minimum(*both)),
+        client=np.maximum(0.0, most + more * np.maximum(0.0, most - signed)),
+        client_low=np.maximum(0.0, least - less * np.maximum(0.0, least - signed)),
+        less=less * server,
+        more=more * server,
     )
+
+
+def _warmth(change_ns: float) -> tuple[float, float]:
+    """Shares by which all else may be cheaper, or dearer, when a signature takes so much more."""
+    each, most = WARMTH
+    share = min(most, each * abs(change_ns) / 1e6)
+    return (share, 0.0) if change_ns < 0 else (0.0, share)
 
 
 def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float) -> State:
@@ -209,6 +232,8 @@ def with_pool(
         client=client,
         client_low=client,
         handshakes=state.handshakes * scale,
+        less=state.less * scale,
+        more=state.more * scale,
     )
 
 
