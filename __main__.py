@@ -5,12 +5,12 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 from tlstax import ExitCode, TlstaxError, __version__
 
-# One sub-command per stage, in flow order. Only the chosen one's module is imported,
-# so that `attach` stays small on a production host.
+# In flow order. Only the chosen one is imported, so that `attach` stays small on a production host.
 COMMANDS = {
     "certs": ("tlstax.certs.command", "make a CA, a server and a client certificate"),
     "lab": ("tlstax.workloads.command", "run TLS and plaintext workloads against a private server"),
@@ -25,6 +25,15 @@ COMMANDS = {
     "whatif": ("tlstax.analysis.report.whatif_command", "predict what a change would cost"),
     "export": ("tlstax.analysis.report.export_command", "write the stacks for another tool"),
     "flamegraph": ("tlstax.analysis.report.flamegraph_command", "draw a flame graph as SVG"),
+}
+# What a command is lent of stages that it may not import, under the function's name.
+LENT = {
+    "attach": "analysis.report.command:headline",
+    "top": "collectors.live_names:open_names collectors.child:start_with_us",
+    "whatif": "collectors.micro_costs:measure collectors.micro_costs:host_library",
+    "lab": "collectors.recorder:open_recorder collectors.capture.join:join_captures "
+    "collectors.library_code:crypto_instructions analysis.report.command:render_report "
+    "analysis.report.command:render_folder",
 }
 
 
@@ -41,41 +50,10 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def connect_stages(options: argparse.Namespace) -> None:
-    """Hand an experiment the later stages, which it may not import."""
-    from tlstax.analysis.report import command as report
-    from tlstax.analysis.report import libraries_command as libraries
-    from tlstax.analysis.report import matrix_command as matrix
-    from tlstax.collectors.capture.join import join
-    from tlstax.collectors.library_code import crypto_instructions
-    from tlstax.collectors.recorder import open_recorder
-    from tlstax.workloads.stages import Stages
-
-    def render_report(capture: Path, output: Path) -> Path:
-        page = output / f"{capture.stem}.html"
-        chosen = {"json": None, "folded": None, "markdown": None}
-        report.run(argparse.Namespace(capture=capture, html=str(page), **chosen))
-        return page
-
-    options.stages = Stages(
-        open_recorder, render_report, join, crypto_instructions, libraries.render, matrix.render
-    )
-
-
-def explain(capture: Path) -> str:
-    """The sentence at the head of a capture's report; imported late: `attach` has to stay small."""
-    from tlstax.analysis.report.command import headline
-
-    return headline(capture)
-
-
-def connect_live(options: argparse.Namespace) -> None:
-    """Hand a report what it may not import: how to measure and name on this host."""
-    from tlstax.collectors import child, live_names, micro_costs
-
-    options.measure, options.host_library = micro_costs.measure, micro_costs.library()
-    options.open_names = live_names.open_names
-    options.die_with_parent = child.die_with_parent
+def call_late(place: str, *arguments: Any, **named: Any) -> Any:
+    """Call MODULE:FUNCTION, which is imported only now."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"tlstax.{module}"), name)(*arguments, **named)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,12 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments[0] if arguments and arguments[0] in COMMANDS else None
     try:
         options = build_parser(chosen).parse_args(arguments)
-        if chosen == "lab" and options.action in ("demo", "run", "resume"):
-            connect_stages(options)
-        if chosen == "attach":
-            options.explain = explain
-        if chosen in ("top", "whatif"):
-            connect_live(options)
+        for place in LENT.get(chosen or "", "").split():
+            setattr(options, place.partition(":")[2], partial(call_late, place))
         return int(options.run(options))
     except TlstaxError as error:
         print(f"tlstax: {error}", file=sys.stderr)

@@ -169,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
         )
     print(f"tlstax: detached; `tlstax report {options.output}` explains it", file=sys.stderr)
     if not options.quiet:
-        print(f"tlstax: {options.explain(options.output)}", file=sys.stderr)
+        print(f"tlstax: {options.headline(options.output)}", file=sys.stderr)
     return int(ExitCode.OK)
 
 

@@ -5,9 +5,10 @@ import ctypes
 import os
 import pickle
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tlstax import ExitCode, TlstaxError
 
@@ -18,6 +19,13 @@ _PDEATHSIG = 1  # PR_SET_PDEATHSIG, prctl(2)
 def die_with_parent() -> None:
     """For `preexec_fn`: no tool outlives a tlstax that was killed."""
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM)
+
+
+def start_with_us(command: Sequence[str], **how: Any) -> "subprocess.Popen[str]":
+    """Start a program in a session of its own that ends with us; `how` as for subprocess.Popen."""
+    return subprocess.Popen(
+        command, start_new_session=True, preexec_fn=die_with_parent, text=True, **how
+    )
 
 
 @dataclass(frozen=True)

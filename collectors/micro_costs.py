@@ -35,7 +35,7 @@ _HASHED: Final = bytes(130)
 _SMALL_KEYS: Final = "ALL:@SECLEVEL=0"
 
 
-def library() -> str:
+def host_library() -> str:
     """The OpenSSL that is measured, as captures name it."""
     return " ".join(ssl.OPENSSL_VERSION.split()[:2])
 
@@ -50,7 +50,7 @@ def measure(
     if tls_version not in _VERSIONS:
         raise TlstaxError(
             f"cannot measure {tls_version} handshakes",
-            f"this host's {library()} is asked for {' and '.join(_VERSIONS)} only",
+            f"this host's {host_library()} is asked for {' and '.join(_VERSIONS)} only",
             "Record a server that speaks one of them",
             ExitCode.HOST,
         )
@@ -75,7 +75,7 @@ def measure(
     keys = {name: KeyCosts(single[f"sign {name}"], single[f"verify {name}"]) for name in names}
     keys |= {name: lane.costs(keys[name]) for name, lane in lanes.items()}
     return MicroCosts(
-        library=library(),
+        library=host_library(),
         hostname=platform.node(),
         cpu_model=_cpu_model(),
         tls_version=tls_version,
@@ -193,7 +193,7 @@ class _Lane:
         if session is not None and not client.session_reused:
             raise TlstaxError(
                 "cannot measure a resumed handshake",
-                f"{library()} did not resume the session that it was given",
+                f"{host_library()} did not resume the session that it was given",
                 "Predict without --resume",
                 ExitCode.HOST,
             )
@@ -289,7 +289,7 @@ class _Crypto:
 def _expect(is_right: bool, what: str) -> None:
     if not is_right:
         raise TlstaxError(
-            f"cannot measure {library()}",
+            f"cannot measure {host_library()}",
             f"it failed to {what}",
             "Give costs that were measured on another way with --costs",
             ExitCode.HOST,

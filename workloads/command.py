@@ -66,7 +66,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run_demo(options: argparse.Namespace) -> int:
-    """Measure and report. The later stages are wired in by `tlstax.__main__`."""
+    """Measure and report. The later stages are lent by `tlstax.__main__`."""
     from tlstax.workloads import demo
     from tlstax.workloads.recipe import DEMO, load_recipe
 
@@ -81,14 +81,7 @@ def run_demo(options: argparse.Namespace) -> int:
     if options.unwatched:
         demo.drive_only(recipe, options.mysqld)
         return int(ExitCode.OK)
-    stages: Stages | None = getattr(options, "stages", None)
-    if stages is None:
-        raise TlstaxError(
-            "cannot record the demo",
-            "no recorder was wired in",
-            "Run it as `tlstax lab demo`, or add --unwatched",
-            ExitCode.USAGE,
-        )
+    stages = Stages.of(options)
     demo.measure(recipe, options.output, stages.open_recorder, stages.render_report, options.mysqld)
     return int(ExitCode.OK)
 

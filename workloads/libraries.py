@@ -90,7 +90,7 @@ def measure(recipe: Recipe, output: Path, stages: Stages) -> Path:
             ExitCode.FAILED,
         )
     _write_facts(folder, recipe, outcomes)
-    page = stages.render_libraries(folder / FACTS)
+    page = stages.render_folder(folder)
     took_s = time.monotonic() - started_s
     console.print(f"took     {took_s / 60:.1f} minutes in all; captures and data are in {folder}")
     return page

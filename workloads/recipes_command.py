@@ -88,7 +88,7 @@ def run_recipe(options: argparse.Namespace) -> int:
     from tlstax.workloads.matrix.recipe import MatrixRecipe
     from tlstax.workloads.recipe import find_recipe, load_any
 
-    stages: Stages = options.stages
+    stages = Stages.of(options)
     recipe = load_any(find_recipe(options.recipe), options.scale or SCALES[0])
     if isinstance(recipe, MatrixRecipe):
         changes = {
@@ -126,5 +126,5 @@ def run_resume(options: argparse.Namespace) -> int:
     """Go on, and report."""
     from tlstax.workloads.matrix import runner
 
-    runner.resume(options.folder, options.stages, retry=options.retry)
+    runner.resume(options.folder, Stages.of(options), retry=options.retry)
     return int(ExitCode.OK)

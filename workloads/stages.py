@@ -4,8 +4,9 @@
 `workloads` comes first in the flow; `tlstax.__main__` hands it these functions.
 """
 
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from tlstax.workloads.negotiation import Negotiated
@@ -32,8 +33,12 @@ class Stages:
     """The later stages."""
 
     open_recorder: OpenRecorder
-    render_report: RenderReport
     join_captures: Callable[[Sequence[Path], Path], None]  # parts in the order of time, output
     crypto_instructions: Callable[[int], Mapping[str, bool]]  # pid
-    render_libraries: Callable[[Path], Path]  # the comparison's facts.json -> the page
-    render_matrix: Callable[[Path], Path]  # the matrix's directory -> the page
+    render_report: RenderReport
+    render_folder: Callable[[Path], Path]  # of a matrix or a comparison of libraries -> the page
+
+    @classmethod
+    def of(cls, options: Namespace) -> "Stages":
+        """What `tlstax.__main__` put into the options. AttributeError where it did not."""
+        return cls(*(getattr(options, field.name) for field in fields(cls)))

@@ -50,7 +50,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(options: argparse.Namespace) -> int:
     """Render the capture in every form that was asked for."""
     if Path(options.capture).is_dir():
-        _render_folder(Path(options.capture))
+        render_folder(Path(options.capture))
         return int(ExitCode.OK)
     forms = (options.json, options.folded, options.markdown)
     printed = [text for text in forms if text == STANDARD_OUTPUT]
@@ -78,14 +78,21 @@ def run(options: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _render_folder(folder: Path) -> None:
-    """What an experiment left: a matrix, or a comparison of libraries."""
+def render_folder(folder: Path) -> Path:
+    """The HTML page of what an experiment left: a matrix, or a comparison of libraries."""
     from tlstax.analysis.report import libraries_command, matrix_command
 
     if (folder / matrix_command.RESULTS).exists():
-        matrix_command.render(folder)
-    else:
-        libraries_command.render(folder / libraries_command.FACTS)
+        return matrix_command.render(folder)
+    return libraries_command.render(folder / libraries_command.FACTS)
+
+
+def render_report(capture: Path, folder: Path) -> Path:
+    """The HTML page of a capture in a folder, and the report on the terminal; the page."""
+    page = folder / f"{capture.stem}.html"
+    unwanted = {"json": None, "folded": None, "markdown": None}
+    run(argparse.Namespace(capture=capture, html=str(page), **unwanted))
+    return page
 
 
 def headline(capture: Path) -> str:

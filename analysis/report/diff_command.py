@@ -28,7 +28,7 @@ from tlstax.analysis.report import diff_html, diff_markdown, diff_terminal, json
 from tlstax.analysis.report.command import STANDARD_OUTPUT, print_safely, write
 from tlstax.analysis.sides import UNITS, Side, matching, pair_up
 from tlstax.analysis.tables import Tables
-from tlstax.collectors.capture.join import join
+from tlstax.collectors.capture.join import join_captures
 from tlstax.collectors.capture.reader import CaptureReader
 
 _TURN: Final = re.compile(r"\d{3,}-(.+?)(?:-\d+)?")
@@ -130,7 +130,7 @@ def _load(parts: list[Path]) -> Tables:
         path = parts[0]
         if len(parts) > 1:
             path = Path(scratch) / path.name
-            join(parts, path)
+            join_captures(parts, path)
         with CaptureReader.open(path) as reader:
             return tables.load(reader)
 

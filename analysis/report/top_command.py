@@ -94,7 +94,7 @@ def _seconds(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show pictures until they are enough. Naming functions is wired in by `tlstax.__main__`."""
+    """Show pictures until they are enough. Naming functions is lent by `tlstax.__main__`."""
     options.count = 1 if options.once else options.count
     is_pid = options.name is not None or (options.target or "").isdigit()
     if (options.target is None) == (options.name is None):
@@ -136,13 +136,9 @@ def _record(options: argparse.Namespace) -> int:
         for name in ("level", "budget"):
             value = getattr(options, name)
             command += [f"--{name}", value] if value else []
-        recorder = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C is ours, and we end it
-            preexec_fn=options.die_with_parent,
+        # Ctrl-C is ours, and we end it.
+        recorder: subprocess.Popen[str] = options.start_with_us(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         assert recorder.stderr is not None
         try:

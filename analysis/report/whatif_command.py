@@ -89,7 +89,7 @@ def _queries(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Predict and print. Measuring is wired in by `tlstax.__main__`."""
+    """Predict and print. Measuring is lent by `tlstax.__main__`."""
     if options.key is None and options.resume is None and not (options.pool or options.library):
         raise TlstaxError(
             "nothing is to change",
@@ -144,7 +144,7 @@ def _costs(options: argparse.Namespace, side: Side, owner: Side) -> MicroCosts:
         found = micro_costs.load(options.costs)
     else:
         measure = _measure(options)
-        _require_library(owner, options.host_library)
+        _require_library(owner, options.host_library())
         facts = whatif.handshake_facts(side)
         found = measure(SIGNATURES, (), facts.mutual, facts.tls_version)
     _require_library(owner, found.library)

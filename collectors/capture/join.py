@@ -21,7 +21,7 @@ LIST: Final = "frame_ids"
 SERVER: Final = 1  # the target_id of what is recorded, see schema.Target
 
 
-def join(parts: Sequence[Path], output: Path) -> None:
+def join_captures(parts: Sequence[Path], output: Path) -> None:
     """Write `output` from `parts`, which are in the order of time and stay as they are.
 
     Raises TlstaxError: CAPTURE if a part is none, USAGE or IO if the output cannot be written.

@@ -9,16 +9,20 @@ import sqlite3
 import subprocess
 import sys
 import time
-from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.__main__ import connect_stages, main
+from tlstax.__main__ import main
+from tlstax.analysis.report.command import render_folder, render_report
+from tlstax.collectors.capture.join import join_captures
+from tlstax.collectors.library_code import crypto_instructions
+from tlstax.collectors.recorder import Recorder, open_recorder
 from tlstax.workloads.matrix import runner
+from tlstax.workloads.stages import Stages
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
 
@@ -145,14 +149,11 @@ def test_whatever_ends_a_matrix_it_is_gone_on_with(
 
 def _resume_with_a_dying_server(folder: Path) -> int:
     """The server ends at the gate of the first run: its clients are just about to connect."""
-    options = Namespace()
-    connect_stages(options)
-    open_recorder = options.stages.open_recorder
     killed: list[int] = []
 
-    def open_and_watch(pid: int, capture: Path, *more: object):  # type: ignore[no-untyped-def]
-        recorder = open_recorder(pid, capture, *more)
-        begin_run = recorder.begin_run
+    def open_and_watch(pid: int, capture: Path, collect: Sequence[str] = ()) -> Recorder:
+        made = open_recorder(pid, capture, collect)
+        begin_run = made.begin_run
 
         def begin_and_kill(run_id: int) -> None:
             begin_run(run_id)
@@ -160,12 +161,14 @@ def _resume_with_a_dying_server(folder: Path) -> int:
                 killed.append(pid)
                 os.kill(pid, signal.SIGKILL)
 
-        recorder.begin_run = begin_and_kill
-        return recorder
+        made.begin_run = begin_and_kill  # type: ignore[method-assign]
+        return made
 
-    stages = Namespace(**{**vars(options.stages), "open_recorder": open_and_watch})
+    stages = Stages(
+        open_and_watch, join_captures, crypto_instructions, render_report, render_folder
+    )
     try:
-        runner.resume(folder, stages)  # type: ignore[arg-type]
+        runner.resume(folder, stages)
     except TlstaxError as error:
         return int(error.exit_code)
     return 0

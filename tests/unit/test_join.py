@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.join import join
+from tlstax.collectors.capture.join import join_captures
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.writer import CaptureWriter
 
@@ -34,7 +34,7 @@ def part(path: Path, number: int) -> Path:
 
 def test_rows_of_all_parts_keep_their_meaning(tmp_path: Path) -> None:
     joined = tmp_path / "joined.tlstax"
-    join([part(tmp_path / f"{number}.tlstax", number) for number in range(3)], joined)
+    join_captures([part(tmp_path / f"{number}.tlstax", number) for number in range(3)], joined)
     with CaptureReader.open(joined) as reader:
         windows = {row.window_id: row for row in reader.rows(schema.Window)}
         assert len(windows) == 6
@@ -53,7 +53,7 @@ def test_rows_of_all_parts_keep_their_meaning(tmp_path: Path) -> None:
 
 def test_the_server_is_one_and_its_clients_are_many(tmp_path: Path) -> None:
     joined = tmp_path / "joined.tlstax"
-    join([part(tmp_path / f"{number}.tlstax", number) for number in range(2)], joined)
+    join_captures([part(tmp_path / f"{number}.tlstax", number) for number in range(2)], joined)
     with CaptureReader.open(joined) as reader:
         targets = {row.target_id: row.pid for row in reader.rows(schema.Target)}
         assert targets == {1: 7, 2: 8, 4: 9}

@@ -2,6 +2,7 @@
 """The shape of the source tree: stages, imports, what may stand in a tracked file."""
 
 import ast
+import importlib
 import re
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode
+from tlstax.__main__ import LENT
 
 # Each stage, and the stages that it may import. Longer names win.
 MAY_IMPORT = {
@@ -92,6 +94,14 @@ def test_stages_import_downstream(repository: Path) -> None:
 
 def test_root_holds_two_modules(repository: Path) -> None:
     assert sorted(path.name for path in repository.glob("*.py")) == ["__init__.py", "__main__.py"]
+    assert len((repository / "__main__.py").read_text().splitlines()) <= 80
+
+
+@pytest.mark.parametrize("command", LENT)
+def test_what_a_command_is_lent_is_there(command: str) -> None:
+    for place in LENT[command].split():
+        module, _, name = place.partition(":")
+        assert callable(getattr(importlib.import_module(f"tlstax.{module}"), name))
 
 
 def test_no_package_among_the_tests(repository: Path) -> None:

@@ -131,7 +131,7 @@ def resume(folder: Path, stages: Stages, *, retry: bool = False) -> Path:
             matrix.console.print(f"interrupted; go on with: tlstax lab resume {folder}")
             raise
         reasons, counts = store.reasons(), store.counts()
-    page = stages.render_matrix(folder)
+    page = stages.render_folder(folder)
     failed = counts.get("failed", 0)
     if failed:
         raise TlstaxError(
