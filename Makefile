@@ -178,6 +178,7 @@ check-crypto-cost: root-check-crypto-cost test-install ## tlstax against an EVP 
 .PHONY: bench-report
 bench-report: test-install ## time and memory of a report by the size of its capture; folding against other tools
 	$(BIN)/python tests/bench/report_scale.py
+	$(BIN)/python tests/bench/folding.py
 
 .PHONY: check-causes
 check-causes: root-check-causes test-install packages-servers ## inject causes into real servers; the findings must name them (about 15 min)

@@ -3,11 +3,12 @@
 
     perf record -k CLOCK_MONOTONIC -F 99 --call-graph dwarf,16384 -p PID -- sleep 30
     tlstax import perf.data -o server.tlstax
+    tlstax import script.txt --hz 99 -o server.tlstax      what `perf script` printed
     profile-bpfcc -f -F 99 -p PID 30 > x.folded
     tlstax import x.folded --hz 99 -o server.tlstax
 
-A file that does not begin like perf's is read as folded stacks, `frame;frame COUNT`, which know
-neither files nor threads nor how often samples were taken: --hz has to say that.
+A file that does not begin like perf's or its text is read as folded stacks, `frame;frame COUNT`,
+which know neither files nor threads. Texts do not say how often samples were taken: --hz has to.
 Only names and counts are taken over. Phases are told by the boundary functions in the stacks, so
 they are as good as these; there is no ledger, and times are samples. Functions without a name are
 described where their files are on this host, with the build-id that perf saw.
@@ -18,6 +19,8 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterable
+from itertools import dropwhile
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError, __version__
@@ -26,6 +29,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.perf import read_data
 from tlstax.collectors.perf_rows import FIRST_ID, PerfRows
+from tlstax.collectors.perf_script import begins_sample, parse
 from tlstax.probes.definitions import load_definitions
 
 _MAGIC = (b"PERFILE2", b"2ELIFREP")
@@ -39,7 +43,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("recording", type=Path, metavar="FILE", help="perf.data, or folded stacks")
+    parser.add_argument(
+        "recording",
+        type=Path,
+        metavar="FILE",
+        help="perf.data, text of `perf script`, folded stacks",
+    )
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="capture to write"
     )
@@ -47,9 +56,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--root", default="", metavar="DIR", help="where the paths in the recording begin (/)"
     )
-    parser.add_argument(
-        "--hz", type=_hz, metavar="N", help="samples per second and CPU, of folded stacks"
-    )
+    parser.add_argument("--hz", type=_hz, metavar="N", help="samples per second and CPU, of a text")
     parser.set_defaults(run=run)
 
 
@@ -93,32 +100,50 @@ def _read(path: Path, root: str, hz: float | None) -> tuple[list[schema.Row], st
             return read_data(descriptor, window, root), "perf"
         if b"\0" in os.pread(descriptor, 4096, 0):
             raise _unusable(path, "it is neither a perf.data file nor text")
-        return _read_folded(path, window, hz), "folded"
+        return _read_text(path, window, hz)
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from error
     finally:
         os.close(descriptor)
 
 
-def _read_folded(path: Path, window: schema.Window, hz: float | None) -> list[schema.Row]:
+def _read_text(path: Path, window: schema.Window, hz: float | None) -> tuple[list[schema.Row], str]:
+    """The rows of a text, and what made it."""
     if hz is None:
         raise TlstaxError(
             f"cannot import {path}",
-            "folded stacks do not say how often samples were taken",
+            "a text does not say how often samples were taken",
             "Give --hz, such as --hz 99",
             ExitCode.USAGE,
         )
     rows = PerfRows(load_definitions(), {})
     with path.open(encoding="utf-8", errors="replace") as lines:
-        folded.read(lines, rows)
+        is_perf = _is_perf_script(lines)
+        lines.seek(0)
+        if is_perf:
+            for sample in parse(dropwhile(_is_beside, lines)):
+                rows.add(sample)
+        else:
+            folded.read(lines, rows)
     length_ns = round(rows.sample_count * 1e9 / hz)
-    return rows.rows(window._replace(end_ns=max(1, length_ns)), 1e9 / hz)
+    made = rows.rows(window._replace(end_ns=max(1, length_ns)), 1e9 / hz)
+    return made, "perf" if is_perf else "folded"
+
+
+def _is_perf_script(lines: Iterable[str]) -> bool:
+    """By the first line that is neither empty nor a comment."""
+    return begins_sample(next(dropwhile(_is_beside, lines), ""))
+
+
+def _is_beside(line: str) -> bool:
+    """Whether a line is empty, or of the head that `perf script --header` prints."""
+    return not line.strip() or line.startswith("#")
 
 
 def _unusable(path: Path, why: str) -> TlstaxError:
     return TlstaxError(
         f"cannot import {path}",
         why,
-        "Name a file of `perf record -o`, or folded stacks",
+        "Name a file of `perf record -o`, the text of `perf script`, or folded stacks",
         ExitCode.FAILED,
     )

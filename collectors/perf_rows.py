@@ -56,6 +56,7 @@ class PerfRows:
         self._build_ids = build_ids
         self._frames: dict[PerfFrame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
+        self._filed: dict[tuple[PerfFrame, ...], tuple[str, int, int | None, int | None]] = {}
         self._samples: Counter[tuple[str, int, int | None, int | None]] = Counter()
         self._threads: Counter[tuple[int, str]] = Counter()
         self.start_ns = self.end_ns = 0
@@ -63,19 +64,25 @@ class PerfRows:
 
     def add(self, sample: PerfSample, count: int = 1) -> None:
         """Count one sample, or `count` equal ones."""
-        user = tuple(self._names.corrected(one) for one in sample.frames if not one.is_kernel)
-        kernel = tuple(frame for frame in sample.frames if frame.is_kernel)
-        phase = self._phase(user)
-        if sample.counter not in _CLOCKS:
-            self._counters[phase, sample.counter] += sample.period
-        if self._leader and sample.counter != self._leader:
+        key = self._filed.get(sample.frames)
+        if key is None:
+            key = self._filed[sample.frames] = self._file(sample.frames)
+        phase, counter = key[0], sample.counter
+        if counter not in _CLOCKS:
+            self._counters[phase, counter] += sample.period
+        if self._leader and counter != self._leader:
             return
-        key = phase, _syscall(kernel, user), self._stack(user), self._stack(kernel)
         self._samples[key] += count
         self._threads[sample.tid, phase] += count
         self.sample_count += count
         self.start_ns = min(self.start_ns or sample.time_ns, sample.time_ns)
         self.end_ns = max(self.end_ns, sample.time_ns)
+
+    def _file(self, frames: tuple[PerfFrame, ...]) -> tuple[str, int, int | None, int | None]:
+        """Phase, system call, user and kernel stack."""
+        user = tuple(self._names.corrected(one) for one in frames if not one.is_kernel)
+        kernel = tuple(one for one in frames if one.is_kernel)
+        return self._phase(user), _syscall(kernel, user), self._stack(user), self._stack(kernel)
 
     def _phase(self, user: tuple[PerfFrame, ...]) -> str:
         """The phase of a user stack, by the names and what stands behind those that have none."""

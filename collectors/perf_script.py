@@ -2,9 +2,11 @@
 """What `perf script` prints, as samples. Read line by line: a recording may have millions.
 
 Asked for with FIELDS, a sample is one line with thread, seconds, period and event, one indented
-line for each frame, leaf first, and an empty line. Events that were counted together (a group, of
-which the first one samples) give one such block each, with the same time; the period is what was
-counted since. perf-script(1) documents the fields; their form was read from perf 6.1 and 6.12.
+line for each frame, leaf first, and an empty line. What perf prints by itself, with the command
+before the thread, the CPU after it and microseconds, is read, too. Events that were counted
+together (a group, of which the first one samples) give one such block each, with the same time; the
+period is what was counted since. perf-script(1) documents the fields; their form was read from
+perf 6.1 and 6.12.
 """
 
 import re
@@ -22,11 +24,16 @@ KERNEL_START: Final = 1 << 63
 UNNAMED: Final = "[unknown]"
 
 _HEAD: Final = re.compile(
-    r"\s*(?P<tid>\d+)\s+(?P<s>\d+)\.(?P<ns>\d{9}):\s+(?:(?P<period>\d+)\s+)?(?P<event>\S+?):\s*$"
+    r"\s*(?:\S.*?\s)??(?:\d+/)?(?P<tid>\d+)\s+(?:\[\d+\]\s+)?(?P<s>\d+)\.(?P<ns>\d{6}(?:\d{3})?):"
+    r"\s+(?:(?P<period>\d+)\s+)?(?P<event>\S+?):\s*$"
 )
 _FRAME: Final = re.compile(
     r"\s+(?P<ip>[0-9a-f]+) (?P<symbol>.*?)(?:\+(?P<offset>0x[0-9a-f]+))? \((?P<object>.*)\)\s*$"
 )
+
+
+MOST_KNOWN: Final = 1 << 18
+"""Lines that are kept as frames: code that is made while it runs has ever new ones."""
 
 
 class PerfFrame(NamedTuple):
@@ -65,23 +72,35 @@ def parse(lines: Iterable[str]) -> Iterator[PerfSample]:
     """The samples. Raises TlstaxError (FAILED) on a line that is of no known form."""
     head: re.Match[str] | None = None
     frames: list[PerfFrame] = []
+    known: dict[str, PerfFrame] = {}  # the same places come again and again
     for line in lines:
-        if not line.strip():
+        frame = known.get(line)
+        if frame is not None and head is not None:
+            frames.append(frame)
+        elif not line.strip():
             if head is not None:
                 yield _sample(head, frames)
             head, frames = None, []
-        elif head is None:
+        elif head is not None:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            known[line] = _frame(line)
+            frames.append(known[line])
+        else:
             head = _HEAD.match(line)
             if head is None:
                 raise _strange(line)
-        else:
-            frames.append(_frame(line))
     if head is not None:
         yield _sample(head, frames)
 
 
+def begins_sample(line: str) -> bool:
+    """Whether a line is the first one of a sample."""
+    return _HEAD.match(line) is not None
+
+
 def _sample(head: re.Match[str], frames: list[PerfFrame]) -> PerfSample:
-    time_ns = int(head["s"]) * 1_000_000_000 + int(head["ns"])
+    time_ns = int(head["s"]) * 1_000_000_000 + int(head["ns"].ljust(9, "0"))
     period = int(head["period"] or 0)
     return PerfSample(int(head["tid"]), time_ns, head["event"], tuple(frames), period)
 

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a report costs by the size of its capture, and folding against other tools (bench-report).
+"""What a report costs by the size of its capture (`make bench-report`).
 
 Writes captures of 0.1, 1 and 10 million CPU samples with 100,000 handshakes each, makes the report
-of each (terminal, HTML, JSON) in a process of its own, and prints its time and memory. Then folds
-one and the same set of samples: `perf script` text for stackcollapse-perf.pl and inferno-collapse-
-perf where they are installed, and tlstax's own importer for the same text.
+of each (terminal, HTML, JSON) in a process of its own, and prints its time and memory.
 Exit status 1 if the largest report takes more than 10 s or 500 MB.
 """
 
 import argparse
 import os
 import random
-import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,9 +19,6 @@ from typing import Final
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
-from tlstax.collectors.perf_rows import PerfRows
-from tlstax.collectors.perf_script import parse
-from tlstax.probes.definitions import load_definitions
 
 SIZES: Final = (100_000, 1_000_000, 10_000_000)
 HANDSHAKES: Final = 100_000
@@ -34,7 +27,6 @@ WINDOWS: Final = 300
 DISTINCT: Final = 4_000
 """Different stacks of a capture: servers have thousands, whatever the number of samples."""
 DEPTH: Final = 24
-FOLDED_SAMPLES: Final = 20_000
 S: Final = 1_000_000_000
 _PHASES: Final = ("handshake", "record_read", "record_write", "command")
 
@@ -98,57 +90,6 @@ def measure(path: Path) -> tuple[float, float, float]:
     return wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
-def script_text(count: int) -> str:
-    """What `perf script` prints for so many samples."""
-    generator = random.Random(3)
-    stacks = [
-        "".join(
-            f"\t{0x1000 + generator.randrange(1 << 20):16x} function_{generator.randrange(2_000)}"
-            f"+0x10 (/usr/lib/libcrypto.so.3)\n"
-            for _ in range(DEPTH)
-        )
-        for _ in range(200)
-    ]
-    return "".join(
-        f"mariadbd 9 {number // 1000}.{number % 1000:03}000: 10101010 cpu-clock: \n"
-        f"{generator.choice(stacks)}\n"
-        for number in range(count)
-    )
-
-
-def ours(text: str) -> float:
-    """Seconds of CPU time in which tlstax folds the same samples."""
-    own = text.replace("mariadbd 9 ", "9 ").replace("000: 10101010", "000000:")
-    before = time.process_time()
-    rows = PerfRows(load_definitions(), {})
-    for sample in parse(iter(own.splitlines(keepends=True))):
-        rows.add(sample)
-    assert rows.sample_count == FOLDED_SAMPLES
-    return time.process_time() - before
-
-
-def theirs(command: list[str], text: str) -> float:
-    """Seconds of CPU time in which another tool does."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, input=text.encode(), stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def compare_folding() -> None:
-    """Print the ratios."""
-    text = script_text(FOLDED_SAMPLES)
-    own_s = ours(text)
-    print(f"folding {FOLDED_SAMPLES:,} samples of {DEPTH} frames: tlstax {own_s:.2f} s of CPU time")
-    for name in ("stackcollapse-perf.pl", "inferno-collapse-perf"):
-        path = shutil.which(name)
-        if path is None:
-            print(f"  {name}: not installed")
-            continue
-        other_s = theirs([path], text)
-        print(f"  {name}: {other_s:.2f} s; tlstax takes {own_s / other_s:.1f} times as long")
-
-
 def main() -> int:
     """Everything; 1 if the largest report is too dear."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -164,7 +105,6 @@ def main() -> int:
             mb = path.stat().st_size / 1e6
             print(f"{size:12,} {mb:8.1f} {wall_s:7.1f} {cpu_s:6.1f} {peak / 1e6:8.0f}", flush=True)
             too_dear = cpu_s > MOST_S or peak > MOST_BYTES
-    compare_folding()
     return int(too_dear)
 
 

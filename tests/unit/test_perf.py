@@ -53,6 +53,43 @@ def test_samples_are_read_as_perf_wrote_them() -> None:
     assert (first.counter, second.counter) == ("cpu-clock", "cycles")
 
 
+# As perf prints it by itself, with --header.
+PLAIN = """\
+# captured on: today
+# cmdline : perf record -F 99
+#
+mariadbd 36/3368 [001] 38742.191391:   10101010 cpu-clock:
+\t           ff950 ASN1_TYPE_new+0x0 (/lib/libcrypto.so.3)
+\t          954a99 do_command+0x359 (/sbin/mariadbd)
+
+V8 Worker 7  3368 38742.192: nothing
+"""
+
+
+def test_what_perf_prints_by_itself_is_read_and_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = PLAIN.partition("V8")[0]
+    (sample,) = parse(text.splitlines(keepends=True)[3:])
+    assert sample[:3] == (3368, 38742191391000, "cpu-clock")
+    assert sample.period == 10101010
+    assert [frame.symbol for frame in sample.frames] == ["ASN1_TYPE_new", "do_command"]
+    script, capture = tmp_path / "script.txt", tmp_path / "c.tlstax"
+    script.write_text(text * 3)
+    command = ["import", str(script), "-o", str(capture)]
+    assert main(command) == ExitCode.USAGE
+    assert main([*command, "--hz", "1000"]) == ExitCode.FAILED  # the head comes again
+    script.write_text(text + text.rpartition("#\n")[2] * 2)
+    assert main([*command, "--hz", "1000"]) == 0
+    assert main(["export", str(capture), "--format", "folded", "-o", "-"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rpartition(" ")[2] for line in lines] == ["3000000"]
+    assert lines[0].rpartition(" ")[0].endswith("do_command;ASN1_TYPE_new")
+    script.write_text(PLAIN)
+    assert main([*command, "--force", "--hz", "1000"]) == ExitCode.FAILED
+    assert "no form that is known" in capsys.readouterr().err
+
+
 def test_events_that_were_only_counted_are_no_samples() -> None:
     rows = PerfRows([], {}, leader="cpu-clock")
     for sample in parse(GROUP.splitlines(keepends=True)):
