@@ -57,6 +57,29 @@ class MatrixCell:
 
 
 @dataclass(frozen=True)
+class SidePart:
+    """A piece of the client's or the server's time for an operation."""
+
+    name: Annotated[str, "stable id: client_handshake_cpu, server_runnable, between, ..."]
+    label: Annotated[str, "what it is, for people"]
+    lane: Annotated[str, "client, server or between"]
+    kind: Annotated[str, "cpu, runnable, wait, peer (waiting for the other side) or between"]
+    before: Annotated[Measure, "of the baseline; exact"]
+    after: Annotated[Measure, "of the cell; exact"]
+    difference: Annotated[Measure, "cell less baseline"]
+    starts_ns: Annotated[list[float], "where its bars start in the lanes of baseline and cell"]
+
+
+@dataclass(frozen=True)
+class BothSides:
+    """Client and server of one operation, where the clients were recorded, too."""
+
+    sentence: Annotated[str, "the result in one sentence"]
+    parts: Annotated[list[SidePart], "the client's, then the server's, then what is between"]
+    closure: Annotated[float | None, "of the client's threads: the least of all runs"]
+
+
+@dataclass(frozen=True)
 class MatrixPair:
     """A cell against its baseline, per operation."""
 
@@ -73,6 +96,7 @@ class MatrixPair:
     steps: Annotated[list[Step], "they sum to the difference"]
     beside: Annotated[list[Step], "CPU time that no client waits for"]
     closure: Annotated[float | None, "the lesser of both ledgers' closures"]
+    both_sides: Annotated[BothSides | None, "null where the clients were not recorded"] = None
 
 
 @dataclass(frozen=True)

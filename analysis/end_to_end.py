@@ -10,7 +10,7 @@ where it is below zero, both computed at once for at least that long.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -73,7 +73,27 @@ def _sides(
     unit_of = _units(part, server, clients, ids)
     size = max(unit_of.values(), default=-1) + 1
     times: dict[Key, list[float]] = defaultdict(lambda: [0.0] * size)
-    threads = {row.thread_id for row in clients.threads if row.role == "connection"}
+    for key, unit, time_ns in lane_times(server, clients, unit_of, is_driven=bool(part.runs)):
+        times[key][unit] += time_ns
+    done, operation = _operations(part, server, clients, unit_of, size)
+    if not times or not all(sum(done[lane]) for lane in ("client", "server")):
+        return None, ""
+    return Sides(dict(times), done, size), operation
+
+
+def lane_times(
+    server: Tables, clients: Tables, unit_of: Mapping[int, int], *, is_driven: bool
+) -> Iterator[tuple[Key, int, int]]:
+    """(cell, unit, nanoseconds) of both lanes; `unit_of` is that of each window.
+
+    A client is its threads that connect. A driver (`is_driven`) does nothing else: where none of
+    its threads is known for it, as no library that is probed connects, it is all of them.
+    """
+    connecting = [row for row in clients.threads if row.role == "connection"]
+    threads = {row.thread_id for row in connecting}
+    if is_driven:
+        known = {row.target_id for row in connecting}
+        threads |= {row.thread_id for row in clients.threads if row.target_id not in known}
     for lane, tables in (("client", clients), ("server", server)):
         for row in tables.ledger:
             unit = unit_of.get(row.window_id)
@@ -81,11 +101,7 @@ def _sides(
             if unit is None or (lane == "server" and stage == "own"):
                 continue
             if lane == "server" or row.thread_id in threads:
-                times[lane, stage, _kind(row.state)][unit] += row.time_ns
-    done, operation = _operations(part, server, clients, unit_of, size)
-    if not times or not all(sum(done[lane]) for lane in ("client", "server")):
-        return None, ""
-    return Sides(dict(times), done, size), operation
+                yield (lane, stage, _kind(row.state)), unit, row.time_ns
 
 
 def _kind(state: str) -> str:

@@ -80,11 +80,17 @@ class Lanes:
         sides: Sides,
         made_of: Mapping[str, Mapping[str, list[Share]]],
         plaintext: Sides | None = None,
+        *,
+        keeps_all: bool = False,
     ) -> None:
-        """`plaintext` has the same rounds of the other arm, where there is one to compare with."""
+        """`plaintext` has the same rounds of the other arm, where there is one to compare with.
+
+        `keeps_all`: parts that only the other arm has are there, too, without time.
+        """
         self._sides = sides
         self._made_of = made_of
         self._plaintext = plaintext
+        self._keeps_all = keeps_all
         self._all_keys = sorted({*sides.times, *(plaintext.times if plaintext else ())})
         self._latency_ns = float(sides.cost(key for key in sides.times if key[0] == "client")[0])
 
@@ -193,12 +199,13 @@ class Lanes:
         parts = []
         for name, label, kind, keys, stage in rows:
             cost = self._sides.measure(self._sides.cost(keys))
-            if cost.value_ns <= 0:
+            added = self._added(keys)
+            is_elsewhere = self._keeps_all and added is not None and added.value_ns != 0
+            if cost.value_ns <= 0 and not is_elsewhere:
                 continue
             end_ns = position_ns + cost.value_ns
             shares = self._made_of[lane].get(stage, [])
             place = (position_ns, end_ns)
-            added = self._added(keys)
             parts.append(self._part(name, label, lane, kind, cost, place, shares, added))
             position_ns = end_ns
         return parts

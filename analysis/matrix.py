@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tlstax.analysis import matrix_costs
+from tlstax.analysis import matrix_costs, matrix_sides
 from tlstax.analysis.cells import BESIDE, KINDS
 from tlstax.analysis.compare import judge
 from tlstax.analysis.document_difference import Step
@@ -136,7 +136,7 @@ def _spread(values: Sequence[float]) -> Spread:
 def _processes(
     results: Results, cell: Row, costs: Sequence[RunCost], operations: float
 ) -> list[Process]:
-    """Those of the cell's own way; other ways were open at the same time, and idle."""
+    """Those of the cell's own way that did anything; other ways were open at the same time."""
     names = results.process_names(cell)
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for cost in costs:
@@ -147,7 +147,7 @@ def _processes(
     return [
         Process(*key, cpu / operations, runnable / operations)
         for key, (cpu, runnable) in sorted(sums.items())
-        if operations
+        if operations and cpu
     ]
 
 
@@ -217,6 +217,7 @@ def _pair(
         steps=steps[: len(KINDS) + 1],
         beside=steps[len(KINDS) + 1 :],
         closure=min(closures, default=None),
+        both_sides=matrix_sides.both_sides(used[0], used[1], cell.operation),
     )
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tlstax.analysis import ledger, tables
+from tlstax.analysis import end_to_end, ledger, tables
 from tlstax.analysis.composition import Stacks, count_samples
+from tlstax.analysis.lanes import Key
 from tlstax.analysis.rounds import ArmRounds, gather
 from tlstax.analysis.tables import Group, Tables
 from tlstax.analysis.taxonomy import builtin
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Run
+from tlstax.collectors.capture.schema import Ledger, Run, ThreadClock
 
 
 @dataclass
@@ -27,6 +28,9 @@ class RunCost:
     server_cpu_ns: int = 0
     processes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
     """(pid, role) -> CPU and runnable time."""
+    lanes: dict[Key, int] = field(default_factory=dict)
+    """Time of client and server by stage and kind; empty where the client was not recorded."""
+    client_closure: float | None = None
 
 
 def costs_of_runs(folder: Path, captures: Mapping[str, Iterable[int]]) -> dict[int, RunCost]:
@@ -64,6 +68,7 @@ def _costs(rows: Tables, run_ids: set[int]) -> dict[int, RunCost]:
             cost.misfit_ns += line.misfit_ns
             cost.clock_ns += line.clock_ns
     _add_processes(rows.ways, found)
+    _add_clients(rows, found)
     return found
 
 
@@ -86,6 +91,31 @@ def _add_processes(ways: Tables | None, found: Mapping[int, RunCost]) -> None:
         for (_, state), time_ns in sums.get(window.window_id, {}).items():
             if state in ("on_cpu", "runnable"):
                 times[state == "runnable"] += time_ns
+
+
+def _add_clients(rows: Tables, found: Mapping[int, RunCost]) -> None:
+    """Both lanes of each run, and how well that of the client closes."""
+    clients = rows.clients
+    if clients is None:
+        return
+    run_of = {
+        window.window_id: window.run_id
+        for tables in (rows, clients)
+        for window in tables.windows
+        if window.run_id is not None and window.run_id in found
+    }
+    for key, run_id, time_ns in end_to_end.lane_times(rows, clients, run_of, is_driven=True):
+        lanes = found[run_id].lanes
+        lanes[key] = lanes.get(key, 0) + time_ns
+    mine: dict[int, tuple[list[Ledger], list[ThreadClock]]] = defaultdict(lambda: ([], []))
+    for row in clients.ledger:
+        if row.window_id in run_of:
+            mine[run_of[row.window_id]][0].append(row)
+    for clock in clients.clocks:
+        if clock.window_id in run_of:
+            mine[run_of[clock.window_id]][1].append(clock)
+    for run_id, (ledgers, clocks) in mine.items():
+        found[run_id].client_closure = ledger.lifetime_closure(ledgers, clocks, run_of)
 
 
 def together(costs: Sequence[RunCost]) -> ArmRounds:

@@ -122,11 +122,11 @@ def waterfall(pair: Json) -> Picture:
                 f"{label}: {text} {interval}",
             )
         )
-    ticks = [Tick(at(value), quantities.time(value)) for value in _ticks(low, high)]
+    ticks = [Tick(at(value), quantities.time(value)) for value in round_values(low, high)]
     return Picture(bars, ticks, HEAD + len(rows) * ROW + 6)
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def round_values(low: float, high: float) -> list[float]:
     """Round values in [low, high], about five."""
     rough = (high - low) / 5 or 1.0
     power = 10.0 ** math.floor(math.log10(rough))

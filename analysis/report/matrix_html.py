@@ -7,7 +7,13 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from tlstax import __version__
-from tlstax.analysis.report import diff_pictures, html, matrix_pictures, matrix_terminal
+from tlstax.analysis.report import (
+    diff_pictures,
+    html,
+    matrix_lanes,
+    matrix_pictures,
+    matrix_terminal,
+)
 
 Json = Mapping[str, Any]
 
@@ -29,8 +35,11 @@ def render(document: Json) -> str:
             pair_of=pairs,
             pictures=matrix_pictures.pictures(document),
             waterfalls=[diff_pictures.waterfall(pair) for pair in document["pairs"]],
+            both_sides=[matrix_lanes.lanes(pair) for pair in document["pairs"]],
             geometry=diff_pictures,
             chart=matrix_pictures,
+            lane_left=matrix_lanes.LEFT,
+            lane_kinds=matrix_lanes.KINDS,
             rate=matrix_terminal.rate,
             figure=matrix_terminal.figure,
             ratio=matrix_terminal.ratio,

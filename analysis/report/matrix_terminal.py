@@ -27,7 +27,9 @@ def print_matrix(document: Json, page: str | None = None) -> None:
     console.print(parts.sentence(told, width))
     console.print(parts.titled(cell_table(document, width), width, document["note"]))
     for pair in document["pairs"]:
-        text = f"{pair['name']}: {pair['sentence']}"
+        sides = pair["both_sides"]
+        more = f" {sides['sentence']}" if sides else ""
+        text = f"{pair['name']}: {pair['sentence']}{more}"
         console.print(parts.sentence(text, width, mark="  "))
     for source in dict.fromkeys(entry["source"] for entry in document["published"]):
         mine = [

@@ -41,8 +41,6 @@ drivers = ["{driver}"]
 rounds = 4
 rounds_in_turn = 2
 operations = 20
-[scale.standard]
-[scale.paper]
 """
 
 
@@ -145,6 +143,53 @@ def test_whatever_ends_a_matrix_it_is_gone_on_with(
     page = (folder / "matrix.html").read_text()
     assert main(["report", str(folder)]) == 0
     assert (folder / "matrix.html").read_text() == page
+
+
+WAYS = """\
+kind = "matrix"
+title = "Two ways"
+watch = ["client", "tunnel"]
+[baseline]
+transport = "veth"
+[matrix]
+servers = ["mariadb"]
+scenarios = ["connect"]
+transports = ["veth", "stunnel"]
+tls = ["off"]
+[scale.smoke]
+rounds = 2
+rounds_in_turn = 2
+operations = 20
+"""
+
+
+def test_clients_and_tunnels_are_in_the_bill_of_their_own_cells(
+    tmp_path: Path, lab_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "ways.toml"
+    recipe.write_text(WAYS)
+    assert main(["lab", "run", str(recipe), "-o", str(tmp_path / "out")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    (folder,) = (tmp_path / "out").iterdir()
+    document = json.loads((folder / "matrix.json").read_text())
+    direct, tunnelled = document["cells"]
+    assert direct["processes"] == [], "the tunnel was open all the time, and is not on this way"
+    assert {process["role"] for process in tunnelled["processes"]} == {"tunnel"}
+    assert all(process["cpu_ns"] > 0 for process in tunnelled["processes"])
+
+    (pair,) = document["pairs"]
+    sides = pair["both_sides"]
+    assert sides["closure"] >= 0.98
+    assert sides["sentence"] in said
+    parts = {part["name"]: part for part in sides["parts"]}
+    # What the tunnel takes, both sides wait for; neither of them computes it.
+    waits = [parts["client_peer_other"]["difference"], parts["server_peer"]["difference"]]
+    assert all(wait["value_ns"] > 0 for wait in waits)
+    for which in ("before", "after"):
+        client_ns = sum(p[which]["value_ns"] for p in sides["parts"] if p["lane"] == "client")
+        latency_ns = pair["totals"][which == "after"]["value_ns"]
+        assert client_ns > 0.8 * latency_ns, "its thread exists for as long as its operations"
+    assert "Client and server, per connect" in (folder / "matrix.html").read_text()
 
 
 def _resume_with_a_dying_server(folder: Path) -> int:
