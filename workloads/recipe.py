@@ -86,8 +86,11 @@ def load_recipe(path: Path = DEMO) -> Recipe:
     return recipe
 
 
-def load_any(path: Path, scale: str = "smoke") -> Recipe | MatrixRecipe:
-    """Read a recipe; TlstaxError (USAGE) names the file and the entry that it cannot use."""
+def load_any(path: Path, scale: str | None = None) -> Recipe | MatrixRecipe:
+    """Read a recipe, without a scale at the least that it has.
+
+    TlstaxError (USAGE) names the file and the entry that it cannot use.
+    """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

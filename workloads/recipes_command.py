@@ -3,11 +3,14 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.workloads.matrix.scale import SCALES
 from tlstax.workloads.stages import Stages
 
-SCALES = ("smoke", "standard", "paper")
+if TYPE_CHECKING:
+    from tlstax.workloads.recipe import Recipe
 
 
 def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -19,6 +22,11 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     run.set_defaults(run=run_recipe)
     for parser in (show, run):
         parser.add_argument("recipe", metavar="RECIPE", help="as `list` calls it, or a TOML file")
+    show.add_argument(
+        "--scale",
+        choices=SCALES,
+        help="say instead what a matrix would run at this scale, and about how long",
+    )
     run.add_argument(
         "-o",
         "--output",
@@ -33,12 +41,13 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     run.add_argument(
         "--scale",
         choices=SCALES,
-        help="how much of a matrix: smoke (minutes, the default), standard, or what was published",
+        help="how much of a matrix: smoke (minutes), standard, or paper, as it was published; "
+        "default: the first of these that the recipe has",
     )
     run.add_argument("--seed", metavar="N", type=int, help="of a matrix's order; default: random")
     resume = actions.add_parser("resume", help="go on with a matrix that was interrupted")
     resume.add_argument("folder", metavar="DIR", type=Path, help="as `run` told it")
-    resume.add_argument("--retry", action="store_true", help="what failed, too")
+    resume.add_argument("--retry", action="store_true", help="what failed or was left out, too")
     resume.set_defaults(run=run_resume)
     for parser in (run, resume):
         parser.add_argument(
@@ -72,12 +81,19 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """Print a recipe's file, once it is known to be right."""
+    """Print a recipe's file, once it is known to be right, or what it would run."""
+    from tlstax.workloads.matrix.outline import outline
+    from tlstax.workloads.matrix.recipe import MatrixRecipe
     from tlstax.workloads.recipe import find_recipe, load_any
 
     path = find_recipe(options.recipe)
-    load_any(path)
-    print(path.read_text(encoding="utf-8"), end="")
+    recipe = load_any(path, options.scale)
+    if options.scale is None:
+        print(path.read_text(encoding="utf-8"), end="")
+        return int(ExitCode.OK)
+    if not isinstance(recipe, MatrixRecipe):
+        raise _no_matrix(recipe, "Leave out --scale")
+    print("\n".join(outline(recipe)))
     return int(ExitCode.OK)
 
 
@@ -89,24 +105,19 @@ def run_recipe(options: argparse.Namespace) -> int:
     from tlstax.workloads.recipe import find_recipe, load_any
 
     stages = Stages.of(options)
-    recipe = load_any(find_recipe(options.recipe), options.scale or SCALES[0])
+    recipe = load_any(find_recipe(options.recipe), options.scale)
     if isinstance(recipe, MatrixRecipe):
         changes = {
             "rounds_count": options.rounds,
             "seconds": options.seconds,
             "servers": tuple(options.servers),
+            "proxysql": _program(options.proxysql),
         }
-        scale = options.scale or SCALES[0]
-        folder = runner.prepare(recipe.path, scale, options.output, options.seed, changes)
+        folder = runner.prepare(recipe.path, options.scale, options.output, options.seed, changes)
         runner.resume(folder, stages)
         return int(ExitCode.OK)
     if options.scale or options.seed is not None or options.proxysql:
-        raise TlstaxError(
-            f"cannot choose scale, seed or proxy for {recipe.name}",
-            f"it is of kind '{recipe.kind}'",
-            "Leave out these options; --rounds and --seconds make it smaller",
-            ExitCode.USAGE,
-        )
+        raise _no_matrix(recipe, "Leave out these options; --rounds and --seconds make it smaller")
     if options.servers and recipe.kind != "libraries":
         raise TlstaxError(
             f"cannot choose servers for {recipe.name}",
@@ -126,5 +137,20 @@ def run_resume(options: argparse.Namespace) -> int:
     """Go on, and report."""
     from tlstax.workloads.matrix import runner
 
-    runner.resume(options.folder, Stages.of(options), retry=options.retry)
+    stages, proxysql = Stages.of(options), _program(options.proxysql)
+    runner.resume(options.folder, stages, retry=options.retry, proxysql=proxysql)
     return int(ExitCode.OK)
+
+
+def _program(path: Path | None) -> str | None:
+    """As `resume` finds it, too, wherever it is called."""
+    return str(path.resolve()) if path else None
+
+
+def _no_matrix(recipe: "Recipe", what_to_do: str) -> TlstaxError:
+    return TlstaxError(
+        f"cannot choose scale, seed or proxy for {recipe.name}",
+        f"it is of kind '{recipe.kind}'",
+        what_to_do,
+        ExitCode.USAGE,
+    )

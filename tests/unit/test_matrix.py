@@ -12,7 +12,9 @@ from tlstax.analysis import matrix_results
 from tlstax.workloads.drivers import DriveResult, Latencies
 from tlstax.workloads.matrix import store as store_module
 from tlstax.workloads.matrix.cells import baseline_of, plan
-from tlstax.workloads.matrix.recipe import SCALES, MatrixRecipe
+from tlstax.workloads.matrix.outline import outline
+from tlstax.workloads.matrix.recipe import MatrixRecipe, transport_of
+from tlstax.workloads.matrix.scale import SCALES, Length
 from tlstax.workloads.matrix.store import CellRow, Outcome, Store
 from tlstax.workloads.recipe import bundled_recipes, load_any
 
@@ -34,7 +36,7 @@ threads = [2]
 """
 
 
-def load(folder: Path, text: str, scale: str = "smoke") -> MatrixRecipe:
+def load(folder: Path, text: str, scale: str | None = None) -> MatrixRecipe:
     path = folder / "mine.toml"
     path.write_text(text)
     recipe = load_any(path, scale)
@@ -69,6 +71,75 @@ scenarios = ["point_select"]
     assert len(load(tmp_path, SMALL + blocks, "paper").cells) == 7
 
 
+def test_a_recipe_needs_the_scale_that_is_asked_for_and_no_other(tmp_path: Path) -> None:
+    text = SMALL.partition("[scale.smoke]")[0]
+    only = text + "[scale.standard]\nrounds = 7\n"
+    for asked in (None, "standard"):
+        scale = load(tmp_path, only, asked).scale
+        assert (scale.name, scale.rounds_count) == ("standard", 7)
+    said = r"lacks \[scale.paper\], which was asked for; it has standard"
+    with pytest.raises(TlstaxError, match=said) as caught:
+        load(tmp_path, only, "paper")
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert load(tmp_path, SMALL).scale.name == "smoke", "the least that it has"
+    with pytest.raises(TlstaxError, match=r"lacks a \[scale.NAME\], and known scales are"):
+        load(tmp_path, text)
+
+
+def test_cells_of_a_block_may_have_a_length_of_their_own(tmp_path: Path) -> None:
+    blocks = """
+[[cells]]
+tls = ["off"]
+[[cells]]
+tls = ["off"]
+transports = ["tcp"]
+threads = [20]
+operations = 200_000
+[[cells]]
+transports = ["unix"]
+threads = [3]
+seconds = 9
+"""
+    recipe = load(tmp_path, SMALL + blocks)
+    found = {(cell.transport, cell.threads): recipe.length_of(cell) for cell in recipe.cells}
+    assert found == {
+        ("tcp", 1): Length(5, 5),
+        ("unix", 1): Length(5, 5),
+        ("tcp", 20): Length(5, 200_000),
+        ("unix", 3): Length(9, None),
+    }
+    changed = recipe.with_changes(seconds=2)
+    assert {changed.length_of(cell) for cell in changed.cells} == {Length(2)}
+    lines = outline(recipe)
+    assert "  mariadb-rsa2048 tcp sysbench 20x connect, TLS off: 200,000 operations" in lines
+    assert "runs     15" in lines, "5 cells, 3 rounds"
+    with pytest.raises(TlstaxError, match=r"\[cells\] operations = -1, which is not within 0"):
+        load(tmp_path, SMALL + "[[cells]]\noperations = -1\n")
+
+
+def test_a_given_proxysql_is_that_of_the_cells_that_name_none(tmp_path: Path) -> None:
+    text = (
+        SMALL.replace('["tcp", "unix"]', '["proxysql", "other", "own"]')
+        + """
+[transport.other]
+kind = "proxysql"
+socket = true
+[transport.own]
+kind = "proxysql"
+program = "/opt/own"
+"""
+    )
+    recipe = load(tmp_path, text).with_changes(proxysql="/opt/proxysql")
+    programs = {cell.transport: transport_of(recipe, cell).options for cell in recipe.cells}
+    assert programs == {
+        "proxysql": {"program": "/opt/proxysql"},
+        "other": {"program": "/opt/proxysql", "socket": True},
+        "own": {"program": "/opt/own"},
+    }
+    with pytest.raises(TlstaxError, match="--proxysql is given, and at scale smoke no cell"):
+        load(tmp_path, SMALL).with_changes(proxysql="/opt/proxysql")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -78,7 +149,6 @@ scenarios = ["point_select"]
         (("rounds = 3", "rounds = 0"), r"in \[scale.smoke\] rounds = 0, .* within 1\.\."),
         (("rounds = 3", "round = 3"), r"in \[scale.smoke\] it has an unknown 'round'"),
         (("[scale.paper]", "[scale.huge]"), r"scale.huge.*known scales are smoke, standard, paper"),
-        (("[scale.standard]\n", ""), r"it lacks \[scale.standard\]"),
         (("threads = [2]", "threads = [0]"), r"\[scale.paper\] threads holds 0"),
         (("threads = [2]", 'keys = ["rsa:512"]'), r""),
         (("[matrix]", '[tls.old]\nversion = "SSLv3"\n[matrix]'), r"\[tls.old\] version = 'SSLv3'"),
@@ -174,8 +244,8 @@ def test_results_are_private_and_kept_run_by_run(planned: Path) -> None:
         assert store.counts() == {"done": 1, "failed": 2, "skipped": 1, "planned": 8}
         assert [run.run_id for run in store.runs("planned")] == list(range(5, 13))
         assert sum(count for _, _, count in store.reasons()) == 3
-        assert store.plan_again() == 2
-        assert store.counts()["planned"] == 10
+        assert store.plan_again() == 3, "what was left out may be possible now"
+        assert store.counts()["planned"] == 11
     found = matrix_results.read(planned)
     (kept,) = found.samples.values()
     assert 1000 <= len(kept) <= store_module.SAMPLES_MAX, "thinned out evenly"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.matrix.recipe import SCALES
+from tlstax.workloads.matrix.scale import SCALES
 from tlstax.workloads.recipe import (
     DEMO,
     Recipe,

@@ -20,6 +20,7 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.tls import TlsChoice
 
 SAMPLES_MAX = 10_000  # latencies of single operations that a run keeps
+TABLE_ROWS = 10_000  # where a recipe says nothing; all drivers of a server use the same table
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.drivers import SAMPLES_MAX, DriveRequest, DriveResult, Latencies, Tick, Value
+from tlstax.workloads.drivers import (
+    SAMPLES_MAX,
+    TABLE_ROWS,
+    DriveRequest,
+    DriveResult,
+    Latencies,
+    Tick,
+    Value,
+)
 from tlstax.workloads.drivers.crew import Command, Ended, client_failed, run_clients
 from tlstax.workloads.drivers.sysbench_driver import SysbenchDriver
 from tlstax.workloads.endpoint import Account, Endpoint
@@ -63,7 +71,7 @@ class ClientDriver:
     def __init__(self, options: Mapping[str, Value]) -> None:
         """Options: table_rows, and those of the library."""
         self._options = options
-        self._rows = int(options.get("table_rows", 10_000))
+        self._rows = int(options.get("table_rows", TABLE_ROWS))
 
     def check(self) -> None:
         """TlstaxError (HOST) says what must be installed."""

@@ -23,7 +23,7 @@ from tlstax.workloads.servers.mariadb import PrivateServer, find_program
 SCRIPTS = Path(__file__).parent.parent / "sysbench"
 GRACE_S = 20.0  # how much longer than asked a driver may take before it is killed
 PREPARE_PATIENCE_S, PREPARE_ROWS_PER_S = 120.0, 5000  # the slowest that is not taken for stuck
-COUNT_LIMIT_S = 120  # the longest that a run bounded by operations may take
+COUNT_LIMIT_S = 3600  # the longest that a run bounded by operations may take
 PERCENTILE = 95
 COUNTS = ("events", "reads", "writes", "other", "errors", "reconnects")
 NEEDED = (*COUNTS, "latency_max", "latency_pct", "latency_sum")

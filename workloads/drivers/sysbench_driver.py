@@ -4,7 +4,14 @@
 from collections.abc import Mapping
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.drivers import DriveRequest, DriveResult, Latencies, Tick, Value
+from tlstax.workloads.drivers import (
+    TABLE_ROWS,
+    DriveRequest,
+    DriveResult,
+    Latencies,
+    Tick,
+    Value,
+)
 from tlstax.workloads.drivers.sysbench import (
     DISTRIBUTIONS,
     SCENARIOS,
@@ -30,7 +37,7 @@ class SysbenchDriver:
     def __init__(self, options: Mapping[str, Value]) -> None:
         """Options: table_rows, tables, distribution (one of DISTRIBUTIONS)."""
         self._tables = int(options.get("tables", 1))
-        self._table_rows = int(options.get("table_rows", 10_000))
+        self._table_rows = int(options.get("table_rows", TABLE_ROWS))
         self._distribution = str(options.get("distribution", DISTRIBUTIONS[0]))
         if self._distribution not in DISTRIBUTIONS:
             raise TlstaxError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tlstax.workloads.results import Arm
 
 OFF = "off"  # of `tls` and of `encryption`
+LANES_MAX = 12  # servers that run at the same time; others are started again at their turn
 DIMENSIONS = (
     *("server", "key", "encryption", "tls", "transport", "driver", "scenario", "threads", "rate"),
 )

@@ -210,9 +210,9 @@ class Lane:
                 continue
             done.add(kind)
             before = self.status.read()
-            connects = self.scenario_connects(cell)
+            count = max(WARM_UP_OPERATIONS, cell.threads) if self.scenario_connects(cell) else None
             try:
-                self.drive(cell, WARM_UP_S, WARM_UP_OPERATIONS if connects else None, Tick())
+                self.drive(cell, WARM_UP_S, count, Tick())
             except TlstaxError as error:
                 self.say(f"warm-up of {cell.label} failed: {error.why}")
                 if not self.is_alive:
@@ -237,7 +237,7 @@ class Lane:
     ) -> Outcome:
         """One run of a cell, from quiet to quiet, proven; TlstaxError with the reason if not."""
         route = self._routes[cell.transport]
-        scale = self.recipe.scale
+        length = self.recipe.length_of(cell)
         # At the gate the driver's own preparations are over: what is counted begins there.
         seen: list[tuple[Status, int | None]] = []
 
@@ -250,9 +250,8 @@ class Lane:
             recorder.begin_run(run_id)
 
         began = time.monotonic_ns()
-        driven = self.drive(
-            cell, scale.seconds, scale.operation_count, Tick(recorder.poll, at_gate)
-        )
+        tick = Tick(recorder.poll, at_gate)
+        driven = self.drive(cell, length.seconds, length.operation_count, tick)
         self._come_to_rest(cell, recorder.poll)
         totals = recorder.end_run()
         (before, carried), after = seen[0], self.status.read()

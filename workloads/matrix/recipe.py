@@ -5,34 +5,31 @@ Every name in the file is checked before anything starts; what is wrong is told 
 key and what would be allowed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
 from tlstax import TlstaxError
 from tlstax.certs.generate import KeyKind
-from tlstax.workloads.drivers import DRIVERS
+from tlstax.workloads.drivers import DRIVERS, TABLE_ROWS
 from tlstax.workloads.matrix.cells import DIMENSIONS, OFF, Cell
+from tlstax.workloads.matrix.scale import (
+    PLURALS,
+    Block,
+    Length,
+    Scale,
+    take_blocks,
+    take_lists,
+    take_scale,
+)
 from tlstax.workloads.recipe_table import RecipeTable, Scalar, refuse
 from tlstax.workloads.servers.catalogue import ServerKind, find_kind, load_catalogue
 from tlstax.workloads.servers.storage import Storage
 from tlstax.workloads.tls import VERSIONS, TlsChoice
 from tlstax.workloads.transports import TRANSPORTS
 
-SCALES = ("smoke", "standard", "paper")
 ROLES = ("client", "tunnel", "proxy")
-PLURALS: Mapping[str, str] = {
-    "server": "servers",
-    "key": "keys",
-    "encryption": "encryption",
-    "tls": "tls",
-    "transport": "transports",
-    "driver": "drivers",
-    "scenario": "scenarios",
-    "threads": "threads",
-    "rate": "rates",
-}
 DEFAULTS: Mapping[str, tuple[Scalar, ...]] = {
     "key": ("rsa:2048",),
     "encryption": (OFF,),
@@ -43,12 +40,10 @@ DEFAULTS: Mapping[str, tuple[Scalar, ...]] = {
     "rate": (0,),
 }
 ENCRYPTION = (OFF, "on")  # of data at rest
+PROXYSQL = "proxysql"
 COLLECTED = ("procfs", "iostat")
 POOL_MB_MAX = 1 << 20
 QUANTITIES = ("operations_per_s", "queries_per_s", "p95_ns", "mean_ns", "ratio")
-ROUNDS_MAX, SECONDS_MAX, OPERATIONS_MAX, THREADS_MAX, RATE_MAX = 1000, 3600, 10**7, 1024, 10**6
-
-Lists = dict[str, tuple[Scalar, ...]]
 
 
 @dataclass(frozen=True)
@@ -98,17 +93,6 @@ class Skip:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """How much of it."""
-
-    name: str
-    rounds_count: int
-    seconds: int
-    operation_count: int | None
-    rounds_in_turn: int  # recorded in one go; a server that is alone in them starts only then
-
-
-@dataclass(frozen=True)
 class MatrixRecipe:
     """An experiment as asked for, at one scale."""
 
@@ -126,6 +110,11 @@ class MatrixRecipe:
     drivers: Mapping[str, Part]
     published: tuple[Published, ...]
     collect: tuple[str, ...] = ()  # of COLLECTED: sources recorded beside the ledger
+    lengths: Mapping[Cell, Length] = field(default_factory=dict)  # where not the scale's
+
+    def length_of(self, cell: Cell) -> Length:
+        """When a run of the cell is over."""
+        return self.lengths.get(cell, self.scale.length)
 
     @property
     def text(self) -> str:
@@ -137,14 +126,18 @@ class MatrixRecipe:
         rounds_count: int | None = None,
         seconds: int | None = None,
         servers: tuple[str, ...] = (),
+        proxysql: str | None = None,
     ) -> "MatrixRecipe":
-        """The same with other rounds, seconds per run or fewer servers, where they are given."""
+        """The same with other rounds, seconds per run or fewer servers, where they are given.
+
+        `proxysql` is the program of that transport, where the recipe names none.
+        """
         scale = self.scale
         if rounds_count is not None:
             turn = min(scale.rounds_in_turn, rounds_count)
             scale = replace(scale, rounds_count=rounds_count, rounds_in_turn=turn)
         if seconds is not None:
-            scale = replace(scale, seconds=seconds, operation_count=None)
+            scale = replace(scale, length=Length(seconds))
         named = {cell.server for cell in self.cells}
         for name in servers:
             if name not in named:
@@ -154,13 +147,29 @@ class MatrixRecipe:
                     f"{', '.join(sorted(named))}",
                 )
         cells = tuple(cell for cell in self.cells if not servers or cell.server in servers)
-        return replace(self, scale=scale, cells=cells)
+        lengths = self.lengths if seconds is None else {}
+        transports = self._with_proxysql(proxysql) if proxysql else self.transports
+        return replace(self, scale=scale, cells=cells, lengths=lengths, transports=transports)
+
+    def _with_proxysql(self, program: str) -> dict[str, Part]:
+        """The transports with the program of those that are ProxySQL."""
+        found = dict(self.transports)
+        ways = {cell.transport: transport_of(self, cell) for cell in self.cells}
+        proxies = {name: part for name, part in ways.items() if part.kind == PROXYSQL}
+        if not proxies:
+            raise refuse(
+                self.path, f"--proxysql is given, and at scale {self.scale.name} no cell uses it"
+            )
+        for name, part in proxies.items():
+            found[name] = replace(part, options={"program": program} | dict(part.options))
+        return found
 
 
-def parse(path: Path, top: RecipeTable, scale_name: str) -> MatrixRecipe:
-    """The rest of a recipe whose `kind` was taken; TlstaxError (USAGE) for whatever is wrong."""
-    if scale_name not in SCALES:
-        raise top.refuse(f"scale = {scale_name!r}, and known scales are {', '.join(SCALES)}")
+def parse(path: Path, top: RecipeTable, scale_name: str | None = None) -> MatrixRecipe:
+    """The rest of a recipe whose `kind` was taken; TlstaxError (USAGE) for whatever is wrong.
+
+    Without a scale it is the least that the recipe has.
+    """
     title = top.take("title", str, "")
     tls = {OFF: TlsArm(), "on": TlsArm()} | {
         name: _tls_arm(table) for name, table in top.named("tls")
@@ -177,10 +186,10 @@ def parse(path: Path, top: RecipeTable, scale_name: str) -> MatrixRecipe:
     for source in collect:
         if source not in COLLECTED:
             raise top.refuse(f"collect = {source!r}, and known are {', '.join(COLLECTED)}")
-    lists = _lists(top.table("matrix"))
-    scale, changed = _scale(top, scale_name)
-    blocks = [_block(table, scale_name) for table in top.tables("cells", required=False)]
-    cells = _cells([*blocks] if blocks else [{}], {**DEFAULTS, **lists, **changed}, top)
+    lists = take_lists(top.table("matrix"))
+    scale, changed = take_scale(top, scale_name)
+    blocks = take_blocks(top, scale.name)
+    lengths = _cells(blocks, {**DEFAULTS, **lists, **changed}, top)
     skips = tuple(
         Skip(_where(table.table("where")), _closed(table, table.take("reason", str, None)))
         for table in top.tables("skip", required=False)
@@ -188,8 +197,9 @@ def parse(path: Path, top: RecipeTable, scale_name: str) -> MatrixRecipe:
     published = tuple(_published(table) for table in top.tables("published", required=False))
     top.refuse_rest()
     recipe = MatrixRecipe(
-        path.stem, title, path, scale, cells, skips, baseline, watch,
+        path.stem, title, path, scale, tuple(lengths), skips, baseline, watch,
         servers, tls, transports, drivers, published, collect,
+        {cell: length for cell, length in lengths.items() if length is not None},
     )  # fmt: skip
     _check_names(recipe, top)
     return recipe
@@ -282,76 +292,22 @@ def _baseline(top: RecipeTable) -> dict[str, Scalar]:
     return found
 
 
-def _lists(table: RecipeTable) -> Lists:
-    """What a table says about the dimensions; the rest of it must be empty."""
-    found = _take_lists(table)
-    table.refuse_rest()
-    return found
-
-
-def _take_lists(table: RecipeTable) -> Lists:
-    found: Lists = {}
-    for dimension, plural in PLURALS.items():
-        if dimension == "threads":
-            values: tuple[Scalar, ...] = table.numbers(plural, 1, THREADS_MAX)
-        elif dimension == "rate":
-            values = table.numbers(plural, 0, RATE_MAX)
-        else:
-            values = table.texts(plural)
-        if values:
-            found[dimension] = values
-    return found
-
-
-def _block(table: RecipeTable, scale_name: str) -> Lists | None:
-    """One [[cells]]; None where it is for other scales."""
-    scales = table.texts("scales") or SCALES
-    for name in scales:
-        if name not in SCALES:
-            raise table.refuse(f"scales = {name!r}, and known scales are {', '.join(SCALES)}")
-    found = _lists(table)
-    return found if scale_name in scales else None
-
-
-def _scale(top: RecipeTable, name: str) -> tuple[Scale, Lists]:
-    """The scale that is asked for, and the lists that it changes; the others are checked too."""
-    tables = dict(top.named("scale"))
-    for other in tables:
-        if other not in SCALES:
-            raise top.refuse(f"it has [scale.{other}], and known scales are {', '.join(SCALES)}")
-    parsed = {}
-    for own_name in SCALES:
-        table = tables.get(own_name)
-        if table is None:
-            raise top.refuse(f"it lacks [scale.{own_name}]")
-        rounds_count = table.number("rounds", 4, ROUNDS_MAX)
-        scale = Scale(
-            own_name,
-            rounds_count,
-            table.number("seconds", 5, SECONDS_MAX),
-            table.number("operations", 0, OPERATIONS_MAX, least=0) or None,
-            table.number("rounds_in_turn", 1, ROUNDS_MAX),
-        )
-        parsed[own_name] = (scale, _lists(table))
-    return parsed[name]
-
-
 def _cells(
-    blocks: list[Lists | None], defaults: Mapping[str, tuple[Scalar, ...]], top: RecipeTable
-) -> tuple[Cell, ...]:
-    cells: dict[Cell, None] = {}
+    blocks: Sequence[Block], defaults: Mapping[str, tuple[Scalar, ...]], top: RecipeTable
+) -> dict[Cell, Length | None]:
+    """Every combination, and how long its runs last where its block says so."""
+    cells: dict[Cell, Length | None] = {}
     for block in blocks:
-        if block is None:
-            continue
-        lists = {**defaults, **block}
+        lists = {**defaults, **block.lists}
         for dimension in DIMENSIONS:
             if dimension not in lists:
                 raise top.refuse(f"in [matrix] it lacks '{PLURALS[dimension]}'")
         for values in product(*(lists[dimension] for dimension in DIMENSIONS)):
-            cells[Cell(*values)] = None  # type: ignore[arg-type]
+            cell = Cell(*values)  # type: ignore[arg-type]
+            cells[cell] = block.length or cells.get(cell)
     if not cells:
         raise top.refuse("no [[cells]] is for this scale")
-    return tuple(cells)
+    return cells
 
 
 def _where(table: RecipeTable) -> dict[str, tuple[Scalar, ...]]:
@@ -407,6 +363,20 @@ def _check_names(recipe: MatrixRecipe, top: RecipeTable) -> None:
             )
         if cell.rate and not kind.rates:
             raise top.refuse(f"rates holds {cell.rate}, and {cell.driver} can keep none")
+    _check_tables(recipe, top)
+
+
+def _check_tables(recipe: MatrixRecipe, top: RecipeTable) -> None:
+    """Drivers of one server find the same tables: the last one made them for all."""
+    asked: dict[str, tuple[str, Scalar]] = {}
+    for cell in recipe.cells:
+        rows = driver_of(recipe, cell).options.get("table_rows", TABLE_ROWS)
+        other, others_rows = asked.setdefault(cell.server, (cell.driver, rows))
+        if rows != others_rows:
+            raise top.refuse(
+                f"{other} has {others_rows} table_rows and {cell.driver} has {rows}, and both use "
+                f"the table of {cell.server}"
+            )
 
 
 def _check_key(text: str, top: RecipeTable) -> None:

@@ -25,7 +25,15 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.certs.generate import write_private
 from tlstax.workloads.drivers import DRIVERS, make_driver
-from tlstax.workloads.matrix.cells import Cell, LaneKey, PlannedRun, baseline_of, plan
+from tlstax.workloads.matrix.cells import (
+    LANES_MAX,
+    Cell,
+    LaneKey,
+    PlannedRun,
+    baseline_of,
+    plan,
+)
+from tlstax.workloads.matrix.duration import Clock, duration_text
 from tlstax.workloads.matrix.lane import Lane
 from tlstax.workloads.matrix.recipe import MatrixRecipe, driver_of, transport_of
 from tlstax.workloads.matrix.store import NAME, CellRow, Store, where_text
@@ -36,22 +44,21 @@ from tlstax.workloads.transports import make_transport
 
 RECIPE = "recipe.toml"
 CAPTURES = "captures"
-LANES_MAX = 12  # servers that run at the same time; others are started again at their turn
 RESTARTS_MAX = 2  # of a server that died
-START_S, ATTACH_S, BESIDE_RUN_S = 8.0, 2.0, 0.8  # first guesses of what costs beside driving
 FATAL = (ExitCode.IO,)  # nothing that follows could be written
 
 
 def prepare(
     path: Path,
-    scale: str,
+    scale: str | None,
     output: Path,
     seed: int | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Path:
     """A new directory below `output` with everything planned; TlstaxError (IO) if there is none.
 
-    `changes` are arguments of MatrixRecipe.with_changes.
+    Without a scale it is the least that the recipe has. `changes` are arguments of
+    MatrixRecipe.with_changes.
     """
     recipe = _load(path, scale, changes or {})
     seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
@@ -73,7 +80,7 @@ def prepare(
     return folder
 
 
-def _load(path: Path, scale: str, changes: Mapping[str, Any]) -> MatrixRecipe:
+def _load(path: Path, scale: str | None, changes: Mapping[str, Any]) -> MatrixRecipe:
     recipe = load_any(path, scale)
     assert isinstance(recipe, MatrixRecipe)
     return recipe.with_changes(**changes)
@@ -94,8 +101,8 @@ def _write_plan(recipe: MatrixRecipe, store: Store, seed: int, changes: Mapping[
         "scale": scale.name,
         "seed": str(seed),
         "rounds": str(scale.rounds_count),
-        "seconds": str(scale.seconds),
-        "operations": str(scale.operation_count or ""),
+        "seconds": str(scale.length.seconds),
+        "operations": str(scale.length.operation_count or ""),
         "baseline": json.dumps(dict(recipe.baseline)),
         "changes": json.dumps({key: value for key, value in changes.items() if value}),
         "tlstax_version": __version__,
@@ -113,14 +120,22 @@ def _write_plan(recipe: MatrixRecipe, store: Store, seed: int, changes: Mapping[
     )
 
 
-def resume(folder: Path, stages: Stages, *, retry: bool = False) -> Path:
-    """Do what is still planned (with `retry`, what failed, too) and render; the page.
+def resume(
+    folder: Path, stages: Stages, *, retry: bool = False, proxysql: str | None = None
+) -> Path:
+    """Do what is still planned (with `retry`, what failed or was left out, too); the page.
+
+    `proxysql` is the program of that transport, from now on.
 
     TlstaxError: FAILED at the end if any run failed; IO at once when the disk is full.
     """
     with Store.open(folder) as store, _only_runner(folder), ExitStack() as stack:
         meta = store.meta()
-        recipe = _load(folder / RECIPE, meta["scale"], json.loads(meta["changes"]))
+        changes = json.loads(meta["changes"])
+        if proxysql:
+            changes["proxysql"] = proxysql
+            store.set_meta("changes", json.dumps(changes))
+        recipe = _load(folder / RECIPE, meta["scale"], changes)
         if retry:
             store.plan_again()
         matrix = _Matrix(folder, recipe, store, stages, Console())
@@ -177,7 +192,7 @@ class _Matrix:
         self._leave_out_skipped()
         self._check_host()
         runs = self.store.runs("planned")
-        self._clock = _Clock(self.recipe, runs, self._cells)
+        self._clock = Clock(self.recipe, runs, self._cells)
         self._announce(runs)
         started_s = time.monotonic()
         columns = (
@@ -194,7 +209,7 @@ class _Matrix:
             for lane in self._lanes.values():
                 lane.close()
             self._lanes.clear()
-        self.console.print(f"runs     took {_duration(time.monotonic() - started_s)}")
+        self.console.print(f"runs     took {duration_text(time.monotonic() - started_s)}")
 
     def _turns(self, runs: Sequence[PlannedRun], bar: Progress, task: TaskID) -> None:
         turns = [(turn, list(members)) for turn, members in groupby(runs, lambda run: run.turn)]
@@ -270,7 +285,7 @@ class _Matrix:
                             raise lane.died(error) from error
                         self.store.fail([run.run_id], _reason(error))
                         self.console.print(f"failed   {cell.label}: {_reason(error)}")
-                    self._clock.ran(time.monotonic() - began_s)
+                    self._clock.ran(run.cell_id, time.monotonic() - began_s)
                 pending.pop(0)
                 tell.after()
 
@@ -365,49 +380,8 @@ class _Matrix:
             f"{recipe.scale.name}, seed {meta['seed']}"
         )
         self.console.print(f"results  {self.folder / NAME}")
-        self.console.print(f"time     about {_duration(self._clock.remaining_s())} for the runs")
-
-
-class _Clock:
-    """What remains, from what was asked for and what things really took so far."""
-
-    def __init__(
-        self, recipe: MatrixRecipe, runs: Sequence[PlannedRun], cells: dict[int, Cell]
-    ) -> None:
-        self._seconds = recipe.scale.seconds
-        self._runs_left = len(runs)
-        self._turns_left = len({run.turn for run in runs})
-        lanes = {cells[run.cell_id].lane for run in runs}
-        self._starts_left = len(lanes)
-        warm_ups = {
-            (cell.lane, cell.tls, cell.transport, cell.driver, cell.scenario)
-            for cell in cells.values()
-            if cell.lane in lanes
-        }
-        self._start_s = START_S + len(warm_ups) / max(1, len(lanes)) * 1.2
-        self._attach_s, self._run_s = ATTACH_S, self._seconds + BESIDE_RUN_S
-
-    def ran(self, seconds: float) -> None:
-        self._run_s += (seconds - self._run_s) / 4
-
-    def attached(self, seconds: float) -> None:
-        self._attach_s += (seconds - self._attach_s) / 2
-        self._turns_left = max(0, self._turns_left - 1)
-
-    def started(self, seconds: float) -> None:
-        self._start_s += (seconds - self._start_s) / 2
-        self._starts_left = max(0, self._starts_left - 1)
-
-    def run_done(self) -> None:
-        self._runs_left = max(0, self._runs_left - 1)
-
-    def remaining_s(self) -> float:
-        """The best guess now."""
-        return (
-            self._runs_left * self._run_s
-            + self._turns_left * self._attach_s
-            + self._starts_left * self._start_s
-        )
+        remaining = duration_text(self._clock.remaining_s())
+        self.console.print(f"time     about {remaining} for the runs")
 
 
 @dataclass
@@ -416,7 +390,7 @@ class _Teller:
 
     bar: Progress
     task: TaskID
-    clock: _Clock
+    clock: Clock
 
     def before(self, cell: Cell, run: PlannedRun) -> None:
         text = f"{cell.label}, round {run.round + 1}"
@@ -430,15 +404,10 @@ class _Teller:
         self.bar.advance(self.task)
 
     def _show(self, text: str) -> None:
-        remaining = f"{_duration(self.clock.remaining_s())} left"
+        remaining = f"{duration_text(self.clock.remaining_s())} left"
         self.bar.update(self.task, description=text, remaining=remaining, refresh=True)
 
 
 def _reason(error: TlstaxError) -> str:
     """On one line: the end of a server's log has several."""
     return " | ".join(line.strip() for line in f"{error.what}: {error.why}".splitlines() if line)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -263,10 +263,10 @@ class Store:
             )
 
     def plan_again(self) -> int:
-        """What failed is to be tried again; how many runs that is."""
+        """What failed or was left out is to be tried again; how many runs that is."""
         with self.transaction() as connection:
             return connection.execute(
-                "UPDATE run SET state = 'planned', reason = '' WHERE state = 'failed'"
+                "UPDATE run SET state = 'planned', reason = '' WHERE state IN ('failed', 'skipped')"
             ).rowcount
 
     def add_facts(self, table: str, key: Sequence[str], facts: Mapping[str, str]) -> None:
