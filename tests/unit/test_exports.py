@@ -2,7 +2,6 @@
 """Exports hold the stacks of the capture, whole, in forms that their tools accept."""
 
 import gzip
-import importlib.util
 import json
 import os
 import shutil
@@ -13,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from tlstax import ExitCode
 from tlstax.__main__ import main
-from tlstax.analysis import explain, tables
+from tlstax.analysis import explain, ledger, tables
 from tlstax.analysis.report import firefox, pprof, speedscope
 from tlstax.analysis.stacks import Folded, FoldedFrame
 from tlstax.collectors.capture.reader import CaptureReader
 
 ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "docs/demo/demo.tlstax"
 HOSTILE = "a;b\n\0\x1b[31m</script>\ud800"
 
 
@@ -220,21 +221,45 @@ def test_firefox_profile_has_the_form_of_its_version(experiment: Path, tmp_path:
 # ---- Parquet, and what is asked for ----
 
 
-def test_parquet_can_be_read_back_or_the_error_says_what_is_missing(
-    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture(params=["experiment", "demo"])
+def exported_table(
+    request: pytest.FixtureRequest, experiment: Path, tmp_path: Path
+) -> tuple[Path, list[dict[str, Any]]]:
+    capture = DEMO if request.param == "demo" else experiment
+    exported(capture, "parquet", tmp_path / "x")
+    return capture, parquet.read_table(tmp_path / "x").to_pylist()
+
+
+def test_parquet_read_back_holds_the_ledger(
+    exported_table: tuple[Path, list[dict[str, Any]]],
 ) -> None:
-    if importlib.util.find_spec("pyarrow") is None:
-        command = ["export", str(experiment), "--format", "parquet", "-o", str(tmp_path / "x")]
-        assert main(command) == ExitCode.HOST
-        assert "pip install 'tlstax[parquet]'" in capsys.readouterr().err
-        assert not (tmp_path / "x").exists()
-        return
-    exported(experiment, "parquet", tmp_path / "x")
-    table = importlib.import_module("pyarrow.parquet").read_table(tmp_path / "x").to_pylist()
-    graphs = graphs_of(experiment)
+    capture, table = exported_table
+    graphs = graphs_of(capture)
     for kind in ("on_cpu", "off_cpu"):
-        told = sum(row["time_ns"] for row in table if row["kind"] == kind)
-        assert told == total(graphs, kind)
+        assert sum(row["time_ns"] for row in table if row["kind"] == kind) == total(graphs, kind)
+    with CaptureReader.open(capture) as reader:
+        rows = tables.load(reader)
+    for group in tables.groups(rows):
+        spent = ledger.totals(rows.ledger, group.window_ids)
+        on_cpu_ns = sum(time_ns for (_, state), time_ns in spent.items() if state == "on_cpu")
+        own = [one for one in table if (one["workload"], one["kind"]) == (group.name, "on_cpu")]
+        # Each stack's time is rounded to a nanosecond.
+        assert sum(one["time_ns"] for one in own) == pytest.approx(on_cpu_ns, abs=len(own) + 1)
+
+
+def test_without_pyarrow_one_sentence_says_what_to_do(tmp_path: Path) -> None:
+    # How Python itself marks a module that must not be imported.
+    code = "import sys; sys.modules['pyarrow'] = None; from tlstax.__main__ import main; "
+    command = ["export", str(DEMO), "--format", "parquet", "-o", str(tmp_path / "x")]
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code} sys.exit(main({command!r}))"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.HOST
+    (line,) = done.stderr.splitlines()
+    assert "pyarrow is not installed" in line
+    assert "pip install 'tlstax[parquet]'" in line
+    assert not (tmp_path / "x").exists()
 
 
 def test_one_workload_and_one_kind(
