@@ -73,7 +73,8 @@ def _notes(item: Json) -> Iterable[str]:
         yield f"beside it: {part['lane']} {part['label']} {time}"
     shakes = item["handshake_counts"]
     yield (
-        f"{quantities.count(item['process_count'])} client processes "
+        f"{quantities.count(item['process_count'])} client "
+        f"{'process' if item['process_count'] == 1 else 'processes'} "
         f"({', '.join(item['libraries'])}), handshakes "
         f"{quantities.count(shakes['client'])} at the client and "
         f"{quantities.count(shakes['server'])} at the server; closure of the client's threads "

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Who waited for whom: each handshake a lane of its own length, its parts one after the other.
+// Who waited for whom: each handshake a lane of its own length, its parts one after the other. The
+// means of both sides are about the same handshakes, so these have one length.
 "use strict";
 (function (tlstax) {
   const LANE = 58; // px, with its name above it
@@ -8,8 +9,11 @@
   tlstax.chart("lanes", function ([index], width) {
     const { lanes } = tlstax.document.handshakes[index];
     if (!lanes.length) return null;
+    const length = (lane) => Math.max(lane.wall_ns, lane.parts.at(-1)?.end_ns ?? 0) || 1;
+    const isMean = (lane) => lane.name.endsWith("_mean");
+    const longestMean = Math.max(...lanes.filter(isMean).map(length));
     const rows = lanes.flatMap((lane, at) => {
-      const whole = Math.max(lane.wall_ns, lane.parts.at(-1)?.end_ns ?? 0) || 1;
+      const whole = isMean(lane) ? longestMean : length(lane);
       const top = at * LANE + LANE - BAND - 4;
       return lane.parts.map((part) => ({
         x1: part.start_ns / whole,
