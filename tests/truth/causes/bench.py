@@ -18,7 +18,10 @@ from tlstax.certs.generate import Certificates, KeyKind, generate
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.collectors.sources import SourceSet
 from tlstax.collectors.status import ServerStatus
-from tlstax.workloads.drivers import sysbench
+from tlstax.workloads.drivers.sysbench import Caller, Sysbench
+from tlstax.workloads.endpoint import Endpoint
+from tlstax.workloads.resources import Resources
+from tlstax.workloads.results import Arm
 from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.lab_server import open_server
@@ -31,6 +34,8 @@ from tlstax.workloads.servers.mariadb import (
 )
 from tlstax.workloads.servers.places import free_port
 from tlstax.workloads.servers.status import StatusSession
+from tlstax.workloads.transports import make_transport
+from tlstax.workloads.transports.namespaces import new_namespace
 
 WINDOW_S = 0.5
 SAMPLE_HZ = 499
@@ -55,8 +60,10 @@ class Injection:
     kind: str = "mariadb"
     options: tuple[str, ...] = ()
     """Further lines of the server's option file."""
-    through: tuple[str, ...] = ()
-    """Arguments of between.py, if clients connect through it."""
+    rtt_ms: float = 0.0
+    """Round trip between clients and server, which are in network namespaces of their own then."""
+    split_bytes: int = 0
+    """What clients send goes on in two parts, the first of so many bytes, by splitter.py."""
     record_client: bool = False
     big_ca: int = 0
     """How many times the host's CA certificates stand before the right one in the clients' file."""
@@ -71,18 +78,19 @@ class Injection:
 def record(injection: Injection, capture: Path, directory: Path) -> None:
     """Start all of it, record for a while, end all of it."""
     with ExitStack() as stack:
-        server = stack.enter_context(_server(injection, directory))
+        server, endpoint = stack.enter_context(_reachable(injection, directory))
         _ahead(server.pid)
         if injection.kind == "mariadb":
-            sysbench.Sysbench.of_server(server, table_rows=injection.rows).prepare()
-        port = server.port
-        if injection.through:
-            port = stack.enter_context(_between(injection.through, port))
+            caller = Caller.of_account(server.account(), endpoint, "plaintext")
+            Sysbench(lambda _: caller, table_rows=injection.rows).prepare()
+        if injection.split_bytes:
+            port = stack.enter_context(_splitting(injection.split_bytes, server.port))
+            endpoint = replace(endpoint, port=port)
         if injection.busy_loops:
             stack.enter_context(_starved(server.pid, injection.busy_loops))
         if injection.locked:
             stack.enter_context(_locking(server, *injection.locked))
-        client = stack.enter_context(_load(injection, server, port))
+        client = stack.enter_context(_load(injection, server, endpoint))
         time.sleep(SETTLE_S)
         sources = SourceSet([ServerStatus(option_file=server.places.client / "status.cnf")])
         request = Request(
@@ -99,8 +107,24 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
 # ---- server and accounts ----
 
 
-def _server(injection: Injection, directory: Path) -> PrivateServer:
-    request = ServerRequest(certificates=_certificates(injection, directory))
+@contextmanager
+def _reachable(injection: Injection, directory: Path) -> Iterator[tuple[PrivateServer, Endpoint]]:
+    """The server, and where its clients connect: here, or at the other end of a delay line."""
+    if not injection.rtt_ms:
+        with _server(injection, directory, None) as server:
+            yield server, Endpoint("127.0.0.1", server.port)
+        return
+    with (
+        Resources.create() as resources,
+        new_namespace(resources, "server") as namespace,
+        _server(injection, directory, namespace) as server,
+        make_transport("wan", resources, {"rtt_ms": injection.rtt_ms}).open(server) as route,
+    ):
+        yield server, route.endpoint
+
+
+def _server(injection: Injection, directory: Path, namespace: str | None) -> PrivateServer:
+    request = ServerRequest(certificates=_certificates(injection, directory), namespace=namespace)
     options = injection.options
     if injection.kind != "mariadb":
         request = ServerRequest(key=KeyKind.parse("rsa:2048"))
@@ -174,24 +198,21 @@ def _started(command: Sequence[str], **how: object) -> Iterator["subprocess.Pope
 
 @contextmanager
 def _load(
-    injection: Injection, server: PrivateServer, port: int
+    injection: Injection, server: PrivateServer, endpoint: Endpoint
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """sysbench, for longer than it is recorded."""
-    user = configuration.USER_TLS if injection.tls else configuration.USER_PLAINTEXT
-    own = server.option_file(user)
-    options = own.with_name("through.cnf")
-    text = own.read_text().replace(f"mysql-port={server.port}", f"mysql-port={port}")
-    options.write_text(text)
-    options.chmod(0o600)
+    arm: Arm = "tls" if injection.tls else "plaintext"
+    caller = Caller.of_account(server.account(), endpoint, arm)
     script = HERE / f"{injection.script}.lua"
     command = [
-        str(find_program("sysbench", "sysbench")), f"--config-file={options}",
+        *caller.prefix,
+        str(find_program("sysbench", "sysbench")), f"--config-file={caller.option_file}",
         f"--threads={injection.threads}", "--events=0", "--time=120", "--mysql-ignore-errors=all",
         *([] if script.exists() else ["--tables=1", f"--table-size={injection.rows}"]),
         *injection.sysbench,
         str(script) if script.exists() else injection.script, "run",
     ]  # fmt: skip
-    environment = {"PATH": os.defpath, "LC_ALL": "C"} | dict(server.client_environment)
+    environment = {"PATH": os.defpath, "LC_ALL": "C"} | dict(caller.environment)
     with (
         (server.client_directory / "load.log").open("wb") as log,
         _started(command, cwd=server.client_directory, env=environment, stdout=log,
@@ -204,10 +225,15 @@ def _load(
 
 
 @contextmanager
-def _between(arguments: Sequence[str], server_port: int) -> Iterator[int]:
-    """between.py in front of the server; the port that clients connect to."""
+def _splitting(first_bytes: int, server_port: int) -> Iterator[int]:
+    """splitter.py in front of the server; the port that clients connect to."""
     port = free_port()
-    command = ["python3", "-I", str(HERE / "between.py"), str(port), str(server_port), *arguments]
+    command = [
+        "python3",
+        "-I",
+        str(HERE / "splitter.py"),
+        *map(str, (port, server_port, first_bytes)),
+    ]
     with _started(command, env={"PATH": SEARCH_PATH}, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"

@@ -59,9 +59,9 @@ CASES = {
     "wan": Case(
         ("round_trips",),
         (
-            _storm(through=("delay", "0.01"), threads=4),
-            _storm(through=("delay", "0.004"), threads=2),
-            _storm(through=("delay", "0.04"), threads=8, sysbench=_queries(3)),
+            _storm(rtt_ms=20, threads=4),
+            _storm(rtt_ms=8, threads=2),
+            _storm(rtt_ms=80, threads=8, seconds=8.0, sysbench=_queries(3)),
         ),
     ),
     "table_lock": Case(
@@ -143,9 +143,9 @@ CASES = {
     "constant_wait": Case(
         ("constant_wait",),
         (
-            _storm(through=("split", "20"), threads=4),
-            _storm(through=("split", "6"), threads=3),
-            _storm(through=("split", "30"), threads=8, server_key="rsa:2048"),
+            _storm(split_bytes=20, threads=4),
+            _storm(split_bytes=6, threads=3),
+            _storm(split_bytes=30, threads=8, server_key="rsa:2048"),
         ),
     ),
     "profiler": Case(
@@ -161,7 +161,7 @@ CASES = {
 MIXED = {
     "wan_and_slow_key": (
         ("round_trips", "rsa_key_size"),
-        _storm(through=("delay", "0.004"), server_key="rsa:4096", threads=4),
+        _storm(rtt_ms=8, server_key="rsa:4096", threads=4),
     ),
     "lock_and_starved": (
         ("table_lock", "run_queue"),

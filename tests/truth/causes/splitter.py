@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What lies between clients and server: delays bytes, or hands them on in the way that hurts.
+"""Hands on what clients send in the way that hurts: in two parts, with Nagle's algorithm.
 
-    between.py PORT SERVER_PORT delay SECONDS      each way, as a long line does
-    between.py PORT SERVER_PORT split SIZE         what clients send goes on in two parts, the first
-                                                   of SIZE bytes, and Nagle's algorithm holds the
-                                                   second back until the server's kernel, which
-                                                   delays it, acknowledges the first
+    splitter.py PORT SERVER_PORT FIRST_BYTES
 
-Runs alone (python3 -I); says "ready" once it listens.
+The second part waits until the server's kernel, which delays it, has acknowledged the first. What
+the server sends goes on at once. Runs alone (python3 -I); says "ready" once it listens.
 """
 
 import asyncio
@@ -19,17 +16,16 @@ CHUNK_BYTES = 1 << 18
 Forward = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def main(port: int, server_port: int, manner: str, value: str) -> None:
+async def main(port: int, server_port: int, first_bytes: int) -> None:
     """Serve until killed."""
     open_connections: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", server_port)
         nodelay(writer, on=True)
-        nodelay(far_writer, on=manner != "split")
-        up = split(int(value)) if manner == "split" else delayed(float(value))
-        down = delayed(float(value) if manner == "delay" else 0.0)
-        for forward, source, sink in ((up, reader, far_writer), (down, far_reader, writer)):
+        nodelay(far_writer, on=False)
+        up = split(first_bytes)
+        for forward, source, sink in ((up, reader, far_writer), (whole, far_reader, writer)):
             task = asyncio.create_task(carry(forward, source, sink))
             open_connections.add(task)
             task.add_done_callback(open_connections.discard)
@@ -57,20 +53,11 @@ async def carry(
         writer.close()
 
 
-def delayed(seconds: float) -> Forward:
-    """Everything later, in order, with nothing in the way of what comes behind it."""
-
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        loop = asyncio.get_running_loop()
-        while data := await reader.read(CHUNK_BYTES):
-            if seconds:
-                loop.call_later(seconds, writer.write, data)
-            else:
-                writer.write(data)
-                await writer.drain()
-        await asyncio.sleep(seconds)
-
-    return forward
+async def whole(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Everything as it comes."""
+    while data := await reader.read(CHUNK_BYTES):
+        writer.write(data)
+        await writer.drain()
 
 
 def split(first_bytes: int) -> Forward:
@@ -78,8 +65,7 @@ def split(first_bytes: int) -> Forward:
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK_BYTES):
-            own = writer.get_extra_info("socket")
-            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+            nodelay(writer, on=False)
             writer.write(data[:first_bytes])
             await asyncio.sleep(0)
             writer.write(data[first_bytes:])
@@ -89,4 +75,4 @@ def split(first_bytes: int) -> Forward:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]))
+    asyncio.run(main(*map(int, sys.argv[1:])))
