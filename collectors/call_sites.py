@@ -6,15 +6,24 @@ function whose address is kept in data or is loaded may be called from anywhere:
 """
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tlstax.collectors.elf import SYMBOL, Elf
+from tlstax.collectors.elf import SYMBOL, Elf, Section
 from tlstax.collectors.import_stubs import STUB_BYTES
 from tlstax.collectors.spots import Finder
 
-CALL, JUMP, SHORT_JUMP = 0xE8, 0xE9, 0xEB
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Addresses = NDArray[numpy.int64]
+
+CALL, SHORT_JUMP = 0xE8, 0xEB  # the call's last bit makes a jump of it
 LEA_BYTES: Final = 7
+SHORT_FAR: Final = 130
+PART_BYTES: Final = 1 << 20
 E_TYPE, ET_EXEC = 16, 2
 # They say where functions are, and are nothing that is called through.
 NO_POINTERS: Final = (".dynsym", ".rela", ".eh_frame", ".gnu", ".note")
@@ -46,12 +55,12 @@ def exports(elf: Elf, name: str) -> bool:
 class References:
     """The direct calls and jumps of one object, by where they lead to.
 
-    Those to stubs are looked up once for all functions: a server has 30 MB of code.
+    The code is read once, whatever is asked: a server has 30 MB of it.
     """
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
-        self._to_stubs: tuple[dict[int, set[int]], set[int]] | None = None
+        self._found: list[_Found] | None = None
 
     def calls_of(self, name: str, own: int | None) -> set[int]:
         """Addresses of the calls of a function; `own`: its address if this object defines it.
@@ -60,65 +69,89 @@ class References:
         """
         elf = self._finder.elf
         _refuse_pointers(elf, name, own)
+        wanted = set(_stubs_of(self._finder, name)) | ({own} if own is not None else set())
+        _refuse_stored(elf, wanted)
+        if not wanted:
+            return set()
+        if self._found is None:
+            self._found = [_search(elf, section) for section in _code_of(elf)]
         calls: set[int] = set()
-        stubs = set(_stubs_of(self._finder, name))
-        _refuse_stored(elf, stubs | ({own} if own is not None else set()))
-        if stubs:
-            if self._to_stubs is None:
-                sections = [elf.section(section) for section in STUB_BYTES]
-                ranges = [range(s.address, s.address + s.size) for s in sections if s is not None]
-                self._to_stubs = _references(elf, ranges)
-            places, taken = self._to_stubs
-            calls.update(*(places.get(stub, set()) for stub in stubs))
-            if stubs & taken:
-                raise RefusedError(f"{elf.name} takes its address")
-        if own is not None:
-            places, taken = _references(elf, [range(own, own + 1)])
-            calls |= places.get(own, set())
-            if taken:
-                raise RefusedError(f"{elf.name} takes its address")
+        for address in wanted:
+            for found in self._found:
+                if found.loads(address):
+                    raise RefusedError(f"{elf.name} takes its address")
+                calls |= found.jumps(address)
         return calls
 
 
-def _references(elf: Elf, wanted: Sequence[range]) -> tuple[dict[int, set[int]], set[int]]:
-    """Calls and jumps to each wanted address, and those addresses that are loaded (`lea`).
+class _Found(NamedTuple):
+    """Whatever looks like a call, jump or `lea` in a section; who asks decodes what is around it.
 
-    Whatever looks like one counts; the caller decodes the functions around them.
+    Addresses of the instructions and of what they lead to, alike in length.
     """
+
+    elf: Elf
+    section: Section
+    calls: "Addresses"
+    called: "Addresses"
+    loaded: "Addresses"
+
+    def jumps(self, address: int) -> set[int]:
+        """Where the address is called or jumped to."""
+        found: list[int] = self.calls[self.called == address].tolist()
+        section = self.section
+        first = max(0, address - section.address - SHORT_FAR)
+        last = min(section.size, address - section.address + SHORT_FAR)
+        near = self.elf.slice(section.offset + first, max(0, last - first))
+        for place, (opcode, distance) in enumerate(pairwise(near)):
+            if opcode == SHORT_JUMP or opcode & 0xF0 == 0x70:
+                at = section.address + first + place
+                if at + 2 + (distance ^ 0x80) - 0x80 == address:
+                    found.append(at)
+        return set(found)
+
+    def loads(self, address: int) -> bool:
+        """Whether the address is loaded into a register."""
+        return bool((self.loaded == address).any())
+
+
+def _code_of(elf: Elf) -> Iterator[Section]:
+    for section in elf.headers.sections:
+        if section.executable and section.in_file and section.name not in STUB_BYTES:
+            yield section
+
+
+def _search(elf: Elf, section: Section) -> _Found:
+    """Look through a section, a part after the other: the arrays are many times as large."""
     import numpy  # only here: a server has 1.5 million such places, and planning is a child's work
 
-    calls: dict[int, set[int]] = {}
-    taken: set[int] = set()
-    for section in elf.headers.sections:
-        if not (section.executable and section.in_file) or section.name in STUB_BYTES:
-            continue
-        raw = elf.slice(section.offset, section.size)
+    raw = elf.slice(section.offset, section.size)
+    found: dict[str, list[Addresses]] = {"calls": [], "called": [], "loaded": []}
+    for start in range(0, len(raw), PART_BYTES):
         # Padded, so that an instruction at the very end is looked at, too.
-        code = numpy.frombuffer(raw + bytes(LEA_BYTES), dtype=numpy.uint8)
-        one, two, three = code[:-7], code[1:-6], code[2:-5]
-        for is_call, opcode_bytes, distance_bytes, found in (
-            (True, 1, 4, (one == CALL) | (one == JUMP)),
-            (True, 2, 4, (one == 0x0F) & (two & 0xF0 == 0x80)),
-            (True, 1, 1, (one == SHORT_JUMP) | (one & 0xF0 == 0x70)),
-            (False, 3, 4, ((one == 0x48) | (one == 0x4C)) & (two == 0x8D) & (three & 0xC7 == 5)),
+        part = raw[start : start + PART_BYTES + LEA_BYTES] + bytes(LEA_BYTES)
+        code = numpy.frombuffer(part, dtype=numpy.uint8)
+        size = min(PART_BYTES, len(raw) - start)
+        one, two, three = (code[at : at + size] for at in range(3))
+        for opcode_bytes, hits in (
+            (1, (one & 0xFE) == CALL),
+            (2, (one == 0x0F) & (two & 0xF0 == 0x80)),
+            (3, ((one & 0xFB) == 0x48) & (two == 0x8D) & (three & 0xC7 == 5)),
         ):
-            places = numpy.flatnonzero(found)
-            distance = numpy.zeros(len(places), dtype=numpy.int64)
-            for byte in range(distance_bytes):
-                distance |= code[places + opcode_bytes + byte].astype(numpy.int64) << 8 * byte
-            sign = 1 << 8 * distance_bytes - 1
-            behind = section.address + places + opcode_bytes + distance_bytes
-            targets = behind + (distance ^ sign) - sign
-            for part in wanted:
-                hits = numpy.flatnonzero((targets >= part.start) & (targets < part.stop))
-                for place, target in zip(
-                    places[hits].tolist(), targets[hits].tolist(), strict=True
-                ):
-                    if is_call:
-                        calls.setdefault(target, set()).add(section.address + place)
-                    else:
-                        taken.add(target)
-    return calls, taken
+            places = numpy.flatnonzero(hits)
+            distance = numpy.zeros(len(places), dtype=numpy.uint32)
+            for byte in range(4):
+                distance |= code[places + opcode_bytes + byte].astype(numpy.uint32) << 8 * byte
+            at = section.address + start + places
+            targets = at + opcode_bytes + 4 + distance.view(numpy.int32)
+            if opcode_bytes == LEA_BYTES - 4:
+                found["loaded"].append(targets)
+            else:
+                found["calls"].append(at)
+                found["called"].append(targets)
+    empty = numpy.zeros(0, dtype=numpy.int64)
+    calls, called, loaded = (numpy.concatenate([empty, *arrays]) for arrays in found.values())
+    return _Found(elf, section, calls, called, loaded)
 
 
 def _stubs_of(finder: Finder, name: str) -> Iterator[int]:
