@@ -29,8 +29,8 @@ class MicroCost:
     """A measured cost that went in."""
 
     name: Annotated[str, "operation"]
-    before: Annotated[Measure | None, "CPU time with the present key"]
-    after: Annotated[Measure | None, "CPU time with the wished key"]
+    before: Annotated[Measure | None, "CPU time with the present key or cipher"]
+    after: Annotated[Measure | None, "CPU time with the wished one"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Prediction:
     side: Annotated[SideFacts, "the recording"]
     operation: Annotated[str, "what the figures are counted by"]
     key: Annotated[str, "kind of the present key, told by what a signature takes; '' = not asked"]
+    cipher: Annotated[str, "present bulk cipher of the records; '' = not asked"]
     forecasts: Annotated[list[Forecast], "server CPU time first"]
     costs: Annotated[list[MicroCost], "what was measured"]
     assumptions: Annotated[list[str], "what is taken to stay, and what was not looked at"]

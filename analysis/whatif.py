@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Predict what an operation would cost with another key, library, resumption or pooling.
+"""Predict the cost of an operation with another key, cipher, library, resumption or pooling.
 
 From a recording and micro-costs measured on its host. The interval holds what differs between the
 rounds of the recording (twice: the new run has such a noise, too), the uncertainty of the
@@ -9,70 +9,36 @@ such, never narrowed.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis import coverage, forecast, ledger, replicates, sides
-from tlstax.analysis.document_tables import Measure
-from tlstax.analysis.document_whatif import (
-    PREDICTION_VERSION,
-    Forecast,
-    MicroCost,
-    Prediction,
+from tlstax.analysis import (
+    cipher_change,
+    coverage,
+    forecast,
+    ledger,
+    replicates,
+    sides,
+    whatif_words,
 )
+from tlstax.analysis.document_tables import Measure
+from tlstax.analysis.document_whatif import PREDICTION_VERSION, Forecast, Prediction
 from tlstax.analysis.forecast import State
 from tlstax.analysis.replicates import Replicates
 from tlstax.analysis.sentences import percent_text, time_text
 from tlstax.analysis.sides import Side
-from tlstax.analysis.statistics import MIN_ROUNDS, Floats, interval
+from tlstax.analysis.statistics import Floats, interval
 from tlstax.analysis.taxonomy import builtin
-from tlstax.collectors.capture.micro_costs import Cost, KeyCosts, MicroCosts
+from tlstax.analysis.whatif_words import IDLE, Facts, Used, Wish, idle_share
+from tlstax.collectors.capture.micro_costs import MicroCosts, RecordCosts
 
 WIDEST: Final = 0.2
 """Half-width of an interval, as a share, up to which a prediction is one."""
 ALIKE: Final = 1.6
 """Factor within which a signature in the server is one of a kind that was measured here."""
-IDLE: Final = 0.15
-"""Idle share of the host below which its CPUs are the bottleneck."""
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What is to change."""
-
-    key: str | None = None
-    resume: float | None = None
-    pool: int | None = None
-    library: Side | None = None
-    warm: Side | None = None
-    """Persistent connections that ask the same, for pooling."""
-    present_key: str | None = None
-
-    def words(self) -> list[str]:
-        """For people."""
-        found = []
-        if self.library is not None:
-            found.append(f"the TLS library of {self.library.label}")
-        if self.key is not None:
-            found.append(f"a key of kind {self.key}")
-        if self.resume is not None:
-            found.append(f"{percent_text(self.resume)} of the handshakes resumed")
-        if self.pool is not None:
-            found.append(f"{self.pool} queries on each connection")
-        return found
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a recording says about its handshakes."""
-
-    tls_version: str
-    mutual: bool
-    resumed_share: float
 
 
 def handshake_facts(side: Side) -> Facts:
@@ -120,6 +86,13 @@ def predict(side: Side, wish: Wish, costs: MicroCosts | None) -> Prediction:
     if costs is not None and (wish.key is not None or wish.resume is not None):
         used = _keys(wish, costs)
         state = _with_costs(state, wish, costs, used)
+    flows = None
+    if wish.cipher is not None:
+        cipher_change.require_suite(wish.cipher, facts.tls_version)
+        flows = cipher_change.traffic(base, by_driver=by_driver)
+        old, new = _record_costs(wish, costs)
+        is_full = idle_share(base) < IDLE
+        state = cipher_change.with_cipher(state, flows, old, new, is_full=is_full)
     operation = unit
     warm = _warm(wish.warm) if wish.warm is not None and wish.pool is not None else None
     if wish.pool is not None:
@@ -133,14 +106,18 @@ def predict(side: Side, wish: Wish, costs: MicroCosts | None) -> Prediction:
     return Prediction(
         version=PREDICTION_VERSION,
         title="What an operation would cost",
-        sentence=_sentence(forecasts[0], wish, operation),
+        sentence=whatif_words.sentence(forecasts[0], wish, operation),
         wishes=wish.words(),
         side=sides.facts(side, base.size, float(base.operations[0])),
         operation=operation,
         key=used[0],
+        cipher=wish.present_cipher or "" if flows else "",
         forecasts=forecasts,
-        costs=_used(costs, used),
-        assumptions=_assumptions(base, wish, costs, facts),
+        costs=[
+            *whatif_words.costs_used(costs, used),
+            *(cipher_change.costs_used(flows, *_record_costs(wish, costs)) if flows else ()),
+        ],
+        assumptions=whatif_words.assumptions(base, wish, costs, facts, flows),
     )
 
 
@@ -190,9 +167,6 @@ def present_key(side: Side, costs: MicroCosts) -> str:
     return near[0][1]
 
 
-Used = tuple[str, KeyCosts | None, KeyCosts | None]
-
-
 def _keys(wish: Wish, costs: MicroCosts) -> Used:
     """The present kind of key, its costs, and those of the wished one."""
     old = wish.present_key or ""
@@ -217,6 +191,21 @@ def _with_costs(state: State, wish: Wish, costs: MicroCosts, used: Used) -> Stat
     if wish.resume is not None:
         state = forecast.with_resumption(state, costs, new, wish.resume)
     return state
+
+
+def _record_costs(wish: Wish, costs: MicroCosts | None) -> tuple[RecordCosts, RecordCosts]:
+    """Of the present and of the wished cipher."""
+    assert wish.cipher is not None
+    records = costs.records if costs is not None else {}
+    for name in (wish.present_cipher or "", wish.cipher):
+        if name not in records:
+            raise TlstaxError(
+                f"the costs of records with {name or 'the recorded cipher'} are not known",
+                "they were not measured",
+                "Measure again without --costs",
+                ExitCode.USAGE,
+            )
+    return records[wish.present_cipher or ""], records[wish.cipher]
 
 
 def _per_operation(base: Replicates, least: float = 1e-9) -> tuple[float, float]:
@@ -267,6 +256,8 @@ def _server(base: Replicates, now: State, then: State, operation: str, wish: Wis
         "what a query costs on a connection that has asked before is not in this recording; "
         "record such a client, and give it with --warm"
         if wish.pool is not None and wish.warm is None
+        else "the rounds of the recording differ, and all else that the server does may follow"
+        if wish.cipher is not None
         else "",
     )
 
@@ -328,16 +319,6 @@ def _pooled_latency(base: Replicates, latency: Floats, wished: int, warm: Replic
     )
 
 
-def idle_share(base: Replicates) -> float:
-    """Share of the host's CPU time that was idle while the recording ran."""
-    rows = [row for row in base.tables.system if row.window_id in base.rows]
-    idle = sum(row.cpu_idle_ns for row in rows)
-    busy = sum(
-        row.cpu_user_ns + row.cpu_system_ns + row.cpu_softirq_ns + row.cpu_steal_ns for row in rows
-    )
-    return idle / (idle + busy) if idle + busy else 1.0
-
-
 def _forecast(
     name: str,
     label: str,
@@ -375,96 +356,3 @@ def measure_of(values: Floats, size: int) -> Measure:
     if len(values) == 1:
         return Measure(float(values[0]))
     return Measure(float(values[0]), *interval(values[1:], size))
-
-
-def _sentence(line: Forecast, wish: Wish, operation: str) -> str:
-    what = " and ".join(wish.words())
-    assert line.then is not None
-    now, then = line.now.value_ns, line.then
-    if line.is_wide:
-        return (
-            f"With {what}: no prediction within ±20 %: between {time_text(then.low_ns or 0)} and "
-            f"{time_text(then.high_ns or 0)} of the server's CPU time per {operation}, now "
-            f"{time_text(now)}, because {line.reason}."
-        )
-    change = then.value_ns / now - 1
-    word = "more" if change > 0 else "less"
-    return (
-        f"With {what}, {'an' if operation[0] in 'aeiou' else 'a'} {operation} would cost "
-        f"{time_text(then.value_ns)} of the server's CPU time instead of {time_text(now)}, "
-        f"{percent_text(abs(change))} {word} "
-        f"(interval {time_text(then.low_ns or 0)} to {time_text(then.high_ns or 0)}, "
-        f"±{percent_text(line.half_width_share or 0)})."
-    )
-
-
-def _used(costs: MicroCosts | None, used: Used) -> list[MicroCost]:
-    """What was measured, for the reader."""
-    _, old, new = used
-    if costs is None or old is None or new is None:
-        return []
-    rows: Sequence[tuple[str, Cost | None, Cost | None]] = [
-        ("signature", old.sign, new.sign),
-        ("verification", old.verify, new.verify),
-        ("ephemeral key", costs.keygen, costs.keygen),
-        ("shared secret", costs.derive, costs.derive),
-        ("full handshake, server", *_sides_of(old, new, "full", "server")),
-        ("full handshake, client", *_sides_of(old, new, "full", "client")),
-        ("resumed handshake, server", *_sides_of(old, new, "resumed", "server")),
-        ("resumed handshake, client", *_sides_of(old, new, "resumed", "client")),
-        ("client's context", old.client_setup, new.client_setup),
-    ]
-    return [MicroCost(name, _plain(before), _plain(after)) for name, before, after in rows]
-
-
-def _sides_of(old: KeyCosts, new: KeyCosts, which: str, side: str) -> tuple[Cost, Cost]:
-    first, second = (getattr(getattr(key, which), side) for key in (old, new))
-    return first, second
-
-
-def _plain(cost: Cost | None) -> Measure | None:
-    return Measure(cost.value_ns, cost.low_ns, cost.high_ns) if cost else None
-
-
-def _assumptions(base: Replicates, wish: Wish, costs: MicroCosts | None, facts: Facts) -> list[str]:
-    """What stays, in words."""
-    found = [
-        "Queries, round trips, server code and kernel work stay as they are.",
-        "Both figures hold what measuring costs the server.",
-        "The load stays what it was: as many connections and queries, from as many clients.",
-    ]
-    if costs is not None and wish.key is not None:
-        chain = "the CA's, the server's and the clients' keys" if facts.mutual else "CA and server"
-        found.append(f"The whole chain changes its kind of key: {chain}.")
-        found.append(
-            "Clients make a new TLS context for each connect and use OpenSSL, as libmariadb does."
-        )
-    if wish.resume is not None:
-        found.append(
-            "Clients that resume keep their TLS context, and the server accepts every ticket."
-        )
-    if wish.library is not None:
-        found.append(
-            f"A handshake costs what it cost in {wish.library.label}, with the same key and on a "
-            "host as fast; records cost what they do now."
-        )
-    if wish.pool is not None:
-        found.append(
-            f"Further queries of a connection cost what they do in {wish.warm.label}."
-            if wish.warm is not None
-            else "Further queries of a connection cost from a tenth of a first one to all of it."
-        )
-    if base.side.group.runs:
-        idle = idle_share(base)
-        found.append(
-            f"The host was {percent_text(idle)} idle: "
-            + (
-                "its CPUs are the bottleneck, and latency follows CPU time in proportion."
-                if idle < IDLE
-                else "client and server work one after the other, and latency changes by what "
-                "both sides compute more or less."
-            )
-        )
-    if base.size < MIN_ROUNDS:
-        found.append("Too few rounds for an interval of the recording: the noise is not in it.")
-    return found

@@ -20,7 +20,14 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import Certificates, KeyKind, generate
-from tlstax.collectors.capture.micro_costs import Cost, HandshakeCost, KeyCosts, MicroCosts
+from tlstax.collectors.capture.micro_costs import (
+    Cost,
+    HandshakeCost,
+    KeyCosts,
+    MicroCosts,
+    RecordCosts,
+)
+from tlstax.collectors.cipher_costs import measure_records
 
 BATCHES: Final = 15
 OUTER: Final = 3
@@ -41,11 +48,15 @@ def host_library() -> str:
 
 
 def measure(
-    sign_kinds: Sequence[str], handshake_kinds: Sequence[str], mutual: bool, tls_version: str
+    sign_kinds: Sequence[str],
+    handshake_kinds: Sequence[str],
+    mutual: bool,
+    tls_version: str,
+    ciphers: Sequence[str] = (),
 ) -> MicroCosts:
     """Measure; TlstaxError (HOST) where this OpenSSL lacks what it takes.
 
-    Signatures of `sign_kinds`; of `handshake_kinds` whole handshakes, too.
+    Signatures of `sign_kinds`; of `handshake_kinds` whole handshakes, too; records with `ciphers`.
     """
     if tls_version not in _VERSIONS:
         raise TlstaxError(
@@ -72,6 +83,7 @@ def measure(
         for _ in range(BATCHES):
             for lane in lanes.values():
                 lane.batch()
+        records = _records(ciphers, tls_version, Path(folder)) if ciphers else {}
     keys = {name: KeyCosts(single[f"sign {name}"], single[f"verify {name}"]) for name in names}
     keys |= {name: lane.costs(keys[name]) for name, lane in lanes.items()}
     return MicroCosts(
@@ -83,7 +95,23 @@ def measure(
         keygen=single["keygen"],
         derive=single["derive"],
         keys=keys,
+        records=records,
     )
+
+
+def _records(ciphers: Sequence[str], tls_version: str, folder: Path) -> dict[str, RecordCosts]:
+    """What records cost with each cipher."""
+    libssl = _mapped("libssl.so")
+    files = generate(folder / "of-records", KeyKind.parse("rsa:2048"))
+    found = measure_records(libssl, ciphers, tls_version, files, BATCHES)
+    made = {}
+    for name, times in found.items():
+        ways = (
+            {size: _cost(values) for (one, size), values in times.items() if one == way}
+            for way in ("sent", "received")
+        )
+        made[name] = RecordCosts(*ways)
+    return made
 
 
 def _timed(loops: dict[str, Callable[[], object]]) -> dict[str, Cost]:
@@ -223,7 +251,7 @@ class _Crypto:
     """The few functions of libcrypto that are measured."""
 
     def __init__(self) -> None:
-        self._c = ctypes.CDLL(_libcrypto())
+        self._c = ctypes.CDLL(_mapped("libcrypto.so"))
         for name in (
             "BIO_new_file", "PEM_read_bio_PrivateKey", "EVP_MD_CTX_new", "EVP_PKEY_Q_keygen",
             "EVP_PKEY_CTX_new", "EVP_sha256",
@@ -296,11 +324,11 @@ def _expect(is_right: bool, what: str) -> None:
         )
 
 
-def _libcrypto() -> str:
-    """The libcrypto that Python's ssl module has mapped: another one would be another library."""
+def _mapped(name: str) -> str:
+    """The library that Python's ssl module has mapped: another one would be another OpenSSL."""
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         path = line.split(None, 5)[-1]
-        if Path(path).name.startswith("libcrypto.so"):
+        if Path(path).name.startswith(name):
             return path
     raise TlstaxError(
         "cannot measure OpenSSL",

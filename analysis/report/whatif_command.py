@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Predict what an operation would cost with another key, TLS library, resumption or pooling.
+"""Predict the cost of an operation with another key, cipher, library, resumption or pooling.
 
     tlstax whatif cap.tlstax --key ec:p256             another kind of key in the whole chain
     tlstax whatif cap.tlstax:connect/tls --resume 0.9  90 % of the handshakes resumed
+    tlstax whatif cap.tlstax:pooled/tls --cipher AES128-GCM   records with it
     tlstax whatif cap.tlstax --pool 20 --warm pooled.tlstax   20 queries on each connection
     tlstax whatif cap.tlstax --library openssl-3.5 --measured libraries-out
 
-Keys and resumption need costs of single TLS operations, measured in about 5 seconds on the host
-that recorded, with its OpenSSL (--save-costs and --costs carry them elsewhere). Another library is
+Keys, ciphers and resumption need costs of single TLS operations, measured in about 5 seconds on the
+host that recorded, with its OpenSSL (--save-costs and --costs carry them on). Another library is
 taken from a recording of a server that has it, such as `tlstax lab run libraries` makes. What
 cannot be predicted within 20 per cent up or down is said to be so.
 Exit status: 0; 1 no prediction within that; 2 wrong arguments; 3 it cannot be measured here; 5 the
@@ -22,12 +23,14 @@ from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import sides, tables, whatif
+from tlstax.analysis.cipher_change import present_cipher, require_suite
 from tlstax.analysis.report import jsondoc, quantities, whatif_terminal
 from tlstax.analysis.report.command import STANDARD_OUTPUT, print_safely, write
 from tlstax.analysis.report.diff_command import sides_of
 from tlstax.analysis.sides import Side
-from tlstax.analysis.whatif import Wish
+from tlstax.analysis.whatif_words import Wish
 from tlstax.collectors.capture import micro_costs
+from tlstax.collectors.capture.ciphers import SUITES
 from tlstax.collectors.capture.micro_costs import Measure, MicroCosts
 from tlstax.collectors.capture.reader import CaptureReader
 
@@ -39,7 +42,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add `tlstax whatif`."""
     parser = subparsers.add_parser(
         "whatif",
-        help="predict what another key, library, resumption or pooling would cost",
+        help="predict what another key, cipher, library, resumption or pooling would cost",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -52,6 +55,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument(
         "--resume", type=_share, metavar="SHARE", help="this share of handshakes resumed: 0.9"
+    )
+    parser.add_argument(
+        "--cipher", choices=SUITES, metavar="NAME", help=f"records with it: {', '.join(SUITES)}"
+    )
+    parser.add_argument(
+        "--from-cipher", choices=SUITES, metavar="NAME", help="the recorded one, if not told"
     )
     parser.add_argument("--pool", type=_queries, metavar="N", help="N queries on each connection")
     parser.add_argument(
@@ -90,28 +99,27 @@ def _queries(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Predict and print. Measuring is lent by `tlstax.__main__`."""
-    if options.key is None and options.resume is None and not (options.pool or options.library):
-        raise TlstaxError(
-            "nothing is to change",
-            "no wish was given",
-            "Give one or more of --key, --resume, --pool and --library",
-            ExitCode.USAGE,
-        )
+    _require_wish(options)
     side = choose(sides_of(options.capture, {}), options.capture)
     library = _library(options, side) if options.library else None
     costs, old = None, options.from_key
+    ciphers = _ciphers(options, side)
     if options.key is not None or options.resume is not None:
-        costs = _costs(options, side, library or side)
+        costs = _costs(options, side, library or side, SIGNATURES, ciphers)
         old = old or whatif.present_key(side, costs)
-        costs = _with_handshakes(options, side, costs, [old, options.key or old])
-        if options.save_costs is not None:
-            micro_costs.save(costs, options.save_costs)
+        costs = _with_handshakes(options, side, costs, [old, options.key or old], ciphers)
+    elif ciphers:
+        costs = _costs(options, side, side, (), ciphers)
+    if costs is not None and options.save_costs is not None:
+        micro_costs.save(costs, options.save_costs)
     warm = max(
         sides_of(options.warm, {}) if options.warm else (),
         key=lambda one: one.group.operation_count,
         default=None,
     )
-    wish = Wish(options.key, options.resume, options.pool, library, warm, old)
+    wish = Wish(
+        options.key, options.resume, options.pool, library, warm, old, options.cipher, *ciphers[:1]
+    )
     prediction = whatif.predict(side, wish, costs)
     document: dict[str, Any] = dataclasses.asdict(prediction)
     if options.json is not None:
@@ -120,6 +128,34 @@ def run(options: argparse.Namespace) -> int:
         print_safely()
         whatif_terminal.print_prediction(document)
     return int(ExitCode.FAILED if prediction.forecasts[0].is_wide else ExitCode.OK)
+
+
+def _require_wish(options: argparse.Namespace) -> None:
+    """TlstaxError (USAGE) for no wish, and for wishes that were not looked at together."""
+    if not (options.key or options.cipher or options.pool or options.library) and (
+        options.resume is None
+    ):
+        raise TlstaxError(
+            "nothing is to change",
+            "no wish was given",
+            "Give one or more of --key, --cipher, --resume, --pool and --library",
+            ExitCode.USAGE,
+        )
+    if options.cipher and (options.pool or options.library):
+        raise TlstaxError(
+            "cannot predict another cipher together with --pool or --library",
+            "how both change records was not looked at",
+            "Ask for one after the other",
+            ExitCode.USAGE,
+        )
+
+
+def _ciphers(options: argparse.Namespace, side: Side) -> list[str]:
+    """The present and the wished cipher; none where no other is wished."""
+    if options.cipher is None:
+        return []
+    require_suite(options.cipher, whatif.handshake_facts(side).tls_version)
+    return [options.from_cipher or present_cipher(side), options.cipher]
 
 
 def choose(found: Sequence[Side], text: str) -> Side:
@@ -138,28 +174,38 @@ def choose(found: Sequence[Side], text: str) -> Side:
     return found[counts.index(max(counts))]
 
 
-def _costs(options: argparse.Namespace, side: Side, owner: Side) -> MicroCosts:
-    """What was measured before, or signatures measured now, of the library of `owner`."""
+def _costs(
+    options: argparse.Namespace,
+    side: Side,
+    owner: Side,
+    signatures: Sequence[str],
+    ciphers: Sequence[str],
+) -> MicroCosts:
+    """What was measured before, or signatures and records now, of the library of `owner`."""
     if options.costs is not None:
         found = micro_costs.load(options.costs)
     else:
         measure = _measure(options)
         _require_library(owner, options.host_library())
         facts = whatif.handshake_facts(side)
-        found = measure(SIGNATURES, (), facts.mutual, facts.tls_version)
+        found = measure(signatures, (), facts.mutual, facts.tls_version, ciphers)
     _require_library(owner, found.library)
     _require_host(side, found, is_given=options.costs is not None)
     return found
 
 
 def _with_handshakes(
-    options: argparse.Namespace, side: Side, costs: MicroCosts, kinds: Sequence[str]
+    options: argparse.Namespace,
+    side: Side,
+    costs: MicroCosts,
+    kinds: Sequence[str],
+    ciphers: Sequence[str],
 ) -> MicroCosts:
     """The same with whole handshakes of these kinds of key."""
     if all(name in costs.keys and costs.keys[name].full for name in kinds):
         return costs
     facts = whatif.handshake_facts(side)
-    return _measure(options)(SIGNATURES, kinds, facts.mutual, facts.tls_version)
+    return _measure(options)(SIGNATURES, kinds, facts.mutual, facts.tls_version, ciphers)
 
 
 def _measure(options: argparse.Namespace) -> Measure:

@@ -41,7 +41,8 @@ def print_prediction(document: Json, stream: TextIO | None = None) -> None:
     screen.print(console.titled(table, WIDTH, *notes))
     if document["costs"]:
         title = "measured here, CPU time"
-        table = console.table(title, "operation", f"{document['key']} (now)", "interval", "then")
+        now = ", ".join(document[name] for name in ("key", "cipher") if document[name])
+        table = console.table(title, "operation", f"{now} (now)", "interval", "then")
         for cost in document["costs"]:
             table.add_row(
                 cost["name"],

@@ -7,13 +7,13 @@ that median. Kept as JSON, so that what was measured beside a server can be used
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,17 @@ class KeyCosts:
 
 
 @dataclass(frozen=True)
+class RecordCosts:
+    """A TLS record with one bulk cipher, by bytes of its content, with its framing.
+
+    Measured in a loop of tlstax, whose calls cost something, too: the same for each cipher.
+    """
+
+    sent: Mapping[int, Cost]
+    received: Mapping[int, Cost]
+
+
+@dataclass(frozen=True)
 class MicroCosts:
     """The costs of one TLS library on one host."""
 
@@ -57,10 +68,12 @@ class MicroCosts:
     keygen: Cost
     derive: Cost
     keys: Mapping[str, KeyCosts]
+    records: Mapping[str, RecordCosts] = field(default_factory=dict)
+    """By name of the bulk cipher."""
 
 
-Measure = Callable[[Sequence[str], Sequence[str], bool, str], MicroCosts]
-"""Measures: kinds of key to sign with, kinds to shake hands with, mutual, TLS version."""
+Measure = Callable[[Sequence[str], Sequence[str], bool, str, Sequence[str]], MicroCosts]
+"""Measures: kinds of key to sign with, kinds to shake hands with, mutual, TLS version, ciphers."""
 
 
 def save(costs: MicroCosts, path: Path) -> None:
@@ -81,8 +94,9 @@ def load(path: Path) -> MicroCosts:
         if document.pop("version") != VERSION:
             raise ValueError("it is of another version")
         keys = {name: _key(entry) for name, entry in document.pop("keys").items()}
+        records = {name: _records(entry) for name, entry in document.pop("records").items()}
         keygen, derive = (Cost(**document.pop(name)) for name in ("keygen", "derive"))
-        return MicroCosts(**document, keygen=keygen, derive=derive, keys=keys)
+        return MicroCosts(**document, keygen=keygen, derive=derive, keys=keys, records=records)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TlstaxError(
             f"cannot read the costs in {path}",
@@ -100,3 +114,12 @@ def _key(entry: Mapping[str, Any]) -> KeyCosts:
     }
     setup = Cost(**entry["client_setup"]) if entry["client_setup"] else None
     return KeyCosts(Cost(**entry["sign"]), Cost(**entry["verify"]), **shakes, client_setup=setup)
+
+
+def _records(entry: Mapping[str, Any]) -> RecordCosts:
+    """JSON has no numbers as keys."""
+    sides = (
+        {int(size): Cost(**cost) for size, cost in entry[name].items()}
+        for name in ("sent", "received")
+    )
+    return RecordCosts(*sides)

@@ -8,6 +8,7 @@ measured between the rounds' end and the prediction, on the same machine. The ca
     RSA-2048 to ECDSA P-256, RSA-4096 to RSA-2048: sysbench connects, asks, disconnects
     no resumption to 90 %: a client that resumes, the same without
     pooling: one query on each connection to twenty, told what a query costs on a warm connection
+    ciphers: results of 64 KB over TLS 1.2 and 1.3, to a cheaper and to a dearer one
 
 Run by `make check-whatif`; prints a table (--markdown: as in docs/whatif.md). Exit status 1 where
 an interval does not contain the measured value. An interval wider than +-20 % is no prediction, and
@@ -26,27 +27,30 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tlstax.analysis import forecast, replicates, tables, whatif
+from tlstax.analysis import cipher_change, forecast, replicates, tables, whatif
 from tlstax.analysis.document_whatif import Forecast
 from tlstax.analysis.report.quantities import share
 from tlstax.analysis.report.quantities import time as time_text
 from tlstax.analysis.sides import Side, matching
 from tlstax.analysis.taxonomy import builtin
-from tlstax.analysis.whatif import Wish
+from tlstax.analysis.whatif_words import Wish
 from tlstax.certs.generate import KeyKind
 from tlstax.collectors import micro_costs
+from tlstax.collectors.capture.ciphers import SUITES
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, DriverResult, Load, Scenario, Sysbench
-from tlstax.workloads.results import RunResult
+from tlstax.workloads.results import RunResult, StatusSample
 from tlstax.workloads.servers.configuration import USER_TLS
 from tlstax.workloads.servers.connections import await_quiet, socket_count
 from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.tls import TlsChoice
 
 HERE = Path(__file__).parent
 POOLED = {
     "pool": Scenario("pool", "storm", str(HERE / "whatif_pool.lua")),
     "warm": Scenario("warm", "pooled", str(HERE / "whatif_warm.lua")),
+    "result": Scenario("result", "pooled", str(HERE / "whatif_result.lua")),
 }
 QUERIES = 20
 SHARE = 0.9
@@ -56,11 +60,18 @@ Wait = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Setup:
-    """A server's key, and what its clients do."""
+    """A server's key and cipher, and what its clients do."""
 
     name: str
     key: str
-    scenario: str  # connect, pool, warm, full or resumed
+    scenario: str  # connect, pool, warm, full, resumed or result
+    suite: str = ""  # '': what both agree on
+    version: str = "TLSv1.3"
+
+    @property
+    def server(self) -> str:
+        """Set-ups with the same name have the same server, and are in the same capture."""
+        return f"{self.key}-{self.suite}".rstrip("-").replace(":", "-")
 
     def drive(self, server: PrivateServer, seconds: int, wait: Wait) -> DriverResult:
         """One run."""
@@ -80,6 +91,11 @@ class Case:
     wish: Wish
 
 
+def _result(cipher: str, version: str) -> Setup:
+    """Results of 64 KB on connections that stay open."""
+    return Setup(f"result {cipher}", "rsa:2048", "result", SUITES[cipher][version], version)
+
+
 WARM = Setup("warm", "rsa:2048", "warm")
 STORMS = {key: Setup(f"connect {key}", key, "connect") for key in ("rsa:2048", "rsa:4096")}
 CASES = (
@@ -90,6 +106,10 @@ CASES = (
          Setup("resumed", "rsa:2048", "resumed"), Wish(resume=SHARE)),
     Case("a query each to twenty", STORMS["rsa:2048"],
          Setup("pool", "rsa:2048", "pool"), Wish(pool=QUERIES)),
+    Case("AES256-CBC-SHA1 to AES128-GCM", _result("AES256-CBC-SHA1", "TLSv1.2"),
+         _result("AES128-GCM", "TLSv1.2"), Wish(cipher="AES128-GCM")),
+    Case("AES256-GCM to CHACHA20-POLY1305", _result("AES256-GCM", "TLSv1.3"),
+         _result("CHACHA20-POLY1305", "TLSv1.3"), Wish(cipher="CHACHA20-POLY1305")),
 )  # fmt: skip
 
 
@@ -117,22 +137,27 @@ def _resuming(server: PrivateServer, seconds: int, resumed: float, wait: Wait) -
 
 
 @contextmanager
-def servers(keys: set[str]) -> Iterator[dict[str, PrivateServer]]:
-    """A server for each kind of key."""
+def servers(setups: list[Setup]) -> Iterator[dict[str, PrivateServer]]:
+    """A server for each kind of key and cipher."""
     with ExitStack() as stack:
-        yield {
-            key: stack.enter_context(PrivateServer(ServerRequest(key=KeyKind.parse(key))))
-            for key in sorted(keys)
-        }
+        found = {}
+        for name, setup in {setup.server: setup for setup in setups}.items():
+            choice = TlsChoice(setup.version, setup.suite) if setup.suite else TlsChoice()
+            request = ServerRequest(key=KeyKind.parse(setup.key), tls=choice)
+            found[name] = stack.enter_context(PrivateServer(request))
+        yield found
 
 
 def record(setups: list[Setup], rounds: int, seconds: int, folder: Path) -> dict[str, Path]:
-    """Every set-up in every round, each into a capture of its server; the captures by key."""
-    captures = {key: folder / f"{key.replace(':', '-')}.tlstax" for key in {s.key for s in setups}}
-    with servers(set(captures)) as running, ExitStack() as stack:
+    """Every set-up in every round, each into a capture of its server; the captures by server."""
+    captures = {setup.server: folder / f"{setup.server}.tlstax" for setup in setups}
+    with servers(setups) as running, ExitStack() as stack:
+        statuses = {
+            name: stack.enter_context(server.open_status()) for name, server in running.items()
+        }
         quiet = {key: socket_count(server.pid) for key, server in running.items()}
         for setup in setups:
-            setup.drive(running[setup.key], 1, time.sleep)
+            setup.drive(running[setup.server], 1, time.sleep)
         recorders = {
             key: stack.enter_context(
                 Recorder(Request(server.pid, captures[key], sample_hz=SAMPLE_HZ))
@@ -143,13 +168,21 @@ def record(setups: list[Setup], rounds: int, seconds: int, folder: Path) -> dict
         for number in range(rounds):
             for setup in setups if number % 2 == 0 else setups[::-1]:
                 run_id += 1
-                recorder, server = recorders[setup.key], running[setup.key]
+                recorder, server = recorders[setup.server], running[setup.server]
+                status = statuses[setup.server]
+                readings = [status.read()]
                 recorder.begin_run(run_id)
                 driven = setup.drive(server, seconds, recorder.poll)
-                await_quiet(server.pid, quiet[setup.key], recorder.poll)
+                await_quiet(server.pid, quiet[setup.server], recorder.poll)
                 totals = recorder.end_run()
                 assert totals.handshake_count == driven.connection_count, setup.name
+                readings.append(status.read())
                 recorder.add([_row(run_id, setup, number, driven, totals.start_ns, totals.end_ns)])
+                recorder.add(
+                    StatusSample(reading.time_ns, run_id, name, reading[name])
+                    for reading in readings
+                    for name in ("Bytes_received", "Bytes_sent")
+                )
     return captures
 
 
@@ -165,7 +198,7 @@ def _row(
 
 def side_of(setup: Setup, captures: dict[str, Path]) -> Side:
     """The rounds of a set-up."""
-    with CaptureReader.open(captures[setup.key]) as reader:
+    with CaptureReader.open(captures[setup.server]) as reader:
         rows = tables.load(reader)
     (group,) = matching(rows, setup.scenario)
     return Side(setup.name, rows, group)
@@ -201,6 +234,11 @@ def foretell(case: Case, captures: dict[str, Path]) -> list[Forecast]:
         told = whatif.present_key(side, costs)
         assert told == case.before.key, f"taken for {told}"
         wish = replace(wish, present_key=told)
+    if wish.cipher is not None:
+        now = cipher_change.present_cipher(side)
+        assert case.before.suite == SUITES[now][case.before.version], f"taken for {now}"
+        costs = micro_costs.measure((), (), facts.mutual, facts.tls_version, (now, wish.cipher))
+        wish = replace(wish, present_cipher=now)
     return whatif.predict(side, wish, costs).forecasts
 
 
@@ -220,7 +258,7 @@ def main() -> int:
         folder = options.keep or Path(scratch)
         folder.mkdir(exist_ok=True)
         if options.reuse:
-            captures = {s.key: folder / f"{s.key.replace(':', '-')}.tlstax" for s in setups}
+            captures = {one.server: folder / f"{one.server}.tlstax" for one in setups}
         else:
             captures = record(setups, options.rounds, options.seconds, folder)
         rows, failures = [], 0

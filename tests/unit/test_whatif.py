@@ -10,13 +10,22 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
-from tlstax.analysis import sides, tables, whatif
+from tlstax.analysis import cipher_change, replicates, sides, tables, whatif
 from tlstax.analysis.sides import Side
-from tlstax.analysis.whatif import Wish
+from tlstax.analysis.taxonomy import builtin
+from tlstax.analysis.whatif_words import Wish
 from tlstax.collectors import micro_costs as measuring
 from tlstax.collectors.capture import micro_costs
-from tlstax.collectors.capture.micro_costs import Cost, HandshakeCost, KeyCosts, MicroCosts
+from tlstax.collectors.capture.ciphers import bulk_cipher
+from tlstax.collectors.capture.micro_costs import (
+    Cost,
+    HandshakeCost,
+    KeyCosts,
+    MicroCosts,
+    RecordCosts,
+)
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Status
 
 DEMO = Path(__file__).resolve().parents[2] / "docs/demo/demo.tlstax"
 
@@ -33,6 +42,12 @@ def key(sign: float, verify: float, full: float, resumed: float, setup: float) -
     )  # fmt: skip
 
 
+def records(us: float, us_per_byte: float) -> RecordCosts:
+    """Both ways alike."""
+    curve = {size: cost(us + size * us_per_byte) for size in (64, 256, 1024, 4096, 16384)}
+    return RecordCosts(curve, curve)
+
+
 COSTS = MicroCosts(
     library="OpenSSL 3.0.19", hostname="vm", cpu_model="Intel(R) Xeon(R) Processor",
     tls_version="TLSv1.3", mutual=True, keygen=cost(40), derive=cost(35),
@@ -40,6 +55,10 @@ COSTS = MicroCosts(
         "rsa:2048": key(280, 22, 1200, 480, 860),
         "rsa:4096": key(3800, 66, 4900, 490, 870),
         "ec:p256": key(27, 70, 1080, 490, 900),
+    },
+    records={
+        "AES256-GCM": records(0.7, 0.00025), "AES128-GCM": records(0.7, 0.0002),
+        "CHACHA20-POLY1305": records(0.9, 0.0006), "AES256-CBC-SHA1": records(1.5, 0.0016),
     },
 )  # fmt: skip
 
@@ -100,6 +119,74 @@ def test_pooling_without_a_warm_query_is_said_to_be_too_wide(storm: Side) -> Non
         whatif.predict(storm, Wish(pool=20, warm=storm), None)
 
 
+@pytest.fixture(scope="module")
+def pooled(storm: Side) -> Side:
+    return Side("demo", storm.tables, sides.matching(storm.tables, "pooled/read_only/tls")[0])
+
+
+def test_another_cipher_changes_records(pooled: Side) -> None:
+    assert cipher_change.present_cipher(pooled) == "AES256-GCM"
+    found = {}
+    for name in ("AES256-GCM", "AES128-GCM", "CHACHA20-POLY1305"):
+        wish = Wish(cipher=name, present_cipher="AES256-GCM")
+        prediction = whatif.predict(pooled, wish, COSTS)
+        assert prediction.cipher == "AES256-GCM"
+        line = prediction.forecasts[0]
+        assert line.then is not None
+        found[name] = line.then.value_ns - line.now.value_ns
+    assert abs(found["AES256-GCM"]) < abs(found["AES128-GCM"])
+    assert found["AES128-GCM"] < 0 < found["CHACHA20-POLY1305"]
+
+
+def test_traffic_is_what_the_server_counted(pooled: Side) -> None:
+    base = replicates.of_side(pooled, "query", builtin(), by_driver=True)
+    flows = cipher_change.traffic(base, by_driver=True)
+    with CaptureReader.open(DEMO) as reader:
+        readings = [row for row in reader.rows(Status) if row.name == "Bytes_sent"]
+    runs = {run.run_id for run in pooled.group.runs}
+    grown = sum(
+        max(values) - min(values)
+        for run in runs
+        if (values := [int(row.value) for row in readings if row.run_id == run])
+    )
+    count = sum(run.operation_count for run in pooled.group.runs)
+    assert flows.sent.size_bytes == pytest.approx(grown / count)
+    assert flows.sent.mean_bytes > flows.received.mean_bytes > 10
+    silent = replace(pooled.tables, status=[])
+    base = replicates.of_side(replace(pooled, tables=silent), "query", builtin(), by_driver=True)
+    with pytest.raises(TlstaxError, match="does not say how many bytes"):
+        cipher_change.traffic(base, by_driver=True)
+
+
+@pytest.mark.parametrize(
+    ("suite", "cipher"),
+    [
+        ("TLS_AES_128_GCM_SHA256", "AES128-GCM"),
+        ("DHE-RSA-AES256-GCM-SHA384", "AES256-GCM"),
+        ("TLS_CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
+        ("ECDHE-RSA-CHACHA20-POLY1305", "CHACHA20-POLY1305"),
+        ("AES256-SHA", "AES256-CBC-SHA1"),
+        ("ECDHE-ECDSA-AES128-SHA256", "AES128-CBC-SHA256"),
+        ("TLS_AES_128_CCM_SHA256", ""),
+        ("AES128-CCM8", ""),
+        ("DES-CBC3-SHA", ""),
+        ("unknown", ""),
+    ],
+)
+def test_the_cipher_of_a_suite(suite: str, cipher: str) -> None:
+    assert bulk_cipher(suite) == cipher
+
+
+def test_records_are_measured_with_the_suite_that_was_asked_for() -> None:
+    ciphers = ("AES128-GCM", "AES256-CBC-SHA1")
+    found = measuring.measure((), (), False, "TLSv1.2", ciphers).records
+    for name in ciphers:
+        curve = found[name].sent
+        assert curve[16384].value_ns > curve[1024].value_ns
+    # A cipher and a hash against one pass with carry-less multiplications: never near each other.
+    assert found["AES256-CBC-SHA1"].sent[16384].value_ns > found["AES128-GCM"].sent[16384].value_ns
+
+
 def test_costs_survive_a_file(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     micro_costs.save(COSTS, path)
@@ -128,6 +215,15 @@ def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert main([*wish, "--library", "wolfssl"]) == ExitCode.HOST
     assert "cannot be measured here" in capsys.readouterr().err
+    assert main([*wish, "--cipher", "AES128-GCM"]) == ExitCode.CAPTURE
+    assert "samples of answers and questions" in capsys.readouterr().err
+    pooled = ["whatif", f"{DEMO}:pooled/read_only/tls", "--costs", str(costs), "--cipher"]
+    assert main([*pooled, "AES128-GCM"]) == 0
+    assert "cipher AES128-GCM" in capsys.readouterr().out
+    assert main([*wish, "--cipher", "AES128-CBC-SHA1"]) == ExitCode.USAGE
+    assert "TLSv1.3 cannot use AES128-CBC-SHA1" in capsys.readouterr().err
+    assert main([*wish, "--cipher", "AES128-GCM", "--pool", "3"]) == ExitCode.USAGE
+    assert main([*pooled, "AES128-GCM", "--from-cipher", "AES128-CBC-SHA1"]) == ExitCode.USAGE
     micro_costs.save(replace(COSTS, hostname="elsewhere"), costs)
     assert main([*wish, "--key", "rsa:4096"]) == ExitCode.HOST
     assert "costs of another host" in capsys.readouterr().err
