@@ -10,6 +10,7 @@ import os
 import secrets
 import selectors
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -356,7 +357,7 @@ class PrivateServer:
     def _await_socket(self) -> None:
         """Return once the server answers on its socket."""
         deadline = time.monotonic() + START_PATIENCE_S
-        while not self.places.socket.is_socket():
+        while not _listens(self.places.socket):
             ended = self._supervisor_line(0.02)
             if ended is not None:
                 raise self._failure(
@@ -406,3 +407,13 @@ class PrivateServer:
             return ""
         tail = "".join(f"\n    {line}" for line in lines[-LOG_TAIL_LINES:])
         return f"; the end of its log:{tail}" if tail else ""
+
+
+def _listens(path: Path) -> bool:
+    """Whether somebody listens there; the file comes a moment before."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
