@@ -104,6 +104,8 @@ def _replicates(
     weights = np.ones((1, size))
     if size >= MIN_ROUNDS:
         weights = np.vstack([weights, resample_weights(size, stream)])
+        # Stretches in which nobody did anything: of these alone nothing can be told per operation.
+        weights[weights @ arm.operations == 0] = 1.0
     return Replicates(side, tables, stacks, sums, counts, rows, arm, weights)
 
 

@@ -158,6 +158,19 @@ def test_traffic_is_what_the_server_counted(pooled: Side) -> None:
         cipher_change.traffic(base, by_driver=True)
 
 
+def test_stretches_without_operations_leave_an_interval(storm: Side) -> None:
+    group = replace(storm.group, runs=())
+    own = [row for row in storm.tables.phase_counts if row.window_id in group.window_ids]
+    busy = max(row.window_id for row in own if row.phase == "connect" and row.ended_count)
+    rows = replace(
+        storm.tables,
+        phase_counts=[row for row in own if row.window_id == busy],
+    )
+    base = replicates.of_side(Side("demo", rows, group), "connection", builtin(), by_driver=False)
+    assert (base.arm.operations > 0).sum() == 1
+    assert base.operations.min() > 0
+
+
 @pytest.mark.parametrize(
     ("suite", "cipher"),
     [
