@@ -201,9 +201,10 @@ def _flames(
     for kind in ("on_cpu", "off_cpu"):
         profiles = []
         for side in both:
-            folded, count = explain.fold(side.side.group, kind, side.side.tables, taxonomy)
+            made = explain.fold(side.side.group, kind, side.side.tables, taxonomy)
             operations = round(side.operations[0])
-            profiles.append(flames.Profile(side.side.label, folded, count, operations, unit))
+            label = side.side.label
+            profiles.append(flames.Profile(label, made.folded, made.count, operations, unit))
         if not any(profile.folded for profile in profiles):
             continue
         root = flames.difference(*profiles)

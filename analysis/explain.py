@@ -164,32 +164,53 @@ def _end_to_end(
 
 def fold(
     part: Group, kind: str, tables: Tables, taxonomy: Taxonomy | None = None
-) -> tuple[folding.Folded, int]:
-    """The folded stacks of a group, `kind` on_cpu or off_cpu, and the samples or waits behind."""
-    rules = taxonomy or builtin()
-    return _fold(part, kind, tables, coverage.scale(tables).ledger, rules)
+) -> folding.FoldedStacks:
+    """The folded stacks of a group, `kind` on_cpu or off_cpu."""
+    ledger_rows = coverage.scale(tables).ledger
+    return _fold(part, kind, tables, ledger_rows, repair.repair(tables), taxonomy or builtin())
 
 
 def fold_all(tables: Tables) -> dict[str, folding.Folded]:
     """The whole stacks of every group by GROUP/KIND; flame graphs leave out what is too small."""
-    scaled = coverage.scale(tables).ledger
+    scaled, mended = coverage.scale(tables).ledger, repair.repair(tables)
     return {
-        f"{part.name}/{kind}": _fold(part, kind, tables, scaled, builtin())[0]
+        f"{part.name}/{kind}": _fold(part, kind, tables, scaled, mended, builtin()).folded
         for part in groups(tables)
         for kind in ("on_cpu", "off_cpu")
     }
 
 
 def _fold(
-    part: Group, kind: str, tables: Tables, scaled: Sequence[Ledger], rules: Taxonomy
-) -> tuple[folding.Folded, int]:
+    part: Group,
+    kind: str,
+    tables: Tables,
+    scaled: Sequence[Ledger],
+    mended: repair.Repaired,
+    rules: Taxonomy,
+) -> folding.FoldedStacks:
     totals, _ = _times(part, tables, ledger.totals(scaled, part.window_ids))
-    if kind == "on_cpu":
-        mended = repair.repair(tables)
-        resolved = Stacks(tables.frames, [*tables.stacks, *mended.stacks])
-        return folding.fold_on_cpu(mended.samples, part.window_ids, totals, resolved, rules)
-    resolved = Stacks(tables.frames, tables.stacks)
-    return folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)
+    return _fold_by(totals, part, kind, tables, mended, rules)
+
+
+def _fold_by(
+    totals: ledger.Totals,
+    part: Group,
+    kind: str,
+    tables: Tables,
+    mended: repair.Repaired,
+    rules: Taxonomy,
+) -> folding.FoldedStacks:
+    """The stacks of one kind of time, which split these totals."""
+    ids = part.window_ids
+    if kind == "off_cpu":
+        resolved = Stacks(tables.frames, tables.stacks)
+        return folding.FoldedStacks(
+            *folding.fold_off_cpu(tables.waits, ids, totals, resolved, rules)
+        )
+    resolved = Stacks(tables.frames, [*tables.stacks, *mended.stacks])
+    of_perf = folding.Mended(mended.repaired_ids)
+    folded, count = folding.fold_on_cpu(mended.samples, ids, totals, resolved, rules, of_perf)
+    return folding.FoldedStacks(folded, count, of_perf.folded, repair.sentence(mended))
 
 
 def _times(part: Group, tables: Tables, totals: ledger.Totals) -> tuple[ledger.Totals, str]:
@@ -305,19 +326,13 @@ def _flames(
     rules: Taxonomy,
 ) -> list[FlameGraph]:
     totals, without = _times(part, tables, totals)
-    resolved = Stacks(tables.frames, [*tables.stacks, *mended.stacks])
-    of_perf = folding.Mended(mended.repaired_ids)
-    on_cpu, samples = folding.fold_on_cpu(
-        mended.samples, part.window_ids, totals, resolved, rules, of_perf
-    )
-    off_cpu, waits = folding.fold_off_cpu(tables.waits, part.window_ids, totals, resolved, rules)
     graphs = []
+    for kind, label in (("on_cpu", "on CPU"), ("off_cpu", "waiting")):
+        made = _fold_by(totals, part, kind, tables, mended, rules)
+        if made.folded:
+            graph = folding.flame_graph(part, kind, label, made)
+            graphs.append(repair.told(graph, mended) if kind == "on_cpu" else graph)
     estimate = without or _seen(part, tables).text
-    if on_cpu:
-        graph = folding.flame_graph(part, "on_cpu", "on CPU", on_cpu, samples, of_perf.folded)
-        graphs.append(repair.told(graph, mended))
-    if off_cpu:
-        graphs.append(folding.flame_graph(part, "off_cpu", "waiting", off_cpu, waits))
     return [dataclasses.replace(graph, estimate=estimate) for graph in graphs]
 
 

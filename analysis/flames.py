@@ -31,6 +31,10 @@ class Profile:
     operation_count: int = 0
     operation: str = ""
     """What one operation is; '' where nothing counted them."""
+    repaired: Folded = field(default_factory=dict)
+    """The part of the stacks that has its callers from perf's."""
+    remarks: tuple[str, ...] = ()
+    """Sentences on how whole the stacks are."""
 
     @property
     def total_ns(self) -> float:
@@ -49,6 +53,8 @@ class Block:
     before: float = 0.0
     after: float = 0.0
     """The two sides of a difference; in a single profile both are the width."""
+    repaired: float = 0.0
+    """Of a single profile's width, what has its callers from perf's stacks."""
     is_noise: bool = False
     """The two sides differ by no more than chance."""
     children: "dict[FoldedFrame, Block]" = field(default_factory=dict)
@@ -101,6 +107,9 @@ def single(profile: Profile) -> Block:
         for block in _along(root, path):
             block.width += ns
             block.before = block.after = block.width
+    for path, ns in profile.repaired.items():
+        for block in _along(root, path):
+            block.repaired += ns
     return root
 
 

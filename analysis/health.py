@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a reader must know before the first number: losses, closure, observer effect, symbols."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from tlstax.analysis import ledger
@@ -26,6 +26,16 @@ from tlstax.collectors.capture.vocabulary import LOSSES
 
 _REPAIRS: Final = ("healed", "switch_missed")
 """Losses that the collector repaired; they are shown, and no cause for a warning."""
+_STACK_LOSSES: Final = {
+    "user_stack_failed": {"on_cpu", "off_cpu"},
+    "kernel_stack_failed": {"on_cpu", "off_cpu"},
+    "stack_map_full": {"on_cpu", "off_cpu"},
+    "sample_map_full": {"on_cpu"},
+    "offcpu_map_full": {"off_cpu"},
+    "bcc_stack_missed": {"on_cpu", "off_cpu"},
+    "bcc_map_full": {"on_cpu", "off_cpu"},
+}
+"""Losses that a flame graph is poorer for, by kind of time."""
 _UNKNOWN_WARNING: Final = 0.05
 _PROBE_WARNING: Final = 0.10
 _ON_CPU_WARNING: Final = 0.02
@@ -66,6 +76,17 @@ def count_losses(tables: Tables) -> list[LossLine]:
             consequence = known.consequence if known else "not known"
             lines.append(LossLine(kind, count, meaning, consequence))
     return lines
+
+
+def loss_sentence(line: LossLine) -> str:
+    """What was lost, how often, and what follows."""
+    return f"Lost: {line.meaning}, {line.count:,} times; {line.consequence}."
+
+
+def stack_losses(tables: Tables, kinds: Collection[str]) -> list[str]:
+    """What was lost of the stacks of these kinds of time (on_cpu, off_cpu), in sentences."""
+    wanted = {loss for loss, of in _STACK_LOSSES.items() if not of.isdisjoint(kinds)}
+    return [loss_sentence(line) for line in count_losses(tables) if line.kind in wanted]
 
 
 def close(tables: Tables) -> Closure:
@@ -282,9 +303,7 @@ def _warnings(
             "threads were too many, or were gone before their clocks could be read."
         )
     texts += [
-        f"Lost: {line.meaning}, {line.count:,} times; {line.consequence}."
-        for line in losses
-        if line.kind not in _REPAIRS
+        loss_sentence(line) for line in losses if line.kind not in _REPAIRS
     ]
     if symbols.unknown_share is not None and symbols.unknown_share > _UNKNOWN_WARNING:
         texts.append(f"{percent_text(symbols.unknown_share)} of the samples fit no category.")

@@ -105,17 +105,24 @@ def told(graph: FlameGraph, made: Repaired) -> FlameGraph:
     """The graph with how much of it was repaired."""
     if not made.sample_count:
         return graph
-    share = made.repaired_count / made.sample_count
     return replace(
         graph,
         broken_count=made.broken_count,
         repaired_count=made.repaired_count,
-        repaired_share=share,
-        repair=(
-            f"{made.broken_count:,} of {made.sample_count:,} samples broke off in code without "
-            f"frame pointers; {made.repaired_count:,} of them ({percent_text(share)} of all) have "
-            "their callers from the stacks that perf walked for the same function and phase."
-        ),
+        repaired_share=made.repaired_count / made.sample_count,
+        repair=sentence(made),
+    )
+
+
+def sentence(made: Repaired) -> str:
+    """How much was repaired; '' where perf did not run."""
+    if not made.sample_count:
+        return ""
+    share = percent_text(made.repaired_count / made.sample_count)
+    return (
+        f"{made.broken_count:,} of {made.sample_count:,} samples broke off in code without "
+        f"frame pointers; {made.repaired_count:,} of them ({share} of all) have "
+        "their callers from the stacks that perf walked for the same function and phase."
     )
 
 

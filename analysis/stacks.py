@@ -48,6 +48,19 @@ Folded = dict[Path, float]
 """Time in ns by path, root first."""
 
 
+@dataclass(frozen=True)
+class FoldedStacks:
+    """The folded stacks of a group, and what is to be known of them."""
+
+    folded: Folded
+    count: int
+    """Samples, or waits, behind them."""
+    repaired: Folded = field(default_factory=dict)
+    """The part of them that has its callers from perf's stacks."""
+    repair: str = ""
+    """How many samples that are, in one sentence; '' without perf."""
+
+
 @dataclass
 class Mended:
     """Stacks whose callers are perf's, and the time that folding found in them."""
@@ -136,22 +149,15 @@ def own_times(
     return {key: round(time_ns) for key, time_ns in sums.items()}
 
 
-def flame_graph(
-    group: Group,
-    kind: str,
-    label: str,
-    folded: Mapping[Path, float],
-    sample_count: int,
-    repaired: Mapping[Path, float] | None = None,
-) -> FlameGraph:
+def flame_graph(group: Group, kind: str, label: str, made: FoldedStacks) -> FlameGraph:
     """The tree of folded stacks, without frames that are too small to see."""
-    root, dropped_ns = _grow(folded, repaired or {})
+    root, dropped_ns = _grow(made.folded, made.repaired)
     return FlameGraph(
         f"{group.name}/{kind}",
         f"{group.label}: {label}",
         kind,
         root["value"],
-        sample_count,
+        made.count,
         dropped_ns,
         root,
     )

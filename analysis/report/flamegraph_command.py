@@ -9,16 +9,17 @@
 
 A difference is drawn per operation, and every stack as wide as the larger of its two times, so
 that what vanished is seen, too. Widths are exact ledger time that samples split; in a capture
-without a ledger, such as bpftrace's, they are the times of the samples or waits themselves.
+without a ledger, such as bpftrace's, they are the times of the samples or waits themselves. Stacks that were
+lost, or repaired by perf's, are counted at the head, in the words of the report.
 Exit status: 0; 2 wrong arguments; 5 CAPTURE is no capture or damaged; 6 it cannot be written.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis import explain, flames, tables
+from tlstax.analysis import explain, flames, health, tables
 from tlstax.analysis.report import quantities, svg
 from tlstax.analysis.report.command import STANDARD_OUTPUT, write
 from tlstax.analysis.stacks import Folded
@@ -104,16 +105,16 @@ def _choose(rows: Tables, name: str | None, capture: str) -> Group:
 def _profile(
     rows: Tables, group: Group, kinds: Sequence[str], phases: Sequence[str]
 ) -> flames.Profile:
-    parts, counts = {}, 0
-    for kind in kinds:
-        folded, count = explain.fold(group, kind, rows)
-        if folded:
-            parts[NAMES[kind]] = folded
-            counts += count
+    made = {NAMES[kind]: explain.fold(group, kind, rows) for kind in kinds}
+    made = {name: one for name, one in made.items() if one.folded}
+    folded = {name: one.folded for name, one in made.items()}
+    repaired = {name: one.repaired for name, one in made.items()}
     if len(kinds) == 1:
-        merged = flames.choose(parts.get(NAMES[kinds[0]], {}), phases)
+        name = NAMES[kinds[0]]
+        merged = flames.choose(folded.get(name, {}), phases)
+        mended = _any(repaired.get(name, {}), phases)
     else:
-        merged = flames.mix({name: _any(folded, phases) for name, folded in parts.items()})
+        merged, mended = _mix(folded, phases), _mix(repaired, phases)
     if not merged:
         raise TlstaxError(
             f"nothing to draw for {group.name}",
@@ -121,7 +122,21 @@ def _profile(
             "Choose another group, kind or phase",
             ExitCode.USAGE,
         )
-    return flames.Profile(group.label, merged, counts, group.operation_count, group.operation)
+    repairs = [one.repair for one in made.values() if one.repair]
+    remarks = (*repairs, *health.stack_losses(rows, kinds))
+    return flames.Profile(
+        group.label,
+        merged,
+        sum(one.count for one in made.values()),
+        group.operation_count,
+        group.operation,
+        mended,
+        remarks,
+    )
+
+
+def _mix(parts: Mapping[str, Folded], phases: Sequence[str]) -> Folded:
+    return flames.mix({name: _any(folded, phases) for name, folded in parts.items()})
 
 
 def _any(folded: Folded, phases: Sequence[str]) -> Folded:
@@ -134,7 +149,7 @@ def _draw(profile: flames.Profile, what: str, basis: str) -> str:
     note = (
         f"{quantities.time(root.width)} {basis} {quantities.count(profile.count)} samples or waits"
     )
-    return svg.render(root, f"{profile.label}: {what}", note)
+    return svg.render(root, f"{profile.label}: {what}", [note, *profile.remarks])
 
 
 def _draw_difference(before: flames.Profile, after: flames.Profile, what: str) -> str:
@@ -146,4 +161,8 @@ def _draw_difference(before: flames.Profile, after: flames.Profile, what: str) -
         f"{sides} {basis}; every stack as wide as the larger of its two times; "
         f"{quantities.count(before.count)} and {quantities.count(after.count)} samples"
     )
-    return svg.render(root, f"{before.label} → {after.label}: {what}", note, per, compared=True)
+    remarks = [f"{side.label}: {text}" for side in (before, after) for text in side.remarks]
+    if before.remarks == after.remarks:  # they are of the whole recording, here of the same one
+        remarks = list(after.remarks)
+    title = f"{before.label} → {after.label}: {what}"
+    return svg.render(root, title, [note, *remarks], per, compared=True)

@@ -8,7 +8,8 @@ Escape goes back and `/` searches. Nothing is loaded, and every name is escaped.
 
 import functools
 import re
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
@@ -20,10 +21,14 @@ WIDTH: Final = 1200.0
 ROW: Final = 18.0
 MARGIN: Final = 10.0
 HEAD: Final = 72.0
+LINE: Final = 14.0
 NARROWEST: Final = 0.25
 """Blocks narrower than this many user units are not drawn."""
 LETTER: Final = 6.6
 """Width of a letter of the 11-unit font, a little more than the average."""
+
+LETTERS: Final = int((WIDTH - 2 * MARGIN) / LETTER)
+"""How many of them a line of the head has room for."""
 
 MORE: Final = ((236, 226, 224), (200, 40, 30))
 LESS: Final = ((222, 228, 236), (30, 90, 190))
@@ -34,29 +39,38 @@ _COLOUR: Final = re.compile(r"--category-(\w+): (#[0-9a-f]{6});")
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(root: Block, title: str, note: str, per: str = "", *, compared: bool = False) -> str:
-    """The picture of a tree.
+def render(
+    root: Block, title: str, notes: Sequence[str], per: str = "", *, compared: bool = False
+) -> str:
+    """The picture of a tree, with notes below its title.
 
     `per` is the operation that widths are counted by ('' for none). `compared` paints the change
     of each block instead of its category.
     """
     drawn = [entry for entry in root.walk() if _wide(entry[0], root)]
-    height = HEAD + ROW * (1 + max((depth for _, depth, _ in drawn), default=0)) + MARGIN
+    lines = [line for note in notes for line in textwrap.wrap(quantities.typeset(note), LETTERS)]
+    below = LINE * max(len(lines) - 1, 0)
+    height = HEAD + below + ROW * (1 + max((depth for _, depth, _ in drawn), default=0)) + MARGIN
     body = "".join(_frame(entry, root, height, per, compared) for entry in drawn)
     names = sorted({entry[0].category for entry in drawn} & category_colours().keys())
     legend = _legend(
         CHANGES
         if compared
-        else [(quantities.name(name), category_colours()[name]) for name in names]
+        else [(quantities.name(name), category_colours()[name]) for name in names],
+        below,
+    )
+    shown = "".join(
+        f'<text x="{MARGIN:g}" y="{34 + LINE * number:g}" class="soft">{_text(line)}</text>\n'
+        for number, line in enumerate(lines)
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" '
         f'font-family="system-ui, DejaVu Sans, sans-serif" font-size="11" role="img" '
         f'aria-labelledby="title">\n<title id="title">{_text(title)}</title>\n'
-        f"<desc>{_text(note)}</desc>\n<style>{_asset('svg.css')}</style>\n"
+        f"<desc>{_text(' '.join(notes))}</desc>\n<style>{_asset('svg.css')}</style>\n"
         f'<rect class="paper" width="100%" height="100%"/>\n'
         f'<text x="{MARGIN:g}" y="18" font-size="15">{_text(title)}</text>\n'
-        f'<text x="{MARGIN:g}" y="34" class="soft">{_text(note)}</text>\n'
+        f"{shown}"
         f'<text id="found" x="{WIDTH - MARGIN:g}" y="18" text-anchor="end" class="soft"></text>\n'
         f'{legend}\n<g id="frames" data-width="{WIDTH - 2 * MARGIN:g}">\n{body}</g>\n'
         f"<script><![CDATA[\n{_asset('svg.js')}]]></script>\n</svg>\n"
@@ -89,7 +103,12 @@ def _describe(block: Block, root: Block, per: str, compared: bool) -> str:
     each = f" per {per}" if per else ""
     if not compared:
         share = quantities.share(block.width / root.width)
-        return f"{block.name}: {quantities.time(block.width)}{each}, {share} of the graph"
+        mended = (
+            f"; callers of {quantities.time(block.repaired)} of it are perf’s"
+            if block.repaired
+            else ""
+        )
+        return f"{block.name}: {quantities.time(block.width)}{each}, {share} of the graph{mended}"
     verdict = " (no more than chance)" if block.is_noise else ""
     before, after = quantities.time(block.before), quantities.time(block.after)
     change = quantities.time_change(block.change)
@@ -113,14 +132,14 @@ def _change_colour(block: Block) -> str:
     return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
-def _legend(entries: Iterable[tuple[str, str]]) -> str:
+def _legend(entries: Iterable[tuple[str, str]], below: float) -> str:
     """Swatches of (name, colour) in as many rows as the head has room for."""
     parts = []
-    x, y = MARGIN, 42.0
+    x, y = MARGIN, 42.0 + below
     for name, colour in entries:
         width = 24 + LETTER * len(name)
         if x + width > WIDTH:
-            x, y = MARGIN, y + 14
+            x, y = MARGIN, y + LINE
         parts.append(f'<rect x="{x:g}" y="{y:g}" width="9" height="9" fill="{colour}"/>')
         parts.append(f'<text x="{x + 12:g}" y="{y + 8:g}" class="soft">{_text(name)}</text>')
         x += width

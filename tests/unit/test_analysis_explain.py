@@ -142,9 +142,9 @@ def test_folded_stacks_of_a_group_sum_to_its_flame_graph(
     for part in tables.groups(experiment):
         for kind in ("on_cpu", "off_cpu"):
             graph = next(g for g in document.flames if g.name == f"{part.name}/{kind}")
-            folded, count = explain.fold(part, kind, experiment)
-            assert count == graph.sample_count
-            assert sum(folded.values()) == pytest.approx(graph.total_ns)
+            made = explain.fold(part, kind, experiment)
+            assert made.count == graph.sample_count
+            assert sum(made.folded.values()) == pytest.approx(graph.total_ns)
 
 
 def test_a_capture_without_runs_has_no_waterfall(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_off_cpu_stacks_sum_to_the_ledger(
 
 
 def check_graph(folded: stacks.Folded, exact: int) -> None:
-    graph = stacks.flame_graph(GROUP, "on_cpu", "on CPU", folded, 3)
+    graph = stacks.flame_graph(GROUP, "on_cpu", "on CPU", stacks.FoldedStacks(folded, 3))
     assert graph.total_ns == graph.root["value"] == pytest.approx(exact)
     assert leaves(graph.root) == pytest.approx(exact)
     assert depth(graph.root) <= stacks.MAX_DEPTH + 1
@@ -168,7 +168,7 @@ def test_frames_that_are_too_small_are_merged_and_counted() -> None:
     folded: stacks.Folded = {(phase, frame("big", "server")): 1e6}
     for number in range(50):
         folded[phase, frame(f"small{number}", "server"), frame("leaf", "server")] = 1.0
-    graph = stacks.flame_graph(GROUP, "on_cpu", "on CPU", folded, 1)
+    graph = stacks.flame_graph(GROUP, "on_cpu", "on CPU", stacks.FoldedStacks(folded, 1))
     (branch,) = graph.root["children"]
     assert [child["name"] for child in branch["children"]] == ["big", stacks.SMALL]
     assert graph.dropped_ns == 50

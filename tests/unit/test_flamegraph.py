@@ -14,7 +14,9 @@ from tlstax.analysis import explain, flames, tables
 from tlstax.analysis.flames import Profile
 from tlstax.analysis.report import svg
 from tlstax.analysis.stacks import Folded, FoldedFrame
+from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.writer import write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = str(ROOT / "docs/demo/demo.tlstax")
@@ -61,7 +63,7 @@ def test_what_vanished_is_drawn_and_what_came_is_red() -> None:
     assert blocks["same"].is_noise
     assert not blocks["gone"].is_noise
     assert not blocks["came"].is_noise
-    picture = svg.render(flames.difference(before, after), "t", "n", "query", compared=True)
+    picture = svg.render(flames.difference(before, after), "t", ["n"], "query", compared=True)
     assert any(
         line.startswith("gone: 100 µs → 0 ns per query".replace(" ", " "))
         for line in (text.replace("\u00a0", " ") for text in titles(picture))
@@ -89,7 +91,7 @@ def test_unlike_operations_are_scaled_to_equal_totals() -> None:
 def test_hostile_names_stay_text() -> None:
     path = (FoldedFrame("handshake", "server"), FoldedFrame(HOSTILE, "server"))
     folded: Folded = {path: 1e6}
-    picture = svg.render(flames.single(Profile("", folded, 10)), HOSTILE, HOSTILE)
+    picture = svg.render(flames.single(Profile("", folded, 10)), HOSTILE, [HOSTILE])
     tree = ET.fromstring(picture)
     assert len(list(tree.iter(f"{SVG}script"))) == 1
     assert picture.count("<![CDATA[") == picture.count("]]>") == 1
@@ -100,7 +102,7 @@ def demo_group(name: str, kind: str) -> float:
     with CaptureReader.open(DEMO) as reader:
         rows = tables.load(reader)
     group = next(one for one in tables.groups(rows) if one.name == name)
-    return sum(explain.fold(group, kind, rows)[0].values())
+    return sum(explain.fold(group, kind, rows).folded.values())
 
 
 @pytest.mark.parametrize(
@@ -120,6 +122,72 @@ def test_the_picture_holds_the_ledgers_time(
     total_ns = sum(demo_group("storm/connect/tls", kind) for kind in kinds)
     shown, unit = re.match(r"all: ([\d.]+)\s(s|ms)", whole).groups()  # type: ignore[union-attr]
     assert float(shown) * {"s": 1e9, "ms": 1e6}[unit] == pytest.approx(total_ns, rel=0.005)
+
+
+def beside_perf(path: Path, lost: int = 7) -> Path:
+    """A recording of 40 samples: 30 broke off, of which perf knows the callers of 10 (hash)."""
+    frames = [
+        schema.Frame(number, "/lib/libcrypto.so.3", "", 256 * number, name, 0, "dynsym", "")
+        for number, name in enumerate(("hash", "cipher", "serve", "start_thread"), 1)
+    ]
+    stacks = [schema.Stack(1, "1"), schema.Stack(2, "2"), schema.Stack(3, "3 4")]
+    samples = [
+        schema.SampleStack(1, "command", -1, stack, None, count)
+        for stack, count in ((1, 10), (2, 20), (3, 10))
+    ]
+    write_whole(path, [
+        schema.Target(1, 4711, "/usr/sbin/mariadbd", "", "mariadb", "", "OpenSSL", "", "shared"),
+        schema.Window(1, None, 0, 10**9),
+        schema.Window(9, None, 0, 10**9, 1, "record", "perf"),
+        schema.Thread(1, 4711, "one", "connection", 0, None),
+        schema.Ledger(1, 1, "command", "on_cpu", 400_000_000),
+        *frames, *stacks, schema.Stack(4, "1 3 4"), *samples,
+        schema.SampleStack(9, "command", -1, 4, None, 5),
+        schema.Loss(1, "stack_map_full", lost),
+    ])  # fmt: skip
+    return path
+
+
+def test_what_was_lost_or_repaired_is_said_as_in_the_report(tmp_path: Path) -> None:
+    capture, out = beside_perf(tmp_path / "x.tlstax"), tmp_path / "x.svg"
+    assert main(["flamegraph", str(capture), "-o", str(out)]) == 0
+    picture = out.read_text("utf-8")
+    note = ET.fromstring(picture).findtext(f"{SVG}desc") or ""
+    with CaptureReader.open(str(capture)) as reader:
+        document = explain.explain(tables.load(reader))
+    (graph,) = document.flames
+    assert "30 of 40 samples broke off" in graph.repair
+    assert "10 of them (25 % of all)" in graph.repair
+    assert graph.repair in note
+    (lost,) = (text for text in document.health.warnings if text.startswith("Lost: "))
+    assert "keeps only its innermost function" in lost
+    assert lost in note
+    shown = [text.replace("\u00a0", " ") for text in titles(picture)]
+    (of_hash,) = (text for text in shown if text.startswith("hash: "))
+    assert of_hash.endswith("; callers of 100 ms of it are perf’s")
+    assert not any("perf" in text for text in shown if text.startswith("cipher: "))
+
+
+def test_the_head_has_room_for_its_notes(tmp_path: Path) -> None:
+    capture, out = beside_perf(tmp_path / "x.tlstax"), tmp_path / "x.svg"
+    assert main(["flamegraph", str(capture), "-o", str(out)]) == 0
+    tree = ET.fromstring(out.read_text("utf-8"))
+    head = [one for one in tree.findall(f"{SVG}text") if one.get("x") == f"{svg.MARGIN:g}"]
+    assert all(len(one.text or "") <= svg.LETTERS for one in head)
+    swatches = [float(one.get("y", 0)) for one in tree.findall(f"{SVG}rect") if one.get("y")]
+    frames = [float(one.get("y", 0)) for one in tree.findall(f"{SVG}g//{SVG}rect")]
+    assert max(float(one.get("y", 0)) for one in head) < min(swatches)
+    assert max(swatches) < min(frames)
+
+
+def test_two_arms_of_one_recording_say_it_once(tmp_path: Path) -> None:
+    capture, out = beside_perf(tmp_path / "x.tlstax"), tmp_path / "x.svg"
+    assert main(["flamegraph", str(capture), "--against", "all", "-o", str(out)]) == 0
+    assert out.read_text("utf-8").count("Lost: ") == 2  # for people, and in <desc>
+    other = beside_perf(tmp_path / "y.tlstax", lost=8)
+    against = ["--against-capture", str(other)]
+    assert main(["flamegraph", str(capture), *against, "-o", str(out)]) == 0
+    assert out.read_text("utf-8").count("Lost: ") == 4
 
 
 def test_a_phase_is_drawn_alone(tmp_path: Path) -> None:
