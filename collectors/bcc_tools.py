@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Final, Literal
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.child import die_with_parent
+from tlstax.collectors.child import die_with_parent, how_it_ended, last_words
 from tlstax.collectors.native import monotonic_ns
 
 Kind = Literal["bcc", "libbpf-tools"]
@@ -175,7 +175,7 @@ class ToolRun:
         if self._process is not None and self._process.poll() is not None:
             raise self._failed(
                 "it ended before the recording did",
-                f"with status {self._process.returncode}; it said: {self._said()}",
+                f"{how_it_ended(self._process)}; it said: {self._said()}",
             )
 
     def interrupt(self) -> None:
@@ -197,7 +197,7 @@ class ToolRun:
         except subprocess.TimeoutExpired:
             raise self._failed("it did not end", f"{_END_PATIENCE_S:.0f} s after SIGINT") from None
         if process.returncode != 0:
-            raise self._failed("it failed", f"status {process.returncode}: {self._said()}")
+            raise self._failed("it failed", f"{how_it_ended(process)}; it said: {self._said()}")
         return _text(files[0]), _text(files[1])
 
     def close(self) -> None:
@@ -227,10 +227,7 @@ class ToolRun:
 
     def _said(self) -> str:
         """The last line of its complaints that means something."""
-        if self._files is None:
-            return "nothing"
-        lines = [line.strip() for line in _text(self._files[1]).splitlines() if line.strip()]
-        return lines[-1][:200] if lines else "nothing"
+        return last_words(_text(self._files[1]) if self._files is not None else "")
 
     def _failed(self, what: str, why: str) -> TlstaxError:
         return TlstaxError(

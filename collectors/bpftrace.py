@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.bpftrace_text import Rendered
-from tlstax.collectors.child import die_with_parent
+from tlstax.collectors.child import die_with_parent, how_it_ended
 from tlstax.collectors.native import monotonic_ns
 
 OLDEST: Final = (0, 17)
@@ -187,7 +187,7 @@ class Run:
         if process.poll() is None:
             process.kill()
             process.wait()
-        self._judge(process.returncode)
+        self._judge(process)
         return self._messages
 
     def close(self) -> None:
@@ -232,8 +232,8 @@ class Run:
                 self._messages.append(message)
         return attached
 
-    def _judge(self, code: int) -> None:
-        if self.end_ns and code == 0:
+    def _judge(self, process: "subprocess.Popen[bytes]") -> None:
+        if self.end_ns and process.returncode == 0:
             return
         if self._stuck:
             raise _failed(
@@ -253,7 +253,7 @@ class Run:
         errors = [line for line in said if "ERROR" in line] or said
         raise _failed(
             "it died" if self.start_ns else "it did not start",
-            errors[0] if errors else f"it ended with status {code} and gave no reason",
+            errors[0] if errors else f"it ended {how_it_ended(process)} and gave no reason",
         )
 
 

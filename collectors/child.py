@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Running something costly in a forked child, so that its memory is gone with it."""
+"""Children: something costly in a forked one, so that its memory is gone with it; how tools end."""
 
 import ctypes
 import os
 import pickle
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tlstax import ExitCode, TlstaxError
 
@@ -26,6 +27,31 @@ def start_with_us(command: Sequence[str], **how: Any) -> "subprocess.Popen[str]"
     return subprocess.Popen(
         command, start_new_session=True, preexec_fn=die_with_parent, text=True, **how
     )
+
+
+_LAST_WORDS_MAX: Final = 200
+# Files of the system may be named; where somebody keeps data is nobody's business.
+_FOLDERS: Final = re.compile(
+    r"""(?<![\w./…])/(?!(?:proc|sys|dev|usr|lib\w*|s?bin)/)(?:[^\s/:'"]+/)+"""
+)
+
+
+def how_it_ended(process: "subprocess.Popen[bytes]") -> str:
+    """`with status 1` or `by SIGKILL`, of a process that has ended."""
+    code = process.returncode
+    if code is None or code >= 0:
+        return f"with status {code}"
+    try:
+        return f"by {signal.Signals(-code).name}"
+    except ValueError:  # the real-time signals have no names
+        return f"by signal {-code}"
+
+
+def last_words(text: str) -> str:
+    """The last line that a tool said, fit for a capture: bounded, and no folders of private data."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    shown = "".join(one if one.isprintable() else "?" for one in lines[-1]) if lines else "nothing"
+    return _FOLDERS.sub("…/", shown)[:_LAST_WORDS_MAX]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.child import die_with_parent, run_in_child
+from tlstax.collectors.child import die_with_parent, how_it_ended, last_words, run_in_child
 from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.perf_script import FIELDS, parse
 
@@ -91,19 +91,47 @@ class Perf:
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
         """Nothing before the end; but it must still run."""
-        if self._process is not None and self._process.poll() is not None:
-            raise _failed("it ended before the recording did", self._said())
+        self._check()
         return ()
 
     def halt(self) -> None:
         """Have it write what it has and end."""
-        if self._process is not None and not self._end_ns:
+        if self._process is not None and not self._end_ns and self._process.poll() is None:
             self._end_ns = monotonic_ns()
-            if self._process.poll() is None:
-                self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(signal.SIGINT)
 
     def stop(self) -> Iterable[schema.Row]:
-        """End it, read its samples, and let go of its file."""
+        """End it, read its samples, and let go of its file.
+
+        What one that has ended by itself left is given before that is raised.
+        """
+        cause: TlstaxError | None = None
+        try:
+            self._check()
+        except TlstaxError as error:
+            cause = error
+        try:
+            yield from self._finish()
+        except TlstaxError as error:
+            raise cause or error from None
+        if cause:
+            raise cause
+
+    def _check(self) -> None:
+        """Raise TlstaxError if it has ended by itself; only once, as its data can be read still."""
+        process = self._process
+        if process is None or self._end_ns or process.poll() is None:
+            return
+        self._end_ns = monotonic_ns()
+        if process.returncode == 0 and not Path(f"/proc/{self._pid}").exists():
+            return  # it ended with what it watched
+        said = process.stderr.read().decode(errors="replace") if process.stderr else ""
+        raise _failed(
+            "it ended before the recording did",
+            f"{how_it_ended(process)}; it said: {last_words(said)}",
+        )
+
+    def _finish(self) -> Iterable[schema.Row]:
         process = self._process
         if process is None:
             return ()

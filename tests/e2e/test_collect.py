@@ -148,10 +148,15 @@ def test_a_source_that_is_killed_is_named_and_the_rest_is_kept(
     assert process.returncode == ExitCode.FAILED
     assert "2 of the sources did not last" in said
     assert "Traceback" not in said
-    states = {name: row.state for name, row in collectors(capture).items()}
+    found = collectors(capture)
+    states = {name: row.state for name, row in found.items()}
     assert states == {"procfs": "finished", "iostat": "failed", "perf": "failed"}
+    assert "by SIGKILL" in found["perf"].note
+    assert "perf: it ended before the recording did: by SIGKILL" in said
     with CaptureReader.open(capture) as reader:
         assert len([row for row in reader.rows(schema.Window) if row.engine == "native"]) >= 3
+        document = explain.explain(tables.load(reader))
+    assert any(found["perf"].note in text for text in document.health.warnings)
     assert list(tmp_path.iterdir()) == [capture]
 
 

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A real recording of perf becomes a capture."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,11 +54,54 @@ while time.monotonic() < end:
         source = Perf(process.pid, tmp_path, sample_hz=499, events=("cpu-clock", "page-faults"))
         assert "cpu-clock and page-faults" in source.start()
         process.wait()
-        with suppress(TlstaxError):  # it may end with the process that it watches
-            source.poll(0)
+        source.poll(0)  # it may end with the process that it watches
         rows = list(source.stop())
     samples = sum(row.sample_count for row in rows if isinstance(row, schema.SampleStack))
     counted = {row.name: row.value for row in rows if isinstance(row, schema.Metric)}
     assert samples > 20
     assert counted.keys() == {"page-faults_count"}
     assert counted["page-faults_count"] > 2560  # 256 in each round
+
+
+@pytest.mark.root
+def test_one_that_is_killed_says_by_what(tmp_path: Path) -> None:
+    source = Perf(os.getpid(), tmp_path)
+    source.start()
+    assert source._process is not None
+    os.kill(source._process.pid, signal.SIGKILL)
+    with pytest.raises(TlstaxError, match="it ended before the recording did.*by SIGKILL"):
+        until_it_is_noticed(source)
+    assert list(source.poll(0)) == []  # said once
+    with suppress(TlstaxError):  # what it has written may be too little to be read
+        list(source.stop())
+
+
+@pytest.mark.parametrize("is_polled", [True, False])
+def test_one_that_ends_by_itself_says_how_and_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_polled: bool
+) -> None:
+    """A stand-in: the real one cannot be made to fail at a chosen time."""
+    program = tmp_path / "perf"
+    program.write_text(
+        "#!/bin/sh\n[ $1 = --version ] && echo perf version 99.1 && exit\n"
+        '[ $1 = record ] || exit 9\nfor file; do :; done\necho x >"$file"\nsleep 0.2\n'
+        "echo first >&2\necho cannot write /srv/secret/of-mine/data: full >&2\necho >&2\nexit 3\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    source = Perf(os.getpid(), tmp_path, events=("cpu-clock",))
+    source.start()
+    if not is_polled:
+        time.sleep(1)
+    with pytest.raises(TlstaxError) as found:
+        until_it_is_noticed(source) if is_polled else list(source.stop())
+    with suppress(TlstaxError):
+        list(source.stop())
+    assert found.value.why == "with status 3; it said: cannot write …/data: full"
+
+
+def until_it_is_noticed(source: Perf) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        source.poll(0)
+        time.sleep(0.02)

@@ -9,6 +9,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.collectors.boundary_aliases import read_aliases
 from tlstax.collectors.capture import schema
+from tlstax.collectors.child import last_words
 from tlstax.collectors.elf import Elf
 from tlstax.collectors.perf import CLOCK, HARDWARE, Perf, choose_events, find_perf, group
 from tlstax.collectors.perf_rows import PerfRows, read_leader
@@ -218,3 +219,19 @@ def test_what_is_no_recording_is_refused(
         assert main(["import", str(name), "--hz", "9", "-o", str(out)]) == ExitCode.FAILED
         assert "cannot" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("", "nothing"),
+        ("one\n two \n\n", "two"),
+        ("mmap of /data/customers/x.ibd failed", "mmap of …/x.ibd failed"),
+        ("'/data/with space/x' and ../up/y", "'…/with space/x' and ../up/y"),
+        ("see /proc/sys/kernel/perf_event_paranoid", "see /proc/sys/kernel/perf_event_paranoid"),
+        ("\x1b[31mred\x07", "?[31mred?"),
+        ("x" * 999, "x" * 200),
+    ],
+)
+def test_last_words_are_fit_for_a_capture(said: str, kept: str) -> None:
+    assert last_words(said) == kept
