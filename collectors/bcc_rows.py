@@ -16,10 +16,10 @@ from typing import Final
 from tlstax import TlstaxError
 from tlstax.collectors.bcc_text import KERNEL_START, UNNAMED, BccFrame, BccStack, Bucket
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.syscalls import NUMBERS
 from tlstax.collectors.elf import Elf
 from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.stack_phases import StackPhases
+from tlstax.collectors.stack_syscalls import syscall_of
 from tlstax.collectors.symbols import Place, Symbolizer, demangle
 from tlstax.collectors.target import Target
 
@@ -31,9 +31,6 @@ WINDOW_ID: Final = FIRST_ID
 MAP_ENTRIES_MAX: Final = 10_240
 """Distinct stacks and threads that these tools' maps hold, bcc's and libbpf-tools' alike."""
 
-_SYSCALL: Final = re.compile(r"(?:__x64_|__arm64_|__do_|__se_|do_|k|__)sys_(\w+)")
-_LIBC: Final = re.compile(r"(?:__GI_)?(?:__)?(?:libc_)?(\w+?)(?:_nocancel)?(?:@.*)?")
-_ENTRY: Final = re.compile(r"entry_SYSCALL|el0t?_64_sync|do_syscall_64")
 # The tool's own frames, and the scheduler's, on top of a wait.
 _SCHEDULER: Final = re.compile(
     r"bpf_\w+|bpf:.*|__bpf_\w+|__traceiter_\w+|trace_event_raw\w*|finish_task_switch.*|__schedule"
@@ -229,19 +226,6 @@ def block_times(buckets: Iterable[Bucket], start_ns: int, end_ns: int) -> list[s
         )
         for one in buckets
     ]  # fmt: skip
-
-
-def syscall_of(kernel: Sequence[str], caller: str = "") -> int:
-    """The number of the system call that a kernel stack (leaf first) is in; -1 for none.
-
-    Where the kernel's own functions do not tell, libc's wrapper of the call, its `caller`, does.
-    """
-    if not kernel or not _ENTRY.match(kernel[-1]):
-        return -1
-    names = [found[1] for name in kernel if (found := _SYSCALL.fullmatch(name))]
-    if wrapper := _LIBC.fullmatch(caller):
-        names.append(wrapper[1])
-    return next((NUMBERS[name] for name in names if name in NUMBERS), -1)
 
 
 def _leaf(user: Sequence[Place]) -> str:

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.bpftrace_output import Messages, lost_events, maps, unmatched
@@ -19,6 +19,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.stack_syscalls import syscall_of
 
 if TYPE_CHECKING:
     from tlstax.collectors.bpftrace import Run
@@ -127,13 +128,16 @@ def _fact(
                     yield schema.Latency(stacks.window_id, key, low, high, int(bucket["count"]))
         elif name == "@samples":
             (phase,), user, kernel = _split(key, 1)
-            pair = stacks.user(user), stacks.kernel(kernel)
-            yield schema.SampleStack(stacks.window_id, PHASES[phase], -1, *pair, int(value))
+            frames, kernel_part = user_frames(user), kernel_frames(kernel)
+            names = [one.symbol for one in kernel_part]
+            call = syscall_of(names, frames[0].symbol if frames else "")
+            pair = stacks.number(frames), stacks.number(kernel_part)
+            yield schema.SampleStack(stacks.window_id, PHASES[phase], call, *pair, int(value))
         elif name == "@waited_ns" and rendered.name == "offcpu":
             (phase, state), user, _ = _split(key, 2)
             yield schema.OffcpuStack(
-                stacks.window_id, PHASES[phase], STATES[state], -1, stacks.user(user), None,
-                int(value["count"]), int(value["total"]),
+                stacks.window_id, PHASES[phase], STATES[state], -1,
+                stacks.number(user_frames(user)), None, int(value["count"]), int(value["total"]),
             )  # fmt: skip
         elif kind in ("map", "stats") and name not in ("@unmatched", "@waited_ns"):
             yield from _metrics(f"{rendered.name} {name[1:]}", key, value, run)
@@ -162,36 +166,45 @@ def _split(key: str, numbers: int) -> tuple[list[int], str, str]:
     return [int(part) for part in parts[:numbers]], user, kernel
 
 
+class BpftraceFrame(NamedTuple):
+    """One frame, as bpftrace prints it."""
+
+    object: str
+    symbol: str
+    symbol_offset_bytes: int
+    source: str
+
+
+def user_frames(text: str) -> list[BpftraceFrame]:
+    """The frames of `address symbol+offset (object)` lines, leaf first."""
+    frames = []
+    for line in _lines(text):
+        if found := USER.fullmatch(line):
+            frames.append(BpftraceFrame(_plain(found[4]), _plain(found[2]), int(found[3]), "dynsym"))
+        elif found := UNNAMED.fullmatch(line):
+            where = _plain(found[2])
+            frames.append(BpftraceFrame(where, f"[{where.rpartition('/')[2]}]", 0, "none"))
+    return frames
+
+
+def kernel_frames(text: str) -> list[BpftraceFrame]:
+    """The frames of `symbol+offset` lines, leaf first."""
+    found = (KERNEL.fullmatch(line) for line in _lines(text))
+    return [BpftraceFrame("kernel", one[1], int(one[2]), "kallsyms") for one in found if one]
+
+
 class Stacks:
-    """Frames and stacks from bpftrace's text of them, for one window."""
+    """Numbers frames and stacks of one window."""
 
     def __init__(self, first_id: int = 0) -> None:
         """Ids of frames, stacks and of the window begin after `first_id`."""
         self._first_id = first_id
         self.window_id = first_id + WINDOW_ID
-        self._frames: dict[tuple[str, int, str, int, str], int] = {}
+        self._frames: dict[BpftraceFrame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
 
-    def user(self, text: str) -> int | None:
-        """The stack of `address symbol+offset (object)` lines, leaf first."""
-        frames = []
-        for line in _lines(text):
-            if found := USER.fullmatch(line):
-                place = (_plain(found[4]), 0, _plain(found[2]), int(found[3]), "dynsym")
-                frames.append(place)
-            elif found := UNNAMED.fullmatch(line):
-                where = _plain(found[2])
-                frames.append((where, 0, f"[{where.rpartition('/')[2]}]", 0, "none"))
-        return self._number(frames)
-
-    def kernel(self, text: str) -> int | None:
-        """The stack of `symbol+offset` lines, leaf first."""
-        found = (KERNEL.fullmatch(line) for line in _lines(text))
-        return self._number(
-            [("kernel", 0, one[1], int(one[2]), "kallsyms") for one in found if one]
-        )
-
-    def _number(self, frames: Iterable[tuple[str, int, str, int, str]]) -> int | None:
+    def number(self, frames: Iterable[BpftraceFrame]) -> int | None:
+        """The stack of these frames; None without any."""
         next_id = self._first_id + 1
         numbers = tuple(
             self._frames.setdefault(frame, next_id + len(self._frames)) for frame in frames
@@ -200,8 +213,8 @@ class Stacks:
 
     def rows(self) -> Iterator[schema.Row]:
         """Every frame and stack so far."""
-        for (where, address, symbol, offset, source), number in self._frames.items():
-            yield schema.Frame(number, where, "", address, symbol, offset, source, "")
+        for (where, symbol, offset, source), number in self._frames.items():
+            yield schema.Frame(number, where, "", 0, symbol, offset, source, "")
         for frames, number in self._stacks.items():
             yield schema.Stack(number, " ".join(map(str, frames)))
 

@@ -15,11 +15,11 @@ from typing import Final
 from tlstax import TlstaxError
 from tlstax.collectors.boundary_aliases import Aliases, read_aliases
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.syscalls import NUMBERS
 from tlstax.collectors.elf import Elf
 from tlstax.collectors.nameless import NamelessFunctions
 from tlstax.collectors.perf_script import UNNAMED, PerfFrame, PerfSample
 from tlstax.collectors.stack_phases import StackPhases
+from tlstax.collectors.stack_syscalls import syscall_of
 from tlstax.collectors.symbols import demangle, stem
 from tlstax.probes.definitions import Definition
 
@@ -30,9 +30,6 @@ RETURN_PROBE: Final = "[return probe]"
 _TRAMPOLINES: Final = frozenset({0x7FFFFFFFE000, 0x7FFFFFFFDFFF})
 """Where x86-64 maps the page that probed functions return to, and as the walk finds it (less 1)."""
 _CLOCKS: Final = ("cpu-clock", "task-clock")
-_SYSCALL: Final = re.compile(r"(?:__x64_|__arm64_|__do_|__se_|do_|k|__)sys_(\w+)")
-_ENTRY: Final = re.compile(r"entry_SYSCALL|el0t_64_sync")
-_LIBC: Final = re.compile(r"(?:__GI_)?(?:__)?(?:libc_)?(\w+?)(?:_nocancel)?(?:@.*)?")
 
 
 class PerfRows:
@@ -82,7 +79,8 @@ class PerfRows:
         """Phase, system call, user and kernel stack."""
         user = tuple(self._names.corrected(one) for one in frames if not one.is_kernel)
         kernel = tuple(one for one in frames if one.is_kernel)
-        return self._phase(user), _syscall(kernel, user), self._stack(user), self._stack(kernel)
+        call = syscall_of([one.symbol for one in kernel], user[0].symbol if user else "")
+        return self._phase(user), call, self._stack(user), self._stack(kernel)
 
     def _phase(self, user: tuple[PerfFrame, ...]) -> str:
         """The phase of a user stack, by the names and what stands behind those that have none."""
@@ -237,20 +235,6 @@ class FileNames:
             if opened is not None:
                 opened[0].close()
         self._files.clear()
-
-
-def _syscall(kernel: tuple[PerfFrame, ...], user: tuple[PerfFrame, ...]) -> int:
-    """The number of the system call that the kernel stack is in, -1 for none.
-
-    Where the kernel's own functions do not tell, the caller does: libc's wrapper of the call.
-    """
-    if not kernel or not _ENTRY.match(kernel[-1].symbol):
-        return -1
-    for frame in kernel:
-        if found := _SYSCALL.fullmatch(frame.symbol):
-            return NUMBERS.get(found[1], -1)
-    wrapper = _LIBC.fullmatch(user[0].symbol) if user else None
-    return NUMBERS.get(wrapper[1], -1) if wrapper else -1
 
 
 def read_leader(text: str) -> tuple[str, float]:

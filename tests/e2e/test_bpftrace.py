@@ -15,6 +15,7 @@ from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.syscalls import syscall_name
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
@@ -121,12 +122,16 @@ def test_stacks_carry_phases(
     driver.run(Load(SELECT, 2, 3), "tls", time.sleep)
     finish(process)
     with CaptureReader.open(capture) as reader:
-        samples = [(row.phase, row.user_stack_id) for row in reader.rows(schema.SampleStack)]
+        on_cpu = list(reader.rows(schema.SampleStack))
+        samples = [(row.phase, row.user_stack_id) for row in on_cpu]
         waits = [(row.phase, row.user_stack_id) for row in reader.rows(schema.OffcpuStack)]
         stacks = {row.stack_id for row in reader.rows(schema.Stack)}
     rows = samples if name == "oncpu" else waits
     assert {"command", "record_read"} <= {phase for phase, _ in rows}
     assert {stack for _, stack in rows} - {None} <= stacks
+    if name == "oncpu":
+        calls = {syscall_name(row.syscall) for row in on_cpu if row.kernel_stack_id}
+        assert calls & {"read", "recvfrom", "write", "sendto", "poll", "ppoll"}
 
 
 def test_a_run_ends_by_itself(server: PrivateServer) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors import bcc, bcc_rows, bcc_tools
-from tlstax.collectors.bcc_rows import BccRows, syscall_of, wait_state
+from tlstax.collectors.bcc_rows import BccRows, wait_state
 from tlstax.collectors.bcc_text import (
     BccFrame,
     BccStack,
@@ -21,6 +21,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.syscalls import NUMBERS
 from tlstax.collectors.sources import SourceSet
 from tlstax.collectors.stack_phases import StackPhases
+from tlstax.collectors.stack_syscalls import syscall_of
 from tlstax.probes.definitions import load_definitions
 from tlstax.tests.unit.conftest import MakeTarget
 

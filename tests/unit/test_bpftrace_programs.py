@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.bpftrace import add_up, find_bpftrace
+from tlstax.collectors.bpftrace import Run, Tool, add_up, find_bpftrace
 from tlstax.collectors.bpftrace_output import lost_events, maps, unmatched
-from tlstax.collectors.bpftrace_rows import Stacks
-from tlstax.collectors.bpftrace_text import _short
+from tlstax.collectors.bpftrace_rows import Stacks, kernel_frames, rows, user_frames
+from tlstax.collectors.bpftrace_text import Rendered, _short
 from tlstax.collectors.capture import schema
 from tlstax.probes import programs
 
@@ -102,15 +102,33 @@ def test_stacks_of_both_versions() -> None:
         "\t55a212f81d98 mysqld_main(int, char**)+4360 (/usr/sbin/mariadbd)\n"
         "\tb9 0xb9 ([unknown])\n"
     )
-    assert stacks.user(text) == 1
+    assert stacks.number(user_frames(text)) == 1
     kernel = "\n    ext4_release_file+62\n\tffffffff816bd916 __fput+230\n"
-    assert stacks.kernel(kernel) == 2
-    assert stacks.user("") is None
+    assert stacks.number(kernel_frames(kernel)) == 2
+    assert stacks.number(user_frames("")) is None
     frames = [row for row in stacks.rows() if isinstance(row, schema.Frame)]
     assert [row.symbol for row in frames][:3] == [
         "__GI___libc_malloc", "mysqld_main(int, char**)", "[unknown]",
     ]  # fmt: skip
     assert [row.symbol for row in frames][3:] == ["ext4_release_file", "__fput"]
+
+
+def test_the_system_call_of_a_sample_in_the_kernel_is_told_by_its_stacks() -> None:
+    user = "\n\t7f05593d1930 {}+23 (/usr/lib/libc.so.6)\n\t55a2 do_command(THD*, bool)+4 (/x)\n"
+    keys = {
+        f"11,{user.format('__send')},\n    tcp_ack+9\n    __sys_sendto+5\n"
+        "    entry_SYSCALL_64_after_hwframe+118\n": 3,
+        f"10,{user.format('__read')},\n    schedule+9\n    entry_SYSCALL_64_after_hwframe+118\n": 2,
+        f"12,{user.format('__read')},\n    asm_sysvec_apic_timer_interrupt+22\n": 1,
+        f"12,{user.format('memcpy')},\n": 4,
+    }
+    rendered = Rendered("oncpu", "", (), (), ())
+    run = Run(Tool("", (0, 17), "", offsets=False), rendered, 1)
+    messages = [{"type": "map", "data": {"@samples": keys}}]
+    made = [row for row in rows(messages, rendered, run) if isinstance(row, schema.SampleStack)]
+    assert [(row.phase, row.syscall, row.sample_count) for row in made] == [
+        ("record_write", 44, 3), ("record_read", 0, 2), ("command", -1, 1), ("command", -1, 4),
+    ]  # fmt: skip
 
 
 def test_a_stack_that_is_printed_once_for_each_thread_is_added_up() -> None:
