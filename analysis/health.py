@@ -250,6 +250,10 @@ def name_quality(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Symbols:
     )
 
 
+_FATES: Final = {
+    "failed": "did not last, and its rows are not whole",
+    "missing": "is missing",
+}
 _OTHER_ENGINES: Final = {
     "bpftrace": "Recorded by bpftrace, not by tlstax's own engine: it holds what one program "
     "counts, and no ledger.",
@@ -276,9 +280,9 @@ def _warnings(
     engines = {window.engine for window in tables.windows} - {"native"}
     texts += [_OTHER_ENGINES[engine] for engine in sorted(engines & _OTHER_ENGINES.keys())]
     texts += [
-        f"The source {row.name} did not last, and its rows are not whole: {row.note}"
+        f"The source {row.name} {_FATES[row.state]}: {row.note}"
         for row in tables.collectors
-        if row.state in ("failed", "missing")
+        if row.state in _FATES
     ]
     beside = {row.name.partition(" ")[0] for row in tables.collectors if row.rows_count}
     if beside := beside & {"perf", "bcc", "bpftrace"}:

@@ -50,9 +50,11 @@ class Asked:
 class BccTool:
     """One of the tools, for as long as the recording lasts."""
 
-    def __init__(self, name: str, asked: Asked) -> None:
+    def __init__(self, name: str, asked: Asked, part_of: str = "") -> None:
+        """`part_of`: what was asked for, if not the tool itself."""
         self.tool_name = name
         self.name = f"{ENGINE} {name}"
+        self.part_of = part_of
         self.warning = ""
         self._asked = asked
         self._run: ToolRun | None = None

@@ -32,6 +32,9 @@ SEARCH_PATH: Final = os.pathsep.join(
 )
 HEADERS_VARIABLE: Final = "BCC_KERNEL_SOURCE"
 """bcc's own variable: where the kernel's headers are instead."""
+_LIBBPF_TOOLS: Final = (
+    "libbpf-tools (Debian: the package of that name; Debian 12's has no profile, Debian 13's has)"
+)
 _SPELLINGS: Final = ("{}-libbpf", "{}", "{}-bpfcc")
 _ASK_PATIENCE_S: Final = 30.0
 _ATTACH_PATIENCE_S: Final = 60.0  # bcc compiles with clang, on a busy host
@@ -77,13 +80,12 @@ def find_tool(name: str, directory: Path | None = None) -> Tool:
         return compiled[0]
     if not known:
         strange = f"{found[0]} is neither bcc's nor of libbpf-tools" if found else "it is not here"
-        raise _missing(name, strange, "Install libbpf-tools (Debian: the package of that name)")
+        raise _missing(name, strange, f"Install {_LIBBPF_TOOLS}")
     if why := lacking_headers():
         raise _missing(
             name,
             f"{known[0].path} needs kernel headers to compile its program, and {why}",
-            "Install a libbpf-tools that has it, which needs none (Debian 12's has no profile,"
-            " Debian 13's has), or the headers of this kernel",
+            f"Install {_LIBBPF_TOOLS}, which need none, or the headers of this kernel",
         )
     return replace(known[0], note="compiled on the spot by bcc: frames have names, no addresses")
 

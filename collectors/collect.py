@@ -35,7 +35,7 @@ class Wanted:
     call_graph: str = "dwarf"
     perf_hz: int = 99
     bcc_tools: tuple[str, ...] = ()
-    """Of bcc's tools those to run; none: all that tlstax knows."""
+    """Of bcc's tools those to run; none: all that tlstax knows and that are here."""
     bcc_directory: Path | None = None
     programs: tuple[str, ...] = ()
     """What bpftrace runs; none: its default."""
@@ -80,7 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_bcc_tools,
         default=(),
         metavar="LIST",
-        help="which of offcputime, profile, funclatency and biolatency to run for bcc (all)",
+        help="which of offcputime, profile, funclatency and biolatency to run for bcc (those that are"
+        " here)",
     )
     parser.add_argument(
         "--bcc-directory", type=Path, metavar="DIR", help="where bcc's tools are looked for first"
@@ -144,7 +145,9 @@ def open_sources(what: Wanted, pid: int, capture: Path) -> SourceSet:
             from tlstax.collectors.bcc import TOOLS, Asked, BccTool
 
             asked = Asked(pid, what.perf_hz, what.bcc_directory)
-            sources += (BccTool(tool, asked) for tool in what.bcc_tools or TOOLS)
+            sources += (BccTool(tool, asked) for tool in what.bcc_tools)
+            if not what.bcc_tools:
+                sources += (BccTool(tool, asked, part_of=name) for tool in TOOLS)
         elif name != NATIVE:
             sources.append(_open(name, what, pid, capture))
     return SourceSet(sources)

@@ -9,10 +9,12 @@ block: whatever takes time runs in a process of its own.
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
-from tlstax import TlstaxError
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.native import monotonic_ns
 
+_ABSENT = (ExitCode.HOST, ExitCode.TARGET)
+"""How a source fails to start that this host or this process has nothing for."""
 INTERVAL_NS = 1_000_000_000
 """How often a source is polled."""
 
@@ -45,6 +47,14 @@ class Halting(Protocol):
         """Record no more; `stop` gives what there is. Never fails."""
 
 
+@runtime_checkable
+class Part(Protocol):
+    """One of several sources that one name stands for, of which those that are here serve."""
+
+    part_of: str
+    """That name; '' if it was asked for by its own."""
+
+
 class SourceSet:
     """The sources of one recording, each of which may fail alone."""
 
@@ -55,11 +65,13 @@ class SourceSet:
         self.failures: list[str] = []
         """One sentence for each source that did not last, for the end of the run."""
         self.warnings: list[str] = []
-        """One sentence for each source that works, but not as well as it could."""
+        """One sentence for each source that works, but not as well as it could, or that nobody asked
+        for by name and that is not here."""
 
     def start(self) -> list[schema.Row]:
         """Start all of them; the rows that say which of them run."""
         rows: list[schema.Row] = []
+        absent: list[tuple[Source, str]] = []
         for number, source in enumerate(self._sources, start=1):
             now_ns = monotonic_ns()
             row = schema.Collector(number, source.name, "", "running", now_ns, now_ns, 0, "")
@@ -70,7 +82,14 @@ class SourceSet:
                 if source.warning:
                     self.warnings.append(f"{source.name}: {source.warning}")
             except TlstaxError as error:
-                rows.append(self._failed(row, "missing", error))
+                rows.append(_ended(row, "missing", error))
+                if error.exit_code in _ABSENT:
+                    absent.append((source, f"{source.name}: {error}"))
+                else:
+                    self.failures.append(f"{source.name}: {error}")
+        served = {_whole(source) for source in self._alive()} - {""}
+        for source, text in absent:
+            (self.warnings if _whole(source) in served else self.failures).append(text)
         self._due_ns = monotonic_ns() + INTERVAL_NS
         return rows
 
@@ -118,9 +137,15 @@ class SourceSet:
         if cause is None:
             rows.append(row._replace(state=state, end_ns=monotonic_ns()))
         else:
-            rows.append(self._failed(row, "failed", cause))
+            self.failures.append(f"{row.name}: {cause}")
+            rows.append(_ended(row, "failed", cause))
         return rows
 
-    def _failed(self, row: schema.Collector, state: str, error: TlstaxError) -> schema.Collector:
-        self.failures.append(f"{row.name}: {error}")
-        return row._replace(state=state, end_ns=monotonic_ns(), note=str(error))
+
+def _whole(source: Source) -> str:
+    """The name that stands for it and others; '' if it stands for itself."""
+    return source.part_of if isinstance(source, Part) else ""
+
+
+def _ended(row: schema.Collector, state: str, error: TlstaxError) -> schema.Collector:
+    return row._replace(state=state, end_ns=monotonic_ns(), note=str(error))

@@ -71,7 +71,7 @@ def test_missing_tools_are_named_and_the_rest_is_recorded(
     assert main(["report", str(capture)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for name in missing:
-        assert f"The source {name} did not last" in shown
+        assert f"The source {name} is missing: " in shown
 
 
 def wrapper(folder: Path, name: str, text: str) -> None:

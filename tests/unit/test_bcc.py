@@ -166,7 +166,7 @@ def test_bcc_without_kernel_headers_offers_libbpf_tools(
     monkeypatch.setattr(bcc_tools, "SEARCH_PATH", "/nonexistent")
     monkeypatch.setattr(bcc_tools, "lacking_headers", lambda: "X is not there")
     program(tmp_path / "profile-bpfcc", 'echo "usage: profile [-h] [-p PID]"')
-    with pytest.raises(TlstaxError, match=r"X is not there.*Install a libbpf-tools") as info:
+    with pytest.raises(TlstaxError, match=r"X is not there.*Install libbpf-tools") as info:
         find_tool("profile", tmp_path)
     assert info.value.exit_code == ExitCode.HOST
     monkeypatch.setattr(bcc_tools, "lacking_headers", lambda: "")

@@ -93,6 +93,44 @@ def test_what_a_failing_source_still_gave_is_kept() -> None:
     assert source.halted_count == 1
 
 
+class Lacking(Plan):
+    """A source that cannot start here."""
+
+    def __init__(self, name: str, part_of: str, exit_code: ExitCode) -> None:
+        super().__init__(name)
+        self.part_of = part_of
+        self._exit_code = exit_code
+
+    def start(self) -> str:
+        if self._exit_code != ExitCode.OK:
+            raise TlstaxError("it cannot be used", "it is not here", "Install it", self._exit_code)
+        return "1.0"
+
+
+OK, HOST, FAILED = ExitCode.OK, ExitCode.HOST, ExitCode.FAILED
+
+
+@pytest.mark.parametrize(
+    ("codes", "part_of", "failures", "warnings"),
+    [
+        ((OK, HOST), "all", [], ["b"]),  # what is here serves
+        ((OK, ExitCode.TARGET), "all", [], ["b"]),
+        ((OK, FAILED), "all", ["b"], []),  # it is here, and does not work
+        ((OK, HOST), "", ["b"], []),  # asked for by its name
+        ((HOST, HOST), "all", ["a", "b"], []),  # nothing is here
+    ],
+)
+def test_of_several_that_one_name_stands_for_those_serve_that_are_here(
+    codes: tuple[ExitCode, ExitCode], part_of: str, failures: list[str], warnings: list[str]
+) -> None:
+    sources = SourceSet([Lacking(name, part_of, code) for name, code in zip("ab", codes, strict=True)])
+    rows = final(sources.start())
+    assert [text.split(":")[0] for text in sources.failures] == failures
+    assert [text.split(":")[0] for text in sources.warnings] == warnings
+    for name, code in zip("ab", codes, strict=True):
+        assert rows[name].state == ("running" if code == OK else "missing")
+
+
 def test_a_late_poll_is_one_poll() -> None:
     source = Plan("good")
     sources = SourceSet([source])
