@@ -29,7 +29,7 @@ COMMANDS = {
 # What a command is lent of stages that it may not import, under the function's name.
 LENT = {
     "attach": "analysis.report.command:headline",
-    "top": "collectors.live_names:open_names collectors.child:start_with_us",
+    "top": "collectors.live_names:open_names collectors.tool_process:start_with_us",
     "whatif": "collectors.micro_costs:measure collectors.micro_costs:host_library",
     "lab": "collectors.recorder:open_recorder collectors.capture.join:join_captures "
     "collectors.library_code:crypto_instructions analysis.report.command:render_report "

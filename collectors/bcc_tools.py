@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import IO, Final, Literal
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.child import die_with_parent, how_it_ended, last_words
 from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.tool_process import die_with_parent, how_it_ended, last_words, reap
 
 Kind = Literal["bcc", "libbpf-tools"]
 
@@ -206,9 +206,7 @@ class ToolRun:
         """End it for good. Closing twice does nothing."""
         process, self._process = self._process, None
         if process is not None:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+            reap(process)
         files, self._files = self._files, None
         for file in files or ():
             file.close()

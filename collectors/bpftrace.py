@@ -21,8 +21,8 @@ from typing import IO, Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.bpftrace_text import Rendered
-from tlstax.collectors.child import die_with_parent, how_it_ended
 from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.tool_process import die_with_parent, how_it_ended, reap
 
 OLDEST: Final = (0, 17)
 TRACEFS: Final = (Path("/sys/kernel/tracing/events"), Path("/sys/kernel/debug/tracing/events"))
@@ -184,9 +184,7 @@ class Run:
                 print(said, file=sys.stderr, flush=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_PATIENCE_S)  # it takes its probes off after its last word
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        reap(process)
         self._judge(process)
         return self._messages
 
@@ -194,9 +192,7 @@ class Run:
         """Let go of it, however far it came."""
         process, self._process = self._process, None
         if process is not None:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+            reap(process)
             if process.stdout is not None:
                 process.stdout.close()
         if self._complaints is not None:

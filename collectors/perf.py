@@ -19,9 +19,10 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.child import die_with_parent, how_it_ended, last_words, run_in_child
+from tlstax.collectors.child import run_in_child
 from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.perf_script import FIELDS, parse
+from tlstax.collectors.tool_process import die_with_parent, how_it_ended, last_words, reap
 
 HARDWARE: Final = ("cycles", "instructions")
 CLOCK: Final = "cpu-clock"
@@ -173,9 +174,7 @@ class Perf:
     def _discard(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+            reap(process)
             if process.stderr is not None:
                 process.stderr.close()
         if self._data >= 0:

@@ -10,7 +10,6 @@ it ends. Namespaces (with the interfaces in them), interfaces, mounts and cgroup
 `tlstax lab clean` removes those of directories whose owner is gone, in the reverse order.
 """
 
-import ctypes
 import json
 import os
 import shutil
@@ -26,13 +25,12 @@ from types import TracebackType
 from typing import IO, Final, Literal, Self
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.workloads.servers import supervisor
 from tlstax.workloads.servers.places import process_start_ticks
 
 Kind = Literal["process", "namespace", "interface", "mount", "cgroup", "loop", "directory"]
 PREFIX: Final = "tlstax-bench-"
 STOP_PATIENCE_S: Final = 5.0
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None)
 # How each kind is removed; {} is its name. Processes and directories are removed in Python.
 REMOVE: Final[Mapping[str, tuple[str, ...]]] = {
     "namespace": ("ip", "netns", "delete", "{}"),
@@ -170,7 +168,7 @@ class Resources:
                     env={"PATH": os.defpath + ":/usr/sbin:/sbin", "LC_ALL": "C"}
                     | dict(environment or {}),
                     start_new_session=True,
-                    preexec_fn=die_with_parent,
+                    preexec_fn=supervisor.die_with_parent,
                 )
         except FileNotFoundError as error:
             raise TlstaxError(
@@ -184,7 +182,7 @@ class Resources:
 
     def stop(self, process: "subprocess.Popen[bytes]") -> None:
         """End a process that `start` started, and its session; safe to repeat."""
-        stop_session(process)
+        supervisor.stop(process, STOP_PATIENCE_S)
         self.release("process", str(process.pid))
 
     def listed(self) -> list[Resource]:
@@ -211,23 +209,6 @@ class Resources:
     def _append(self, fact: Mapping[str, object]) -> None:
         with (self.directory / "resources.jsonl").open("a", encoding="utf-8") as file:
             _write_synced(file, json.dumps(fact) + "\n")
-
-
-def die_with_parent() -> None:
-    """Between fork and exec: the kernel kills this process when its parent ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def stop_session(process: "subprocess.Popen[bytes]") -> None:
-    """Ask the process and all of its session to end, wait, and insist."""
-    for name, patience_s in ((signal.SIGTERM, STOP_PATIENCE_S), (signal.SIGKILL, None)):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, name)
-        try:
-            process.wait(timeout=patience_s)
-            return
-        except subprocess.TimeoutExpired:
-            continue
 
 
 def clean() -> tuple[list[str], list[Path]]:

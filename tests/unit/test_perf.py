@@ -9,12 +9,12 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.collectors.boundary_aliases import read_aliases
 from tlstax.collectors.capture import schema
-from tlstax.collectors.child import last_words
 from tlstax.collectors.elf import Elf
 from tlstax.collectors.perf import CLOCK, HARDWARE, Perf, choose_events, find_perf, group
 from tlstax.collectors.perf_rows import PerfRows, read_leader
 from tlstax.collectors.perf_script import PerfFrame, PerfSample, parse
 from tlstax.collectors.stack_phases import StackPhases
+from tlstax.collectors.tool_process import last_words
 from tlstax.probes.definitions import load_definitions
 
 SCRIPT = """\

@@ -16,6 +16,9 @@ the network namespace that steps are run in), `working_directory`, `log` and `st
 which all but the last must succeed before the next begins. Each line on standard output is one
 event: `started STEP PID`, `finished STEP STATUS`. A line or the end of standard input asks to
 stop.
+
+tlstax's other children, who need no supervisor, take `die_with_parent` and `stop` from here, as this
+file takes nothing from elsewhere.
 """
 
 import ctypes
@@ -56,7 +59,12 @@ def become_server(
         os.setgroups([])
         os.setgid(gid)
         os.setuid(uid)
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
+
+
+def die_with_parent(by: int = signal.SIGKILL) -> None:
+    """Between fork and exec: the kernel sends this process a signal when its parent ends."""
+    LIBC.prctl(PR_SET_PDEATHSIG, by)
 
 
 def start(specification: dict[str, Any], command: list[str]) -> "subprocess.Popen[bytes]":
@@ -75,13 +83,13 @@ def start(specification: dict[str, Any], command: list[str]) -> "subprocess.Pope
         )
 
 
-def stop(child: "subprocess.Popen[bytes]") -> None:
+def stop(child: "subprocess.Popen[bytes]", patience_s: float = STOP_PATIENCE_S) -> None:
     """Ask the child's whole session to end, wait, and insist."""
-    for name, patience_s in ((signal.SIGTERM, STOP_PATIENCE_S), (signal.SIGKILL, None)):
-        with suppress(ProcessLookupError):
+    for name, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, None)):
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, name)
         try:
-            child.wait(timeout=patience_s)
+            child.wait(timeout=wait_s)
             return
         except subprocess.TimeoutExpired:
             continue
