@@ -306,9 +306,7 @@ def _warnings(
             f"{percent_text(closure.unchecked_ns / busy_ns)} of the time is not checked: those "
             "threads were too many, or were gone before their clocks could be read."
         )
-    texts += [
-        loss_sentence(line) for line in losses if line.kind not in _REPAIRS
-    ]
+    texts += [loss_sentence(line) for line in losses if line.kind not in _REPAIRS]
     if symbols.unknown_share is not None and symbols.unknown_share > _UNKNOWN_WARNING:
         texts.append(f"{percent_text(symbols.unknown_share)} of the samples fit no category.")
     if tables.windows and symbols.sample_count < MINIMUM_SAMPLES:

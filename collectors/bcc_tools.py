@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Final, Literal
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.clock import monotonic_ns
 from tlstax.collectors.tool_process import die_with_parent, how_it_ended, last_words, reap
 
 Kind = Literal["bcc", "libbpf-tools"]

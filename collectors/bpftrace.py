@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.bpftrace_text import Rendered
-from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.clock import monotonic_ns
 from tlstax.collectors.tool_process import die_with_parent, how_it_ended, reap
 
 OLDEST: Final = (0, 17)

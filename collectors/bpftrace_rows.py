@@ -18,7 +18,7 @@ from tlstax.collectors.bpftrace_output import Messages, lost_events, maps, unmat
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 from tlstax.collectors.capture.writer import write_whole
-from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.clock import monotonic_ns
 from tlstax.collectors.stack_syscalls import syscall_of
 
 if TYPE_CHECKING:
@@ -180,7 +180,9 @@ def user_frames(text: str) -> list[BpftraceFrame]:
     frames = []
     for line in _lines(text):
         if found := USER.fullmatch(line):
-            frames.append(BpftraceFrame(_plain(found[4]), _plain(found[2]), int(found[3]), "dynsym"))
+            frames.append(
+                BpftraceFrame(_plain(found[4]), _plain(found[2]), int(found[3]), "dynsym")
+            )
         elif found := UNNAMED.fullmatch(line):
             where = _plain(found[2])
             frames.append(BpftraceFrame(where, f"[{where.rpartition('/')[2]}]", 0, "none"))

@@ -15,8 +15,8 @@ from typing import Final, Self
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.clock import monotonic_ns
 from tlstax.collectors.find_process import open_pidfd
-from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.sources import Source, SourceSet
 from tlstax.probes import programs
 
@@ -80,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_bcc_tools,
         default=(),
         metavar="LIST",
-        help="which of offcputime, profile, funclatency and biolatency to run for bcc (those that are"
-        " here)",
+        help="which of offcputime, profile, funclatency and biolatency to run for bcc (those that "
+        "are here)",
     )
     parser.add_argument(
         "--bcc-directory", type=Path, metavar="DIR", help="where bcc's tools are looked for first"

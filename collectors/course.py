@@ -11,8 +11,9 @@ from typing import Final
 
 from tlstax.collectors.budget import FLOOR_CPUS, Spent, choose, has_ledger
 from tlstax.collectors.capture import schema
+from tlstax.collectors.clock import monotonic_ns
 from tlstax.collectors.metering import Bill, Meter, Reading
-from tlstax.collectors.native import Engine, level_of, monotonic_ns
+from tlstax.collectors.native import Engine, level_of
 from tlstax.collectors.pacing import TRIAL_NS, Pace, Step
 from tlstax.probes.definitions import Level
 

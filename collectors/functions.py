@@ -6,34 +6,21 @@ hangs on file descriptors of this process.
 """
 
 import ctypes
-import os
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from tlstax import ExitCode, TlstaxError
 from tlstax.collectors import bpf_syscall, function_calibration
 from tlstax.collectors import function_layout as layout
 from tlstax.collectors.function_calibration import Pair, PairCost
 from tlstax.collectors.function_plan import MAX_FUNCTIONS, FunctionPlan
 from tlstax.collectors.libbpf import BpfObject, LinkGroup
-from tlstax.collectors.mappings import MappedObject, open_mapped
 from tlstax.collectors.native import object_path
+from tlstax.collectors.uprobe_links import Attachment, File, ProbedFiles, UprobeAttacher
 
 OBJECT_NAME: Final = "functions.bpf.o"
 SWITCH: Final = "on_function_switch"
-_PROGRAMS: Final = {"enter": "on_function_enter", "exit": "on_function_leave"}
-
-
-class Attachment(NamedTuple):
-    """A probe to attach."""
-
-    event: str
-    path: str
-    offset_bytes: int
-    cookie: int
-    is_return: bool
+_PROGRAMS: Final = ("on_function_enter", "on_function_leave")
 
 
 class Calls(NamedTuple):
@@ -67,6 +54,7 @@ class FunctionEngine:
         self._stack = ExitStack()
         self._links = LinkGroup()
         self._object = self._stack.enter_context(BpfObject(object_path(OBJECT_NAME)))
+        self._uprobes = UprobeAttacher(self._object, *_PROGRAMS, multi=multi)
         try:
             self._load(ledger_maps)
             self.costs = self._calibrate()
@@ -78,25 +66,16 @@ class FunctionEngine:
         bpf = self._object
         config = layout.FunctionConfig(self.plan.pid, function_calibration.own_pid())
         bpf.set_constants(".rodata.config", bytes(config))
-        if self.multi:
-            for program in _PROGRAMS.values():
-                bpf.set_attach_type(program, bpf_syscall.BPF_TRACE_UPROBE_MULTI)
+        self._uprobes.prepare()
         for name, descriptor in ledger_maps.items():
             bpf.share(name, descriptor)
         if not ledger_maps:
             bpf.resize("slots", 1)
         bpf.load()
-        for name, expected in (
-            ("function_sums", ctypes.sizeof(layout.FunctionSum)),
-            ("calls_of_task", ctypes.sizeof(layout.ThreadCalls)),
-        ):
-            if bpf.value_bytes(name) != expected:
-                raise TlstaxError(
-                    f"{OBJECT_NAME} does not fit this tlstax",
-                    f"map {name} has values of {bpf.value_bytes(name)} bytes, not {expected}",
-                    "rebuild it with `make bpf`",
-                    ExitCode.HOST,
-                )
+        bpf.require_value_bytes(
+            function_sums=ctypes.sizeof(layout.FunctionSum),
+            calls_of_task=ctypes.sizeof(layout.ThreadCalls),
+        )
 
     # ---- calibration ----
 
@@ -117,7 +96,7 @@ class FunctionEngine:
             probes = [
                 Attachment(
                     place.event,
-                    path,
+                    File(path, path),
                     place.offset_bytes,
                     layout.calibration_cookie(bool(kind.exit_kind), place.stack_bytes),
                     place.is_return,
@@ -127,7 +106,7 @@ class FunctionEngine:
 
             def attach() -> Callable[[], None]:
                 self._attach_switch()
-                self._attach(probes, function_calibration.own_pid())
+                self._uprobes.attach(probes, function_calibration.own_pid(), self._links)
                 return self._links.close
 
             return function_calibration.measure(call, attach, self._reported)
@@ -140,67 +119,23 @@ class FunctionEngine:
 
     def attach(self) -> None:
         """Attach the scheduler's tracepoint, then the exits, then the entries."""
-        files = {probed.object: self._open(probed.object) for probed in self.plan.functions}
+        files = ProbedFiles(self._stack)
+        probes = [
+            Attachment(
+                site.event,
+                File(probed.object.path, files.path(probed.object)),
+                site.file_offset,
+                layout.cookie(number, probed, site),
+                site.kind == "uretprobe",
+            )
+            for number, probed in enumerate(self.plan.functions)
+            for site in probed.sites
+        ]
         self._attach_switch()
-        self._attach(
-            [
-                Attachment(
-                    site.event,
-                    files[probed.object],
-                    site.file_offset,
-                    layout.cookie(number, probed, site),
-                    site.kind == "uretprobe",
-                )
-                for number, probed in enumerate(self.plan.functions)
-                for site in probed.sites
-            ],
-            self.plan.pid,
-        )
-
-    def _open(self, mapped: MappedObject) -> str:
-        """A path that leads to the mapped file for good: it is verified once and stays open."""
-        descriptor = open_mapped(mapped)
-        self._stack.callback(os.close, descriptor)
-        return f"/proc/self/fd/{descriptor}"
+        self._uprobes.attach(probes, self.plan.pid, self._links)
 
     def _attach_switch(self) -> None:
         self._links.callback(self._object.attach(SWITCH).close)
-
-    def _attach(self, probes: Iterable[Attachment], pid: int) -> None:
-        groups: dict[tuple[str, bool, str], list[Attachment]] = defaultdict(list)
-        for probe in probes:
-            groups[probe.event, probe.is_return, probe.path].append(probe)
-        # Exits first: an entry whose exit is not yet probed would look like a missed exit.
-        for (event, is_return, path), group in sorted(
-            groups.items(), key=lambda item: item[0][0] == "enter"
-        ):
-            try:
-                self._attach_group(_PROGRAMS[event], path, group, pid, is_return)
-            except OSError as error:
-                raise TlstaxError(
-                    f"cannot probe {path}",
-                    error.strerror or str(error),
-                    "run `tlstax doctor`, and check that the file is still the mapped one",
-                    ExitCode.HOST,
-                ) from error
-
-    def _attach_group(
-        self, program: str, path: str, group: list[Attachment], pid: int, is_return: bool
-    ) -> None:
-        if self.multi:
-            offsets = [probe.offset_bytes for probe in group]
-            cookies = [probe.cookie for probe in group]
-            program_fd = self._object.program_fd(program)
-            link = bpf_syscall.attach_uprobe_multi(
-                program_fd, path, offsets, cookies, pid, is_return
-            )
-            self._links.callback(os.close, link)
-            return
-        for probe in group:
-            attached = self._object.attach_uprobe(
-                program, pid, path, probe.offset_bytes, probe.cookie, is_return
-            )
-            self._links.callback(attached.close)
 
     # ---- reading ----
 
@@ -243,7 +178,7 @@ class FunctionEngine:
         for index, kind in enumerate(layout.LOSS_NAMES):
             raw = bpf_syscall.map_lookup(descriptor, index.to_bytes(4, "little"), 8)
             counts[kind] = int.from_bytes(raw or b"", "little")
-        for program in _PROGRAMS.values():
+        for program in _PROGRAMS:
             missed = bpf_syscall.program_recursion_misses(self._object.program_fd(program))
             counts["function_recursion_missed"] += missed
         return counts

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.clock import monotonic_ns
 
 _NAMES: Final = {
     "r/s": ("reads_per_s", 1.0), "w/s": ("writes_per_s", 1.0), "f/s": ("flushes_per_s", 1.0),

@@ -150,6 +150,7 @@ class BpfObject:
 
     def __init__(self, path: Path) -> None:
         self.library = load_library()
+        self.name = path.name
         self.log: list[str] = []
         self._callback = _PRINT_CALLBACK(self._keep_line)
         self.library.libbpf_set_print(self._callback)
@@ -205,6 +206,17 @@ class BpfObject:
     def value_bytes(self, name: str) -> int:
         """Size of a map's value."""
         return int(self.library.bpf_map__value_size(self.map(name)))
+
+    def require_value_bytes(self, **expected: int) -> None:
+        """Raise TlstaxError (HOST) unless the values of these maps are of the size that we read."""
+        for name, size in expected.items():
+            if self.value_bytes(name) != size:
+                raise TlstaxError(
+                    f"{self.name} does not fit this tlstax",
+                    f"map {name} has values of {self.value_bytes(name)} bytes, not {size}",
+                    "rebuild it with `make bpf`",
+                    ExitCode.HOST,
+                )
 
     def resize(self, name: str, entries_count: int) -> None:
         """Set a map's capacity, before load()."""

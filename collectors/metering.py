@@ -17,7 +17,8 @@ from typing import Final
 
 from tlstax.collectors.bpf_syscall import enable_statistics
 from tlstax.collectors.budget import FLOOR_CPUS, Load, Spent, has_ledger
-from tlstax.collectors.native import DENSE_TRACEPOINTS, SAMPLER, Engine, monotonic_ns
+from tlstax.collectors.clock import monotonic_ns
+from tlstax.collectors.native import DENSE_TRACEPOINTS, SAMPLER, Engine
 from tlstax.collectors.planning import Site
 from tlstax.collectors.price_list import Kernel
 from tlstax.probes.definitions import Level

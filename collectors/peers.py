@@ -70,7 +70,9 @@ class Peer:
             raise
         try:
             self._symbolizer = Symbolizer(target)
-            self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer, target_id)
+            self._stacks = StackStore(
+                self._engine.maps.stack_addresses, self._symbolizer, target_id
+            )
             self._engine.walk_one_wait_in(WAIT_SHARE)
             self._engine.attach()
             if not still_runs(target):
@@ -83,7 +85,7 @@ class Peer:
     @property
     def has_ended(self) -> bool:
         """Whether the process is gone, or runs another program by now."""
-        return bool(self._exited.poll(0)) or bool(self._engine.executed_ns())
+        return bool(self._exited.poll(0)) or bool(self._engine.maps.executed_ns())
 
     def begin(self, start_ns: int) -> list[schema.Row]:
         """Its first window begins then; the rows that describe it."""

@@ -20,7 +20,7 @@ from typing import Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.child import run_in_child
-from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.clock import monotonic_ns
 from tlstax.collectors.perf_script import FIELDS, parse
 from tlstax.collectors.tool_process import die_with_parent, how_it_ended, last_words, reap
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.clock import monotonic_ns
 
 Readings = dict[tuple[str, str], float]
 """Counters by (object, name), ever growing."""

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Final, Self
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.clock import monotonic_ns
 from tlstax.collectors.course import Course, light_of
 from tlstax.collectors.find_process import open_pidfd
 from tlstax.collectors.function_plan import plan_functions_in_child
 from tlstax.collectors.metering import Bill
-from tlstax.collectors.native import Engine, Options, monotonic_ns
+from tlstax.collectors.native import Engine, Options
 from tlstax.collectors.pacing import Step
 from tlstax.collectors.peers import Peer, PeerRequest
 from tlstax.collectors.planning import plan_in_child
@@ -115,7 +116,7 @@ class Recorder:
         )
         try:
             self._symbolizer = Symbolizer(self._target)
-            self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
+            self._stacks = StackStore(self._engine.maps.stack_addresses, self._symbolizer)
             self._attach_functions()
             self._course.attach()
             _require_same_program(self._target)
@@ -176,7 +177,7 @@ class Recorder:
         end_ns = monotonic_ns() + int(seconds * NS_PER_S)
         while not self.ending:
             now_ns = monotonic_ns()
-            if self._engine.executed_ns():
+            if self._engine.maps.executed_ns():
                 self.ending = f"it executed {_program_of(self.request.pid)} in the same process"
                 return
             if now_ns >= self._course.next_ns:
@@ -394,7 +395,7 @@ class Recorder:
     def _fate(self) -> Iterable[schema.Row]:
         """What became of the target, and of its children."""
         yield schema.Meta("target_ending", self.ending or "it was running")
-        if count := self._engine.forked_count():
+        if count := self._engine.maps.forked_count():
             text = f"{count} were started while it was recorded; they are not measured."
             yield schema.Gap(1, "processes that it started", text)
 

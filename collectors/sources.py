@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.clock import monotonic_ns
 
 _ABSENT = (ExitCode.HOST, ExitCode.TARGET)
 """How a source fails to start that this host or this process has nothing for."""
@@ -65,8 +65,8 @@ class SourceSet:
         self.failures: list[str] = []
         """One sentence for each source that did not last, for the end of the run."""
         self.warnings: list[str] = []
-        """One sentence for each source that works, but not as well as it could, or that nobody asked
-        for by name and that is not here."""
+        """One sentence for each source that works, but not as well as it could, or that is not here
+        and that nobody asked for by name."""
 
     def start(self) -> list[schema.Row]:
         """Start all of them; the rows that say which of them run."""

@@ -18,7 +18,7 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.native import monotonic_ns
+from tlstax.collectors.clock import monotonic_ns
 
 CLIENTS: Final = ("mariadb", "mysql")
 COUNTERS: Final = re.compile(

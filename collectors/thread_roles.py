@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from tlstax.collectors.capture.vocabulary import ROLES
-from tlstax.collectors.native import SlotView
+from tlstax.collectors.ledger_maps import SlotView
 from tlstax.collectors.planning import RoleMark
 
 # A page boundary in between is no matter: all of it is the thread's own mapping.

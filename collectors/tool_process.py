@@ -47,7 +47,7 @@ def how_it_ended(process: "subprocess.Popen[bytes]") -> str:
 
 
 def last_words(text: str) -> str:
-    """The last line that a tool said, fit for a capture: bounded, and no folders of private data."""
+    """The last line that a tool said, fit for a capture: cut, and without folders of data."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     shown = "".join(one if one.isprintable() else "?" for one in lines[-1]) if lines else "nothing"
     return _FOLDERS.sub("…/", shown)[:_LAST_WORDS_MAX]

@@ -22,6 +22,7 @@ from tlstax.collectors.capture.vocabulary import (
     ROLES,
     STATES,
 )
+from tlstax.collectors.clock import monotonic_ns
 from tlstax.collectors.ledger_layout import (
     LATENCY_BUCKETS,
     OUTCOMES,
@@ -30,7 +31,8 @@ from tlstax.collectors.ledger_layout import (
     HandshakeRecord,
     bucket_bounds,
 )
-from tlstax.collectors.native import Engine, SlotView, monotonic_ns
+from tlstax.collectors.ledger_maps import SlotView
+from tlstax.collectors.native import Engine
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.target_rows import SERVER_ID, ids_before
 from tlstax.collectors.thread_roles import ThreadRoles
@@ -115,18 +117,18 @@ class WindowCutter:
 
     def _discard(self) -> None:
         """Take what was recorded while attaching, and drop it."""
-        for slot in self._engine.slots():
+        for slot in self._engine.maps.slots():
             account = self._account(slot)
             account.cells = _settled(slot, self._start_ns)
             account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
             account.steal_ns = slot.steal_ns
             account.start_ns = slot.thread_start_ns
             account.schedstat = _schedstat(self._engine.pid, slot.tid)
-        self._engine.handshake_records()
-        self._engine.samples()
-        self._engine.waits()
+        self._engine.maps.handshake_records()
+        self._engine.maps.samples()
+        self._engine.maps.waits()
         self._losses = self._engine.loss_counts()
-        self._latency = self._engine.latency_counts()
+        self._latency = self._engine.maps.latency_counts()
 
     def resume(self) -> int:
         """The ledger begins again: what its cells hold now is left out of the next window.
@@ -134,14 +136,14 @@ class WindowCutter:
         The time at which it begins, where the window that runs is to be cut.
         """
         start_ns = monotonic_ns()
-        self._counted = self._engine.latency_counts()
-        for slot in self._engine.slots():
+        self._counted = self._engine.maps.latency_counts()
+        for slot in self._engine.maps.slots():
             account = self._account(slot)
             account.cells = _settled(slot, start_ns)
             account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
             account.steal_ns = slot.steal_ns
             account.schedstat = _schedstat(self._engine.pid, slot.tid)
-        self._engine.waits()
+        self._engine.maps.waits()
         return start_ns
 
     def repairs(self) -> dict[str, int]:
@@ -162,9 +164,9 @@ class WindowCutter:
         window = self.windows_count
         # What comes behind an exec is another program's.
         start_ns = self._start_ns
-        end_ns = self._engine.executed_ns() or end_ns or monotonic_ns()
+        end_ns = self._engine.maps.executed_ns() or end_ns or monotonic_ns()
         self._start_ns = end_ns
-        counted = self._counted or self._engine.latency_counts()
+        counted = self._counted or self._engine.maps.latency_counts()
         self._counted = None
         rows: list[schema.Row] = [
             schema.Window(window, run_id, start_ns, end_ns, self._target_id, level)
@@ -175,7 +177,7 @@ class WindowCutter:
         else:
             self._forget_threads(rows)
         seen = _SEEN.get(level, frozenset(PHASES))
-        records = self._engine.handshake_records()
+        records = self._engine.maps.handshake_records()
         handshakes = tuple(self._handshake(window, r) for r in records if "handshake" in seen)
         rows.extend(handshakes)
         phase_counts = self._cut_latency(rows, window, seen, counted)
@@ -201,7 +203,7 @@ class WindowCutter:
     def _cut_threads(self, rows: list[schema.Row], window: int, start_ns: int, end_ns: int) -> int:
         on_cpu_ns = 0
         clocks_left = _SCHEDSTAT_THREADS
-        for slot in self._engine.slots():
+        for slot in self._engine.maps.slots():
             account = self._account(slot)
             role = self._role(slot)
             finish_ns = slot.last_ns if slot.exited else None
@@ -235,7 +237,7 @@ class WindowCutter:
                 del self._accounts[slot.index, slot.tid, slot.thread_start_ns]
                 if self._roles is not None:
                     self._roles.forget(slot)
-                self._engine.recycle(slot.index)
+                self._engine.maps.recycle(slot.index)
         return on_cpu_ns
 
     def _role(self, slot: SlotView) -> str:
@@ -246,13 +248,13 @@ class WindowCutter:
 
     def _forget_threads(self, rows: list[schema.Row]) -> None:
         """Without a ledger: only make room where threads have ended."""
-        for slot in self._engine.slots():
+        for slot in self._engine.maps.slots():
             if not slot.exited:
                 continue
             account = self._accounts.pop((slot.index, slot.tid, slot.thread_start_ns), None)
             if account is not None and account.row is not None:
                 rows.append(account.row._replace(end_ns=slot.last_ns))
-            self._engine.recycle(slot.index)
+            self._engine.maps.recycle(slot.index)
 
     def _clock(
         self, window: int, slot: SlotView, account: _Account, start_ns: int, end_ns: int
@@ -260,7 +262,7 @@ class WindowCutter:
         born = max(account.start_ns, start_ns)
         died = slot.last_ns if slot.exited else end_ns
         before = account.schedstat
-        gone = slot.exited or self._engine.executed_ns()
+        gone = slot.exited or self._engine.maps.executed_ns()
         now = None if gone else _schedstat(self._engine.pid, slot.tid)
         account.schedstat = now
         known = before is not None and now is not None
@@ -333,7 +335,7 @@ class WindowCutter:
         return ended
 
     def _cut_samples(self, rows: list[schema.Row], window: int, seen: frozenset[str]) -> None:
-        for key, count in self._engine.samples():
+        for key, count in self._engine.maps.samples():
             user = self._stacks.user(key.user_stack, rows, key.user_ip)
             kernel = self._stacks.kernel(key.kernel_stack, rows, key.kernel_ip)
             phase = PHASES[key.phase] if PHASES[key.phase] in seen else "unknown"
@@ -342,9 +344,9 @@ class WindowCutter:
     def _cut_waits(self, rows: list[schema.Row], window: int, span_ns: int, level: str) -> None:
         walked = 0
         if level not in LEDGER_LEVELS:
-            self._engine.waits()
+            self._engine.maps.waits()
             return
-        for wait, value in self._engine.waits():
+        for wait, value in self._engine.maps.waits():
             walked += value.wait_count
             rows.append(
                 schema.OffcpuStack(

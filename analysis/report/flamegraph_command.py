@@ -9,8 +9,8 @@
 
 A difference is drawn per operation, and every stack as wide as the larger of its two times, so
 that what vanished is seen, too. Widths are exact ledger time that samples split; in a capture
-without a ledger, such as bpftrace's, they are the times of the samples or waits themselves. Stacks that were
-lost, or repaired by perf's, are counted at the head, in the words of the report.
+without a ledger, such as bpftrace's, they are the times of the samples or waits themselves. What
+was lost of the stacks, or repaired by perf's, is said at the head, in the words of the report.
 Exit status: 0; 2 wrong arguments; 5 CAPTURE is no capture or damaged; 6 it cannot be written.
 """
 

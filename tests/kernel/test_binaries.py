@@ -168,7 +168,7 @@ class Measured:
             process.stdin.write(b"g")
             while b'"done"' not in (line := process.stdout.readline()):
                 assert line, "the target ended"
-            records = engine.handshake_records()
+            records = engine.maps.handshake_records()
             hits = dict(zip(self.plan.sites, engine.site_hits(), strict=True))
         finally:
             engine.close()

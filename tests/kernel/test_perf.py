@@ -69,7 +69,7 @@ def test_one_that_is_killed_says_by_what(tmp_path: Path) -> None:
     source.start()
     assert source._process is not None
     os.kill(source._process.pid, signal.SIGKILL)
-    with pytest.raises(TlstaxError, match="it ended before the recording did.*by SIGKILL"):
+    with pytest.raises(TlstaxError, match=r"it ended before the recording did.*by SIGKILL"):
         until_it_is_noticed(source)
     assert list(source.poll(0)) == []  # said once
     with suppress(TlstaxError):  # what it has written may be too little to be read

@@ -123,7 +123,7 @@ def test_each_call_is_one_entry_and_one_exit(
             process.stdin.write(b"g")
             process.stdin.flush()
             assert process.stdout.readline() == b"done\n"
-            (slot,) = [slot for slot in engine.slots() if slot.tid == process.pid]
+            (slot,) = [slot for slot in engine.maps.slots() if slot.tid == process.pid]
             losses = real_losses(engine.loss_counts())
             hits = engine.site_hits()
         finally:

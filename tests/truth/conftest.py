@@ -18,7 +18,8 @@ import pytest
 
 from tlstax.collectors import ledger_layout as layout
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
-from tlstax.collectors.native import Engine, Options, SlotView
+from tlstax.collectors.ledger_maps import SlotView
+from tlstax.collectors.native import Engine, Options
 from tlstax.collectors.planning import plan_in_child
 
 PROGRAM_SECONDS = 120
@@ -193,14 +194,14 @@ def measure(
                 process.stdin.write(b"g")
                 lines = lines_until(process, "done")
                 ledgers: dict[int, list[Ledger]] = {}
-                for slot in engine.slots():
+                for slot in engine.maps.slots():
                     ledgers.setdefault(slot.tid, []).append(view(slot))
                 return Measured(
                     pid=process.pid,
                     books=[line for line in lines if line["kind"] == "thread"],
                     handshakes=[line for line in lines if line["kind"] == "handshake"],
                     ledgers=ledgers,
-                    records=engine.handshake_records(),
+                    records=engine.maps.handshake_records(),
                     losses=real_losses(engine.loss_counts()),
                 )
             finally:

@@ -48,7 +48,7 @@ def test_each_side_of_a_connection_is_one_handshake(
             engine.attach()
             process.stdin.write("go\n")
             assert process.stdout.readline() == "done\n"
-            records = engine.handshake_records()
+            records = engine.maps.handshake_records()
             hits: Counter[str] = Counter()
             for site, count in zip(plan.sites, engine.site_hits(), strict=True):
                 if site.boundary == "handshake_call":

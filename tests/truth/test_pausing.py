@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tlstax.collectors.native import Engine, Options, SlotView
+from tlstax.collectors.ledger_maps import SlotView
+from tlstax.collectors.native import Engine, Options
 from tlstax.collectors.planning import plan_in_child
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -26,7 +27,7 @@ def engine_on(pid: int, repository: Path) -> Engine:
 
 def accounts(engine: Engine) -> dict[int, SlotView]:
     """Slots of the threads that live."""
-    return {slot.tid: slot for slot in engine.slots() if not slot.exited}
+    return {slot.tid: slot for slot in engine.maps.slots() if not slot.exited}
 
 
 def test_handshakes_are_counted_and_timed_without_the_dense_programs(
@@ -40,7 +41,7 @@ def test_handshakes_are_counted_and_timed_without_the_dense_programs(
         engines[0].attach(dense=False)
 
     def detach() -> None:
-        records.extend(engines[0].handshake_records())
+        records.extend(engines[0].maps.handshake_records())
         engines[0].close()
 
     lines = run_watched(attach, detach, "tls", "ssvs")

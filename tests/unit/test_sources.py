@@ -11,8 +11,8 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors import procfs
 from tlstax.collectors.capture import schema
+from tlstax.collectors.clock import monotonic_ns
 from tlstax.collectors.iostat import Iostat
-from tlstax.collectors.native import monotonic_ns
 from tlstax.collectors.procfs import Procfs
 from tlstax.collectors.sources import INTERVAL_NS, SourceSet
 from tlstax.collectors.status import ServerStatus
@@ -123,7 +123,9 @@ OK, HOST, FAILED = ExitCode.OK, ExitCode.HOST, ExitCode.FAILED
 def test_of_several_that_one_name_stands_for_those_serve_that_are_here(
     codes: tuple[ExitCode, ExitCode], part_of: str, failures: list[str], warnings: list[str]
 ) -> None:
-    sources = SourceSet([Lacking(name, part_of, code) for name, code in zip("ab", codes, strict=True)])
+    sources = SourceSet(
+        [Lacking(name, part_of, code) for name, code in zip("ab", codes, strict=True)]
+    )
     rows = final(sources.start())
     assert [text.split(":")[0] for text in sources.failures] == failures
     assert [text.split(":")[0] for text in sources.warnings] == warnings

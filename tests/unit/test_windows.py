@@ -22,7 +22,7 @@ from tlstax.collectors.ledger_layout import (
     STATE_INDEX,
     bucket_bounds,
 )
-from tlstax.collectors.native import SlotView
+from tlstax.collectors.ledger_maps import SlotView
 from tlstax.collectors.tls_names import cipher_name, version_name
 
 CELLS = PHASE_CELLS * STATE_CELLS
@@ -59,6 +59,7 @@ class StillEngine:
 
     def __init__(self) -> None:
         self.views: list[SlotView] = []
+        self.maps = self
 
     def slots(self) -> list[SlotView]:
         return self.views

@@ -17,8 +17,8 @@ which all but the last must succeed before the next begins. Each line on standar
 event: `started STEP PID`, `finished STEP STATUS`. A line or the end of standard input asks to
 stop.
 
-tlstax's other children, who need no supervisor, take `die_with_parent` and `stop` from here, as this
-file takes nothing from elsewhere.
+tlstax's other children, who need no supervisor, take `die_with_parent` and `stop` from here, as
+this file takes nothing from elsewhere.
 """
 
 import ctypes
