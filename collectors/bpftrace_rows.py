@@ -6,20 +6,19 @@ and `@waited_ns` stacks, `@unmatched` losses. Other numbers become readings (met
 ledger, and buckets of times are powers of two.
 """
 
-import os
 import re
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tlstax import ExitCode, TlstaxError, __version__
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.bpftrace_output import Messages, lost_events, maps, unmatched
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 from tlstax.collectors.capture.writer import write_whole
-from tlstax.collectors.clock import monotonic_ns
+from tlstax.collectors.recording_facts import recording_facts
 from tlstax.collectors.stack_syscalls import syscall_of
+from tlstax.collectors.target_rows import describe
 
 if TYPE_CHECKING:
     from tlstax.collectors.bpftrace import Run
@@ -49,30 +48,16 @@ def store(
 
 def facts(target: "Target", rendered: "Rendered", run: "Run") -> Iterator[schema.Row]:
     """What was asked, of what, and with which probes."""
-    told = {
-        "tlstax_version": __version__,
-        "created_wall_ns": time.time_ns(),
-        "monotonic_anchor_ns": monotonic_ns(),
-        "hostname": os.uname().nodename,
-        "kernel": os.uname().release,
-        "engine": "bpftrace",
-        "command_level": LEVELS.get(rendered.name, "sample"),
-        "probe_kind": "perf_event",
+    yield from recording_facts(
+        "bpftrace",
+        LEVELS.get(rendered.name, "sample"),
+        probe_kind="perf_event",
         # Its probes are in there; bpftrace does not count their hits, so they are no rows.
-        "bpftrace_program": rendered.text,
+        bpftrace_program=rendered.text,
         **({"bpftrace_sample_hz": hz[1]} if (hz := SAMPLED.search(rendered.text)) else {}),
-        "privacy": "no payload, SQL text, key, password or pointer is recorded",
-    }
-    yield from (schema.Meta(key, str(value)) for key, value in told.items())
+    )
     found = {entry.library.kind: entry.library for entry in reversed(rendered.libraries)}
-    tls, server = found.get("tls"), found.get("server")
-    name = tls.name.split()[0] if tls else "unknown"
-    yield schema.Target(
-        1, target.pid, target.exe, target.program.build_id,
-        server.id if server else "unknown", (server.version if server else "") or "unknown",
-        name, (tls.version.removeprefix(f"{name} ") if tls else "") or "unknown",
-        tls.linkage if tls else "unknown", "server", target.own_pid,
-    )  # fmt: skip
+    yield describe(target, found.get("tls"), found.get("server"))
     yield from (
         schema.Gap(1, text.split(":")[0], text.partition(": ")[2]) for text in rendered.missing
     )

@@ -5,18 +5,18 @@ import argparse
 import contextlib
 import os
 import select
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tlstax import ExitCode, TlstaxError, __version__
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.clock import monotonic_ns
 from tlstax.collectors.find_process import open_pidfd
+from tlstax.collectors.recording_facts import recording_facts
 from tlstax.collectors.sources import Source, SourceSet
 from tlstax.probes import programs
 
@@ -205,15 +205,7 @@ class PlainRecording:
             raise
 
     def _facts(self) -> Iterable[schema.Row]:
-        facts = {
-            "tlstax_version": __version__,
-            "created_wall_ns": time.time_ns(),
-            "monotonic_anchor_ns": monotonic_ns(),
-            "engine": "none",
-            "command_level": "sample",
-            "privacy": "no payload, SQL text, key, password or pointer is recorded",
-        }
-        yield from (schema.Meta(key, str(value)) for key, value in facts.items())
+        yield from recording_facts("none", "sample")
         exe = ""
         with contextlib.suppress(OSError):  # another user's, or a thread of the kernel
             exe = os.readlink(f"/proc/{self.pid}/exe")

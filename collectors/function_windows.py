@@ -10,6 +10,7 @@ from tlstax.collectors.function_layout import size_bounds
 from tlstax.collectors.function_plan import FunctionPlan
 from tlstax.collectors.functions import Calls, FunctionEngine, SumKey, TimeKey
 from tlstax.collectors.ledger_layout import bucket_bounds
+from tlstax.collectors.target_rows import probe_row
 
 
 class FunctionWindows:
@@ -93,22 +94,9 @@ def probe_rows(engine: FunctionEngine, first_id: int, suffix: str) -> list[schem
         cost_ns = engine.costs[kind_of(probed)].pair_ns
         both = not probed.why_not_timed
         for site in probed.sites:
-            rows.append(
-                schema.Probe(
-                    first_id + len(rows),
-                    site.boundary,
-                    site.event,
-                    site.function,
-                    site.object.path,
-                    site.object.build_id,
-                    site.file_offset,
-                    site.instruction,
-                    site.kind + suffix,
-                    int(site.stepped),
-                    entries[number] if site.event == "enter" else exits[number],
-                    cost_ns / 2 if both else cost_ns,
-                )
-            )
+            hits = entries[number] if site.event == "enter" else exits[number]
+            each_ns = cost_ns / 2 if both else cost_ns
+            rows.append(probe_row(first_id + len(rows), site, suffix, hits, each_ns))
             if site.event == "exit":
                 exits[number] = 0  # of several exits of a function the first carries the hits
     return rows

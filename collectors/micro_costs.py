@@ -28,6 +28,7 @@ from tlstax.collectors.capture.micro_costs import (
     RecordCosts,
 )
 from tlstax.collectors.cipher_costs import measure_records
+from tlstax.collectors.recording_facts import cpu_field
 
 BATCHES: Final = 15
 OUTER: Final = 3
@@ -89,7 +90,7 @@ def measure(
     return MicroCosts(
         library=host_library(),
         hostname=platform.node(),
-        cpu_model=_cpu_model(),
+        cpu_model=cpu_field("model name"),
         tls_version=tls_version,
         mutual=mutual,
         keygen=single["keygen"],
@@ -336,11 +337,3 @@ def _mapped(name: str) -> str:
         "Use a Python that is linked with the system's OpenSSL",
         ExitCode.HOST,
     )
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
-    return "unknown"

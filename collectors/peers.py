@@ -7,6 +7,7 @@ as the server's into the same capture. It may come and go while the server is re
 
 import os
 import select
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ from tlstax.collectors.planning import plan_in_child
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
 from tlstax.collectors.target import still_runs
-from tlstax.collectors.target_rows import gap_rows, probe_rows, target_row
+from tlstax.collectors.target_rows import SERVER_ID, gap_rows, probe_rows, target_row
 from tlstax.collectors.windows import WindowCutter, WindowTotals
 from tlstax.probes.definitions import Level
 
@@ -120,6 +121,55 @@ class Peer:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
+
+
+class PeerSet:
+    """The processes that are recorded beside the server; they come and go."""
+
+    def __init__(self) -> None:
+        self._peers: list[Peer] = []
+        self._last_target_id = SERVER_ID
+        self.client_handshakes_count = 0
+        """Handshakes that clients finished, since whoever counts them set it to 0."""
+
+    @property
+    def has_client(self) -> bool:
+        """Whether one of them is a client."""
+        return any(peer.role == "client" for peer in self._peers)
+
+    def attach(self, request: PeerRequest) -> Peer:
+        """A further one, of which `begin` makes one of the set. Raises what Peer raises."""
+        peer = Peer(self._last_target_id + 1, request)
+        self._last_target_id += 1
+        return peer
+
+    def begin(self, peer: Peer, start_ns: int) -> list[schema.Row]:
+        """Its first window begins then; the rows that describe it."""
+        rows = peer.begin(start_ns)
+        self._peers.append(peer)
+        return rows
+
+    def cut(self, run_id: int | None, end_ns: int) -> Iterator[list[schema.Row]]:
+        """End the window of each of them."""
+        for peer in self._peers:
+            rows, totals = peer.cut(run_id, end_ns)
+            yield rows
+            if peer.role == "client":
+                good = (one for one in totals.handshakes if one.outcome == "success")
+                self.client_handshakes_count += sum(1 for _ in good)
+
+    def finish(self, all_of_them: bool = False) -> Iterator[list[schema.Row]]:
+        """Detach from those that have ended, or from all; their last rows."""
+        for peer in list(self._peers):
+            if all_of_them or peer.has_ended:
+                self._peers.remove(peer)
+                yield peer.finish()
+
+    def close(self) -> None:
+        """Detach from all of them, and forget what they had."""
+        for peer in self._peers:
+            peer.close()
+        self._peers.clear()
 
 
 def _gone(pid: int, why: str) -> TlstaxError:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tlstax.collectors.recording_facts import cpu_field
+
 FILE: Final = "calibration.json"
 FRESH_S: Final = 7 * 86_400
 PLAIN: Final = "nop"
@@ -127,9 +129,5 @@ def path() -> Path:
 
 def host() -> str:
     """What prices depend on: the kernel's build, the CPU, the number of CPUs."""
-    model = "unknown"
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        model = next((line for line in lines if line.startswith("model name")), model)
     name = platform.uname()
-    return f"{name.release} {name.version} / {model.partition(':')[2].strip()} x {os.cpu_count()}"
+    return f"{name.release} {name.version} / {cpu_field('model name')} x {os.cpu_count()}"

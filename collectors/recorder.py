@@ -5,17 +5,14 @@ Serves `tlstax attach` and, as the recorder that watches a private server, the e
 """
 
 import os
-import platform
 import select
-import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from tlstax import ExitCode, TlstaxError, __version__
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.clock import monotonic_ns
@@ -25,21 +22,22 @@ from tlstax.collectors.function_plan import plan_functions_in_child
 from tlstax.collectors.metering import Bill
 from tlstax.collectors.native import Engine, Options
 from tlstax.collectors.pacing import Step
-from tlstax.collectors.peers import Peer, PeerRequest
+from tlstax.collectors.peers import PeerRequest, PeerSet
 from tlstax.collectors.planning import plan_in_child
+from tlstax.collectors.recording_facts import cpu_facts, recording_facts
+from tlstax.collectors.run_totals import run_totals, tls_call_count
 from tlstax.collectors.sources import SourceSet
 from tlstax.collectors.stack_store import StackStore
 from tlstax.collectors.symbols import Symbolizer
 from tlstax.collectors.target import Target, require_host_pids, still_runs
 from tlstax.collectors.target_rows import (
-    SERVER_ID,
     calibration_rows,
     gap_rows,
     probe_rows,
     target_row,
 )
 from tlstax.collectors.thread_roles import ThreadRoles
-from tlstax.collectors.windows import WindowCutter, WindowTotals, count_outcomes
+from tlstax.collectors.windows import WindowCutter, WindowTotals
 from tlstax.probes.definitions import Level
 from tlstax.workloads.results import RunResult, RunTotals, StatusSample
 
@@ -48,9 +46,7 @@ if TYPE_CHECKING:
 
 NS_PER_S: Final = 1_000_000_000
 _EXPERIMENT_HZ: Final = 997
-_HANDSHAKE_ACTIONS: Final = ("handshake_call", "handshake_group", "handshake_free")
 _NAME_EVERY_WINDOWS: Final = 300
-_PRIVACY: Final = "no payload, SQL text, key, password or pointer is recorded"
 
 
 @dataclass(frozen=True)
@@ -79,9 +75,7 @@ class Recorder:
         self.windows: list[WindowTotals] = []  # of the current run only
         self.ending = ""  # how the target ended, as part of a sentence; "" while it runs
         self._run_id: int | None = None
-        self._peers: list[Peer] = []
-        self._last_target_id = SERVER_ID
-        self._client_handshakes_count = 0  # in the current run
+        self._peers = PeerSet()
         self._window_ns = int(request.window_s * NS_PER_S)
         require_host_pids()
         self._target, self._plan = plan_in_child(request.pid, request.level, request.definitions)
@@ -145,7 +139,7 @@ class Recorder:
         except BaseException:
             self._detach()
             self._stop_sources()
-            self._close_peers()
+            self._peers.close()
             raise
 
     def _try_out(self) -> None:
@@ -212,36 +206,32 @@ class Recorder:
         `label` is what people call it.
         """
         request = self.request
-        peer = Peer(
-            self._last_target_id + 1,
+        peer = self._peers.attach(
             PeerRequest(
                 pid, request.client_level, request.sample_hz, request.definitions, role, label
-            ),
+            )
         )
-        self._last_target_id += 1
         self._cut()
-        self._writer.add(peer.begin(self.windows[-1].end_ns))
+        self._writer.add(self._peers.begin(peer, self.windows[-1].end_ns))
         self._writer.commit()
-        self._peers.append(peer)
 
     def begin_run(self, run_id: int) -> None:
         """End the window that runs; the following ones belong to `run_id`."""
         self._cut()
         self._run_id = run_id
-        self._tls_calls_before = self._tls_call_count()
-        self._client_handshakes_count = 0
-        self._has_client = any(peer.role == "client" for peer in self._peers)
+        self._tls_calls_before = tls_call_count(self._plan, self._engine.site_hits())
+        self._peers.client_handshakes_count = 0
+        self._has_client = self._peers.has_client
         self.windows.clear()
 
     def end_run(self) -> RunTotals:
         """End the run's last window and say what was seen since `begin_run`."""
         self._cut()
         self._run_id = None
-        totals = replace(
-            _run_totals(self.windows, self._tls_call_count() - self._tls_calls_before),
-            client_handshake_count=self._client_handshakes_count if self._has_client else None,
-        )
-        self._finish_ended_peers()
+        calls = tls_call_count(self._plan, self._engine.site_hits()) - self._tls_calls_before
+        of_clients = self._peers.client_handshakes_count if self._has_client else None
+        totals = run_totals(self.windows, calls, of_clients)
+        self._finish_peers()
         self.windows.clear()
         if self.ending:
             raise self.ended()
@@ -265,20 +255,6 @@ class Recorder:
             else:
                 self._writer.add(schema.Status(row.time_ns, row.run_id, row.name, str(row.value)))
         self._writer.commit()
-
-    def _tls_call_count(self) -> int:
-        """Probe hits so far in the TLS library; a plaintext arm must not add to them.
-
-        In a program that has it linked in, the library's probes are known by what they are for.
-        """
-        tls = self._plan.library("tls")
-        paths = {entry.path for entry in tls.objects} if tls and tls.linkage == "shared" else set()
-        hits = zip(self._plan.sites, self._engine.site_hits(), strict=True)
-        return sum(
-            count
-            for site, count in hits
-            if site.object.path in paths or site.action in _HANDSHAKE_ACTIONS
-        )
 
     @property
     def pid(self) -> int:
@@ -350,32 +326,21 @@ class Recorder:
         if self._functions:
             self._writer.add(self._functions.cut(self._cutter.windows_count))
         self._writer.add(self._course.effect(self._cutter.windows_count, bill))
-        for peer in self._peers:
-            rows, peer_totals = peer.cut(self._run_id, totals.end_ns)
+        for rows in self._peers.cut(self._run_id, totals.end_ns):
             self._writer.add(rows)
-            if peer.role == "client":
-                good = (h for h in peer_totals.handshakes if h.outcome == "success")
-                self._client_handshakes_count += sum(1 for _ in good)
         self._writer.commit()
         if self._run_id is None:
             self.windows.clear()
-            self._finish_ended_peers()
+            self._finish_peers()
         self.windows.append(totals)
 
     # ---- the end ----
 
-    def _finish_ended_peers(self, all_of_them: bool = False) -> None:
+    def _finish_peers(self, all_of_them: bool = False) -> None:
         """Detach from clients that have ended; outside of runs, because naming takes CPU time."""
-        for peer in list(self._peers):
-            if all_of_them or peer.has_ended:
-                self._peers.remove(peer)
-                self._writer.add(peer.finish())
-                self._writer.commit()
-
-    def _close_peers(self) -> None:
-        for peer in self._peers:
-            peer.close()
-        self._peers.clear()
+        for rows in self._peers.finish(all_of_them):
+            self._writer.add(rows)
+            self._writer.commit()
 
     def close(self) -> None:
         """Detach, store what the probes counted, close the capture."""
@@ -387,7 +352,7 @@ class Recorder:
             self._writer.add(self._course.facts())
             self._detach()
             self._writer.add(self._stop_sources())
-            self._finish_ended_peers(all_of_them=True)
+            self._finish_peers(all_of_them=True)
             self._name_frames()
         finally:
             self.abandon()
@@ -418,7 +383,7 @@ class Recorder:
         """Detach and keep the windows that were committed."""
         self._detach()
         self._stop_sources()
-        self._close_peers()
+        self._peers.close()
         self._symbolizer.close()
         os.close(self._pidfd)
         self._writer.close()
@@ -440,25 +405,15 @@ class Recorder:
     # ---- rows ----
 
     def _meta(self) -> Iterable[schema.Meta]:
-        values = {
-            "tlstax_version": __version__,
-            "created_wall_ns": time.time_ns(),
-            "monotonic_anchor_ns": monotonic_ns(),
-            "hostname": platform.node(),
-            "kernel": platform.release(),
-            "cpu_count": os.cpu_count(),
-            "cpu_model": _cpu_field("model name"),
-            "cpu_flags": _crypto_flags(_cpu_field("flags")),
+        asked: dict[str, object] = {
             "sample_hz": self.request.sample_hz,
-            "engine": "native",
-            "command_level": self.request.level.name.lower(),
             "probe_kind": "uprobe_multi" if self._engine.multi else "perf_event",
-            "privacy": _PRIVACY,
         }
         if self._function_plan:
-            values["functions"] = ", ".join(self.request.functions)
-            values["missing_functions"] = ", ".join(self._function_plan.absent) or "none"
-        return [schema.Meta(key, str(value)) for key, value in values.items()]
+            asked["functions"] = ", ".join(self.request.functions)
+            asked["missing_functions"] = ", ".join(self._function_plan.absent) or "none"
+        level = self.request.level.name.lower()
+        return recording_facts("native", level, **cpu_facts(), **asked)
 
     def _probes(self) -> list[schema.Probe]:
         rows = probe_rows(self._engine)
@@ -476,30 +431,6 @@ def open_recorder(pid: int, capture: Path, collect: Sequence[str] = ()) -> Recor
 
         sources = open_sources(Wanted(tuple(collect)), pid, capture)
     return Recorder(Request(pid, capture, sample_hz=_EXPERIMENT_HZ, sources=sources))
-
-
-def _run_totals(windows: list[WindowTotals], tls_call_count: int) -> RunTotals:
-    """The windows of one run, added up."""
-    handshakes = [handshake for window in windows for handshake in window.handshakes]
-    good = [handshake for handshake in handshakes if handshake.outcome == "success"]
-    outcomes = count_outcomes(handshakes)
-    phases: Counter[str] = Counter()
-    losses: Counter[str] = Counter()
-    for window in windows:
-        phases.update(window.phase_counts)
-        losses.update(window.losses)
-    return RunTotals(
-        start_ns=windows[0].start_ns,
-        end_ns=windows[-1].end_ns,
-        handshake_count=len(good),
-        handshake_failed_count=outcomes.get("failure", 0) + outcomes.get("abandoned", 0),
-        resumed_count=sum(handshake.resumed == 1 for handshake in good),
-        tls_call_count=tls_call_count,
-        lost_handshake_count=losses["handshake_ring_full"] + losses["handshake_map_full"],
-        tls_versions=Counter(handshake.tls_version for handshake in good),
-        ciphers=Counter(handshake.cipher for handshake in good),
-        phase_counts=dict(phases),
-    )
 
 
 def _require_same_program(target: Target) -> None:
@@ -520,20 +451,3 @@ def _program_of(pid: int) -> str:
     except OSError:
         return "another program"
     return path if path.isprintable() else ascii(path)
-
-
-def _cpu_field(name: str) -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == name:
-            return value.strip()
-    return "unknown"
-
-
-_CRYPTO_FLAGS: Final = frozenset(
-    ("aes", "pclmulqdq", "sha_ni", "avx", "avx2", "avx512f", "vaes", "vpclmulqdq", "bmi2", "adx")
-)
-
-
-def _crypto_flags(flags: str) -> str:
-    return " ".join(sorted(_CRYPTO_FLAGS.intersection(flags.split())))

@@ -7,7 +7,7 @@ from typing import Final
 from tlstax.collectors.capture import schema
 from tlstax.collectors.metering import site_costs
 from tlstax.collectors.native import SAMPLER, SOCKET_TRACEPOINTS, Engine
-from tlstax.collectors.planning import Plan
+from tlstax.collectors.planning import Library, Plan, Site
 from tlstax.collectors.target import Target
 
 SERVER_ID: Final = 1
@@ -24,10 +24,15 @@ def target_row(
 ) -> schema.Target:
     """What the process is, by the libraries that were recognised in it."""
     tls, kind = plan.library("tls"), plan.library(plan.role)
+    return describe(target, tls, kind)._replace(target_id=target_id, role=plan.role, label=label)
+
+
+def describe(target: Target, tls: Library | None, kind: Library | None) -> schema.Target:
+    """A server, by its TLS library and by what knows the server itself."""
     # A library without names cannot be told from none. OpenSSL 3 and 1.0 differ by version.
     library = tls.name.split()[0] if tls else "unknown"
     return schema.Target(
-        target_id,
+        SERVER_ID,
         target.pid,
         target.exe,
         target.program.build_id,
@@ -36,9 +41,7 @@ def target_row(
         library,
         (tls.version.removeprefix(f"{library} ") if tls else "") or "unknown",
         tls.linkage if tls else "unknown",
-        plan.role,
-        target.own_pid,
-        label,
+        own_pid=target.own_pid,
     )
 
 
@@ -63,23 +66,8 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
         number += 1
         if not engine.is_attached(site):
             continue  # the kernel tells what it would
-        rows.append(
-            schema.Probe(
-                number,
-                site.boundary,
-                site.event,
-                site.function,
-                site.object.path,
-                site.object.build_id,
-                site.file_offset,
-                site.instruction,
-                site.kind + suffix,
-                int(site.stepped),
-                hits,
-                cost_ns,
-                target_id,
-            )
-        )
+        row = probe_row(number, site, suffix, hits, cost_ns)
+        rows.append(row._replace(target_id=target_id))
     for name, (kind, hits, cost_ns) in engine.program_costs().items():
         number += 1
         boundary = "sample" if name == SAMPLER else "scheduler"
@@ -92,6 +80,26 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
             )
         )  # fmt: skip
     return rows
+
+
+def probe_row(
+    number: int, site: Site, suffix: str, hits: int, cost_ns: float | None
+) -> schema.Probe:
+    """A probe in a file; `suffix` tells in its kind how it is attached."""
+    return schema.Probe(
+        number,
+        site.boundary,
+        site.event,
+        site.function,
+        site.object.path,
+        site.object.build_id,
+        site.file_offset,
+        site.instruction,
+        site.kind + suffix,
+        int(site.stepped),
+        hits,
+        cost_ns,
+    )
 
 
 def calibration_rows(plan: Plan) -> list[schema.Calibration]:
