@@ -2,7 +2,7 @@
 """How numbers are written in reports: three significant digits, a unit, never a bare number.
 
 Renderers compute nothing; they call these functions on numbers of the document. The charts use
-the same rules in assets/format.js; tests/e2e/test_report_browser.py holds the two together.
+the same rules in assets/format.js; tests/e2e/browser holds the two together.
 """
 
 import math

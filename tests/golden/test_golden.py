@@ -1,30 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Saved inputs give the saved outputs; the taxonomy is complete and without contradiction."""
 
-import importlib.util
 import subprocess
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from tlstax.analysis.taxonomy import Sample, builtin
 from tlstax.collectors.capture.schema import Frame
 from tlstax.collectors.capture.vocabulary import CATEGORIES, PHASES
+from tlstax.tests.golden import render
 
 HERE = Path(__file__).parent
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"golden_{name}", HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-render = load("render")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 """The whole report: the model of a synthetic capture is found again, and nothing breaks it."""
 
 import dataclasses
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -18,21 +16,9 @@ from tlstax.analysis.document_markdown import report_markdown
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import TABLES, Run, columns
 from tlstax.collectors.capture.vocabulary import CATEGORIES, PHASES, STATES
+from tlstax.tests.golden.capture import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def load_synthetic() -> ModuleType:
-    path = ROOT / "tests" / "golden" / "capture" / "synthetic.py"
-    spec = importlib.util.spec_from_file_location("golden_synthetic", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-synthetic = load_synthetic()
 
 
 def rows_of(path: Path) -> tables.Tables:

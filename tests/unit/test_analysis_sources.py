@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Readings of the sources become rates on the recording's axis; resets and gaps are no growth."""
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -14,24 +11,11 @@ from tlstax.analysis.report.terminal_sources import course
 from tlstax.analysis.source_panels import SERVER
 from tlstax.analysis.tables import Tables
 from tlstax.collectors.capture.schema import Collector, Metric, Row, Status, Window
+from tlstax.tests.golden.capture import sources as golden
 
 ROOT = Path(__file__).resolve().parents[2]
 START = 7_000_000_000
 SECOND = 1_000_000_000
-
-
-def load(path: Path) -> ModuleType:
-    """A module of tests/golden, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"golden_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[f"golden_{path.stem}"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-golden = load(ROOT / "tests/golden/capture/sources.py")
 
 
 def tabulate(rows: list[Row], seconds: int = 12) -> Sources:

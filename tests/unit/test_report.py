@@ -3,7 +3,6 @@
 
 import copy
 import functools
-import importlib.util
 import io
 import json
 import os
@@ -12,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,23 +23,11 @@ from tlstax.analysis.report import console, html, jsondoc, markdown, terminal
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame, Gap, Meta, Probe, Target, Window
 from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.tests.golden.capture import sources
+from tlstax.tests.golden.report import shown
 
 HOSTILE = "</script><script>alert(1)</script><!-- & \u2028\u2029 \x1b[31m '\" {{ 7*7 }}"
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def load(path: Path) -> ModuleType:
-    """A module of tests/golden, which is no package."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-shown = load(ROOT / "tests/golden/report/shown.py")
 
 
 def synthetic(path: Path, *options: str) -> Path:
@@ -64,7 +50,6 @@ def attached(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def watched(attached: Path) -> Path:
     """The same with sources beside the engine, among them a device with a hostile name."""
-    sources = load(ROOT / "tests/golden/capture/sources.py")
     target = attached.with_name("watched.tlstax")
     with CaptureReader.open(attached) as reader:
         rows = tables.load(reader)

@@ -5,23 +5,21 @@ axe-core is fetched by `make test-install`, checked against tests/e2e/vendor.lis
 page by the browser's debugging interface: the page's own policy allows no foreign script.
 """
 
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from tlstax.analysis import explain, tables
 from tlstax.analysis.document import to_json
 from tlstax.analysis.report import html
 from tlstax.collectors.capture.reader import CaptureReader
 
-ROOT = Path(__file__).resolve().parents[2]
-AXE = Path(__file__).with_name("vendor") / "axe.min.js"
+ROOT = Path(__file__).resolve().parents[3]
+AXE = ROOT / "tests/e2e/vendor/axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 SETTLE_MS = 500
 
@@ -40,17 +38,6 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         pages[name] = folder / f"{name}.html"
         pages[name].write_text(html.render(content), encoding="utf-8")
     return pages
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=shutil.which("chromium") or "/usr/bin/chromium",
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from tlstax.__main__ import main
 
-CHROMIUM = "/usr/bin/chromium"
-DEMO = Path(__file__).resolve().parents[2] / "docs/demo/demo.tlstax"
+DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +47,12 @@ def check(page: Page) -> None:
     assert graph.locator("svg g.caller").count() == 0
 
 
-def test_the_page_works_from_disk_at_both_widths(page_path: Path) -> None:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for width in (1280, 390):
-            page = browser.new_page(viewport={"width": width, "height": 900})
-            said: list[str] = []
-            listen(page, said)
-            page.goto(page_path.as_uri())
-            check(page)
-            assert said == [page_path.as_uri()]
-        browser.close()
+def test_the_page_works_from_disk_at_both_widths(browser: Browser, page_path: Path) -> None:
+    for width in (1280, 390):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        said: list[str] = []
+        listen(page, said)
+        page.goto(page_path.as_uri())
+        check(page)
+        assert said == [page_path.as_uri()]
+        page.close()

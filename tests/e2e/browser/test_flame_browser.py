@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Flame graphs of the HTML report in a real browser: keyboard, mouse, search, address."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tlstax.tests.e2e.browser.conftest import SETTLE_MS
+
+
+def focused(page: Page) -> str:
+    return str(page.evaluate("document.activeElement.getAttribute('name')"))
+
+
+def width_of(page: Page, name: str) -> float:
+    box = page.locator(f'#flame g.frame[name="{name}"] rect').first.bounding_box()
+    return box["width"] if box else 0.0
+
+
+def choose_storm(page: Page) -> None:
+    """The flame graph of the connect storm over TLS, whose names are the synthetic ones."""
+    page.locator('[data-tabs="flame-arm"] label', has_text="storm connect_query, TLS").click()
+    page.wait_for_timeout(SETTLE_MS)
+
+
+def test_flame_graph_by_keyboard(page: Page) -> None:
+    choose_storm(page)
+    page.locator('#flame g.frame[tabindex="0"]').focus()
+    assert focused(page) == "all"
+    page.keyboard.press("ArrowUp")
+    first = focused(page)
+    assert first == "sign"
+    page.keyboard.press("ArrowRight")
+    assert focused(page) == "handshake"
+    page.keyboard.press("ArrowLeft")
+    assert focused(page) == first
+    whole = width_of(page, "all")
+    assert width_of(page, first) < 0.9 * whole
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(SETTLE_MS)
+    assert width_of(page, first) == pytest.approx(whole, rel=0.01)
+    assert first in page.locator("#flame-details").inner_text()
+    expect(page.locator("#flame-reset")).to_be_enabled()
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(SETTLE_MS)
+    assert width_of(page, first) < 0.9 * whole
+    assert focused(page) == "all"
+    expect(page.locator("#flame-reset")).to_be_disabled()
+    assert page.locator('#flame g.frame[tabindex="0"]').count() == 1
+
+
+def test_flame_graph_by_mouse(page: Page) -> None:
+    choose_storm(page)
+    whole = width_of(page, "all")
+    page.locator('#flame g.frame[name="handshake"]').click()
+    page.wait_for_timeout(SETTLE_MS)
+    assert width_of(page, "handshake") == pytest.approx(whole, rel=0.01)
+    page.locator("#flame-reset").click()
+    page.wait_for_timeout(SETTLE_MS)
+    assert width_of(page, "handshake") < 0.9 * whole
+
+
+def test_flame_graph_search(page: Page) -> None:
+    choose_storm(page)
+    page.locator("#flame-search").fill("evp_md")
+    details = page.locator("#flame-details")
+    assert re.match(r"“evp_md”: .* of the graph\), in \d+ frame", details.inner_text())
+    lit = page.locator("#flame g.frame:not(.dim)")
+    assert {frame.get_attribute("name") for frame in lit.all()} == {"EVP_MD_fetch"}
+    page.locator("#flame-search").fill("(no such [function")
+    assert "no frame matches" in details.inner_text()
+    page.locator("#flame-search").press("Escape")
+    assert page.locator("#flame g.frame.dim").count() == 0
+    page.locator('#flame-key button[data-category="provider_fetch"]').click()
+    assert "provider fetch" in details.inner_text()
+    assert page.locator("#flame g.frame.dim").count() > 0
+
+
+def test_flame_graph_kinds_and_resizing(page: Page) -> None:
+    choose_storm(page)
+    page.locator('[data-tabs="flame-kind"] label', has_text="off CPU").click()
+    page.wait_for_timeout(SETTLE_MS)
+    assert page.locator('#flame g.frame[name="blocked_network"]').count() >= 1
+    page.set_viewport_size({"width": 700, "height": 900})
+    page.wait_for_timeout(SETTLE_MS)
+    box = page.locator("#flame svg").bounding_box()
+    assert box is not None
+    assert box["width"] <= 700
+    assert page.evaluate("document.documentElement.scrollWidth") <= 700
+
+
+def test_flame_graphs_arrive_as_they_were(page: Page, document: dict[str, Any]) -> None:
+    assert page.evaluate("tlstax.document.flames") == document["flames"]
+
+
+def test_address_keeps_what_the_flame_graph_shows(
+    page: Page, browser: Browser, report: Path
+) -> None:
+    assert page.evaluate("location.hash") == ""
+    choose_storm(page)
+    page.locator('#flame g.frame[name="handshake"]').click()
+    page.locator("#flame-search").fill("EVP_md & co")
+    page.wait_for_timeout(SETTLE_MS)
+    link = str(page.evaluate("location.href"))
+    assert "graph=storm%2Fconnect_query%2Ftls%2Fon_cpu&" in link
+    assert link.endswith("&search=EVP_md+%26+co")
+    context = browser.new_context(viewport={"width": 1000, "height": 900}, offline=True)
+    other = context.new_page()
+    other.goto(link)
+    other.wait_for_timeout(SETTLE_MS)
+    assert other.locator("#flame-search").input_value() == "EVP_md & co"
+    assert width_of(other, "handshake") == pytest.approx(width_of(other, "all"), rel=0.01)
+    assert "no frame matches" in other.locator("#flame-details").inner_text()
+    assert other.evaluate("location.href") == link
+    other.set_viewport_size({"width": 700, "height": 900})
+    other.wait_for_timeout(SETTLE_MS)
+    assert width_of(other, "handshake") == pytest.approx(width_of(other, "all"), rel=0.01)
+    other.evaluate("location.hash = '#flames?graph=%3Cimg%3E&frame=x.99.-1'")
+    expect(other.locator("#flame-details")).to_contain_text("not in this report")
+    other.evaluate("location.hash = '#flames?graph=storm/connect_query/tls/on_cpu&frame=0.x.99'")
+    other.wait_for_timeout(SETTLE_MS)
+    assert other.locator("#flame-search").input_value() == ""
+    assert other.locator("#flame g.frame").count() > 1
+    context.close()
