@@ -33,7 +33,7 @@ PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard test
 DELAYLINE := workloads/transports/delayline
 C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.h) $(DELAYLINE).c
 PYTEST := $(BIN)/python -m pytest --no-header
-NEWER_BPFTRACE := $(BIN)/python tests/probes/newer_bpftrace.py
+NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
@@ -132,7 +132,7 @@ demo: root-demo install ## measure the TLS tax of a real MariaDB on this host (u
 
 .PHONY: test
 test: root-test test-install ## every test but the benchmarks
-	TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER_BPFTRACE))" $(PYTEST) $(wildcard $(RUNGS:%=tests/%))
+	TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)" $(PYTEST) $(wildcard $(RUNGS:%=tests/%))
 
 .PHONY: test-install
 test-install: packages-test python-dev bpf assets test-assets testprogs
@@ -164,7 +164,7 @@ format: packages-lint python-dev ## rewrite the sources as `make lint` wants the
 
 .PHONY: crosscheck bench-overhead bench-placement check-crypto-cost
 crosscheck: root-crosscheck test-install ## native, bpftrace, bcc and perf on the same load must agree (under 6 minutes)
-	$(BIN)/python tests/crosscheck/run.py --bcc-directory "$$($(BIN)/python tests/crosscheck/newer_profile.py)"
+	$(BIN)/python tests/crosscheck/run.py --bcc-directory "$$($(NEWER) profile)"
 
 bench-overhead: root-bench-overhead test-install packages-bench ## what tlstax, perf and bpftrace cost the server
 	$(BIN)/python tests/bench/overhead.py
@@ -215,7 +215,7 @@ recipes-smoke: root-recipes-smoke test-install packages-servers packages-transpo
 
 .PHONY: test-bpftrace
 test-bpftrace: root-test-bpftrace test-install ## the bpftrace programs with Debian trixie's bpftrace, beside this host's
-	TLSTAX_BPFTRACE="$$($(NEWER_BPFTRACE))" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/test_bpftrace.py
+	TLSTAX_BPFTRACE="$$($(NEWER) bpftrace)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/test_bpftrace.py
 
 .PHONY: capture-docs
 capture-docs: python ## regenerate docs/capture.md, report-json.md and report.schema.json
