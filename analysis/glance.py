@@ -24,9 +24,8 @@ from tlstax.collectors.capture.schema import (
     Window,
 )
 from tlstax.collectors.capture.syscalls import syscall_name
-from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS, STATES
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS, REPAIRS, STATES
 
-REPAIRS: Final = ("healed", "switch_missed")
 ROWS: Final = (*(p for p in SERVED_PHASES if p not in HANDSHAKE_PHASES[1:]), "background")
 _SHOWN_ALWAYS: Final = ("connect", "handshake", "record_read", "command", "record_write")
 _MANY: Final = 20

@@ -22,10 +22,8 @@ from tlstax.analysis.sentences import percent_text, time_text
 from tlstax.analysis.tables import Tables
 from tlstax.analysis.taxonomy import Taxonomy
 from tlstax.collectors.capture.schema import Probe
-from tlstax.collectors.capture.vocabulary import LOSSES
+from tlstax.collectors.capture.vocabulary import LOSSES, REPAIRS
 
-_REPAIRS: Final = ("healed", "switch_missed")
-"""Losses that the collector repaired; they are shown, and no cause for a warning."""
 _STACK_LOSSES: Final = {
     "user_stack_failed": {"on_cpu", "off_cpu"},
     "kernel_stack_failed": {"on_cpu", "off_cpu"},
@@ -306,7 +304,7 @@ def _warnings(
             f"{percent_text(closure.unchecked_ns / busy_ns)} of the time is not checked: those "
             "threads were too many, or were gone before their clocks could be read."
         )
-    texts += [loss_sentence(line) for line in losses if line.kind not in _REPAIRS]
+    texts += [loss_sentence(line) for line in losses if line.kind not in REPAIRS]
     if symbols.unknown_share is not None and symbols.unknown_share > _UNKNOWN_WARNING:
         texts.append(f"{percent_text(symbols.unknown_share)} of the samples fit no category.")
     if tables.windows and symbols.sample_count < MINIMUM_SAMPLES:

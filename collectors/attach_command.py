@@ -14,6 +14,7 @@ from types import FrameType
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors import collect
+from tlstax.collectors.capture.vocabulary import REPAIRS
 from tlstax.collectors.collect import PlainRecording
 from tlstax.collectors.find_process import find_by_name
 from tlstax.collectors.probes_command import functions_option
@@ -32,7 +33,6 @@ hold thousands of commands a second on a busy server; where all fits, all is on 
 NO_BUDGET = float("inf")
 UNCOUNTED = {"perf", "bcc"}
 """Sources whose cost to the server nobody counts, so that no budget can hold it."""
-_REPAIRS = ("healed", "switch_missed")
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -325,13 +325,13 @@ class _Progress:
         self._last_ns = window.end_ns
         self._handshakes_count += len(window.handshakes)
         span_s = (window.end_ns - window.start_ns) / 1e9
-        lost = sum(n for kind, n in window.losses.items() if kind not in _REPAIRS)
+        lost = sum(n for kind, n in window.losses.items() if kind not in REPAIRS)
         line = (
             f"{(window.end_ns - self._start_ns) / 1e9:6.0f} s"
             f"  {len(window.handshakes) / span_s:8.1f} handshakes/s"
             f"  {window.phase_counts.get('command', 0) / span_s:9.0f} commands/s"
             f"  {window.on_cpu_ns / 1e9 / span_s:5.2f} CPUs"
-            f"  healed {sum(window.losses.get(kind, 0) for kind in _REPAIRS)}  lost {lost}"
+            f"  healed {sum(window.losses.get(kind, 0) for kind in REPAIRS)}  lost {lost}"
             f"  tlstax {resident_bytes() >> 20} MB"
         )
         print(f"\r{line}" if self._rewrite else line, end="" if self._rewrite else "\n",

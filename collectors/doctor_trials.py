@@ -92,22 +92,24 @@ def uprobe_perf_event() -> str:
     with ExitStack() as stack:
         path, call = stack.enter_context(probed_function())
         counter = _counter(stack)
-        program = _kept(
-            stack,
-            sys_calls.load_program(ProgramType.KPROBE, sys_calls.count_program(counter)),
-        )
-        name = ctypes.create_string_buffer(path.encode())
-        event = sys_calls.open_perf_event(
-            uprobe_event_type(), 0, pid=os.getpid(), cpu=-1, config1=ctypes.addressof(name)
-        )
-        _kept(stack, event)
-        _kept(stack, sys_calls.link_perf_event(program, event))
+        program = sys_calls.load_program(ProgramType.KPROBE, sys_calls.count_program(counter))
+        _attach(stack, path, _kept(stack, program))
         for _ in range(CALL_COUNT):
             call()
         hits = sys_calls.read_counter(counter)
     if hits == 0:  # a few may be missed: the kernel drops a hit that interrupts another program
         raise LackError(f"{CALL_COUNT} calls gave no hit")
     return f"{CALL_COUNT} calls gave {hits} hits"
+
+
+def _attach(stack: ExitStack, path: str, program: int) -> None:
+    """Have the program run at the start of our own file, by a perf event."""
+    name = ctypes.create_string_buffer(path.encode())
+    event = sys_calls.open_perf_event(
+        uprobe_event_type(), 0, pid=os.getpid(), cpu=-1, config1=ctypes.addressof(name)
+    )
+    _kept(stack, event)
+    _kept(stack, sys_calls.link_perf_event(program, event))
 
 
 def uprobe_event_type() -> int:
@@ -157,12 +159,7 @@ def task_storage() -> str:
         counter = _counter(stack)
         code = sys_calls.task_storage_program(storage, counter)
         program = _kept(stack, sys_calls.load_program(ProgramType.KPROBE, code))
-        name = ctypes.create_string_buffer(path.encode())
-        event = sys_calls.open_perf_event(
-            uprobe_event_type(), 0, pid=os.getpid(), cpu=-1, config1=ctypes.addressof(name)
-        )
-        _kept(stack, event)
-        _kept(stack, sys_calls.link_perf_event(program, event))
+        _attach(stack, path, program)
         for _ in range(CALL_COUNT):
             call()
         hits = sys_calls.read_counter(counter)

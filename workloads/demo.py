@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The demo from certificates to report, with a progress bar on the way."""
 
-import datetime
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.drivers.sysbench import Sysbench
 from tlstax.workloads.experiment import WARM_UP_S, Experiment, NullRecorder
 from tlstax.workloads.experiment import Progress as Done
+from tlstax.workloads.output import stamp, writing_to
 from tlstax.workloads.recipe import Recipe
 from tlstax.workloads.results import ARMS, OpenRecorder, Recorder, RenderReport, RunResult
 from tlstax.workloads.servers.lab_server import open_private
@@ -77,17 +76,9 @@ def announce(recipe: Recipe, console: Console) -> None:
 
 def new_capture_path(output: Path) -> Path:
     """A file below `output` (made if missing) that does not exist yet, named by the time."""
-    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    try:
+    with writing_to(output):
         output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TlstaxError(
-            f"cannot write to {output}",
-            str(error.strerror or error),
-            "Choose another directory with -o",
-            ExitCode.IO,
-        ) from error
-    return output / f"demo-{stamp}.tlstax"
+    return output / f"demo-{stamp()}.tlstax"
 
 
 @contextmanager

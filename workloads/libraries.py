@@ -7,7 +7,6 @@ drift of the machine falls on all alike. A server that cannot be had, or that fa
 the others go on.
 """
 
-import datetime
 import json
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.drivers.sysbench import Sysbench
 from tlstax.workloads.experiment import WARM_UP_S, Experiment, PlannedRun, plan
 from tlstax.workloads.negotiation import Negotiated, negotiate
+from tlstax.workloads.output import stamp, writing_to
 from tlstax.workloads.recipe import Recipe
 from tlstax.workloads.results import ARMS, Recorder
 from tlstax.workloads.servers.catalogue import ServerKind, find_kind
@@ -109,17 +109,9 @@ def _announce(recipe: Recipe, console: Console) -> None:
 
 
 def _new_folder(output: Path, name: str) -> Path:
-    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    folder = output / f"{name}-{stamp}"
-    try:
+    folder = output / f"{name}-{stamp()}"
+    with writing_to(output):
         folder.mkdir(parents=True)
-    except OSError as error:
-        raise TlstaxError(
-            f"cannot write to {output}",
-            str(error.strerror or error),
-            "Choose another directory with -o",
-            ExitCode.IO,
-        ) from error
     return folder
 
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Pieces of the terminal report: sentences, tables, bars. Text from a capture is cleaned here."""
 
+import sys
 import textwrap
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,10 +15,19 @@ from tlstax.analysis.report import quantities
 
 Json = Mapping[str, Any]
 
+WIDTH: Final = 100
+"""Columns where the output is no terminal; a terminal's own width, up to this, otherwise."""
 BAR_COLUMNS: Final = 18
 BARS_NEED: Final = 98
 """Columns below which tables leave out their bars."""
 _HALVES: Final = {(False, False): " ", (True, False): "▌", (False, True): "▐", (True, True): "█"}
+
+
+def screen(stream: TextIO | None = None) -> Console:
+    """Where a report is printed, standard output or `stream`; at most WIDTH columns wide."""
+    made = Console(file=stream or sys.stdout, highlight=False, emoji=False, markup=False)
+    made.width = min(made.width, WIDTH) if made.is_terminal else WIDTH
+    return made
 
 
 def sentence(text: str, width: int, mark: str = "", style: str = "") -> Text:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Print a comparison on the terminal: the sentence, the waterfall, what changed."""
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +12,6 @@ from tlstax.analysis.report import console, quantities
 
 Json = Mapping[str, Any]
 
-WIDTH: Final = 100
 SMALLEST_STEP: Final = 0.005
 """Steps below this share of an operation are in the JSON and the HTML only."""
 FUNCTIONS: Final = 12
@@ -27,8 +25,7 @@ def print_difference(
     document: Json, html_path: str | None = None, stream: TextIO | None = None
 ) -> None:
     """Print every pair; the last line says where the HTML page is."""
-    screen = Console(file=stream or sys.stdout, highlight=False, emoji=False, markup=False)
-    screen.width = min(screen.width, WIDTH) if screen.is_terminal else WIDTH
+    screen = console.screen(stream)
     for pair in document["pairs"]:
         for part in _pair(pair, screen.width):
             screen.print(part)

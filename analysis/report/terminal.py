@@ -4,11 +4,10 @@
 Every number is one of the document's, written as in the HTML page. Readable from 80 columns on.
 """
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -26,8 +25,6 @@ from tlstax.analysis.report import (
 
 Json = Mapping[str, Any]
 
-WIDTH: Final = 100
-"""Columns where the output is no terminal; a terminal's own width, up to this, otherwise."""
 SMALLEST_SHARE: Final = 0.01
 """Phases and categories below this share of the CPU time are in the JSON and the HTML only."""
 MOST_CATEGORIES: Final = 6
@@ -46,8 +43,7 @@ def print_report(
     document: Json, html_path: str | None = None, stream: TextIO | None = None
 ) -> None:
     """Print the report of a document; the last line says where its HTML page is."""
-    screen = Console(file=stream or sys.stdout, highlight=False, emoji=False, markup=False)
-    screen.width = min(screen.width, WIDTH) if screen.is_terminal else WIDTH
+    screen = console.screen(stream)
     for part in _parts(document, screen.width):
         screen.print(part)
     screen.print(_last_line(html_path), soft_wrap=True)

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Print a prediction: the sentence, both figures, what was measured, what is assumed."""
 
-import sys
 from collections.abc import Mapping
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from tlstax.analysis.report import console, quantities
@@ -13,13 +11,10 @@ from tlstax.analysis.report.diff_terminal import side_text
 
 Json = Mapping[str, Any]
 
-WIDTH: Final = 100
-
 
 def print_prediction(document: Json, stream: TextIO | None = None) -> None:
     """Print it; readable from 80 columns on."""
-    screen = Console(file=stream or sys.stdout, highlight=False, emoji=False, markup=False)
-    screen.width = min(screen.width, WIDTH) if screen.is_terminal else WIDTH
+    screen = console.screen(stream)
     width = screen.width
     screen.print(console.sentence(document["sentence"], width, style="bold"))
     screen.print(console.sentence(side_text(document["side"]), width, mark="from  ", style="dim"))
@@ -38,7 +33,7 @@ def print_prediction(document: Json, stream: TextIO | None = None) -> None:
         for line in document["forecasts"]
         if line["reason"]
     ]
-    screen.print(console.titled(table, WIDTH, *notes))
+    screen.print(console.titled(table, console.WIDTH, *notes))
     if document["costs"]:
         title = "measured here, CPU time"
         now = ", ".join(document[name] for name in ("key", "cipher") if document[name])
@@ -50,7 +45,7 @@ def print_prediction(document: Json, stream: TextIO | None = None) -> None:
                 console.interval(cost["before"]) if cost["before"] else "",
                 _time(cost["after"]),
             )
-        screen.print(console.titled(table, WIDTH))
+        screen.print(console.titled(table, console.WIDTH))
     screen.print(Text("\nassumed", style="bold"))
     for text in document["assumptions"]:
         screen.print(console.sentence(text, width, mark="- "))

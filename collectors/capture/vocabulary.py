@@ -218,6 +218,9 @@ LOSSES = {
     for kind in (*LOSS_KINDS, *FUNCTION_LOSS_KINDS, *BPFTRACE_LOSS_KINDS, *BCC_LOSS_KINDS)
 }
 
+REPAIRS = ("healed", "switch_missed")
+"""Kinds that are repaired: they are shown, and no cause for a warning."""
+
 TARGET_ROLE_TERMS = (
     Term("server", "the database server; its target_id is 1"),
     Term("client", "a process that connects to the server"),

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,22 @@ def lab_directory(
     left = list(directory.iterdir())
     assert left == [], "something was left behind"
     directory.rmdir()
+
+
+@pytest.fixture
+def make_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A function that mounts a file system of that size, such as 1m, in memory."""
+    folder = tmp_path / "disk"
+
+    def make(size: str) -> Path:
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tlstax-test", str(folder)]
+        subprocess.run(command, check=True)
+        return folder
+
+    yield make
+    if folder.is_mount():
+        subprocess.run(["umount", folder], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -116,18 +116,10 @@ def test_tools_of_other_versions_serve_if_they_can_be_understood(
     assert windows(capture, "perf") == 1
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tlstax-test", folder], check=True)
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
 def test_a_full_disk_ends_the_recording_and_keeps_what_was_written(
-    server: PrivateServer, small_disk: Path
+    server: PrivateServer, make_disk: Callable[[str], Path]
 ) -> None:
+    small_disk = make_disk("1m")
     capture = small_disk / "x.tlstax"
     with subprocess.Popen(
         [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet", "--for", "60s",

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -42,16 +42,6 @@ rounds = 4
 rounds_in_turn = 2
 operations = 20
 """
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system on which the plan has room, and the captures of all runs have not."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=420k", "tmpfs", place], check=True)
-    yield place
-    subprocess.run(["umount", place], check=True)
 
 
 def write(
@@ -91,8 +81,13 @@ def resuming(folder: Path) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.mark.timeout(900)
 def test_whatever_ends_a_matrix_it_is_gone_on_with(
-    small_disk: Path, tmp_path: Path, lab_directory: Path, capsys: pytest.CaptureFixture[str]
+    make_disk: Callable[[str], Path],
+    tmp_path: Path,
+    lab_directory: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    # The plan has room on it, and the captures of all runs have not.
+    small_disk = make_disk("420k")
     # The disk is full in the middle.
     recipe = write(tmp_path)
     assert main(["lab", "run", str(recipe), "-o", str(small_disk), "--seed", "1"]) == ExitCode.IO

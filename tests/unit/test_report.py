@@ -384,7 +384,7 @@ def nodes(flames: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def test_terminal_of_any_width(
     content: dict[str, Any], width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "WIDTH", width)
+    monkeypatch.setattr(console, "WIDTH", width)
     lines = printed(content).splitlines()
     assert max(len(line.rstrip()) for line in lines) <= width
     assert not [line for line in lines if "\N{HORIZONTAL ELLIPSIS}" in line]

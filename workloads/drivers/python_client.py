@@ -90,6 +90,15 @@ def tls_context(tls: dict[str, Any]) -> ssl.SSLContext:
     return context
 
 
+def account(order: dict[str, Any]) -> dict[str, Any]:
+    """Where to connect and as whom, by the names that all of these libraries have for it."""
+    place = {"host": order["host"], "port": order["port"]}
+    if order["socket"]:
+        place = {"unix_socket": order["socket"]}
+    who = {name: order[name] for name in ("user", "password", "database")}
+    return {**place, **who, "autocommit": True}
+
+
 class PyMySql:
     """PyMySQL with one TLS context; without being asked it would make one for each connection."""
 
@@ -99,18 +108,7 @@ class PyMySql:
         tls = order["tls"]
         self._sessions = Sessions(tls_context(tls), order["resumes"]) if tls else None
         secure = {"ssl": self._sessions.context} if self._sessions else {"ssl_disabled": True}
-        place = {"host": order["host"], "port": order["port"]}
-        if order["socket"]:
-            place = {"unix_socket": order["socket"]}
-        self._options = {
-            **place,
-            **secure,
-            "user": order["user"],
-            "password": order["password"],
-            "database": order["database"],
-            "autocommit": True,
-            "connect_timeout": PATIENCE_S,
-        }
+        self._options = {**account(order), **secure, "connect_timeout": PATIENCE_S}
 
     def connect(self) -> None:
         """One connection."""
@@ -156,18 +154,11 @@ class Connector:
         if is_pure and tls and (order["resumes"] or order.get("keeps_context")):
             self._sessions = Sessions(tls_context(tls), order["resumes"])
             self._replace_context()
-        place = {"host": order["host"], "port": order["port"]}
-        if order["socket"]:
-            place = {"unix_socket": order["socket"]}
         self._options = {
-            **place,
+            **account(order),
             **(self._tls_options(tls) if tls else {"ssl_disabled": True}),
-            "user": order["user"],
-            "password": order["password"],
-            "database": order["database"],
             "use_pure": is_pure,
             "collation": COLLATION,
-            "autocommit": True,
             "connection_timeout": PATIENCE_S,
         }
         self._wraps_socket = is_pure and bool(tls)

@@ -37,6 +37,7 @@ from tlstax.workloads.matrix.duration import Clock, duration_text
 from tlstax.workloads.matrix.lane import Lane
 from tlstax.workloads.matrix.recipe import MatrixRecipe, driver_of, transport_of
 from tlstax.workloads.matrix.store import NAME, CellRow, Store, where_text
+from tlstax.workloads.output import stamp, writing_to
 from tlstax.workloads.recipe import load_any
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.stages import Stages
@@ -62,19 +63,11 @@ def prepare(
     """
     recipe = _load(path, scale, changes or {})
     seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
-    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    folder = output / f"{recipe.name}-{recipe.scale.name}-{stamp}"
-    try:
+    folder = output / f"{recipe.name}-{recipe.scale.name}-{stamp()}"
+    with writing_to(output):
         folder.mkdir(parents=True)
         (folder / CAPTURES).mkdir(mode=0o700)
         write_private(folder / RECIPE, recipe.text.encode())
-    except OSError as error:
-        raise TlstaxError(
-            f"cannot write to {output}",
-            str(error.strerror or error),
-            "Choose another directory with -o",
-            ExitCode.IO,
-        ) from error
     with Store.create(folder) as store:
         _write_plan(recipe, store, seed, changes or {})
     return folder
