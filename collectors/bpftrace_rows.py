@@ -30,6 +30,8 @@ HANDSHAKE: Final = re.compile(r"(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) 
 USER: Final = re.compile(r"([0-9a-f]+) (.+?)\+(\d+) \((.*)\)")
 UNNAMED: Final = re.compile(r"([0-9a-f]+) 0x[0-9a-f]+ \((.*)\)")
 KERNEL: Final = re.compile(r"(?:[0-9a-f]{8,} )?(\w[\w.]*)\+(\d+)")
+ESCAPED: Final = re.compile(r"\\(.)")
+UNESCAPED: Final = {"n": "\n", "t": "\t"}
 SAMPLED: Final = re.compile(r"^profile:hz:(\d+)", re.MULTILINE)
 LEVELS: Final = {"handshake": "handshake", "record": "record", "command": "command"}
 LOSSES: Final = {
@@ -146,6 +148,8 @@ def _metrics(name: str, key: str, value: Any, run: "Run") -> Iterator[schema.Row
 
 def _split(key: str, numbers: int) -> tuple[list[int], str, str]:
     """A key of numbers and one or two stacks."""
+    if "\n" not in key:  # bpftrace 0.23 escapes keys twice
+        key = ESCAPED.sub(lambda found: UNESCAPED.get(found[1], found[1]), key)
     parts = key.split(",", numbers)
     user, _, kernel = parts[numbers].partition("\n,")
     return [int(part) for part in parts[:numbers]], user, kernel

@@ -41,7 +41,7 @@ NAMED = ("mysql56",)
 """Servers whose TLS library has names for all that it does."""
 TELL_NAMELESS = ("native", "perf")
 """Engines that look at the instructions of functions without a name."""
-TELL_SYSCALLS = ("native", "perf")
+TELL_SYSCALLS = ("native", "perf", "bpftrace")
 """Engines that know the system call of a sample in the kernel, also where its stack does not."""
 TOGETHER, ALONE = Drive(300, 4), Drive(80, 2)
 PACED = Drive(300, 4, 1000)
