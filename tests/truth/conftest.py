@@ -5,8 +5,10 @@ Every figure of a `Measured` is in nanoseconds. Cells are keyed "phase/state".
 """
 
 import json
+import mmap
 import os
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from tlstax.collectors.planning import plan_in_child
 
 PROGRAM_SECONDS = 120
 FIRST_OF_ALL = -20  # nice
+PAGES_OF_AN_END, PAGE_MOST_NS = 400, 15_000
 TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
 # A trap costs an emulated CPU some hundred microseconds.
 EMULATED_SHARE, EMULATED_NS = 0.25, 25_000_000
@@ -210,6 +213,16 @@ def measure(
     return run
 
 
+def page_ns() -> float:
+    """What it takes now to touch a page for the first time."""
+    size = 4 << 20
+    with mmap.mmap(-1, size) as memory:
+        began_ns = time.thread_time_ns()
+        for place in range(0, size, mmap.PAGESIZE):
+            memory[place] = 1
+        return (time.thread_time_ns() - began_ns) / (size // mmap.PAGESIZE)
+
+
 @pytest.fixture(scope="session")
 def disagreements(
     emulated_cpu: bool,
@@ -218,7 +231,8 @@ def disagreements(
 
     Time that the hypervisor took away from the thread (`steal_ns`) is on-CPU in the ledger and
     not in the program's own CPU clock. The phase `last` goes on until the thread is gone, which may
-    have to wait for a CPU to end on after it closed its books.
+    have to wait for a CPU to end on after it closed its books, and touches some hundred pages while
+    it ends: microseconds where the host has to find them first (15 were seen, 0.3 are usual).
     """
     share = EMULATED_SHARE if emulated_cpu else TOLERATED_SHARE
     fixed_ns = EMULATED_NS if emulated_cpu else TOLERATED_NS
@@ -231,7 +245,10 @@ def disagreements(
             told, found = books.get(cell, 0), ledger.get(cell, 0)
             if cell == f"{last}/runnable" and found > told:
                 continue
-            if abs(told - found) > share * told + fixed_ns + abs(steal_ns):
+            tolerated_ns = share * told + fixed_ns + abs(steal_ns)
+            if cell == f"{last}/on_cpu" and found - told > tolerated_ns:
+                tolerated_ns += PAGES_OF_AN_END * min(page_ns(), PAGE_MOST_NS)
+            if abs(told - found) > tolerated_ns:
                 bad[cell] = (told / 1e6, found / 1e6)
         return bad
 

@@ -107,8 +107,8 @@ def counted(measured: Callable[..., Any], repository: Path) -> Counted:
 
 
 def is_close(found_ns: float | None, told_ns: float, times: int = 1) -> bool:
-    """Within 5 % and a microsecond, or as many microseconds as calls are in it."""
-    return found_ns is not None and abs(found_ns - told_ns) <= 0.05 * told_ns + 1000 * times
+    """Within 5 % and 2.5 µs for each call in it: two traps, of 1.0 to 1.4 µs among cold caches."""
+    return found_ns is not None and abs(found_ns - told_ns) <= 0.05 * told_ns + 2500 * times
 
 
 def test_every_call_and_every_byte_is_counted(counted: Counted) -> None:
