@@ -5,10 +5,8 @@ Every figure of a `Measured` is in nanoseconds. Cells are keyed "phase/state".
 """
 
 import json
-import mmap
 import os
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from tlstax.collectors.capture.vocabulary import PHASES, STATES
 from tlstax.collectors.ledger_maps import SlotView
 from tlstax.collectors.native import Engine, Options
 from tlstax.collectors.planning import plan_in_child
+from tlstax.tests.memory_cost import page_ns
 
 PROGRAM_SECONDS = 120
 FIRST_OF_ALL = -20  # nice
@@ -211,16 +210,6 @@ def measure(
                 engine.close()
 
     return run
-
-
-def page_ns() -> float:
-    """What it takes now to touch a page for the first time."""
-    size = 4 << 20
-    with mmap.mmap(-1, size) as memory:
-        began_ns = time.thread_time_ns()
-        for place in range(0, size, mmap.PAGESIZE):
-            memory[place] = 1
-        return (time.thread_time_ns() - began_ns) / (size // mmap.PAGESIZE)
 
 
 @pytest.fixture(scope="session")
