@@ -221,7 +221,7 @@ def disagreements(
     Time that the hypervisor took away from the thread (`steal_ns`) is on-CPU in the ledger and
     not in the program's own CPU clock. The phase `last` goes on until the thread is gone, which may
     have to wait for a CPU to end on after it closed its books, and touches some hundred pages while
-    it ends: microseconds where the host has to find them first (15 were seen, 0.3 are usual).
+    it ends: microseconds each where the host has to find them first (15 were seen).
     """
     share = EMULATED_SHARE if emulated_cpu else TOLERATED_SHARE
     fixed_ns = EMULATED_NS if emulated_cpu else TOLERATED_NS

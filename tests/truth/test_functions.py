@@ -107,8 +107,8 @@ def counted(measured: Callable[..., Any], repository: Path) -> Counted:
 
 
 def is_close(found_ns: float | None, told_ns: float, times: int = 1) -> bool:
-    """Within 5 % and 2.5 µs for each call in it: two traps, of 1.0 to 1.4 µs among cold caches."""
-    return found_ns is not None and abs(found_ns - told_ns) <= 0.05 * told_ns + 2500 * times
+    """Within 5 % and a microsecond, or as many microseconds as what is in it may add."""
+    return found_ns is not None and abs(found_ns - told_ns) <= 0.05 * told_ns + 1000 * times
 
 
 def test_every_call_and_every_byte_is_counted(counted: Counted) -> None:
@@ -152,7 +152,8 @@ def test_nested_calls_have_a_whole_and_an_own_time(counted: Counted) -> None:
     inner = timing(counted.rows["fn_inner"], counted.whole("fn_inner"))
     assert outer.own_per_call_ns is not None
     assert inner.per_call_ns is not None
-    assert is_close(outer.own_per_call_ns, 5 * UNIT_NS, 5), outer
+    # Ten traps of 1.0 to 1.4 µs among cold caches.
+    assert is_close(outer.own_per_call_ns, 5 * UNIT_NS, 12), outer
     assert is_close(outer.per_call_ns, outer.own_per_call_ns + 5 * inner.per_call_ns, 5), outer
     recursive = timing(counted.rows["fn_recursive"], counted.whole("fn_recursive"))
     assert is_close(recursive.own_per_call_ns, UNIT_NS), recursive
