@@ -34,7 +34,7 @@ from tlstax.workloads.servers.canary import find_plaintext
 from tlstax.workloads.servers.connections import await_quiet, socket_count
 from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
-from tlstax.workloads.servers.places import process_start_ticks
+from tlstax.workloads.servers.places import is_running, process_start_ticks
 from tlstax.workloads.servers.status import Status, StatusSession
 from tlstax.workloads.servers.storage import Storage
 from tlstax.workloads.transports import Route, Transport, make_transport
@@ -84,7 +84,7 @@ class Lane:
     @property
     def is_alive(self) -> bool:
         """Whether the server still runs."""
-        return process_start_ticks(self.server.pid) == self._start_ticks is not None
+        return is_running(self.server.pid, self._start_ticks)
 
     @property
     def routes(self) -> Mapping[str, Route]:

@@ -35,6 +35,7 @@ SOCKET_PATH_BYTES_MAX = 107  # sun_path without its final zero byte (unix(7))
 PORT_MIN = 10000
 PORT_TRIES = 200
 KILL_PATIENCE_S = 5.0
+PF_EXITING = 0x4  # include/linux/sched.h
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,19 @@ def process_start_ticks(pid: int) -> int | None:
         return None
     # The name in parentheses may hold spaces and parentheses itself.
     return int(text.rpartition(")")[2].split()[19])
+
+
+def is_running(pid: int, start_ticks: int | None) -> bool:
+    """Whether that process runs; not so once it has begun to end.
+
+    A process that is killed closes its sockets on its way out: its clients know of its end before
+    its entry in /proc is gone. The kernel's flag PF_EXITING (proc(5) stat, field 9) is set by then.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return int(fields[19]) == start_ticks and not int(fields[6]) & PF_EXITING
 
 
 def free_port() -> int:
