@@ -217,8 +217,11 @@ def with_cipher(
     total = state.by_parts + state.connection + state.query
     follows = FOLLOWS[0 if is_full else 1] * (total - flows.library) / total
     mirrored = [_loop(draws, costs, flows.received, flows.sent) for costs in (new, old)]
+    # The client's records are as much dearer than in the loop as the server's were reckoned to be.
+    change = np.where(np.abs(ways[0]) < 1.0, 1.0, ways[0])
+    factors = [np.clip(way / change, *COLD) for way in ways]
     client = mirrored[0] - mirrored[1]
-    ends = client * COLD[0], client * COLD[1]
+    ends = client * np.minimum.reduce(factors), client * np.maximum.reduce(factors)
     return replace(
         state,
         query_low=np.maximum(0.0, state.query_low + low),

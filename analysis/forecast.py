@@ -6,6 +6,7 @@ adds what whole handshakes differ by, times how much dearer operations are in th
 loop (cold caches). What both agree on is sure, what they do not is the interval.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -25,9 +26,17 @@ FIRST_MOST: Final = 10.0
 data are in no cache. Measured with the least query there is: docs/whatif.md."""
 COLD: Final = (0.8, 2.0)
 """Bounds of what caches can make an operation dearer than in a loop."""
-WARMTH: Final = 0.05, 0.2
-"""What all else is cheaper for each ms by which a signature is shorter, as a share, and the most of
-it: long ones leave cold caches. Measured for 4 ms: docs/whatif.md."""
+WARMTH: Final = 0.02, 0.05
+WARMTH_MOST: Final = 0.2
+"""What all else is cheaper for each ms by which a signature is shorter, from and to as shares, and
+the most of it: long ones leave cold caches. Measured for 4 ms: docs/whatif.md."""
+PARTED: Final = 1.15
+"""How many times as dear as on a connection that stays a query can be on one that is closed after a
+few of them, and how many times as dear that makes connecting. Measured: docs/whatif.md."""
+RESUMED: Final = {"rest": 0.2, "kernel": 0.4, "certificate": 0.5}
+"""Shares by which a resumed handshake may make all else cheaper, and the kernel's part of it, as no
+certificates are sent; and of the work on certificates what may stay, as the session holds the
+client's. Measured: docs/whatif.md."""
 _SEED: Final = 6
 
 
@@ -117,6 +126,17 @@ def cold_factor(state: State, key: KeyCosts) -> Floats:
     return np.clip(per_handshake / key.sign.value_ns, *COLD)
 
 
+def cold_rest(state: State, key: KeyCosts) -> Floats:
+    """How much dearer the rest of a handshake is in the server than in a loop.
+
+    What looks up algorithms and allocates memory depends on caches more than a signature does.
+    """
+    assert key.full is not None
+    rest = state.by_parts - state.parts["handshake_sign"] - state.parts[KERNEL]
+    looped = max(key.full.server.value_ns - key.sign.value_ns, 1.0)
+    return np.clip(rest / max(state.handshakes, 1e-9) / looped, *COLD)
+
+
 def _rest(draws: Draws, costs: MicroCosts, key: KeyCosts, which: str) -> Floats:
     """A handshake in memory at the server, less its public-key operations."""
     shake = key.full if which == "full" else key.resumed
@@ -150,28 +170,28 @@ def with_key(state: State, costs: MicroCosts, old: KeyCosts, new: KeyCosts) -> S
     change = draws.of(new.full.server) - draws.of(old.full.server)
     client = draws.of(new.full.client) + draws.of(new.client_setup)
     client = client - draws.of(old.full.client) - draws.of(old.client_setup)
-    both = client * state.handshakes, client * state.handshakes * cold
+    client = state.client + client * state.handshakes * cold
     parts = {name: values * scales[name] for name, values in state.parts.items()}
     signed = parts["handshake_sign"]
     server = np.sum(list(parts.values()), axis=0) - signed + state.connection + state.query
-    most, least = state.client + np.maximum(*both), state.client_low + np.minimum(*both)
-    less, more = _warmth(new.sign.value_ns - old.sign.value_ns)
+    low, high = _warmth(new.sign.value_ns - old.sign.value_ns)
     return replace(
         state,
         parts=parts,
         lump=np.maximum(0.0, state.lump + change * cold * state.handshakes),
-        client=np.maximum(0.0, most + more * np.maximum(0.0, most - signed)),
-        client_low=np.maximum(0.0, least - less * np.maximum(0.0, least - signed)),
-        less=less * server,
-        more=more * server,
+        client=np.maximum(0.0, client + high * np.maximum(0.0, client - signed)),
+        client_low=np.maximum(0.0, client + low * np.maximum(0.0, client - signed)),
+        less=-low * server,
+        more=high * server,
     )
 
 
 def _warmth(change_ns: float) -> tuple[float, float]:
-    """Shares by which all else may be cheaper, or dearer, when a signature takes so much more."""
-    each, most = WARMTH
-    share = min(most, each * abs(change_ns) / 1e6)
-    return (share, 0.0) if change_ns < 0 else (0.0, share)
+    """By what share all else changes, from and to, when a signature takes so much longer."""
+    first, second = (
+        math.copysign(min(WARMTH_MOST, each * abs(change_ns) / 1e6), change_ns) for each in WARMTH
+    )
+    return min(first, second), max(first, second)
 
 
 def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float) -> State:
@@ -179,7 +199,7 @@ def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float
     draws = Draws(len(state.lump))
     assert key.full is not None
     assert key.resumed is not None
-    cold = cold_factor(state, key)
+    cold, rest_cold = cold_factor(state, key), cold_rest(state, key)
     per = max(state.handshakes, 1e-9)
     # What the chain checks take is no part of a resumed handshake, nor of what is scaled.
     certificates = state.parts["handshake_certificate"] / per / cold
@@ -189,17 +209,24 @@ def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float
     scales: dict[str, Floats | float] = dict.fromkeys(state.parts, rest)
     scales |= dict.fromkeys(("handshake_sign", "handshake_verify", "handshake_certificate"), 0.0)
     scales |= {"handshake_keygen": exchange, "handshake_derive": exchange, KERNEL: 1.0}
-    saved = draws.of(key.full.server) - draws.of(key.resumed.server)
+    sign = draws.of(key.sign)
+    saved = sign * cold
+    saved += (draws.of(key.full.server) - draws.of(key.resumed.server) - sign) * rest_cold
     client = (draws.of(key.full.client) - draws.of(key.resumed.client)) * share * state.handshakes
+    ends = client * cold, client * rest_cold
+    kept = RESUMED["certificate"] * costs.mutual * state.parts["handshake_certificate"]
+    rest_less = RESUMED["rest"] * (state.connection + state.query)
     return replace(
         state,
         parts={
             name: values * (1 - share + share * scales[name])
             for name, values in state.parts.items()
         },
-        lump=np.maximum(0.0, state.lump - saved * cold * share * state.handshakes),
-        client=np.maximum(0.0, state.client - np.minimum(client, client * cold)),
-        client_low=np.maximum(0.0, state.client_low - np.maximum(client, client * cold)),
+        lump=np.maximum(0.0, state.lump - saved * share * state.handshakes),
+        client=np.maximum(0.0, state.client - np.minimum(*ends)),
+        client_low=np.maximum(0.0, state.client_low - np.maximum(*ends)),
+        less=state.less + share * (rest_less + RESUMED["kernel"] * state.parts[KERNEL]),
+        more=state.more + share * kept,
     )
 
 
@@ -208,8 +235,8 @@ def with_pool(
 ) -> State:
     """Per query, on connections that each ask `wished`; both counts are per present operation.
 
-    What a connection asks now stays, and further queries cost what they do in `warm`. Without it
-    they cost from a tenth of a first query to all of it.
+    What a connection asks now stays, and further queries cost what they do in `warm`, or a little
+    more. Without it they cost from a tenth of a first query to all of it.
     """
     each = queries / connections
     asked = state.query / connections
@@ -219,7 +246,7 @@ def with_pool(
         ends = asked / (each + FIRST_MOST - 1), asked / each
     else:
         spread = respread(warm.query, len(asked))
-        ends = spread, spread
+        ends = spread, spread * PARTED
     scale = 1 / (connections * wished)
     client = np.zeros(len(asked))
     return replace(
@@ -233,7 +260,7 @@ def with_pool(
         client_low=client,
         handshakes=state.handshakes * scale,
         less=state.less * scale,
-        more=state.more * scale,
+        more=state.more * scale + (PARTED - 1) * state.connection * scale,
     )
 
 

@@ -308,12 +308,15 @@ def _pooled_latency(base: Replicates, latency: Floats, wished: int, warm: Replic
     later = forecast.respread(warm.weights @ warm.arm.latency_ns / warm.operations, len(latency))
     further = max(0.0, wished - queries / connections)
     kept = min(1.0, wished * connections / queries)
-    pooled = (latency / connections * kept + further * later) / wished
+    pooled = [
+        (latency / connections * kept + further * each) / wished
+        for each in (later, later * forecast.PARTED)
+    ]
     return _forecast(
         "client_latency",
         "latency at the client per query",
         measure_of(latency / queries, base.size),
-        {forecast.BY_PARTS: (pooled, pooled)},
+        {forecast.BY_PARTS: (pooled[0], pooled[1])},
         base.size,
         "",
     )

@@ -7,6 +7,7 @@ processes disturb it little; kinds take turns, so that a drift of the machine fa
 """
 
 import ctypes
+import math
 import platform
 import ssl
 import tempfile
@@ -31,8 +32,9 @@ from tlstax.collectors.cipher_costs import measure_records
 from tlstax.collectors.recording_facts import cpu_field
 
 BATCHES: Final = 15
-OUTER: Final = 3
-"""Batches outside of the 95 % interval of the median of fifteen, on each side."""
+BATCHES_MOST: Final = 60
+CERTAIN: Final = 0.04
+"""With medians known to within this share no more batches are asked for, with enough of them."""
 BATCH_S: Final = 0.008
 HANDSHAKES: Final = 4
 """In each batch."""
@@ -81,7 +83,9 @@ def measure(
             loops[f"sign {name}"], loops[f"verify {name}"] = crypto.signer(files.server_key)
         single = _timed(loops)
         lanes = {name: _Lane(made[name], mutual, tls_version) for name in handshake_kinds}
-        for _ in range(BATCHES):
+        for number in range(BATCHES_MOST):
+            if number >= BATCHES and all(lane.is_certain() for lane in lanes.values()):
+                break
             for lane in lanes.values():
                 lane.batch()
         records = _records(ciphers, tls_version, Path(folder)) if ciphers else {}
@@ -120,7 +124,9 @@ def _timed(loops: dict[str, Callable[[], object]]) -> dict[str, Cost]:
     batches: dict[str, list[float]] = {name: [] for name in loops}
     for call in loops.values():
         call()  # what is fetched once
-    for _ in range(BATCHES):
+    for number in range(BATCHES_MOST):
+        if number >= BATCHES and all(_is_certain(values) for values in batches.values()):
+            break
         for name, call in loops.items():
             count, start_ns = 0, time.thread_time_ns()
             end_ns = start_ns + int(BATCH_S * 1e9)
@@ -132,9 +138,16 @@ def _timed(loops: dict[str, Callable[[], object]]) -> dict[str, Cost]:
 
 
 def _cost(values: Sequence[float]) -> Cost:
-    """The median of the batches, with its interval by their order."""
+    """The median of the batches, with its 95 % interval by their order (binomial, as a normal)."""
     ordered = sorted(values)
-    return Cost(median(ordered), ordered[OUTER], ordered[-1 - OUTER])
+    outer = int((len(values) - 1.96 * math.sqrt(len(values))) / 2)
+    return Cost(median(ordered), ordered[outer], ordered[-1 - outer])
+
+
+def _is_certain(values: Sequence[float]) -> bool:
+    """Whether further batches would tell little: others were quiet, or were so most of the time."""
+    cost = _cost(values)
+    return cost.high_ns - cost.low_ns <= 2 * CERTAIN * cost.value_ns
 
 
 class _Lane:
@@ -227,6 +240,10 @@ class _Lane:
                 ExitCode.HOST,
             )
         return server_ns, client_ns, client.session
+
+    def is_certain(self) -> bool:
+        """Whether the handshakes are known well; what contexts take is a difference, never so."""
+        return all(_is_certain(values) for name, values in self._times.items() if name != "setup")
 
     def costs(self, single: KeyCosts) -> KeyCosts:
         """The medians."""

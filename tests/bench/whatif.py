@@ -245,7 +245,7 @@ def foretell(case: Case, captures: dict[str, Path]) -> list[Forecast]:
 def main() -> int:
     """Run the cases, print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--seconds", type=int, default=2, help="of each run")
     parser.add_argument("--keep", type=Path, help="keep the captures in this folder")
     parser.add_argument("--reuse", action="store_true", help="predict again from kept captures")
