@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tlstax.analysis import cipher_change
+from tlstax.analysis import cipher_change, forecast
 from tlstax.analysis.cipher_change import Traffic
 from tlstax.analysis.document_tables import Measure
 from tlstax.analysis.document_whatif import Forecast, MicroCost
@@ -133,7 +133,7 @@ def assumptions(
 ) -> list[str]:
     """What stays, in words."""
     found = [
-        "Queries, round trips, server code and kernel work stay as they are.",
+        "Queries, round trips, server code and kernel work stay as they are, but for caches.",
         "Both figures hold what measuring costs the server.",
         "The load stays what it was: as many connections and queries, from as many clients.",
     ]
@@ -143,11 +143,21 @@ def assumptions(
         found.append(
             "Clients make a new TLS context for each connect and use OpenSSL, as libmariadb does."
         )
+        least, most = (percent_text(share) for share in forecast.WARMTH)
+        found.append(
+            f"All else takes {least} to {most} less for each ms by which a signature is shorter, "
+            f"or more where it is longer, {percent_text(forecast.WARMTH_MOST)} at most."
+        )
     if flows is not None and wish.cipher and wish.present_cipher:
         found += cipher_change.assumptions(flows, wish.present_cipher, wish.cipher)
     if wish.resume is not None:
         found.append(
             "Clients that resume keep their TLS context, and the server accepts every ticket."
+        )
+        found.append(
+            "A resumed connection may take up to "
+            f"{percent_text(forecast.RESUMED['rest'])} less outside of its handshake, and its "
+            f"handshake up to {percent_text(forecast.RESUMED['kernel'])} less in the kernel."
         )
     if wish.library is not None:
         found.append(
@@ -156,10 +166,12 @@ def assumptions(
         )
     if wish.pool is not None:
         found.append(
-            f"Further queries of a connection cost what they do in {wish.warm.label}."
+            f"Further queries of a connection cost what they do in {wish.warm.label}, or up to "
+            f"{percent_text(forecast.PARTED - 1)} more."
             if wish.warm is not None
             else "Further queries of a connection cost from a tenth of a first one to all of it."
         )
+        found.append(f"Connecting may cost up to {percent_text(forecast.PARTED - 1)} more.")
     if base.side.group.runs:
         idle = idle_share(base)
         found.append(

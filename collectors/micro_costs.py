@@ -12,7 +12,7 @@ import platform
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_char_p, c_size_t, c_void_p
 from dataclasses import replace
 from pathlib import Path
@@ -83,9 +83,7 @@ def measure(
             loops[f"sign {name}"], loops[f"verify {name}"] = crypto.signer(files.server_key)
         single = _timed(loops)
         lanes = {name: _Lane(made[name], mutual, tls_version) for name in handshake_kinds}
-        for number in range(BATCHES_MOST):
-            if number >= BATCHES and all(lane.is_certain() for lane in lanes.values()):
-                break
+        for _ in _batches(lambda: all(lane.is_certain() for lane in lanes.values())):
             for lane in lanes.values():
                 lane.batch()
         records = _records(ciphers, tls_version, Path(folder)) if ciphers else {}
@@ -119,14 +117,20 @@ def _records(ciphers: Sequence[str], tls_version: str, folder: Path) -> dict[str
     return made
 
 
+def _batches(is_certain: Callable[[], bool]) -> Iterator[int]:
+    """Enough batches, and more of them while others disturb what is measured."""
+    for number in range(BATCHES_MOST):
+        if number >= BATCHES and is_certain():
+            return
+        yield number
+
+
 def _timed(loops: dict[str, Callable[[], object]]) -> dict[str, Cost]:
     """Every loop in batches that take turns."""
     batches: dict[str, list[float]] = {name: [] for name in loops}
     for call in loops.values():
         call()  # what is fetched once
-    for number in range(BATCHES_MOST):
-        if number >= BATCHES and all(_is_certain(values) for values in batches.values()):
-            break
+    for _ in _batches(lambda: all(map(_is_certain, batches.values()))):
         for name, call in loops.items():
             count, start_ns = 0, time.thread_time_ns()
             end_ns = start_ns + int(BATCH_S * 1e9)

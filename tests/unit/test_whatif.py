@@ -90,6 +90,8 @@ def test_another_key_changes_what_the_costs_say(storm: Side) -> None:
     assert same.then.low_ns is not None
     assert same.then.high_ns is not None
     assert same.then.low_ns < same.now.value_ns < same.then.high_ns
+    assumed = whatif.predict(storm, Wish(key="ec:p256", present_key="rsa:2048"), COSTS).assumptions
+    assert any("for each ms by which a signature is shorter" in one for one in assumed)
     for name, us in (("rsa:4096", 3700), ("ec:p256", -120)):
         for model in found[name].models.values():
             assert model.value_ns - same.now.value_ns == pytest.approx(us * 1000, rel=0.25, abs=9e4)
@@ -100,6 +102,8 @@ def test_resumption_saves_a_share(storm: Side) -> None:
         whatif.predict(storm, Wish(resume=share, present_key="rsa:2048"), COSTS).forecasts[0]
         for share in (0.0, 0.5, 1.0)
     ]
+    assumed = whatif.predict(storm, Wish(resume=0.5, present_key="rsa:2048"), COSTS).assumptions
+    assert any("up to 40 % less in the kernel" in one.replace("\u00a0", " ") for one in assumed)
     middles = [line.models["by handshake"].value_ns for line in lines]
     assert middles[0] == pytest.approx(lines[0].now.value_ns)
     assert middles[0] - middles[1] == pytest.approx(middles[1] - middles[2], rel=0.01)

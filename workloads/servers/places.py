@@ -169,12 +169,8 @@ class Places:
 
 def process_start_ticks(pid: int) -> int | None:
     """When the process started, in clock ticks since boot (proc(5) stat, field 22), or None."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The name in parentheses may hold spaces and parentheses itself.
-    return int(text.rpartition(")")[2].split()[19])
+    fields = _stat_from_state(pid)
+    return int(fields[19]) if fields else None
 
 
 def is_running(pid: int, start_ticks: int | None) -> bool:
@@ -183,11 +179,18 @@ def is_running(pid: int, start_ticks: int | None) -> bool:
     A process that is killed closes its sockets on its way out: its clients know of its end before
     its entry in /proc is gone. The kernel's flag PF_EXITING (proc(5) stat, field 9) is set by then.
     """
+    fields = _stat_from_state(pid)
+    return bool(fields) and int(fields[19]) == start_ticks and not int(fields[6]) & PF_EXITING
+
+
+def _stat_from_state(pid: int) -> list[str]:
+    """The fields of proc(5) stat from the third on; empty where there is no such process."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return False
-    return int(fields[19]) == start_ticks and not int(fields[6]) & PF_EXITING
+        return []
+    # The name in parentheses may hold spaces and parentheses itself.
+    return text.rpartition(")")[2].split()
 
 
 def free_port() -> int:
