@@ -166,8 +166,9 @@ format: packages-lint python-dev ## rewrite the sources as `make lint` wants the
 crosscheck: root-crosscheck test-install ## native, bpftrace, bcc and perf on the same load must agree (under 6 minutes)
 	$(BIN)/python tests/crosscheck/run.py --bcc-directory "$$($(NEWER) profile)"
 
-bench-overhead: root-bench-overhead test-install packages-bench ## what tlstax, perf and bpftrace cost the server
+bench-overhead: root-bench-overhead test-install packages-bench ## what tlstax, perf and bpftrace cost the server; whether a budget of 1 % holds
 	$(BIN)/python tests/bench/overhead.py
+	$(BIN)/python tests/bench/budget.py
 
 bench-placement: root-bench-placement test-install ## probes where tlstax puts them against the start of the same functions
 	$(BIN)/python tests/bench/placement.py

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Whether a budget holds: the CPU time per operation of a watched server, beside its twin's.
+
+Two private servers of one kind answer the same load at the same time. tlstax is attached to one of
+them for some seconds, then to the other. What the host's neighbours do to caches and clocks, they
+do to both; and what is different between the two changes sides, so the geometric mean of a round's
+two ratios, watched to unwatched, is free of it. On a shared host such a round scatters by 0.2 to
+0.5 %, where stretches of one server in turns scatter by 2 to 3 % however long they are.
+
+The start of each recording, with its trial, is in its stretch. Rounds go on, up to --most-rounds,
+until the 95 % interval (bootstrap over rounds) decides: upper bound <= 1 + budget, or lower bound
+above it. What tlstax itself needs is printed beside it, as a share of the server's CPU time: the
+server does not spend it. The twin pays for what tlstax does at events of any process, which is a
+comparison of two numbers a switch while a dense window is open. --budget nothing attaches nothing,
+and must give 1.
+
+Run by `make bench-overhead`. Always exits 0 when every run could be made: it is a report.
+"""
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from math import sqrt
+from statistics import fmean, median
+from typing import Final
+
+from tlstax import TlstaxError
+from tlstax.tests.bench.watching import (
+    COUNTERS,
+    SERVERS,
+    TABLE_ROWS,
+    Bench,
+    Stretch,
+    driven,
+    interval,
+    process_cpu_ns,
+    progress,
+    tlstax,
+    told,
+    watched,
+)
+from tlstax.workloads.drivers.sysbench import Sysbench
+from tlstax.workloads.servers.catalogue import find_kind
+from tlstax.workloads.servers.lab_server import open_server
+
+NOTHING: Final = "nothing"
+FEWEST_ROUNDS: Final = 8
+START_S: Final = 6  # a recording may take so long to start or end
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Some seconds in which one twin was watched."""
+
+    watched: Stretch
+    beside: Stretch
+    own_share: float = 0.0  # of the watched server's CPU time, for tlstax itself
+    said_share: float | None = None
+
+
+@dataclass
+class Rounds:
+    """Rounds of two turns, one for each twin."""
+
+    turns: list[tuple[Turn, Turn]] = field(default_factory=list)
+
+    def cost(self) -> tuple[float, float, float]:
+        """CPU time per operation, watched to unwatched: median and interval."""
+        return interval(
+            [
+                sqrt(
+                    one.watched.cpu_ns_per_operation
+                    / one.beside.cpu_ns_per_operation
+                    * other.watched.cpu_ns_per_operation
+                    / other.beside.cpu_ns_per_operation
+                )
+                for one, other in self.turns
+            ]
+        )
+
+    @property
+    def single(self) -> list[Turn]:
+        """All turns."""
+        return [turn for pair in self.turns for turn in pair]
+
+
+def turn_of(twins: Sequence[Bench], number: int, options: argparse.Namespace) -> Turn:
+    """Watch one of the twins while both work."""
+    watched_one, other = twins[number], twins[1 - number]
+
+    def both() -> tuple[Stretch, Stretch]:
+        before = watched_one.look(), other.look()
+        time.sleep(options.seconds)
+        return before[0].until(watched_one.look()), before[1].until(other.look())
+
+    if options.budget == NOTHING:
+        return Turn(*both())
+    pid, share = watched_one.server.pid, float(options.budget.rstrip("%")) / 100
+    tool = tlstax(f"--budget {options.budget}", pid, "--budget", options.budget, budget=share)
+    with watched(tool) as (process, directory):
+        seen, beside = both()
+        own_ns = process_cpu_ns(process.pid)
+        capture = directory / "capture"
+        process.send_signal(signal.SIGINT)
+        process.wait(START_S)
+        _, said = told(capture)
+    return Turn(seen, beside, own_ns / (seen.cpu_ns_per_operation * seen.operation_count), said)
+
+
+def decide(twins: Sequence[Bench], scenario: str, options: argparse.Namespace) -> Rounds:
+    """Rounds until the interval decides, or there were enough."""
+    share = 0.0 if options.budget == NOTHING else float(options.budget.rstrip("%")) / 100
+    rounds = Rounds()
+    length_s = 2 * (options.seconds + START_S)
+    while len(rounds.turns) < options.most_rounds:
+        with (
+            driven(twins[0].server, scenario, options.threads, length_s + 2),
+            driven(twins[1].server, scenario, options.threads, length_s),
+        ):
+            rounds.turns.append((turn_of(twins, 0, options), turn_of(twins, 1, options)))
+        cost, low, high = rounds.cost()
+        count = len(rounds.turns)
+        progress(f"{scenario}, {options.budget}, round {count}: {cost:.4f} ({low:.4f}..{high:.4f})")
+        if count >= FEWEST_ROUNDS and share and (high <= 1 + share or low > 1 + share):
+            break
+    return rounds
+
+
+def show(name: str, scenario: str, rounds: Rounds, options: argparse.Namespace) -> None:
+    """Print what was found."""
+    cost, low, high = rounds.cost()
+    turns = rounds.single
+    verdict = ""
+    if options.budget != NOTHING:
+        limit = 1 + float(options.budget.rstrip("%")) / 100
+        verdict = "kept: " if high <= limit else "exceeded: " if low > limit else "undecided: "
+    watched_ns, beside_ns = (
+        median(stretch.cpu_ns_per_operation for stretch in stretches)
+        for stretches in ([turn.watched for turn in turns], [turn.beside for turn in turns])
+    )
+    print(
+        f"{name}, {scenario} over TLS, {options.threads} threads for each of two servers, budget "
+        f"{options.budget}: {verdict}CPU time per operation {watched_ns / 1e3:.2f} us, of the "
+        f"twin {beside_ns / 1e3:.2f} us; ratio {cost:.4f} ({low:.4f}..{high:.4f}), "
+        f"{len(rounds.turns)} rounds of 2 x {options.seconds:g} s"
+    )
+    said = [turn.said_share for turn in turns if turn.said_share is not None]
+    if said:
+        print(
+            f"  tlstax used {fmean(turn.own_share for turn in turns):.2%} of the server's CPU time "
+            f"for itself, its start included, and says that it cost {median(said):.2%} in all"
+        )
+
+
+def bench_server(name: str, options: argparse.Namespace) -> None:
+    """Every load on two servers of a kind; a line if they cannot be had."""
+    with ExitStack() as stack:
+        try:
+            servers = [stack.enter_context(open_server(find_kind(name))) for _ in range(2)]
+        except TlstaxError as error:
+            print(f"{name}: left out, {error}")
+            return
+        for server in servers:
+            Sysbench.of_server(server, table_rows=TABLE_ROWS).prepare()
+        for scenario in options.scenario:
+            with servers[0].open_status() as one, servers[1].open_status() as other:
+                counter = COUNTERS[scenario]
+                twins = [Bench(servers[0], one, counter), Bench(servers[1], other, counter)]
+                rounds = decide(twins, scenario, options)
+            print(file=sys.stderr)
+            show(name, scenario, rounds, options)
+
+
+def main() -> int:
+    """Every server and load that was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--budget", default="1%", help=f"as of tlstax attach, or {NOTHING}")
+    parser.add_argument("--seconds", type=float, default=30, help="of each turn")
+    parser.add_argument("--threads", type=int, default=1, help="of the load of each server")
+    parser.add_argument("--most-rounds", type=int, default=30)
+    parser.add_argument("--scenario", action="append", choices=list(COUNTERS))
+    parser.add_argument("--servers", type=lambda text: text.split(","), default=list(SERVERS))
+    options = parser.parse_args()
+    options.scenario = options.scenario or list(COUNTERS)
+    for name in options.servers:
+        bench_server(name, options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A server at work and a tool that watches it: what the benches of being watched share."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final, NamedTuple
+
+from tlstax import TlstaxError
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Effect, Probe, System
+from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.status import StatusSession
+
+RESAMPLES: Final = 2000
+ATTACH_PATIENCE_S: Final = 30
+TABLE_ROWS: Final = 10_000
+SETTLE_S: Final = 0.5
+COUNTERS: Final = {"point_select": "Questions", "connect": "Connections"}
+SERVERS: Final = ("mysql56", "mariadb", "mysql97")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """How a tool is started on a process, and how it says that it is attached."""
+
+    name: str
+    command: Callable[[Path], list[str]]  # gets a directory of its own
+    ready: str  # in a line of its output; "" when it says nothing and two seconds must do
+    budget: float | None = None  # share of the server's CPU time that it is to keep to
+
+
+def tlstax(name: str, pid: int, *options: str, budget: float | None = None) -> Tool:
+    """`tlstax attach` on a process."""
+    base = [sys.executable, "-m", "tlstax", "attach", str(pid), "--quiet", *options]
+
+    def command(directory: Path) -> list[str]:
+        return [*base, "-o", str(directory / "capture")]
+
+    return Tool(name, command, "attached to", budget)
+
+
+def process_cpu_ns(pid: int) -> int:
+    """CPU time of a process and all its threads, those that ended too, by the scheduler."""
+    clock = (~pid << 3) | 2  # CPUCLOCK_SCHED of a process (clock_getcpuclockid(3))
+    return time.clock_gettime_ns(clock)
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process (statm counts pages)."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def await_attached(tool: Tool, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Return once the tool watches; SystemExit with what it said if it never does."""
+    deadline = time.monotonic() + ATTACH_PATIENCE_S
+    while tool.ready and tool.ready not in log.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"{tool.name} does not attach: {log.read_text(errors='replace')}")
+        time.sleep(0.1)
+    time.sleep(SETTLE_S if tool.ready else 2)
+    if process.poll() is not None:
+        raise SystemExit(f"{tool.name} ended: {log.read_text(errors='replace')}")
+
+
+@contextmanager
+def watched(tool: Tool) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+    """The tool at work, and the directory that it writes to; it is ended on the way out.
+
+    One that keeps to a budget is not waited for: what it costs to begin counts. Raises SystemExit
+    with what it said when it fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="tlstax-overhead-") as name:
+        directory = Path(name)
+        log = directory / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                tool.command(directory), stdout=output, stderr=subprocess.STDOUT
+            )
+        try:
+            if tool.budget is None:
+                await_attached(tool, process, log)
+            yield process, directory
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            process.wait(ATTACH_PATIENCE_S)
+            if tool.budget is not None and process.returncode:
+                raise SystemExit(f"{tool.name}: {log.read_text(errors='replace')}")
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def told(capture: Path) -> tuple[int, float | None]:
+    """Hits of the user-space probes, and the share of CPU time that tlstax counts as its cost."""
+    if not capture.exists():
+        return 0, None
+    with CaptureReader.open(capture) as reader:
+        hits = sum(row.hits_count for row in reader.rows(Probe) if row.kind.startswith("u"))
+        effects = list(reader.rows(Effect))
+        own_ns = sum(row.engine_cpu_ns for row in reader.rows(System))
+    cpu_ns = sum(row.target_cpu_ns or 0 for row in effects)
+    cost_ns = own_ns + sum(
+        (row.probe_ns or 0) + (row.scheduler_ns or 0) + (row.sample_ns or 0) for row in effects
+    )
+    return hits, cost_ns / cpu_ns if cpu_ns else None
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """Median, and its 95 % interval by resampling the rounds."""
+    draw = random.Random(1)  # the same figures give the same interval
+    drawn = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    return median(ratios), drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES)]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Some seconds of a server at work."""
+
+    per_second: float
+    cpu_ns_per_operation: float
+    operation_count: int
+    tool_cpu_share: float = 0.0  # of one CPU
+    tool_rss_bytes: int = 0
+    hits_count: int = 0  # of tlstax's probes
+    said_share: float | None = None  # what tlstax itself says that it cost
+
+
+class Look(NamedTuple):
+    """What a server has done by now."""
+
+    time_ns: int
+    operation_count: int
+    cpu_ns: int
+
+    def until(self, later: "Look") -> Stretch:
+        """What it did from then on."""
+        count = max(1, later.operation_count - self.operation_count)
+        elapsed_s = (later.time_ns - self.time_ns) / 1e9
+        return Stretch(count / elapsed_s, (later.cpu_ns - self.cpu_ns) / count, count)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A server at work, and how to read its counters."""
+
+    server: PrivateServer
+    status: StatusSession
+    counter: str
+
+    def look(self) -> Look:
+        """Its counters now."""
+        status = self.status.read()
+        return Look(status.time_ns, status[self.counter], process_cpu_ns(self.server.pid))
+
+    def stretch(self, seconds: float) -> Stretch:
+        """Some seconds with nothing attached, or with what is attached already."""
+        before = self.look()
+        time.sleep(seconds)
+        return before.until(self.look())
+
+
+@contextmanager
+def driven(server: PrivateServer, scenario: str, threads: int, seconds: float) -> Iterator[None]:
+    """The driver at work in the background for at least this long."""
+    driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
+    load = Load(SCENARIOS[scenario], threads, int(seconds) + 1)
+    errors: list[TlstaxError] = []
+
+    def run() -> None:
+        try:
+            driver.run(load, "tls")
+        except TlstaxError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        time.sleep(1.5)
+        yield
+    finally:
+        thread.join()
+        for error in errors:
+            raise error
+
+
+def progress(text: str) -> None:
+    """One line that is rewritten."""
+    print(f"\r{text:<100}", end="", file=sys.stderr, flush=True)
