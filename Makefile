@@ -125,7 +125,7 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | pac
 ##@ Run
 
 .PHONY: demo
-demo: root-demo install ## measure the TLS tax of a real MariaDB on this host (under 4 minutes)
+demo: root-demo install ## measure the TLS tax of a real MariaDB on this host (about 4 minutes)
 	$(BIN)/tlstax lab demo
 
 ##@ Check
@@ -166,7 +166,7 @@ format: packages-lint python-dev ## rewrite the sources as `make lint` wants the
 crosscheck: root-crosscheck test-install ## native, bpftrace, bcc and perf on the same load must agree (under 6 minutes)
 	$(BIN)/python tests/crosscheck/run.py --bcc-directory "$$($(NEWER) profile)"
 
-bench-overhead: root-bench-overhead test-install packages-bench ## what tlstax, perf and bpftrace cost the server; whether a budget of 1 % holds
+bench-overhead: root-bench-overhead test-install packages-bench ## what tlstax, perf and bpftrace cost the server; whether 1 % holds (2 hours, quiet host)
 	$(BIN)/python tests/bench/overhead.py
 	$(BIN)/python tests/bench/budget.py
 
