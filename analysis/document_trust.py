@@ -100,6 +100,9 @@ class Observer:
     engine_rss_bytes: Annotated[int | None, "largest resident memory of tlstax"]
     probes: Annotated[list[ProbeLine], "every probe, dearest first"]
     target_cpu_ns: Annotated[int | None, "CPU time of the server; null = not recorded"] = None
+    start_cpu_ns: Annotated[
+        float | None, "CPU time of tlstax before the first window, in no share; null = not recorded"
+    ] = None
     budget_share: Annotated[float | None, "what measuring may cost; null = no budget"] = None
     budget_choice: Annotated[str, "how the budget was to be spent, in words; '' = no budget"] = ""
     effects: Annotated[list[EffectLine], "predicted and observed, in all (last) and by part"] = (

@@ -168,6 +168,7 @@ def observe(tables: Tables) -> Observer:
         engine_rss_bytes=max((row.engine_rss_bytes for row in tables.system), default=None),
         probes=lines,
         target_cpu_ns=sum(cpu_ns) if cpu_ns else None,
+        start_cpu_ns=_fact(tables, "start_cpu_ns"),
         budget_share=_fact(tables, "budget_share"),
         budget_choice=tables.meta.get("budget_choice", ""),
         effects=effects(tables),

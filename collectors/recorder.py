@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
-from tlstax.collectors.clock import monotonic_ns
+from tlstax.collectors.clock import cpu_used_ns, monotonic_ns
 from tlstax.collectors.course import Course, light_of
 from tlstax.collectors.find_process import open_pidfd
 from tlstax.collectors.function_plan import plan_functions_in_child
@@ -77,6 +77,7 @@ class Recorder:
         self._run_id: int | None = None
         self._peers = PeerSet()
         self._window_ns = int(request.window_s * NS_PER_S)
+        self._used_before_ns = cpu_used_ns()
         require_host_pids()
         self._target, self._plan = plan_in_child(request.pid, request.level, request.definitions)
         self._function_plan = (
@@ -115,8 +116,9 @@ class Recorder:
             self._course.attach()
             _require_same_program(self._target)
             roles = ThreadRoles(self.request.pid, self._plan.role_marks)
-            self._cutter = WindowCutter(self._engine, self._stacks, roles)
-            self._writer.add(self._meta())
+            start_cpu_ns = cpu_used_ns() - self._used_before_ns
+            self._cutter = WindowCutter(self._engine, self._stacks, roles)  # counts from here on
+            self._writer.add(self._meta(start_cpu_ns))
             self._writer.add(target_row(self._target, self._plan))
             if self._functions:
                 self._writer.add(self._functions.begin())
@@ -404,10 +406,11 @@ class Recorder:
 
     # ---- rows ----
 
-    def _meta(self) -> Iterable[schema.Meta]:
+    def _meta(self, start_cpu_ns: int) -> Iterable[schema.Meta]:
         asked: dict[str, object] = {
             "sample_hz": self.request.sample_hz,
             "probe_kind": "uprobe_multi" if self._engine.multi else "perf_event",
+            "start_cpu_ns": start_cpu_ns,
         }
         if self._function_plan:
             asked["functions"] = ", ".join(self.request.functions)

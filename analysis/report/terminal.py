@@ -363,6 +363,11 @@ def _observer(health: Json, width: int) -> RenderableType:
     lines += [f"{effect['label']}: {_cost(effect, None)}" for effect in observer["effects"][:-1]]
     if observer["budget_choice"]:
         lines.append(observer["budget_choice"])
+    if observer["start_cpu_ns"] is not None:
+        lines.append(
+            f"to begin took tlstax {quantities.time(observer['start_cpu_ns'])} of CPU time, which "
+            "is in none of these shares"
+        )
     if observer["hits_count"]:
         lines.append(
             f"{quantities.count(observer['hits_count'])} probe hits, "

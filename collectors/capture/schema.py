@@ -50,6 +50,7 @@ META_KEYS: Final = {
     "predicted_scheduler_share": "the part of it for scheduler events",
     "predicted_sample_share": "the part of it for CPU samples",
     "predicted_engine_share": "the part of it for tlstax itself",
+    "start_cpu_ns": "CPU time of tlstax before the first window: planning, loading, attaching",
     "probe_kind": "how uprobes are attached: uprobe_multi or perf_event",
     "functions": "primitives that --functions asked for, by category or id",
     "missing_functions": "of these, ids of those that the target does not define",

@@ -2,6 +2,7 @@
 """What becomes of a target while it is recorded: it executes, forks, ends; the capture says so."""
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Handshake, Ledger, Meta, Window
+from tlstax.collectors.capture.schema import Handshake, Ledger, Meta, System, Window
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -70,6 +71,12 @@ def attached(
             yield process
         finally:
             process.kill()
+
+
+def children_cpu_s() -> float:
+    """CPU time of all child processes that have ended, and theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def on_cpu_ns(capture: Path, phase: str) -> int:
@@ -144,3 +151,24 @@ def test_a_killed_target_leaves_a_whole_capture(
     assert "it exited or was killed" in errors
     with CaptureReader.open(capture) as reader:
         assert len(list(reader.rows(Handshake))) == 2
+
+
+def test_what_it_takes_to_begin_is_in_the_capture(
+    program: Path, repository: Path, tmp_path: Path
+) -> None:
+    """And nothing of it twice: a recording's windows have the CPU time of what comes after."""
+    capture = tmp_path / "a.tlstax"
+    with started(program, "tls", "ss") as target:
+        before_s = children_cpu_s()
+        with attached(target.pid, capture, repository) as recorder:
+            recorder.send_signal(signal.SIGINT)
+            _, errors = recorder.communicate(timeout=120)
+        used_s = children_cpu_s() - before_s  # the target still runs
+    assert recorder.returncode == 0, errors
+    with CaptureReader.open(capture) as reader:
+        meta = {row.key: row.value for row in reader.rows(Meta)}
+        windows_s = sum(row.engine_cpu_ns for row in reader.rows(System)) / 1e9
+    start_s = int(meta["start_cpu_ns"]) / 1e9
+    assert windows_s > 0
+    assert start_s + windows_s < used_s
+    assert start_s > 0.2 * used_s  # the rest is to start Python, and to name what was sampled
