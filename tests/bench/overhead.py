@@ -15,7 +15,6 @@ Run by `make bench-overhead`. Always exits 0 when every run could be made: it is
 """
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,6 @@ from tlstax import TlstaxError
 from tlstax.collectors.attach_command import DEFAULT_BUDGET
 from tlstax.tests.bench.peer_tools import PEER_MAKERS
 from tlstax.tests.bench.watching import (
-    ATTACH_PATIENCE_S,
     COUNTERS,
     SERVERS,
     TABLE_ROWS,
@@ -35,11 +33,8 @@ from tlstax.tests.bench.watching import (
     Tool,
     driven,
     interval,
-    process_cpu_ns,
     progress,
-    resident_bytes,
     tlstax,
-    told,
     watched,
 )
 from tlstax.workloads.drivers.sysbench import Sysbench
@@ -97,20 +92,13 @@ def tools(pid: int, arms: Sequence[str]) -> list[Tool]:
 
 def under(bench: Bench, tool: Tool, seconds: float) -> Stretch:
     """Some seconds under a tool. The trial of a budget, at its start, is part of them."""
-    with watched(tool) as (process, directory):
-        began_ns = process_cpu_ns(process.pid)
-        seen = bench.stretch(seconds)
-        used_ns = process_cpu_ns(process.pid) - began_ns
-        memory = resident_bytes(process.pid)
-        process.send_signal(signal.SIGINT)
-        process.wait(ATTACH_PATIENCE_S)
-        hits, said = told(directory / "capture")
+    seen, own = watched(tool, lambda: bench.stretch(seconds))
     return replace(
         seen,
-        tool_cpu_share=used_ns / seconds / 1e9,
-        tool_rss_bytes=memory,
-        hits_count=hits,
-        said_share=said,
+        tool_cpu_share=own.cpu_ns / seconds / 1e9,
+        tool_rss_bytes=own.rss_bytes,
+        hits_count=own.hits_count,
+        said_share=own.said_share,
     )
 
 

@@ -3,6 +3,7 @@
 
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture.reader import CaptureReader
@@ -22,6 +23,8 @@ from tlstax.collectors.capture.schema import Effect, Probe, System
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.status import StatusSession
+
+Result = TypeVar("Result")
 
 RESAMPLES: Final = 2000
 ATTACH_PATIENCE_S: Final = 30
@@ -57,6 +60,12 @@ def process_cpu_ns(pid: int) -> int:
     return time.clock_gettime_ns(clock)
 
 
+def ended_children_cpu_ns() -> int:
+    """CPU time of this process's children that have ended, and theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return int((used.ru_utime + used.ru_stime) * 1e9)
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process (statm counts pages)."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -75,9 +84,19 @@ def await_attached(tool: Tool, process: "subprocess.Popen[bytes]", log: Path) ->
         raise SystemExit(f"{tool.name} ended: {log.read_text(errors='replace')}")
 
 
-@contextmanager
-def watched(tool: Tool) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
-    """The tool at work, and the directory that it writes to; it is ended on the way out.
+@dataclass(frozen=True)
+class Own:
+    """What a tool needed itself, and what tlstax says of its cost."""
+
+    cpu_ns: int  # while it was measured, without its child processes
+    whole_cpu_ns: int  # from its start to its end, with them
+    rss_bytes: int
+    hits_count: int  # of tlstax's probes
+    said_share: float | None
+
+
+def watched(tool: Tool, measure: Callable[[], Result]) -> tuple[Result, Own]:
+    """Measure while the tool is at work, and end it.
 
     One that keeps to a budget is not waited for: what it costs to begin counts. Raises SystemExit
     with what it said when it fails.
@@ -85,6 +104,7 @@ def watched(tool: Tool) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
     with tempfile.TemporaryDirectory(prefix="tlstax-overhead-") as name:
         directory = Path(name)
         log = directory / "log"
+        ended_ns = ended_children_cpu_ns()
         with log.open("wb") as output:
             process = subprocess.Popen(
                 tool.command(directory), stdout=output, stderr=subprocess.STDOUT
@@ -92,16 +112,24 @@ def watched(tool: Tool) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
         try:
             if tool.budget is None:
                 await_attached(tool, process, log)
-            yield process, directory
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
+            began_ns = process_cpu_ns(process.pid)
+            result = measure()
+            if process.poll() is not None:
+                raise SystemExit(f"{tool.name} ended: {log.read_text(errors='replace')}")
+            cpu_ns = process_cpu_ns(process.pid) - began_ns
+            rss_bytes = resident_bytes(process.pid)
+            process.send_signal(signal.SIGINT)
             process.wait(ATTACH_PATIENCE_S)
             if tool.budget is not None and process.returncode:
                 raise SystemExit(f"{tool.name}: {log.read_text(errors='replace')}")
+        except subprocess.TimeoutExpired:
+            raise SystemExit(f"{tool.name} does not end") from None
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        whole_ns = ended_children_cpu_ns() - ended_ns
+        return result, Own(cpu_ns, whole_ns, rss_bytes, *told(directory / "capture"))
 
 
 def told(capture: Path) -> tuple[int, float | None]:
