@@ -66,7 +66,7 @@ def _record(server: Jailed, capture: Path) -> set[int]:
         assert "attached to" in line, line + recorder.stderr.read()
         before = _accepts(server)
         for _ in range(CONNECTS):
-            _query(server, "SELECT BENCHMARK(20000, SHA2('tlstax', 512))")
+            _query(server, "SELECT BENCHMARK(200000, SHA2('tlstax', 512))")
         assert _accepts(server) - before == CONNECTS + 1
         threads = {int(entry.name) for entry in Path(f"/proc/{server.pid}/task").iterdir()}
         recorder.terminate()
