@@ -44,16 +44,17 @@ def test_a_real_recording_is_imported(tmp_path: Path) -> None:
 def test_events_that_are_counted_together_are_summed_by_phase(tmp_path: Path) -> None:
     """As for cycles and instructions, which a machine without hardware counters cannot count."""
     burn = """
-import mmap, time
-end = time.monotonic() + 1.5
-while time.monotonic() < end:
+import mmap, sys, time
+sys.stdin.read(1)
+end = time.process_time() + 1
+while time.process_time() < end:
     with mmap.mmap(-1, 1 << 20) as memory:  # less than a huge page
         memory[::4096] = bytes(256)
 """
-    with subprocess.Popen([sys.executable, "-c", burn]) as process:
+    with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE) as process:
         source = Perf(process.pid, tmp_path, sample_hz=499, events=("cpu-clock", "page-faults"))
         assert "cpu-clock and page-faults" in source.start()
-        process.wait()
+        process.communicate(b"g")
         source.poll(0)  # it may end with the process that it watches
         rows = list(source.stop())
     samples = sum(row.sample_count for row in rows if isinstance(row, schema.SampleStack))
@@ -86,15 +87,18 @@ def test_one_that_ends_by_itself_says_how_and_its_last_words(
     program = tmp_path / "perf"
     program.write_text(
         "#!/bin/sh\n[ $1 = --version ] && echo perf version 99.1 && exit\n"
-        '[ $1 = record ] || exit 9\nfor file; do :; done\necho x >"$file"\nsleep 0.2\n'
+        '[ $1 = record ] || exit 9\nfor file; do :; done\necho x >"$file"\n'
+        f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done\n"
         "echo first >&2\necho cannot write /srv/secret/of-mine/data: full >&2\necho >&2\nexit 3\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     source = Perf(os.getpid(), tmp_path, events=("cpu-clock",))
     source.start()
+    (tmp_path / "go").touch()
     if not is_polled:
-        time.sleep(1)
+        assert source._process is not None
+        source._process.wait(60)
     with pytest.raises(TlstaxError) as found:
         until_it_is_noticed(source) if is_polled else list(source.stop())
     with suppress(TlstaxError):

@@ -83,6 +83,26 @@ def test_killed_in_the_middle_of_a_commit(tmp_path: Path) -> None:
     assert (path.read_bytes(), journal.read_bytes()) == before
 
 
+def test_a_commit_that_ends_during_the_look_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A live recorder, at its worst moment: its journal goes between two looks of the reader."""
+    path = tmp_path / "a"
+    with CaptureWriter.create(path) as writer:
+        writer.add([Window(1, None, 1, 2), *_ledger(1)])
+        writer.commit()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096])
+
+    def journal_of(capture: Path) -> Path:
+        path.write_bytes(whole)
+        return Path(f"{capture}-journal")
+
+    monkeypatch.setattr("tlstax.collectors.capture.reader._journal_of", journal_of)
+    with CaptureReader.open(path) as reader:
+        assert [row.window_id for row in reader.rows(Window)] == [1]
+
+
 def _ledger(window_id: int) -> list[Ledger]:
     return [Ledger(window_id, n, "command", "on_cpu", n) for n in range(ROWS_PER_WINDOW)]
 

@@ -67,10 +67,10 @@ def test_thirty_thousand_symbols_are_quick(tmp_path: Path) -> None:
     subprocess.run(["gcc", "-shared", "-nostdlib", "-s", "-o", library, source], check=True)
     times_s = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         with Elf(library) as elf:
             (symbol,) = elf.find(re.compile("function_number_17"))
-        times_s.append(time.perf_counter() - start)
+        times_s.append(time.process_time() - start)
     assert symbol.size == 1
     assert min(times_s) < 0.2
 
