@@ -28,6 +28,7 @@ from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import Route, make_transport
 from tlstax.workloads.transports.namespaces import interface_bytes, new_namespace
 from tlstax.workloads.transports.network import kernel_has_netem, measure_round_trip, open_link
+from tlstax.workloads.transports.processes import written_bytes
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("tun")]
 
@@ -85,12 +86,13 @@ def connect(lab: Lab, route: Route, arm: Arm) -> int:
 def test_a_transport_carries_what_goes_through_it(lab: Lab, wanted: str) -> None:
     with opened(lab, wanted) as route:
         assert route.carried is not None
+        wrote = {process: written_bytes([process.pid]) for process in route.processes}
         for arm in ARMS:
             before = route.carried()
             connect(lab, route, arm)
             assert route.carried() - before > CONNECTS * CONNECT_BYTES
-        for process in route.processes:
-            assert Path(f"/proc/{process.pid}").exists()
+        for process, wrote_bytes in wrote.items():  # those that carry, not their parents
+            assert wrote_bytes() > CONNECTS * CONNECT_BYTES, process
         namespace = route.endpoint.namespace
         assert {"link", "round trip"} <= route.facts.keys()
         if route.processes:

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is asked of the processes of a tunnel: do they listen, whose children are they, what bytes
-did they move, what do they call themselves."""
+"""What is asked of a tunnel's processes: do they listen, how much did they move, who are they."""
 
-import os
 import re
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from tlstax.workloads.transports.network import READY_PATIENCE_S, not_ready
 
-LISTENING, ESTABLISHED = "0A", "01"  # as /proc/net/tcp writes them
+LISTENING = "0A"  # as /proc/net/tcp writes it
 LOOK_S: Final = 0.01
 VERSION_PATIENCE_S: Final = 10.0
 END_PATIENCE_S: Final = 15.0
@@ -47,25 +44,6 @@ def await_end(pid: int) -> None:
     deadline = time.monotonic() + END_PATIENCE_S
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(LOOK_S)
-
-
-def connected_descendant(pid: int) -> int:
-    """The youngest descendant that holds a TCP connection; the process itself if none does."""
-    found = pid
-    while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        pid = int(children[-1])
-        if _is_connected(pid):
-            found = pid
-    return found
-
-
-def _is_connected(pid: int) -> bool:
-    lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
-    fields = (line.split() for line in lines)
-    connections = {f"socket:[{field[9]}]" for field in fields if field[3] == ESTABLISHED}
-    with suppress(OSError):  # it ends
-        return any(os.readlink(fd) in connections for fd in Path(f"/proc/{pid}/fd").iterdir())
-    return False
 
 
 def written_bytes(pids: Sequence[int]) -> Callable[[], int]:

@@ -14,6 +14,7 @@ import os
 import pwd
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,11 +31,11 @@ from tlstax.workloads.servers.places import free_port
 from tlstax.workloads.transports import Route, RouteProcess
 from tlstax.workloads.transports.linked import Linked
 from tlstax.workloads.transports.namespaces import scratch
-from tlstax.workloads.transports.network import Link
+from tlstax.workloads.transports.network import READY_PATIENCE_S, Link, not_ready
 from tlstax.workloads.transports.processes import (
+    LOOK_S,
     await_end,
     await_listening,
-    connected_descendant,
     version,
     written_bytes,
 )
@@ -43,6 +44,7 @@ MAC: Final = "hmac-sha2-256"
 # Not nobody: systemd tells every program that this account is locked, and sshd believes it.
 USER: Final = "daemon"
 AGREED: Final = re.compile(r"kex: server->client cipher: (\S+) MAC: (\S+)")
+CARRIER: Final = re.compile(r"^User child is on pid (\d+)\n", re.MULTILINE)  # LogLevel VERBOSE
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -67,7 +69,7 @@ class Ssh(Linked):
             local = free_port()
             with self._ssh(directory, link, f"{local}:{LOOPBACK}:{server.port}", port) as ssh:
                 await_listening(ssh, local, directory / "ssh.log")
-                pids = ssh.pid, connected_descendant(sshd.pid)
+                pids = ssh.pid, _await_carrier(sshd, directory / "sshd.log")
                 processes = tuple(
                     RouteProcess(pid, name, "tunnel")
                     for pid, name in zip(pids, ("ssh", "sshd"), strict=True)
@@ -142,6 +144,7 @@ AllowAgentForwarding no
 PermitTTY no
 Subsystem sftp internal-sftp
 ForceCommand internal-sftp
+LogLevel VERBOSE
 Ciphers {self._cipher}
 MACs {MAC}
 """
@@ -209,6 +212,20 @@ MACs {MAC}
             "session": "yes" if self._has_session else "no, with Nagle's algorithm",
             "ssh": version(str(find_program("ssh", "openssh-client")), "-V"),
         }
+
+
+def _await_carrier(sshd: "subprocess.Popen[bytes]", log: Path) -> int:
+    """The process of sshd's that carries the connection.
+
+    sshd makes it when the user has proved who they are, after ssh has been told so and listens;
+    until then other processes of sshd's hold the connection.
+    """
+    deadline = time.monotonic() + READY_PATIENCE_S
+    while (found := CARRIER.search(log.read_text(errors="replace"))) is None:
+        if sshd.poll() is not None or time.monotonic() > deadline:
+            raise not_ready(sshd, log)
+        time.sleep(LOOK_S)
+    return int(found[1])
 
 
 def _private_text(key: Ed25519PrivateKey) -> bytes:
