@@ -120,7 +120,7 @@ def test_stacks_carry_phases(
     driver.prepare()
     capture = tmp_path / "x.tlstax"
     process = start(name, capture, tool)
-    driver.run(Load(SELECT, 2, 3), "tls", time.sleep)
+    driver.run(Load(SELECT, 2, 5), "tls", time.sleep)
     finish(process)
     with CaptureReader.open(capture) as reader:
         on_cpu = list(reader.rows(schema.SampleStack))

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes"), pytest.mark.timing]
 
 TABLE_ROWS = 1000
+LOAD_MOST_S = 300
 PHASES = ("record_read", "command", "record_write")
 TOLERANCE = 0.25  # two recordings one after the other on a host that does other things, too
 
@@ -38,17 +39,31 @@ def server() -> Iterator[PrivateServer]:
         yield running
 
 
+class LoadOverError(Exception):
+    """The load is no longer wanted."""
+
+
 @contextmanager
-def load(server: PrivateServer, seconds: int) -> Iterator[None]:
-    """Point selects over TLS for this long, in the background."""
+def load(server: PrivateServer) -> Iterator[None]:
+    """Point selects over TLS, in the background, for as long as the block lasts."""
     driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
-    run = Load(SCENARIOS["point_select"], 2, seconds)
-    thread = threading.Thread(target=driver.run, args=[run, "tls"])
+    over = threading.Event()
+
+    def wait(seconds: float) -> None:
+        if over.wait(seconds):
+            raise LoadOverError
+
+    def drive() -> None:
+        with suppress(LoadOverError):
+            driver.run(Load(SCENARIOS["point_select"], 2, LOAD_MOST_S), "tls", wait)
+
+    thread = threading.Thread(target=drive)
     thread.start()
     try:
         time.sleep(1)
         yield
     finally:
+        over.set()
         thread.join()
 
 
@@ -99,7 +114,7 @@ def test_windows_alternate_and_tell_what_a_whole_recording_tells(
     server: PrivateServer, tmp_path: Path
 ) -> None:
     whole, budgeted = tmp_path / "whole", tmp_path / "budgeted"
-    with load(server, 34):
+    with load(server):
         assert attach(server, whole, "--for", "5s", "--budget", "none").returncode == 0
         made = attach(server, budgeted, "--for", "18s", "--budget", "3%")
     assert made.returncode == 0, made.stderr
@@ -126,7 +141,7 @@ def test_without_a_word_a_busy_server_is_watched_in_windows(
     server: PrivateServer, tmp_path: Path
 ) -> None:
     capture = tmp_path / "busy"
-    with load(server, 12):
+    with load(server):
         made = attach(server, capture, "--for", "6s")
     assert made.returncode == 0, made.stderr
     with CaptureReader.open(capture) as reader:
@@ -150,18 +165,20 @@ def test_a_rise_of_the_load_makes_it_back_off(server: PrivateServer, tmp_path: P
     watcher = threading.Thread(target=lambda: done.append(attach(server, capture, *options)))
     watcher.start()
     time.sleep(11)
-    with load(server, 19):
+    with load(server):
         watcher.join()
     assert done[0].returncode == 0, done[0].stderr
     with CaptureReader.open(capture) as reader:
         windows = {row.window_id: row for row in reader.rows(Window)}
         effects = {row.window_id: row for row in reader.rows(Effect)}
     first_ns = windows[min(windows)].start_ns
-    begun_ns = next(
+    busy_ns = [
         row.start_ns
         for one, row in windows.items()
         if (effects[one].target_cpu_ns or 0) > 0.2 * (row.end_ns - row.start_ns)
-    )
+    ]
+    assert busy_ns, "the load was not seen"
+    begun_ns = busy_ns[0]
     quiet = [row for row in windows.values() if row.end_ns < begun_ns]
     full_ns = sum(r.end_ns - r.start_ns for r in quiet if r.level == "full")
     # Where memory is dear, the collector alone takes what an idle server leaves.
@@ -182,7 +199,7 @@ def test_a_rise_of_the_load_makes_it_back_off(server: PrivateServer, tmp_path: P
 
 def test_a_lower_level_says_what_it_did_not_measure(server: PrivateServer, tmp_path: Path) -> None:
     capture = tmp_path / "sample"
-    with load(server, 8):
+    with load(server):
         assert (
             attach(
                 server, capture, "--for", "3s", "--level", "sample", "--budget", "none"

@@ -12,7 +12,7 @@ import pytest
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Run, Status
 
-PATIENCE_S = 200
+PATIENCE_S = 550
 
 
 @pytest.mark.root

@@ -9,7 +9,7 @@ from tlstax.analysis import explain, tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.truth.causes import bench, causes
 
-pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes"), pytest.mark.timing]
 
 
 @pytest.mark.parametrize("name", ["wan", "row_lock"])

@@ -21,6 +21,7 @@ from tlstax.collectors.capture.schema import Loss
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.catalogue import find_kind
+from tlstax.workloads.servers.connections import await_quiet, socket_count
 from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer
 
@@ -92,10 +93,10 @@ def record(server: PrivateServer, driver: Sysbench, query_count: int, capture: P
     """Count ciphers and digests while one TLS connection asks its questions."""
     request = Request(server.pid, capture, functions=("cipher", "digest"))
     with server.open_status() as status, Recorder(request) as recorder:
-        before = status.read()
+        before, baseline_count = status.read(), socket_count(server.pid)
         load = Load(SCENARIOS["point_select"], 1, 0, query_count)
         assert driver.run(load, "tls", recorder.poll).operation_count == query_count
-        recorder.poll(0.2)
+        await_quiet(server.pid, baseline_count, recorder.poll)
         received_bytes = status.read().since(before, "Bytes_received")
     with CaptureReader.open(capture) as reader:
         (table,) = explain.explain(tables.load(reader)).primitives
@@ -120,6 +121,15 @@ def test_a_point_select_costs_a_whole_number_of_calls(
     assert {name: slopes.get(name) for name in EXPECTED[server_name]} == EXPECTED[server_name]
     assert_blocks_make_up_records(many, slopes)
     assert_bytes_agree(server_name, few, many)
+
+
+@pytest.mark.timing
+@pytest.mark.root
+@pytest.mark.needs("uprobes", "btf")
+def test_what_the_probes_cost_is_said(server: PrivateServer, tmp_path: Path) -> None:
+    driver = Sysbench.of_server(server, table_rows=100)
+    driver.prepare()
+    many = record(server, driver, MANY, tmp_path / "many.tlstax")
     assert many.table.probe_share is not None
     assert 0 < many.table.probe_share < 1
     # A block takes a tenth of a microsecond, the probes on it eight times as much.

@@ -154,10 +154,11 @@ tls = ["off"]
 [scale.smoke]
 rounds = 2
 rounds_in_turn = 2
-operations = 20
+operations = 200
 """
 
 
+@pytest.mark.timing
 def test_clients_and_tunnels_are_in_the_bill_of_their_own_cells(
     tmp_path: Path, lab_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,7 +52,11 @@ def kinds(stacks: Stacks, phases: StackPhases) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.root
-def test_a_held_lock_is_found_live_and_in_saved_stacks(server: PrivateServer) -> None:
+def test_a_held_lock_is_found_live_and_in_saved_stacks(
+    server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The statement that waits is answered when both tools are done.
+    monkeypatch.setattr("tlstax.workloads.servers.status.ANSWER_PATIENCE_S", 300.0)
     phases = StackPhases(load_definitions())
     with administrator(server) as holder, administrator(server) as waiter:
         holder.query("CREATE DATABASE test")

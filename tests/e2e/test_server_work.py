@@ -6,6 +6,7 @@ MySQL 5.6 and Debian's MariaDB by default; TLSTAX_SERVERS names others (make tes
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Final
 
@@ -26,12 +27,22 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 SERVERS = os.environ.get("TLSTAX_SERVERS", "mariadb mysql56").split()
 HIDDEN_ENGINE: Final = ("mariadb", "mariadb118")  # Debian's MariaDB: no names of InnoDB
 LOCKED_S, COMMITS_COUNT = 1.0, 100
+PATIENCE_S: Final = 30.0
 TABLE: Final = f"{DATABASE}.work"
 
 
 def administrator(server: PrivateServer) -> StatusSession:
     """A connection that may do everything, in plaintext through the socket."""
     return StatusSession(Binaries.find().client, server.places.client / "administrator.cnf")
+
+
+def await_lock_wait(session: StatusSession) -> None:
+    """Return once a transaction waits for a lock."""
+    query = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    deadline = time.monotonic() + PATIENCE_S
+    while session.query(query) != [["1"]]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def roles_of(path: Path) -> dict[str, ledger.Totals]:
@@ -51,6 +62,7 @@ def together(recorder: Recorder, work: list[threading.Thread]) -> None:
         recorder.poll(0.1)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", SERVERS)
 def test_waits_are_called_by_what_is_waited_for(
     name: str, npm: None, lab_directory: Path, tmp_path: Path
@@ -61,6 +73,7 @@ def test_waits_are_called_by_what_is_waited_for(
         open_server(find_kind(name), request) as server,
         administrator(server) as first,
         administrator(server) as second,
+        administrator(server) as third,
     ):
         first.query(f"CREATE TABLE {TABLE} (id INT PRIMARY KEY, n INT) ENGINE=InnoDB")
         first.query(f"INSERT INTO {TABLE} VALUES (1, 0), (2, 0)")
@@ -72,6 +85,7 @@ def test_waits_are_called_by_what_is_waited_for(
                 target=second.query, args=(f"UPDATE {TABLE} SET n = 2 WHERE id = 1",)
             )
             blocked.start()
+            await_lock_wait(third)
             recorder.poll(LOCKED_S)
             first.query("COMMIT")
             blocked.join()

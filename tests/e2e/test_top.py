@@ -75,12 +75,15 @@ class Terminal:
         os.write(self.descriptor, key.encode())
         return len(self.received)
 
-    def await_end(self) -> int:
+    def await_end(self, last: str = "") -> int:
+        """Until it has ended and its last words are there, which may come some time after."""
         deadline = time.monotonic() + PATIENCE_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.received[-3000:]
             self.read(0.2)
-        self.read(0.1)
+        while not self.received.rstrip().endswith(last):
+            assert time.monotonic() < deadline, self.received[-3000:]
+            self.read(0.2)
         return self.process.wait()
 
 
@@ -140,8 +143,7 @@ def test_it_shows_the_storm_and_leaves_a_capture(
         assert "\x1b[32m" in shown.received
         assert recorders(busy_server.pid)
         shown.press("q")
-        assert shown.await_end() == 0
-        assert shown.received.rstrip().endswith("explains it")
+        assert shown.await_end("explains it") == 0
         assert "\x1b[?1049l" in shown.received
     assert recorders(busy_server.pid) == []
     with CaptureReader.open(output) as reader:

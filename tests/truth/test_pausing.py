@@ -4,6 +4,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from tlstax.collectors.planning import plan_in_child
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 Run = Callable[..., list[dict[str, Any]]]
-WINDOW_S, BETWEEN_S = 0.25, 0.1
+WINDOWS, WINDOW_S, BETWEEN_S = 3, 0.25, 0.1
+PATIENCE_S = 30.0
 
 
 def engine_on(pid: int, repository: Path) -> Engine:
@@ -28,6 +30,23 @@ def engine_on(pid: int, repository: Path) -> Engine:
 def accounts(engine: Engine) -> dict[int, SlotView]:
     """Slots of the threads that live."""
     return {slot.tid: slot for slot in engine.maps.slots() if not slot.exited}
+
+
+def await_thread(pid: int, name: str) -> None:
+    """Return once a process has a thread of this name."""
+    deadline = time.monotonic() + PATIENCE_S
+    while name not in thread_names(pid):
+        assert time.monotonic() < deadline, name
+        time.sleep(0.01)
+
+
+def thread_names(pid: int) -> set[str]:
+    """Of the threads that live."""
+    names = set()
+    for file in Path(f"/proc/{pid}/task").glob("*/comm"):
+        with suppress(OSError):  # it has ended since
+            names.add(file.read_text().strip())
+    return names
 
 
 def test_handshakes_are_counted_and_timed_without_the_dense_programs(
@@ -57,37 +76,43 @@ def test_handshakes_are_counted_and_timed_without_the_dense_programs(
 def test_each_dense_window_closes_and_nothing_moves_between_them(
     run_watched: Run, repository: Path, tmp_path: Path
 ) -> None:
-    closings: list[tuple[int, int]] = []
+    closings: list[tuple[int, int, int]] = []
     still: list[bool] = []
     watchers: list[threading.Thread] = []
 
-    def windows(engine: Engine) -> None:
-        for _ in range(3):
+    def windows(engine: Engine, pid: int) -> None:
+        await_thread(pid, "tt-states")
+        for _ in range(WINDOWS):
             engine.attach_dense()
             before = accounts(engine)
             time.sleep(WINDOW_S)
             for tid, slot in accounts(engine).items():
                 if old := before.get(tid):
                     spent = sum(slot.cells) - sum(old.cells)
-                    closings.append((spent, slot.last_ns - old.last_ns))
+                    closings.append((tid, spent, slot.last_ns - old.last_ns))
             engine.detach_dense()
             paused = accounts(engine)
             time.sleep(BETWEEN_S)
             now = accounts(engine)
             still.extend(slot.paused for slot in paused.values())
-            still.extend(paused[tid].cells == slot.cells for tid, slot in now.items())
+            for tid, slot in now.items():  # threads that were born since have no time at all
+                spent_ns = paused[tid].cells if tid in paused else [0] * len(slot.cells)
+                still.append(list(slot.cells) == list(spent_ns))
 
     def attach(pid: int) -> None:
         engine = engine_on(pid, repository)
         engine.attach(dense=False)
-        watchers.append(threading.Thread(target=windows, args=[engine]))
+        watchers.append(threading.Thread(target=windows, args=[engine, pid]))
         watchers[0].start()
         engines.append(engine)
 
     engines: list[Engine] = []
-    run_watched(attach, lambda: watchers[0].join(), "states", tmp_path / "disk", 4, 20)
+    lines = run_watched(attach, lambda: watchers[0].join(), "states", tmp_path / "disk", 10, 20)
     engines[0].close()
-    assert len([passed for _, passed in closings if passed > 0]) >= 3
-    assert all(spent == passed for spent, passed in closings)
+    (books,) = (line for line in lines if line["kind"] == "thread")
+    passed_ns = [passed for tid, _, passed in closings if tid == books["tid"]]
+    assert len(passed_ns) == WINDOWS
+    assert min(passed_ns) > 0
+    assert all(spent == passed for _, spent, passed in closings)
     assert still
     assert all(still)

@@ -52,7 +52,9 @@ def test_the_ledger_closes_to_the_threads_own_clocks(
     # A thread may wait for a CPU before its first and after its last look at the clock.
     kept = ledger.lifetime_ns - ledger.state_ns("runnable")
     assert kept == pytest.approx(lifetime - ready, rel=0.01, abs=2_000_000)
-    assert ledger.state_ns("on_cpu") == pytest.approx(books["cpu_ns"], rel=0.02, abs=2_000_000)
+    # What the hypervisor took is on-CPU time by the scheduler, and not by the thread's own clock.
+    ran_ns = ledger.state_ns("on_cpu") - ledger.steal_ns
+    assert ran_ns == pytest.approx(books["cpu_ns"], rel=0.02, abs=2_000_000)
 
 
 @pytest.mark.timing(emulated=True)

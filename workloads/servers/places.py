@@ -252,10 +252,9 @@ def clean() -> tuple[list[Path], list[Path]]:
             if role in living:
                 _kill(living[role])
         try:
-            shutil.rmtree(places.root)
-        except OSError as error:
-            if not places.root.exists():  # its own supervisor was quicker
+            if not _remove(places.root):
                 continue
+        except OSError as error:
             raise TlstaxError(
                 f"cannot remove {places.root}",
                 f"{error.filename}: {error.strerror}",
@@ -264,6 +263,24 @@ def clean() -> tuple[list[Path], list[Path]]:
             ) from error
         removed.append(places.root)
     return removed, in_use
+
+
+def _remove(root: Path) -> bool:
+    """Remove a directory that its own supervisor may be removing, too; whether it was still there.
+
+    Raises OSError.
+    """
+    deadline = time.monotonic() + KILL_PATIENCE_S
+    while True:
+        try:
+            shutil.rmtree(root)
+        except FileNotFoundError:
+            if not root.exists():  # its supervisor was quicker
+                return False
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return True
 
 
 def _kill(pid: int) -> None:
