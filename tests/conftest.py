@@ -8,8 +8,9 @@ looked for and is not there.
 
 A test that compares durations is marked `timing`. What else runs on the host, or on the host of a
 virtual machine, can spoil such a measurement, and not one of counts. So where an assertion of such
-a test fails it is measured again, twice at most, and the summary names it ("measured again"); one
-that fails three times fails. No other test, and no other error, is ever given a second chance.
+a test fails it is measured again some seconds later, twice at most, and the summary names it
+("measured again"); one that fails three times fails. No other test, and no other error, is ever
+given a second chance.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from typing import Any
 import pytest
 
 PMU_DIRECTORY = Path("/sys/bus/event_source/devices")
-MEASURED_AGAIN_MAX = 2
+MEASURED_AGAIN_MAX, MEASURED_AGAIN_AFTER_S = 2, 5
 MISSING_FEATURE = "this kernel lacks "  # how a permitted skip begins
 MADE_GOOD = {"user_stack_failed", "kernel_stack_failed", "stack_map_full", "switch_missed"}
 
@@ -79,7 +80,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let pytest-rerunfailures repeat what is marked `timing`, and nothing else."""
-    again = pytest.mark.flaky(reruns=MEASURED_AGAIN_MAX, only_rerun=[AssertionError])
+    again = pytest.mark.flaky(
+        reruns=MEASURED_AGAIN_MAX,
+        reruns_delay=MEASURED_AGAIN_AFTER_S,
+        only_rerun=[AssertionError],
+    )
     for item in items:
         if item.get_closest_marker("timing"):
             item.add_marker(again)

@@ -43,7 +43,10 @@ def run(directory: Path, conftest: Path, ci: str | None, text: str = SKIPPING) -
 
 
 def output(directory: Path, conftest: Path, ci: str | None, text: str) -> str:
-    (directory / "conftest.py").write_text(conftest.read_text())
+    hastily = conftest.read_text().replace(
+        "MEASURED_AGAIN_AFTER_S = 2, 5", "MEASURED_AGAIN_AFTER_S = 2, 0"
+    )
+    (directory / "conftest.py").write_text(hastily)
     (directory / "test_written.py").write_text(text)
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
     if ci is not None:
