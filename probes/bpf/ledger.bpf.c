@@ -575,9 +575,14 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	if (key.user_stack < 0)
 		key.user_ip = user->ip;
 	u64 *count = bpf_map_lookup_elem(&samples, &key);
+	if (!count) {
+		if (!bpf_map_update_elem(&samples, &key, &one, BPF_NOEXIST))
+			return 0;
+		count = bpf_map_lookup_elem(&samples, &key); /* another CPU was quicker */
+	}
 	if (count)
 		__sync_fetch_and_add(count, 1);
-	else if (bpf_map_update_elem(&samples, &key, &one, BPF_NOEXIST))
+	else
 		count_loss(LOSS_SAMPLE_MAP_FULL);
 	return 0;
 }

@@ -156,14 +156,18 @@ static __always_inline void finish_wait(struct thread_slot *slot, u64 now)
 	};
 	u64 spent = (now - slot->wait_start_ns) * slot->wait_weight;
 	struct offcpu_value *value = bpf_map_lookup_elem(&offcpu, &key);
+	if (!value) {
+		struct offcpu_value first = {.wait_count = slot->wait_weight, .time_ns = spent};
+		if (!bpf_map_update_elem(&offcpu, &key, &first, BPF_NOEXIST))
+			return;
+		value = bpf_map_lookup_elem(&offcpu, &key); /* another CPU was quicker */
+	}
 	if (value) {
 		__sync_fetch_and_add(&value->wait_count, slot->wait_weight);
 		__sync_fetch_and_add(&value->time_ns, spent);
-		return;
-	}
-	struct offcpu_value first = {.wait_count = slot->wait_weight, .time_ns = spent};
-	if (bpf_map_update_elem(&offcpu, &key, &first, BPF_ANY))
+	} else {
 		count_loss(LOSS_OFFCPU_MAP_FULL);
+	}
 }
 
 #endif
