@@ -217,7 +217,11 @@ def _check_header(path: Path) -> None:
     if size_bytes >= whole_bytes or _journal_of(path).exists():
         return
     # A live recorder may have ended a commit since: its journal goes once the pages are there.
-    if path.stat().st_size < whole_bytes:
+    try:
+        size_bytes = path.stat().st_size
+    except OSError as error:
+        raise _refuse(path, error.strerror or str(error), "check the path and its mode") from error
+    if size_bytes < whole_bytes:
         raise _damaged(path, "it is truncated")
 
 

@@ -103,6 +103,24 @@ def test_a_commit_that_ends_during_the_look_is_no_damage(
         assert [row.window_id for row in reader.rows(Window)] == [1]
 
 
+def test_a_capture_that_is_removed_during_the_look_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    with CaptureWriter.create(path) as writer:
+        writer.add([Window(1, None, 1, 2), *_ledger(1)])
+        writer.commit()
+    path.write_bytes(path.read_bytes()[:4096])
+
+    def journal_of(capture: Path) -> Path:
+        path.unlink()
+        return Path(f"{capture}-journal")
+
+    monkeypatch.setattr("tlstax.collectors.capture.reader._journal_of", journal_of)
+    with pytest.raises(TlstaxError, match="No such file"):
+        CaptureReader.open(path)
+
+
 def _ledger(window_id: int) -> list[Ledger]:
     return [Ledger(window_id, n, "command", "on_cpu", n) for n in range(ROWS_PER_WINDOW)]
 

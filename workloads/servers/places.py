@@ -279,6 +279,7 @@ def _remove(root: Path) -> bool:
                 return False
             if time.monotonic() > deadline:
                 raise
+            time.sleep(0.02)
         else:
             return True
 
