@@ -23,7 +23,8 @@ from typing import IO, Final, Literal
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.clock import monotonic_ns
-from tlstax.collectors.tool_process import die_with_parent, how_it_ended, last_words, reap
+from tlstax.collectors.tool_process import how_it_ended, last_words, reap
+from tlstax.collectors.tracefs import prepare_tool
 
 Kind = Literal["bcc", "libbpf-tools"]
 
@@ -160,7 +161,7 @@ class ToolRun:
         try:
             self._process = subprocess.Popen(
                 [self.tool.path, *self._arguments], stdin=subprocess.DEVNULL, stdout=output,
-                stderr=complaints, start_new_session=True, preexec_fn=die_with_parent,
+                stderr=complaints, start_new_session=True, preexec_fn=prepare_tool,
                 env=os.environ | {"LC_ALL": "C"},
             )  # fmt: skip
             self._await_attached(self._process)

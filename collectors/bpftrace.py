@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,10 +22,10 @@ from typing import IO, Any, Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.bpftrace_text import Rendered
 from tlstax.collectors.clock import monotonic_ns
-from tlstax.collectors.tool_process import die_with_parent, how_it_ended, reap
+from tlstax.collectors.tool_process import how_it_ended, reap
+from tlstax.collectors.tracefs import prepare_tool, require_tracepoints
 
 OLDEST: Final = (0, 17)
-TRACEFS: Final = (Path("/sys/kernel/tracing/events"), Path("/sys/kernel/debug/tracing/events"))
 MAP_KEYS: Final = "65536"
 _ANSWER_PATIENCE_S: Final = 30.0
 _PATIENCE_S: Final = 30.0
@@ -65,24 +65,11 @@ def find_bpftrace(path: Path | None = None) -> Tool:
     return Tool(found, number, said.strip(), offsets)
 
 
-def require_tracefs(text: str) -> None:
-    """Raise TlstaxError (HOST) if the program needs tracepoints and the host does not show them."""
-    wanted = re.findall(r"^tracepoint:(\w+):(\w+)", text, re.MULTILINE)
-    if wanted and not any(folder.is_dir() for folder in TRACEFS):
-        raise TlstaxError(
-            "tracepoints cannot be used",
-            "tracefs is not mounted, where bpftrace looks their arguments up",
-            "mount -t tracefs nodev /sys/kernel/tracing",
-            ExitCode.HOST,
-        )
-    for group, name in dict.fromkeys(wanted):
-        if not any((folder / group / name).is_dir() for folder in TRACEFS):
-            raise TlstaxError(
-                f"the tracepoint {group}:{name} cannot be used",
-                "this kernel does not have it",
-                "Choose another program, or the native engine (`tlstax attach`)",
-                ExitCode.HOST,
-            )
+def require_tracepoints_of(rendered: Iterable[Rendered]) -> None:
+    """Raise TlstaxError (HOST) if the programs need tracepoints that bpftrace cannot use here."""
+    texts = "\n".join(one.text for one in rendered)
+    found = re.findall(r"^tracepoint:(\w+:\w+)", texts, re.MULTILINE)
+    require_tracepoints(list(dict.fromkeys(found)))
 
 
 class Run:
@@ -136,7 +123,7 @@ class Run:
             self._process = subprocess.Popen(
                 [self.tool.path, *unsafe, "--no-warnings", "-f", "json", "-"], stdin=source,
                 stdout=subprocess.PIPE, stderr=self._complaints, start_new_session=True,
-                preexec_fn=die_with_parent, env=os.environ | settings,
+                preexec_fn=prepare_tool, env=os.environ | settings,
             )  # fmt: skip
         self._patience = Patience(self._process.pid, _PATIENCE_S)
 

@@ -83,7 +83,7 @@ def _render(
 
 def run_program(options: argparse.Namespace) -> int:
     """Run a program, print what it says, and store it with -o. Raises TlstaxError."""
-    from tlstax.collectors.bpftrace import Run, find_bpftrace, require_tracefs
+    from tlstax.collectors.bpftrace import Run, find_bpftrace, require_tracepoints_of
 
     program = programs.load(options.name)
     if options.output is not None and options.output.exists():
@@ -95,7 +95,7 @@ def run_program(options: argparse.Namespace) -> int:
         )
     tool = find_bpftrace(options.bpftrace)
     target, rendered = _render(program, options, tool.offsets)
-    require_tracefs(rendered.text)
+    require_tracepoints_of([rendered])
     run = Run(tool, rendered, target.pid)
     messages: list[dict[str, Any]] = run.record(options.duration_s)
     from tlstax.collectors.bpftrace_output import as_lines

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tlstax import TlstaxError
-from tlstax.collectors.bpftrace import Run, find_bpftrace, require_tracefs
+from tlstax.collectors.bpftrace import Run, find_bpftrace, require_tracepoints_of
 from tlstax.collectors.capture import schema
 from tlstax.collectors.child import run_in_child
 from tlstax.probes import programs
@@ -40,8 +40,7 @@ class Bpftrace:
         rendered = run_in_child(
             "Writing the bpftrace programs", lambda: _render(self._pid, self._names, tool.offsets)
         )
-        for one in rendered:
-            require_tracefs(one.text)
+        require_tracepoints_of(rendered)
         missing = [text for one in rendered for text in one.missing]
         self.warning = "; ".join(dict.fromkeys(missing))
         self._runs = [Run(tool, one, self._pid) for one in rendered]

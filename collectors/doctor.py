@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tlstax.collectors import doctor_host as host
 from tlstax.collectors import doctor_trials as trials
+from tlstax.collectors import tracefs
 from tlstax.collectors.doctor_engine import engine_object
 
 
@@ -190,8 +191,8 @@ CHECKS = (
         "tracefs",
         "note",
         host.tracing_files,
-        "bpftrace and perf; the native engine does without",
-        "mount -t tracefs tracefs /sys/kernel/tracing",
+        "tracepoints of the bpftrace programs; the native engine does without",
+        tracefs.REMEDY,
     ),
     Check(
         "perf_event_paranoid",

@@ -16,6 +16,9 @@ import subprocess
 from itertools import islice
 from pathlib import Path
 
+from tlstax import TlstaxError
+from tlstax.collectors import tracefs
+
 # Bits of CapEff in /proc/self/status (linux/capability.h).
 CAPABILITY_BITS = {
     "CAP_SYS_PTRACE": 19,
@@ -104,11 +107,11 @@ def libbpf() -> str:
 
 
 def tracing_files() -> str:
-    """tracefs, from which bpftrace and perf read tracepoint formats."""
-    for root in (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing")):
-        if (root / "events").is_dir():
-            return str(root)
-    raise LackError("tracefs is not mounted, or not readable")
+    """tracefs, in which bpftrace looks tracepoints up: mounted, or for each tool by tlstax."""
+    try:
+        return tracefs.availability()
+    except TlstaxError as error:
+        raise LackError(error.why) from None
 
 
 def kernel_symbols() -> str:

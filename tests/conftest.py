@@ -6,6 +6,9 @@ host lacks is skipped and listed with its reason. With CI set a skip is a failur
 proves nothing, and nobody reads the list. The exception is a kernel feature of FEATURES that was
 looked for and is not there.
 
+As root the tests have a mount namespace of their own: what they mount ends with them, however they
+end, and the host's mounts stay as they are.
+
 A test that compares durations is marked `timing`. What else runs on the host, or on the host of a
 virtual machine, can spoil such a measurement, and not one of counts. So where an assertion of such
 a test fails it is measured again some seconds later, twice at most, and the summary names it
@@ -24,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tlstax.collectors.tracefs import separate_mounts
 
 PMU_DIRECTORY = Path("/sys/bus/event_source/devices")
 MEASURED_AGAIN_MAX, MEASURED_AGAIN_AFTER_S = 2, 5
@@ -65,7 +70,10 @@ def limits_disks() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers; an unknown one is an error (--strict-markers)."""
+    """Register the markers (an unknown one is an error), and keep mounts from the host."""
+    if os.geteuid() == 0:
+        with contextlib.suppress(OSError):  # in a container that may not mount either
+            separate_mounts()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # Inherited from a shell that started the tests in the background. So would be by what they
         # start, and Ctrl-C is what some of them test.

@@ -13,6 +13,7 @@ import pytest
 
 from tlstax import ExitCode
 from tlstax.collectors.bpftrace import find_bpftrace
+from tlstax.collectors.tracefs import prepare_tool
 from tlstax.probes import programs
 
 FOLDER = Path(__file__).resolve().parents[2] / "probes"
@@ -27,7 +28,7 @@ def dry_run(tool: str, path: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [tool, how, "-f", "json", str(path), str(os.getpid())] if how == "--dry-run"
         else [tool, how, str(path), str(os.getpid())],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=60, preexec_fn=prepare_tool,
     )  # fmt: skip
 
 
