@@ -90,7 +90,7 @@ def run_server(options: argparse.Namespace) -> int:
     """Keep a private server until Ctrl-C."""
     from tlstax.certs.generate import KeyKind
     from tlstax.workloads.servers.lab_server import open_private
-    from tlstax.workloads.servers.mariadb import ServerRequest
+    from tlstax.workloads.servers.request import ServerRequest
 
     request = ServerRequest(key=KeyKind.parse(options.key), port=options.port)
     servers_command.keep(open_private(request, options.mysqld))
@@ -100,7 +100,7 @@ def run_server(options: argparse.Namespace) -> int:
 def run_clean(options: argparse.Namespace) -> int:
     """Remove left-overs and say which."""
     from tlstax.workloads import resources
-    from tlstax.workloads.servers.places import clean
+    from tlstax.workloads.servers.server_directory import clean
 
     # Servers first: the kernel keeps the namespace of a process that runs in it.
     servers, in_use_servers = clean()

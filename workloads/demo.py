@@ -16,7 +16,7 @@ from tlstax.workloads.output import stamp, writing_to
 from tlstax.workloads.recipe import Recipe
 from tlstax.workloads.results import ARMS, OpenRecorder, Recorder, RenderReport, RunResult
 from tlstax.workloads.servers.lab_server import open_private
-from tlstax.workloads.servers.mariadb import ServerRequest
+from tlstax.workloads.servers.request import ServerRequest
 
 NS_PER_US = 1000
 BESIDE_S = 15  # server, data, attaching, report

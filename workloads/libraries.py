@@ -25,7 +25,8 @@ from tlstax.workloads.recipe import Recipe
 from tlstax.workloads.results import ARMS, Recorder
 from tlstax.workloads.servers.catalogue import ServerKind, find_kind
 from tlstax.workloads.servers.lab_server import open_server
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.stages import ServerOutcome, Stages
 
 FACTS = "facts.json"

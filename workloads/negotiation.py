@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.servers.mariadb import PrivateServer, find_program
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import find_program
 
 PATIENCE_S = 10.0
 # What is offered in turn: all that this OpenSSL has, then what remains for yaSSL.

@@ -26,7 +26,7 @@ from typing import IO, Final, Literal, Self
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.servers import supervisor
-from tlstax.workloads.servers.places import process_start_ticks
+from tlstax.workloads.servers.server_directory import process_start_ticks
 
 Kind = Literal["process", "namespace", "interface", "mount", "cgroup", "loop", "directory"]
 PREFIX: Final = "tlstax-bench-"

@@ -37,7 +37,8 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Ledger, Loss, Probe
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.tls import TlsChoice
 
 KEYS = ("rsa:2048", "rsa:4096", "ec:p256")

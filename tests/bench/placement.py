@@ -30,7 +30,8 @@ from tlstax.collectors.mappings import MappedObject
 from tlstax.collectors.placement import spots_of
 from tlstax.collectors.planning import Site, plan_in_child
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 
 RESAMPLES = 2000
 TABLE_ROWS = 10_000

@@ -43,7 +43,8 @@ from tlstax.workloads.drivers.sysbench import SCENARIOS, DriverResult, Load, Sce
 from tlstax.workloads.results import RunResult, StatusSample
 from tlstax.workloads.servers.configuration import USER_TLS
 from tlstax.workloads.servers.connections import await_quiet, socket_count
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.tls import TlsChoice
 
 HERE = Path(__file__).parent

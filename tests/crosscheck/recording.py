@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
-from tlstax.workloads.servers.mariadb import PrivateServer, find_program
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import find_program
 from tlstax.workloads.servers.status import StatusSession
 
 ATTACH_PATIENCE_S = 120
@@ -63,7 +64,7 @@ class Bench:
 
     def keep_threads(self, keep: bool) -> None:
         """Whether threads are kept for the next connection, or end with theirs."""
-        options = self.server.places.client / "administrator.cnf"
+        options = self.server.directory.client / "administrator.cnf"
         client = find_program("mariadb", "mariadb-client-core")
         with StatusSession(client, options) as administrator:
             administrator.query(f"SET GLOBAL thread_cache_size = {16 if keep else 0}")

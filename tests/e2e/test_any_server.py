@@ -11,7 +11,7 @@ from tlstax import TlstaxError
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers import any_server
 from tlstax.workloads.servers.lab_server import open_program
-from tlstax.workloads.servers.mariadb import find_program
+from tlstax.workloads.servers.programs import find_program
 
 CONNECTIONS_COUNT = 10
 

@@ -23,7 +23,8 @@ from tlstax.workloads.servers.canary import find_plaintext
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.configuration import DATABASE
 from tlstax.workloads.servers.lab_server import open_server
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.status import StatusSession
 from tlstax.workloads.servers.storage import BYTES_PER_MB, Storage, require_disk
 
@@ -75,7 +76,7 @@ def look(name: str, encrypted: bool, path: Path) -> Seen:
         assert (int(pool_bytes), hash_index) == (POOL_MB * BYTES_PER_MB, "0")
         plaintext = find_plaintext(server)
         files_direct = {is_direct(path) for path in open_tablespaces(server)}
-        data_bytes = (server.places.server / "data" / DATABASE / "text.ibd").stat().st_size
+        data_bytes = (server.directory.server / "data" / DATABASE / "text.ibd").stat().st_size
     with CaptureReader.open(path) as reader:
         windows = {window.window_id for window in reader.rows(Window)}
         losses = {loss.kind for loss in reader.rows(Loss) if loss.lost_count}

@@ -22,7 +22,8 @@ from tlstax.workloads.results import ARMS, Arm
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.connections import await_quiet, socket_count
 from tlstax.workloads.servers.lab_server import open_server
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.status import Status, StatusSession
 from tlstax.workloads.tls import TlsChoice
 
@@ -288,7 +289,7 @@ def test_what_a_client_says_is_told(mariadb: Lab) -> None:
 def test_what_is_not_installed_is_named(
     name: str, missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = "tlstax.workloads.servers.mariadb.find_program.__defaults__"
+    found = "tlstax.workloads.servers.programs.find_program.__defaults__"
     monkeypatch.setattr(found, (str(tmp_path),))
     with pytest.raises(TlstaxError, match=f"apt-get install {missing}") as caught:
         make_driver(name).check()
@@ -296,7 +297,7 @@ def test_what_is_not_installed_is_named(
 
 
 def test_connections_through_the_socket(mariadb: Lab) -> None:
-    endpoint = Endpoint(socket=mariadb.server.places.socket)
+    endpoint = Endpoint(socket=mariadb.server.directory.socket)
     for name in LIBRARIES:
         driver = made(name)
         result = driver.run(mariadb.request("connect", "plaintext", endpoint=endpoint), Tick())

@@ -17,7 +17,8 @@ from tlstax.analysis import explain, tables
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
-from tlstax.workloads.servers.mariadb import Binaries, PrivateServer
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import Binaries
 from tlstax.workloads.servers.status import StatusSession
 
 STORM, SELECT = SCENARIOS["connect"], SCENARIOS["point_select"]
@@ -36,7 +37,7 @@ def server(lab_directory: Path) -> Iterator[PrivateServer]:
 def canary(server: PrivateServer, tmp_path: Path) -> tuple[Path, str]:
     """An option file of a read-only account, and its password."""
     password = secrets.token_hex(16)
-    file = server.places.client / "administrator.cnf"
+    file = server.directory.client / "administrator.cnf"
     socket = next(line for line in file.read_text().splitlines() if line.startswith("socket"))
     with StatusSession(Binaries.find().client, file) as administrator:
         administrator.query(f"CREATE USER watcher@localhost IDENTIFIED BY '{password}'")

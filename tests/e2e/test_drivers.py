@@ -18,7 +18,9 @@ from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.experiment import Experiment, NullRecorder, Progress
 from tlstax.workloads.results import ARMS, Arm, RunResult, RunTotals, StatusSample
 from tlstax.workloads.servers import configuration
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest, find_program
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import find_program
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.status import StatusSession
 from tlstax.workloads.tls import TlsChoice
 

@@ -19,8 +19,8 @@ from tlstax.certs.generate import KeyKind, generate
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame, Handshake, Probe, Target, Thread
 from tlstax.collectors.elf import Elf
-from tlstax.workloads.servers.mariadb import Binaries
-from tlstax.workloads.servers.places import free_port
+from tlstax.workloads.servers.programs import Binaries
+from tlstax.workloads.servers.server_directory import free_port
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 

@@ -31,7 +31,8 @@ from tlstax.collectors.capture.schema import Handshake, Target, Window
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.drivers import DriveRequest, Tick, make_driver
 from tlstax.workloads.resources import Resources
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import Route, make_transport
 from tlstax.workloads.transports.namespaces import new_namespace

@@ -14,7 +14,8 @@ from tlstax.collectors.pmp import Snapshot, classify, take
 from tlstax.collectors.pmp_text import Stacks, parse
 from tlstax.collectors.stack_phases import StackPhases
 from tlstax.probes.definitions import load_definitions
-from tlstax.workloads.servers.mariadb import Binaries, PrivateServer
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import Binaries
 from tlstax.workloads.servers.status import StatusSession
 
 LEAST_PAUSE_NS = 10_000_000
@@ -29,7 +30,7 @@ def server(lab_directory: Path) -> Iterator[PrivateServer]:
 
 
 def administrator(server: PrivateServer) -> StatusSession:
-    return StatusSession(Binaries.find().client, server.places.client / "administrator.cnf")
+    return StatusSession(Binaries.find().client, server.directory.client / "administrator.cnf")
 
 
 def threads(pid: int) -> set[int]:

@@ -18,8 +18,15 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import KeyKind
 from tlstax.workloads.servers import configuration
-from tlstax.workloads.servers.mariadb import Binaries, PrivateServer, ServerRequest
-from tlstax.workloads.servers.places import Places, ServerUser, all_places, process_start_ticks
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import Binaries
+from tlstax.workloads.servers.request import ServerRequest
+from tlstax.workloads.servers.server_directory import (
+    ServerDirectory,
+    ServerUser,
+    process_start_ticks,
+    server_directories,
+)
 from tlstax.workloads.tls import TlsChoice
 
 PATIENCE_S = 120.0
@@ -88,10 +95,10 @@ def test_an_asked_version_and_cipher_is_what_clients_get(version: str, cipher: s
 
 def test_it_is_private_and_tells_no_secret() -> None:
     with PrivateServer() as server:
-        root = server.places.root
+        root = server.directory.root
         secrets = set(re.findall(r"[0-9a-f]{32}", _all_text(server.client_directory)))
         assert len(secrets) == 3
-        for pid in (server.pid, os.getpid(), *server.places.living().values()):
+        for pid in (server.pid, os.getpid(), *server.directory.living().values()):
             command_line = Path(f"/proc/{pid}/cmdline").read_text()
             environment = Path(f"/proc/{pid}/environ").read_text()
             assert not any(secret in command_line + environment for secret in secrets)
@@ -99,10 +106,10 @@ def test_it_is_private_and_tells_no_secret() -> None:
         assert {modes[path] for path in modes if path.is_file()} == {0o600}
         assert {modes[path] for path in modes if path.is_dir()} == {0o700}
         assert stat.S_IMODE(root.stat().st_mode) & 0o007 == 0
-        for path in (*server.client_directory.iterdir(), *server.places.certificates.iterdir()):
+        for path in (*server.client_directory.iterdir(), *server.directory.certificates.iterdir()):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-        assert (server.places.server / "server-key.pem").stat().st_mode & 0o077 == 0
-        assert not any(secret in server.places.log.read_text() for secret in secrets)
+        assert (server.directory.server / "server-key.pem").stat().st_mode & 0o077 == 0
+        assert not any(secret in server.directory.log.read_text() for secret in secrets)
         status = Path(f"/proc/{server.pid}/status").read_text()
         assert re.search(r"^Uid:\s+[1-9]", status, re.MULTILINE), "the server must not be root"
     assert not root.exists()
@@ -125,12 +132,19 @@ def test_counters_are_read_without_tls_and_without_new_connections() -> None:
         assert after["Threads_connected"] == 1
 
 
-Lab = tuple[subprocess.Popen[str], Places, int]
+Lab = tuple[subprocess.Popen[str], ServerDirectory, int]
+
+
+def directory_of(process: "subprocess.Popen[str]") -> ServerDirectory:
+    """The directory of the one server that a process started."""
+    mine = [one for one in server_directories() if one.living().get("owner") == process.pid]
+    (directory,) = mine
+    return directory
 
 
 @pytest.fixture
 def start_lab(spawn: Callable[..., "subprocess.Popen[str]"]) -> Callable[[], Lab]:
-    """Starts `tlstax lab server` in a process of its own: (process, its places, mariadbd's pid)."""
+    """Starts `tlstax lab server` in a process of its own: (process, directory, mariadbd's pid)."""
 
     def run() -> Lab:
         process = spawn(
@@ -143,8 +157,10 @@ def start_lab(spawn: Callable[..., "subprocess.Popen[str]"]) -> Callable[[], Lab
         first = process.stdout.readline()
         found = re.match(r"mariadbd (\d+) listens on 127\.0\.0\.1:\d+", first)
         assert found, first
-        (places,) = [one for one in all_places() if one.living().get("owner") == process.pid]
-        return process, places, int(found[1])
+        (directory,) = [
+            one for one in server_directories() if one.living().get("owner") == process.pid
+        ]
+        return process, directory, int(found[1])
 
     return run
 
@@ -161,10 +177,10 @@ def collect(process: "subprocess.Popen[str]") -> int:
 def test_nothing_stays_when_tlstax_is_ended(
     start_lab: Callable[[], Lab], number: signal.Signals, exit_status: int
 ) -> None:
-    process, places, server_pid = start_lab()
+    process, directory, server_pid = start_lab()
     process.send_signal(number)
     assert collect(process) == exit_status
-    assert await_true(lambda: not places.root.exists())
+    assert await_true(lambda: not directory.root.exists())
     assert not is_running(server_pid)
 
 
@@ -179,20 +195,22 @@ def test_nothing_stays_when_a_run_is_cut_short(number: signal.Signals, exit_stat
         try:
             while not process.stdout.readline().startswith("runs "):
                 assert process.poll() is None
-            (places,) = [one for one in all_places() if one.living().get("owner") == process.pid]
-            belongings = places.living()
-            assert await_true(lambda: bool(drivers_of(places)))
+            (directory,) = [
+                one for one in server_directories() if one.living().get("owner") == process.pid
+            ]
+            belongings = directory.living()
+            assert await_true(lambda: bool(drivers_of(directory)))
             process.send_signal(number)
             process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()  # else the test would wait for the end of the demo
     assert process.returncode == exit_status
-    assert await_true(lambda: not places.root.exists())
+    assert await_true(lambda: not directory.root.exists())
     assert not is_running(belongings["server"])
-    assert await_true(lambda: not drivers_of(places))
+    assert await_true(lambda: not drivers_of(directory))
 
 
-def drivers_of(places: Places) -> list[int]:
+def drivers_of(directory: ServerDirectory) -> list[int]:
     """The sysbench processes that use an option file of this lab."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -200,22 +218,22 @@ def drivers_of(places: Places) -> list[int]:
             words = path.read_text(errors="replace").split("\0")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if "sysbench" in words[0] and any(str(places.root) in word for word in words):
+        if "sysbench" in words[0] and any(str(directory.root) in word for word in words):
             found.append(int(path.parent.name))
     return found
 
 
 def test_clean_removes_what_a_killed_supervisor_leaves(start_lab: Callable[[], Lab]) -> None:
-    process, places, server_pid = start_lab()
-    assert clean() == f"in use  {places.root}\n"
+    process, directory, server_pid = start_lab()
+    assert clean() == f"in use  {directory.root}\n"
     assert is_running(server_pid), "clean must leave a running lab alone"
-    os.kill(places.living()["supervisor"], signal.SIGKILL)
+    os.kill(directory.living()["supervisor"], signal.SIGKILL)
     assert await_true(lambda: not is_running(server_pid)), "the kernel ends it with its supervisor"
     process.kill()
     collect(process)
-    assert places.root.exists()
-    assert clean() == f"removed {places.root}\n"
-    assert not places.root.exists()
+    assert directory.root.exists()
+    assert clean() == f"removed {directory.root}\n"
+    assert not directory.root.exists()
     assert clean() == "nothing to remove\n"
 
 
@@ -234,21 +252,21 @@ def bystander() -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def test_clean_ends_a_server_that_is_still_there(bystander: "subprocess.Popen[bytes]") -> None:
-    places = Places.create(ServerUser.choose())
-    places.write_state({"server": bystander.pid})
-    assert clean() == f"removed {places.root}\n"
+    directory = ServerDirectory.create(ServerUser.choose())
+    directory.write_state({"server": bystander.pid})
+    assert clean() == f"removed {directory.root}\n"
     assert bystander.wait(timeout=PATIENCE_S) == -signal.SIGKILL
 
 
 def test_clean_does_not_trust_a_pid_that_was_given_to_another_process(
     bystander: "subprocess.Popen[bytes]",
 ) -> None:
-    places = Places.create(ServerUser.choose())
+    directory = ServerDirectory.create(ServerUser.choose())
     ticks = process_start_ticks(bystander.pid)
     assert ticks is not None
     fact = {"pid": bystander.pid, "start_ticks": ticks - 1}
-    places.state.write_text(json.dumps({"server": fact}))
-    assert clean() == f"removed {places.root}\n"
+    directory.state.write_text(json.dumps({"server": fact}))
+    assert clean() == f"removed {directory.root}\n"
     assert bystander.poll() is None
 
 
@@ -307,5 +325,5 @@ def test_a_temporary_directory_with_a_long_name_is_refused(
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
     with pytest.raises(TlstaxError, match="would exceed 107 bytes"):
-        Places.create(ServerUser.choose())
+        ServerDirectory.create(ServerUser.choose())
     long.rmdir()

@@ -21,7 +21,8 @@ from tlstax.workloads.resources import Resources
 from tlstax.workloads.results import ARMS, RunResult
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.lab_server import open_server
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import Route, Value, make_transport
 from tlstax.workloads.transports.namespaces import new_namespace

@@ -16,7 +16,9 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Ledger, Loss, PhaseCount, Thread, Window
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.servers.configuration import DATABASE
-from tlstax.workloads.servers.mariadb import Binaries, PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import Binaries
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.status import StatusSession
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -71,7 +73,7 @@ def read(path: Path) -> Seen:
 
 def administrator(server: PrivateServer) -> StatusSession:
     """A connection that may do everything, in plaintext through the socket."""
-    return StatusSession(Binaries.find().client, server.places.client / "administrator.cnf")
+    return StatusSession(Binaries.find().client, server.directory.client / "administrator.cnf")
 
 
 def replicate(source: PrivateServer, replica: PrivateServer, captures: tuple[Path, Path]) -> None:
@@ -86,7 +88,7 @@ def replicate(source: PrivateServer, replica: PrivateServer, captures: tuple[Pat
             f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {source.port},"
             f" MASTER_USER = 'replicator', MASTER_PASSWORD = '{password}', MASTER_SSL = 1,"
             f" MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position},"
-            f" MASTER_SSL_CA = '{source.places.server}/ca.pem'"
+            f" MASTER_SSL_CA = '{source.directory.server}/ca.pem'"
         )
         with (
             Recorder(Request(source.pid, captures[0])) as first,

@@ -19,7 +19,9 @@ from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.configuration import DATABASE
 from tlstax.workloads.servers.lab_server import open_server
-from tlstax.workloads.servers.mariadb import Binaries, PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import Binaries
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.status import StatusSession
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -33,7 +35,7 @@ TABLE: Final = f"{DATABASE}.work"
 
 def administrator(server: PrivateServer) -> StatusSession:
     """A connection that may do everything, in plaintext through the socket."""
-    return StatusSession(Binaries.find().client, server.places.client / "administrator.cnf")
+    return StatusSession(Binaries.find().client, server.directory.client / "administrator.cnf")
 
 
 def await_lock_wait(session: StatusSession) -> None:

@@ -18,7 +18,8 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger, Loss, PhaseCount, Thread, Window
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.servers.configuration import DATABASE, USER_TLS
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 

@@ -14,7 +14,8 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Ledger, Loss, PhaseCount, Thread, Window
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 

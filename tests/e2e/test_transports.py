@@ -24,7 +24,8 @@ from tlstax.collectors.recorder import open_recorder
 from tlstax.workloads.drivers import Driver, DriveRequest, Tick, make_driver
 from tlstax.workloads.resources import Resources, clean
 from tlstax.workloads.results import ARMS, Arm, RunResult
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import Route, make_transport
 from tlstax.workloads.transports.namespaces import interface_bytes, new_namespace
@@ -193,7 +194,7 @@ def test_what_cannot_be(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     with pytest.raises(TlstaxError) as caught:
         make_transport("pigeon", lab.resources)
     assert "veth" in caught.value.why
-    monkeypatch.setattr("tlstax.workloads.servers.mariadb.find_program.__defaults__", ("/none",))
+    monkeypatch.setattr("tlstax.workloads.servers.programs.find_program.__defaults__", ("/none",))
     with pytest.raises(TlstaxError) as caught:
         make_transport("stunnel", lab.resources).check()
     assert caught.value.exit_code == ExitCode.HOST

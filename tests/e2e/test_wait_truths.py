@@ -20,7 +20,9 @@ from tlstax.collectors.capture.schema import Ledger, Thread
 from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.servers.configuration import DATABASE
-from tlstax.workloads.servers.mariadb import Binaries, PrivateServer, ServerRequest
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import Binaries
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.status import StatusSession
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes"), pytest.mark.timing]
@@ -35,7 +37,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 def administrator(server: PrivateServer) -> StatusSession:
     """A connection that may do everything, in plaintext through the socket."""
-    return StatusSession(Binaries.find().client, server.places.client / "administrator.cnf")
+    return StatusSession(Binaries.find().client, server.directory.client / "administrator.cnf")
 
 
 def spent_ns(path: Path, *phases: str) -> Counter[str]:

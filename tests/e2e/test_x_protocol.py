@@ -25,8 +25,9 @@ from tlstax.collectors.recorder import Recorder, Request
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.configuration import USER_TLS
 from tlstax.workloads.servers.lab_server import open_server
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
-from tlstax.workloads.servers.places import free_port
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
+from tlstax.workloads.servers.server_directory import free_port
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 

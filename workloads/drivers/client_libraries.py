@@ -14,7 +14,7 @@ from typing import Any
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.drivers.clients import FOLDER, ClientDriver
 from tlstax.workloads.servers.cache import cache_directory, only_builder
-from tlstax.workloads.servers.mariadb import find_program
+from tlstax.workloads.servers.programs import find_program
 
 # The newest Connector/Python whose C extension loads with an OpenSSL of 3.0 on the host.
 # cryptography: what PyMySQL needs for caching_sha2_password in plaintext.

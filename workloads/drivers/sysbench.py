@@ -18,7 +18,8 @@ from tlstax.workloads.drivers.crew import Command, Ended, client_failed, run_cli
 from tlstax.workloads.endpoint import Account, Endpoint
 from tlstax.workloads.results import Arm
 from tlstax.workloads.servers.configuration import USER_PLAINTEXT, USER_TLS, sysbench_options
-from tlstax.workloads.servers.mariadb import PrivateServer, find_program
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import find_program
 
 SCRIPTS = Path(__file__).parent.parent / "sysbench"
 GRACE_S = 20.0  # how much longer than asked a driver may take before it is killed

@@ -20,7 +20,8 @@ from tlstax.workloads.drivers.sysbench import (
     Sysbench,
 )
 from tlstax.workloads.endpoint import Account, Endpoint
-from tlstax.workloads.servers.mariadb import PrivateServer, find_program
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import find_program
 
 FRESH_SHARE = 0.1  # of the rows: more of them added or deleted, and the next run gets new tables
 
@@ -55,7 +56,7 @@ class SysbenchDriver:
 
     def prepare(self, server: PrivateServer, endpoint: Endpoint, account: Account) -> None:
         """Make and fill the tables, in plaintext."""
-        self._local = Endpoint(socket=server.places.socket)
+        self._local = Endpoint(socket=server.directory.socket)
         self._sysbench(account, self._local).prepare()
         self._consumed_count = 0
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tlstax.workloads.results import Arm
 
 OFF = "off"  # of `tls` and of `encryption`
-LANES_MAX = 12  # servers that run at the same time; others are started again at their turn
+SERVERS_MAX = 12  # servers that run at the same time; others are started again at their turn
 DIMENSIONS = (
     *("server", "key", "encryption", "tls", "transport", "driver", "scenario", "threads", "rate"),
 )
@@ -16,7 +16,7 @@ DIMENSIONS = (
 
 
 @dataclass(frozen=True)
-class LaneKey:
+class ServerKey:
     """One running server."""
 
     server: str
@@ -45,9 +45,9 @@ class Cell:
     rate: int = 0  # operations per second; 0: as fast as it can
 
     @property
-    def lane(self) -> LaneKey:
+    def server_key(self) -> ServerKey:
         """The server that it runs on."""
-        return LaneKey(self.server, self.key, self.encryption)
+        return ServerKey(self.server, self.key, self.encryption)
 
     @property
     def arm(self) -> Arm:
@@ -63,7 +63,7 @@ class Cell:
     @property
     def label(self) -> str:
         """All of it, for people."""
-        return f"{self.lane.label} {self.load_label}, TLS {self.tls}"
+        return f"{self.server_key.label} {self.load_label}, TLS {self.tls}"
 
     @property
     def recorded_name(self) -> str:
@@ -106,13 +106,15 @@ def plan(
     machine falls on one cell alone. All cells of a round come before any of the next.
     """
     generator = random.Random(seed)
-    lanes = list(dict.fromkeys(cell.lane for cell in cells))
+    servers = list(dict.fromkeys(cell.server_key for cell in cells))
     order: list[tuple[int, int, int]] = []
     turn = 0
     for first in range(0, rounds_count, rounds_in_turn):
-        generator.shuffle(lanes)
-        for lane in lanes:
-            mine = [number for number, cell in enumerate(cells, start=1) if cell.lane == lane]
+        generator.shuffle(servers)
+        for server in servers:
+            mine = [
+                number for number, cell in enumerate(cells, start=1) if cell.server_key == server
+            ]
             for round_number in range(first, min(first + rounds_in_turn, rounds_count)):
                 generator.shuffle(mine)
                 order += [(cell_id, round_number, turn) for cell_id in mine]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from tlstax.workloads.drivers import DRIVERS
-from tlstax.workloads.matrix.cells import LANES_MAX, Cell, PlannedRun
+from tlstax.workloads.matrix.cells import SERVERS_MAX, Cell, PlannedRun
 from tlstax.workloads.matrix.recipe import MatrixRecipe, driver_of, transport_of
 from tlstax.workloads.transports.linked import WAN_RTT_MS
 
@@ -50,9 +50,9 @@ class Clock:
         self._left = [run.cell_id for run in runs]
         self._turns_left = len({run.turn for run in runs})
         wanted = [cells[cell_id] for cell_id in self._run_s]
-        lanes = {cell.lane for cell in wanted}
-        self._starts_left = len(lanes) if len(lanes) <= LANES_MAX else self._turns_left
-        self._start_s = START_S + len(_warm_ups(wanted)) / max(1, len(lanes)) * WARM_UP_S
+        servers = {cell.server_key for cell in wanted}
+        self._starts_left = len(servers) if len(servers) <= SERVERS_MAX else self._turns_left
+        self._start_s = START_S + len(_warm_ups(wanted)) / max(1, len(servers)) * WARM_UP_S
         self._attach_s, self._beside_s = ATTACH_S, BESIDE_RUN_S
 
     def ran(self, cell_id: int, seconds: float) -> None:
@@ -88,7 +88,9 @@ class Clock:
 
 def _warm_ups(cells: Iterable[Cell]) -> set[tuple[object, ...]]:
     """What is tried once before a server's first run."""
-    return {(cell.lane, cell.tls, cell.transport, cell.driver, cell.scenario) for cell in cells}
+    return {
+        (cell.server_key, cell.tls, cell.transport, cell.driver, cell.scenario) for cell in cells
+    }
 
 
 def duration_text(seconds: float) -> str:

@@ -14,7 +14,7 @@ def outline(recipe: MatrixRecipe) -> list[str]:
     by_id = dict(enumerate(cells, start=1))
     runs = plan(cells, scale.rounds_count, scale.rounds_in_turn, seed=0)
     clock = Clock(recipe, runs, by_id)
-    servers = len({cell.lane for cell in cells})
+    servers = len({cell.server_key for cell in cells})
     return [
         f"{recipe.name} at scale {scale.name}: {recipe.title}",
         *(f"  {cell.label}: {_length_text(recipe, cell)}" for cell in cells),

@@ -26,16 +26,16 @@ from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.certs.generate import write_private
 from tlstax.workloads.drivers import DRIVERS, make_driver
 from tlstax.workloads.matrix.cells import (
-    LANES_MAX,
+    SERVERS_MAX,
     Cell,
-    LaneKey,
     PlannedRun,
+    ServerKey,
     baseline_of,
     plan,
 )
 from tlstax.workloads.matrix.duration import Clock, duration_text
-from tlstax.workloads.matrix.lane import Lane
 from tlstax.workloads.matrix.recipe import MatrixRecipe, driver_of, transport_of
+from tlstax.workloads.matrix.server_session import ServerSession
 from tlstax.workloads.matrix.store import NAME, CellRow, Store, where_text
 from tlstax.workloads.output import stamp, writing_to
 from tlstax.workloads.recipe import load_any
@@ -179,8 +179,8 @@ class _Matrix:
     def run(self) -> None:
         """Every planned run."""
         self._cells = self.store.cells()
-        self._lanes: dict[LaneKey, Lane] = {}
-        self._restarts: dict[LaneKey, int] = {}
+        self._sessions: dict[ServerKey, ServerSession] = {}
+        self._restarts: dict[ServerKey, int] = {}
         self._broken: dict[str, str] = {}  # transport or driver -> why this host cannot do it
         self._leave_out_skipped()
         self._check_host()
@@ -199,40 +199,40 @@ class _Matrix:
                 task = bar.add_task("", total=max(1, len(runs)), remaining="")
                 self._turns(runs, bar, task)
         finally:
-            for lane in self._lanes.values():
-                lane.close()
-            self._lanes.clear()
+            for session in self._sessions.values():
+                session.close()
+            self._sessions.clear()
         self.console.print(f"runs     took {duration_text(time.monotonic() - started_s)}")
 
     def _turns(self, runs: Sequence[PlannedRun], bar: Progress, task: TaskID) -> None:
         turns = [(turn, list(members)) for turn, members in groupby(runs, lambda run: run.turn)]
-        lanes_of = [self._lane_of(members[0]) for _, members in turns]
+        keys = [self._key_of(members[0]) for _, members in turns]
         for position, (turn, members) in enumerate(turns):
-            lane = lanes_of[position]
+            key = keys[position]
             tell = _Teller(bar, task, self._clock)
-            self._turn(turn, lane, members, tell)
-            if lane not in lanes_of[position + 1 :] and lane in self._lanes:
-                self._lanes.pop(lane).close()
+            self._turn(turn, key, members, tell)
+            if key not in keys[position + 1 :] and key in self._sessions:
+                self._sessions.pop(key).close()
         bar.update(task, description="done", remaining="", refresh=True)
 
-    def _lane_of(self, run: PlannedRun) -> LaneKey:
-        return self._cells[run.cell_id].lane
+    def _key_of(self, run: PlannedRun) -> ServerKey:
+        return self._cells[run.cell_id].server_key
 
     # ---- one turn ----
 
-    def _turn(self, turn: int, key: LaneKey, runs: Sequence[PlannedRun], tell: "_Teller") -> None:
+    def _turn(self, turn: int, key: ServerKey, runs: Sequence[PlannedRun], tell: "_Teller") -> None:
         """One server's runs in one recording; after its death in another one."""
         pending = list(runs)
         attempt = 0
         while pending:
             try:
-                lane = self._lane(key, tell)
+                session = self._session(key, tell)
             except TlstaxError as error:
                 self._give_up(pending, error, tell)
                 return
             capture = self._capture_path(turn, key)
             try:
-                self._record(lane, capture, pending, tell)
+                self._record(session, capture, pending, tell)
             except TlstaxError as error:
                 if error.exit_code in FATAL:
                     raise
@@ -241,68 +241,68 @@ class _Matrix:
                 self._give_up(pending[:1], error, tell)
                 pending = pending[1:]
                 attempt += 1
-                self._lanes.pop(key).close()
+                self._sessions.pop(key).close()
                 self._restarts[key] = self._restarts.get(key, 0) + 1
                 if self._restarts[key] > RESTARTS_MAX:
                     self._give_up(pending, error, tell)
                     return
 
     def _record(
-        self, lane: Lane, capture: Path, pending: list[PlannedRun], tell: "_Teller"
+        self, session: ServerSession, capture: Path, pending: list[PlannedRun], tell: "_Teller"
     ) -> None:
         """Run what is pending, taking off the list what is finished."""
         began_s = time.monotonic()
-        recording = self.stages.open_recorder(lane.server.pid, capture, self.recipe.collect)
+        recording = self.stages.open_recorder(session.server.pid, capture, self.recipe.collect)
         with recording as recorder:
             self._clock.attached(time.monotonic() - began_s)
-            for route in lane.routes.values():
+            for route in session.routes.values():
                 for process in route.processes:
                     recorder.add_peer(process.pid, process.role, process.name)
             while pending:
                 run = pending[0]
                 cell = self._cells[run.cell_id]
                 tell.before(cell, run)
-                why = lane.why_not(cell)
+                why = session.why_not(cell)
                 if why is not None:
                     self.store.fail([run.run_id], why)
                 else:
                     began_s = time.monotonic()
                     try:
                         name = f"{CAPTURES}/{capture.name}"
-                        outcome = lane.run(cell, run.run_id, run.round, recorder, name)
+                        outcome = session.run(cell, run.run_id, run.round, recorder, name)
                         self.store.finish(run.run_id, outcome)
                     except TlstaxError as error:
                         if error.exit_code in FATAL:
                             raise
-                        if not lane.is_alive:
-                            raise lane.died(error) from error
+                        if not session.is_alive:
+                            raise session.died(error) from error
                         self.store.fail([run.run_id], _reason(error))
                         self.console.print(f"failed   {cell.label}: {_reason(error)}")
                     self._clock.ran(run.cell_id, time.monotonic() - began_s)
                 pending.pop(0)
                 tell.after()
 
-    def _lane(self, key: LaneKey, tell: "_Teller") -> Lane:
+    def _session(self, key: ServerKey, tell: "_Teller") -> ServerSession:
         """The server, started if it is not running."""
-        if key in self._lanes and self._lanes[key].is_alive:
-            self._lanes[key] = self._lanes.pop(key)  # the last one that had its turn
-            return self._lanes[key]
-        if key in self._lanes:
-            self._lanes.pop(key).close()
-        if len(self._lanes) >= LANES_MAX:  # the first one is that whose turn is longest ago
-            self._lanes.pop(next(iter(self._lanes))).close()
+        if key in self._sessions and self._sessions[key].is_alive:
+            self._sessions[key] = self._sessions.pop(key)  # the last one that had its turn
+            return self._sessions[key]
+        if key in self._sessions:
+            self._sessions.pop(key).close()
+        if len(self._sessions) >= SERVERS_MAX:  # the first one is that whose turn is longest ago
+            self._sessions.pop(next(iter(self._sessions))).close()
         tell.starting(key)
         began_s = time.monotonic()
-        cells = [cell for cell in self._cells.values() if cell.lane == key]
+        cells = [cell for cell in self._cells.values() if cell.server_key == key]
 
         def say(line: str) -> None:
             self.console.print(f"{key.label:20} {line}", soft_wrap=True)
 
-        lane = Lane(key, self.recipe, cells, self.resources, say, dict(self._broken))
-        lane.open()
-        self._lanes[key] = lane
-        self.store.add_facts("server", [key.label], lane.facts)
-        for name, route in lane.routes.items():
+        session = ServerSession(key, self.recipe, cells, self.resources, say, dict(self._broken))
+        session.open()
+        self._sessions[key] = session
+        self.store.add_facts("server", [key.label], session.facts)
+        for name, route in session.routes.items():
             facts = dict(route.facts)
             if route.rtt_ns is not None:
                 facts["rtt_ns"] = str(route.rtt_ns)
@@ -310,9 +310,9 @@ class _Matrix:
                 facts[f"process {process.pid}"] = process.name
             self.store.add_facts("route", [key.server, key.key, key.encryption, name], facts)
         self._clock.started(time.monotonic() - began_s)
-        return lane
+        return session
 
-    def _capture_path(self, turn: int, key: LaneKey) -> Path:
+    def _capture_path(self, turn: int, key: ServerKey) -> Path:
         """A new file of this turn: a resumed or restarted one records into another."""
         attempt = 0
         while True:
@@ -389,7 +389,7 @@ class _Teller:
         text = f"{cell.label}, round {run.round + 1}"
         self._show(text if len(text) <= 44 else f"{text[:20]}…{text[-23:]}")
 
-    def starting(self, key: LaneKey) -> None:
+    def starting(self, key: ServerKey) -> None:
         self._show(f"starting {key.label}")
 
     def after(self) -> None:

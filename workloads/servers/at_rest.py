@@ -21,7 +21,7 @@ from pathlib import Path
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import write_private
 from tlstax.workloads.servers.cache import cache_directory, only_builder
-from tlstax.workloads.servers.places import ServerUser
+from tlstax.workloads.servers.server_directory import ServerUser
 from tlstax.workloads.servers.status import StatusSession
 from tlstax.workloads.servers.storage import Storage
 

@@ -49,7 +49,7 @@ def find_plaintext(server: PrivateServer) -> dict[str, int]:
             session.query(f"INSERT INTO {TABLE} (c) SELECT c FROM {TABLE}")
         session.query(f"UPDATE {TABLE} SET c = '{new}' WHERE id % 2 = 0")  # the old goes to undo
         _flush(session)
-        found = search(server.places.server, [old.encode(), new.encode()])
+        found = search(server.directory.server, [old.encode(), new.encode()])
         session.query(f"DROP TABLE {TABLE}")
     return found
 

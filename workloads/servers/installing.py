@@ -21,7 +21,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.servers import debian_root
 from tlstax.workloads.servers.cache import cache_directory, only_builder, size_bytes, users_of
 from tlstax.workloads.servers.catalogue import CLIENTS, ServerKind, Source
-from tlstax.workloads.servers.mariadb import SEARCH_PATH
+from tlstax.workloads.servers.programs import SEARCH_PATH
 
 FETCH_PATIENCE_S = 600.0
 BLOCK_BYTES = 1 << 20

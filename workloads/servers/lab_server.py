@@ -10,12 +10,9 @@ from tlstax.workloads.servers import any_server, configuration, installing
 from tlstax.workloads.servers.at_rest import AtRest, mariadb_at_rest, mysql_at_rest
 from tlstax.workloads.servers.catalogue import ServerKind, Start
 from tlstax.workloads.servers.debian_root import Say
-from tlstax.workloads.servers.mariadb import (
-    Binaries,
-    PrivateServer,
-    ServerRequest,
-    find_program,
-)
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import Binaries, find_program
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.storage import Storage
 from tlstax.workloads.tls import TlsChoice
 
@@ -100,7 +97,7 @@ class LabServer(PrivateServer):
     @property
     def client_environment(self) -> Mapping[str, str]:
         """What clients add to their environment to be understood by the server."""
-        return {"OPENSSL_CONF": str(self.places.client / "openssl.cnf")}
+        return {"OPENSSL_CONF": str(self.directory.client / "openssl.cnf")}
 
     def _client_openssl(self, choice: TlsChoice) -> str:
         # The last section of that file is the one that lines are added to.
@@ -111,16 +108,16 @@ class LabServer(PrivateServer):
         settings = configuration.ServerSettings(port=self.port)
         start = self._program.start
         further = [*self._program.base_options, *start.options, *self._further_options()]
-        return configuration.common_options(settings, self._seen(self.places.server), further)
+        return configuration.common_options(settings, self._seen(self.directory.server), further)
 
     def _make_at_rest(self, storage: Storage) -> AtRest:
-        seen, program = self._seen(self.places.server), self._program
+        seen, program = self._seen(self.directory.server), self._program
         if program.family == "mariadb":
             return mariadb_at_rest(storage, seen, program.home)
         return mysql_at_rest(storage, seen, program.home, self._seen(program.path))
 
     def _server_environment(self) -> dict[str, str]:
-        environment = self._openssl_environment(self._seen(self.places.server / "openssl.cnf"))
+        environment = self._openssl_environment(self._seen(self.directory.server / "openssl.cnf"))
         path = self._program.start.library_path
         if path:
             environment["LD_LIBRARY_PATH"] = str(self._program.home / path)
@@ -132,17 +129,17 @@ class LabServer(PrivateServer):
 
     def _steps(self) -> list[list[str]]:
         start = self._program.start
-        options = f"--defaults-file={self._seen(self.places.server)}/my.cnf"
+        options = f"--defaults-file={self._seen(self.directory.server)}/my.cnf"
         program = str(self._seen(self._program.path))
         if self._at_rest and self._at_rest.program:
-            program = str(self._seen(self.places.server / self._at_rest.program))
+            program = str(self._seen(self.directory.server / self._at_rest.program))
         if start.data == "copy":
             make = ["cp", "-R", str(self._program.home / start.data_template), "data"]
         elif start.data == "initialize":
             make = [program, options, "--initialize-insecure"]
         else:
             make = [str(self._seen(self._program.data_maker)), options, *self._script_options()]
-        serve = f"--defaults-file={self._seen(self.places.server)}/{self._serve_file}"
+        serve = f"--defaults-file={self._seen(self.directory.server)}/{self._serve_file}"
         return [make, [program, serve]]
 
     def _script_options(self) -> Sequence[str]:

@@ -8,92 +8,34 @@ server: own data directory, option file, port, socket, accounts and certificates
 import json
 import os
 import secrets
-import selectors
 import shutil
 import socket
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.certs.generate import Certificates, KeyKind, generate, write_private
+from tlstax.certs.generate import generate, write_private
 from tlstax.workloads.endpoint import Account
-from tlstax.workloads.servers import configuration, supervisor
+from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.at_rest import AtRest, await_encrypted, mariadb_at_rest
-from tlstax.workloads.servers.places import Places, ServerUser, free_port, is_free
+from tlstax.workloads.servers.programs import Binaries
+from tlstax.workloads.servers.request import ServerRequest
+from tlstax.workloads.servers.server_directory import (
+    ServerDirectory,
+    ServerUser,
+    free_port,
+    is_free,
+)
 from tlstax.workloads.servers.status import StatusSession
 from tlstax.workloads.servers.storage import Storage, require_disk
+from tlstax.workloads.servers.supervised import Supervised
 from tlstax.workloads.tls import TlsChoice
 
 INSTALL_PATIENCE_S = 60.0
 START_PATIENCE_S = 60.0
-STOP_PATIENCE_S = 30.0
 LOG_TAIL_LINES = 5
-SMALL_RSA_BITS = 2048  # OpenSSL's default security level refuses RSA keys under this size
-
-# Debian keeps servers in /usr/sbin, which is not on every user's PATH.
-SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
-
-
-@dataclass(frozen=True)
-class Binaries:
-    """The programs that a private server needs."""
-
-    server: Path
-    install: Path
-    client: Path
-
-    @classmethod
-    def find(cls, search_path: str = SEARCH_PATH) -> "Binaries":
-        """Look them up; TlstaxError (HOST) names the missing one and its Debian package."""
-        return cls(
-            server=find_program("mariadbd", "mariadb-server-core", search_path),
-            install=find_program("mariadb-install-db", "mariadb-server-core", search_path),
-            client=find_program("mariadb", "mariadb-client-core", search_path),
-        )
-
-
-def find_program(name: str, package: str, search_path: str = SEARCH_PATH) -> Path:
-    """The path of a program, or one clear error that says how to get it."""
-    found = shutil.which(name, path=search_path)
-    if found is None:
-        raise TlstaxError(
-            f"cannot find {name}",
-            "it is not installed, or not on the PATH",
-            f"On Debian: apt-get install {package}",
-            ExitCode.HOST,
-        )
-    return Path(found)
-
-
-@dataclass(frozen=True)
-class ServerRequest:
-    """What kind of private server is wanted."""
-
-    key: KeyKind = field(default_factory=lambda: KeyKind("rsa", "2048"))
-    port: int | None = None  # None: any that is free
-    certificates: Certificates | None = None  # None: made for this server
-    tls: TlsChoice = field(default_factory=TlsChoice)
-    options: tuple[str, ...] = ()  # further lines of the server's option file
-    storage: Storage | None = None  # None: data in memory, logs synced once a second
-    namespace: str | None = None  # the network namespace that it runs in; it must be there
-
-    @property
-    def choice(self) -> TlsChoice:
-        """The TLS choice, with the security level that a small RSA key needs."""
-        small = self.key.family == "rsa" and int(self.key.detail) < SMALL_RSA_BITS
-        if small and self.tls.security_level is None:
-            return TlsChoice(self.tls.version, self.tls.cipher, self.tls.group, security_level=0)
-        return self.tls
-
-    def client_choice(self, asked: TlsChoice) -> TlsChoice:
-        """What a client asks for, with the security level that the server's key needs."""
-        return replace(asked, security_level=self.choice.security_level)
 
 
 class PrivateServer:
@@ -104,12 +46,12 @@ class PrivateServer:
         self._binaries = binaries or Binaries.find()
         self.port = self._choose_port()
         self._user = ServerUser.choose()
-        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._supervised: Supervised | None = None
         self._at_rest: AtRest | None = None
         self.pid = 0
 
     def __enter__(self) -> "PrivateServer":
-        self.places = Places.create(self._user, self.parent)
+        self.directory = ServerDirectory.create(self._user, self.parent)
         try:
             self._prepare()
             self._start()
@@ -129,24 +71,24 @@ class PrivateServer:
     @property
     def client_directory(self) -> Path:
         """Working directory of the drivers: option files and what sysbench needs for TLS."""
-        return self.places.client
+        return self.directory.client
 
     @property
     def client_environment(self) -> Mapping[str, str]:
         """What drivers add to their environment to make the asked TLS choice."""
-        return self._openssl_environment(self.places.client / "openssl.cnf")
+        return self._openssl_environment(self.directory.client / "openssl.cnf")
 
     def option_file(self, user: str) -> Path:
         """The sysbench --config-file of USER_PLAINTEXT or USER_TLS."""
-        return self.places.client / f"{user}.cnf"
+        return self.directory.client / f"{user}.cnf"
 
     def account(self, asked: TlsChoice | None = None) -> Account:
         """The account of both arms, and its files for a client that asks for this TLS."""
         choice = self.request.client_choice(asked or self.request.tls)
         text = self._client_openssl(choice).encode()
-        path = self.places.client / f"openssl-{zlib.crc32(text):08x}.cnf"
+        path = self.directory.client / f"openssl-{zlib.crc32(text):08x}.cnf"
         write_private(path, text, replace=True)
-        client = self.places.client
+        client = self.directory.client
         return Account(
             user=configuration.USER_LOAD,
             password=self._load_password,
@@ -161,26 +103,17 @@ class PrivateServer:
 
     def open_status(self) -> StatusSession:
         """A new plaintext connection for counters."""
-        return StatusSession(self._binaries.client, self.places.client / "status.cnf")
+        return StatusSession(self._binaries.client, self.directory.client / "status.cnf")
 
     def open_administrator(self) -> StatusSession:
         """A new plaintext connection that may do everything, through the socket."""
-        return StatusSession(self._binaries.client, self.places.client / "administrator.cnf")
+        return StatusSession(self._binaries.client, self.directory.client / "administrator.cnf")
 
     def stop(self) -> None:
         """Stop the server and remove everything. Safe to repeat."""
-        process, self._supervisor = self._supervisor, None
-        if process is not None:
-            if process.stdin:
-                process.stdin.close()  # the supervisor takes it as the request to stop
-            try:
-                process.wait(timeout=STOP_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()  # the kernel then kills the server
-                process.wait()
-            if process.stdout:
-                process.stdout.close()
-        shutil.rmtree(self.places.root, ignore_errors=True)
+        if self._supervised is not None:
+            self._supervised.stop()
+        shutil.rmtree(self.directory.root, ignore_errors=True)
 
     def _choose_port(self) -> int:
         port = self.request.port
@@ -203,32 +136,33 @@ class PrivateServer:
         storage = self.request.storage
         self._at_rest = self._make_at_rest(storage) if storage and storage.encrypted else None
         certificates = self.request.certificates or generate(
-            self.places.certificates, self.request.key, pkcs1=self.traditional_keys
+            self.directory.certificates, self.request.key, pkcs1=self.traditional_keys
         )
         openssl = self.request.choice.openssl_configuration().encode()
-        server = self.places.server
+        server = self.directory.server
         owned_by_server = {
             server / "my.cnf": self._server_options().encode(),
             server / "openssl.cnf": openssl,
             server / "ca.pem": certificates.ca.read_bytes(),
             server / "server-cert.pem": certificates.server.read_bytes(),
             server / "server-key.pem": certificates.server_key.read_bytes(),
-            self.places.log: b"",
+            self.directory.log: b"",
         }
         for path, content in owned_by_server.items():
             write_private(path, content)
             self._user.own(path)
         write_private(
-            self.places.client / "openssl.cnf", self._client_openssl(self.request.choice).encode()
+            self.directory.client / "openssl.cnf",
+            self._client_openssl(self.request.choice).encode(),
         )
         for source in (certificates.sysbench_ca, certificates.client, certificates.client_key):
-            write_private(self.places.client / source.name, source.read_bytes())
+            write_private(self.directory.client / source.name, source.read_bytes())
 
         self._prepare_storage()
 
     def _prepare_storage(self) -> None:
         """Keys, plugin and option file of a server that encrypts."""
-        storage, server = self.request.storage, self.places.server
+        storage, server = self.request.storage, self.directory.server
         if storage is not None:
             require_disk(server)
         if self._at_rest is not None:
@@ -239,24 +173,17 @@ class PrivateServer:
 
     def _start(self) -> None:
         """Have the supervisor install the data directory and start the server; wait for it."""
-        specification = self.places.root / "specification.json"
+        specification = self.directory.root / "specification.json"
         write_private(specification, json.dumps(self._specification()).encode())
-        self._supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(specification)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            cwd="/",
-            env={"PATH": SEARCH_PATH, "LC_ALL": "C"} | self._server_environment(),
-        )
-        pids = {"owner": os.getpid(), "supervisor": self._supervisor.pid}
-        self.places.write_state(pids)
+        self._supervised = Supervised(specification, self._server_environment())
+        pids = {"owner": os.getpid(), "supervisor": self._supervised.pid}
+        self.directory.write_state(pids)
         self._expect("started 0 ", START_PATIENCE_S)
         if self._expect("finished 0 ", INSTALL_PATIENCE_S) != "0":
             name = Path(self._steps()[0][0]).name
             raise self._failure("cannot make a data directory", f"{name} failed")
         self.pid = int(self._expect("started 1 ", START_PATIENCE_S))
-        self.places.write_state(pids | {"server": self.pid})
+        self.directory.write_state(pids | {"server": self.pid})
         self._await_socket()
         self._make_accounts()
         if self._at_rest:
@@ -265,11 +192,11 @@ class PrivateServer:
 
     def _specification(self) -> dict[str, object]:
         """What the supervisor shall run (see supervisor.py); nothing here is secret."""
-        server, user = self.places.server, self._user
+        server, user = self.directory.server, self._user
         return {
-            "directory": str(self.places.root),
+            "directory": str(self.directory.root),
             "working_directory": str(server),
-            "log": str(self.places.log),
+            "log": str(self.directory.log),
             "uid": user.uid,
             "gid": user.gid,
             "root": None,
@@ -289,7 +216,7 @@ class PrivateServer:
 
     def _server_options(self) -> str:
         settings = configuration.ServerSettings(port=self.port)
-        text = configuration.server_options(settings, self.places.server)
+        text = configuration.server_options(settings, self.directory.server)
         return "\n".join((text, *self._further_options(), ""))
 
     def _further_options(self) -> tuple[str, ...]:
@@ -300,18 +227,18 @@ class PrivateServer:
         return (*anywhere, *storage, *always, *self.request.options)
 
     def _make_at_rest(self, storage: Storage) -> AtRest:
-        return mariadb_at_rest(storage, self.places.server, None)
+        return mariadb_at_rest(storage, self.directory.server, None)
 
     def _client_openssl(self, choice: TlsChoice) -> str:
         return choice.openssl_configuration()
 
     def _server_environment(self) -> dict[str, str]:
-        return self._openssl_environment(self.places.server / "openssl.cnf")
+        return self._openssl_environment(self.directory.server / "openssl.cnf")
 
     def _steps(self) -> list[list[str]]:
         """Make the data directory; serve."""
-        options = f"--defaults-file={self.places.server}/my.cnf"
-        serve = f"--defaults-file={self.places.server}/{self._serve_file}"
+        options = f"--defaults-file={self.directory.server}/my.cnf"
+        serve = f"--defaults-file={self.directory.server}/{self._serve_file}"
         install = [
             str(self._binaries.install),
             options,
@@ -334,31 +261,19 @@ class PrivateServer:
 
     def _expect(self, event: str, patience_s: float) -> str:
         """Wait for the supervisor to report `event` and return what follows it."""
-        line = self._supervisor_line(patience_s)
+        line = self._next_event(patience_s)
         if line is None or not line.startswith(event):
             raise self._failure("cannot start a private server", "its supervisor ended early")
         return line.removeprefix(event)
 
-    def _supervisor_line(self, patience_s: float) -> str | None:
-        """The supervisor's next event, or None if none came in time or it is gone."""
-        stdout: IO[bytes] | None = self._supervisor.stdout if self._supervisor else None
-        if stdout is None:
-            return None
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            if not selector.select(patience_s):
-                return None
-        # One write is one line and pipes keep short writes whole, but two may have come together.
-        received = bytearray()
-        while not received.endswith(b"\n") and (byte := os.read(stdout.fileno(), 1)):
-            received += byte
-        return received.decode().strip()
+    def _next_event(self, patience_s: float) -> str | None:
+        return self._supervised.next_event(patience_s) if self._supervised else None
 
     def _await_socket(self) -> None:
         """Return once the server answers on its socket."""
         deadline = time.monotonic() + START_PATIENCE_S
-        while not _listens(self.places.socket):
-            ended = self._supervisor_line(0.02)
+        while not _listens(self.directory.socket):
+            ended = self._next_event(0.02)
             if ended is not None:
                 raise self._failure(
                     "cannot start a private server", f"{self._binaries.server.name} ended"
@@ -373,7 +288,7 @@ class PrivateServer:
         """Make the accounts and write the option files that know their passwords."""
         passwords = {user: secrets.token_hex(16) for user in configuration.USERS}
         self._load_password = passwords[configuration.USER_LOAD]
-        client, socket = self.places.client, self.places.socket
+        client, socket = self.directory.client, self.directory.socket
         status = configuration.USER_STATUS
         files = {
             client / "administrator.cnf": configuration.client_options(socket, self.administrator),
@@ -402,7 +317,7 @@ class PrivateServer:
     def log_tail(self) -> str:
         """The end of the server's log, as the end of a sentence; '' without one."""
         try:
-            lines = self.places.log.read_text(errors="replace").strip().splitlines()
+            lines = self.directory.log.read_text(errors="replace").strip().splitlines()
         except OSError:
             return ""
         tail = "".join(f"\n    {line}" for line in lines[-LOG_TAIL_LINES:])

@@ -46,4 +46,4 @@ class UnixSocket:
     @contextmanager
     def open(self, server: PrivateServer) -> Iterator[Route]:
         """It is there already."""
-        yield Route(Endpoint(socket=server.places.socket))
+        yield Route(Endpoint(socket=server.directory.socket))

@@ -22,7 +22,7 @@ from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.servers import installing
 from tlstax.workloads.servers.catalogue import ServerKind, Source, Start
 from tlstax.workloads.servers.mariadb import PrivateServer
-from tlstax.workloads.servers.places import free_port
+from tlstax.workloads.servers.server_directory import free_port
 from tlstax.workloads.transports import Route, RouteProcess
 from tlstax.workloads.transports.linked import Linked
 from tlstax.workloads.transports.network import Link
@@ -91,7 +91,7 @@ class MysqlRouter(Linked):
         root = installing.place_of(ROUTER)
         inside = Path("/") / directory.relative_to(root)
         for name in SERVER_FILES:  # clients trust what the server's CA signed, and nothing else
-            write_private(directory / name, (server.places.certificates / name).read_bytes())
+            write_private(directory / name, (server.directory.certificates / name).read_bytes())
         configuration = directory / "router.conf"
         text = self._configuration(inside, link, server.port, port)
         write_private(configuration, text.encode())

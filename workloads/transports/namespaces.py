@@ -12,7 +12,8 @@ from typing import Any
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.resources import Resources
-from tlstax.workloads.servers.mariadb import PrivateServer, find_program
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import find_program
 
 
 def scratch(resources: Resources, prefix: str) -> Path:

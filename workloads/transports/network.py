@@ -22,7 +22,7 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.resources import Resources
-from tlstax.workloads.servers.mariadb import find_program
+from tlstax.workloads.servers.programs import find_program
 from tlstax.workloads.transports import round_trip
 from tlstax.workloads.transports.namespaces import (
     interface_bytes,

@@ -14,8 +14,9 @@ from typing import Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import KeyKind, generate, write_private
 from tlstax.workloads.endpoint import Endpoint
-from tlstax.workloads.servers.mariadb import PrivateServer, find_program
-from tlstax.workloads.servers.places import free_port
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import find_program
+from tlstax.workloads.servers.server_directory import free_port
 from tlstax.workloads.transports import Route, RouteProcess
 from tlstax.workloads.transports.linked import Linked
 from tlstax.workloads.transports.namespaces import interface_bytes, scratch

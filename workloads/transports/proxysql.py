@@ -17,8 +17,9 @@ from typing import Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import write_private
 from tlstax.workloads.endpoint import Endpoint
-from tlstax.workloads.servers.mariadb import PrivateServer, find_program
-from tlstax.workloads.servers.places import free_port
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import find_program
+from tlstax.workloads.servers.server_directory import free_port
 from tlstax.workloads.transports import Route, RouteProcess
 from tlstax.workloads.transports.linked import Linked
 from tlstax.workloads.transports.namespaces import scratch
@@ -94,7 +95,7 @@ class ProxySql(Linked):
         self, directory: Path, link: Link, server: PrivateServer, port: int, socket: Path | None
     ) -> None:
         """Its configuration, and the server's certificate: its clients trust no other CA."""
-        files = server.places.certificates
+        files = server.directory.certificates
         for name, file in (("ca", "ca"), ("cert", "server-cert"), ("key", "server-key")):
             content = (files / f"{file}.pem").read_bytes()
             write_private(directory / f"proxysql-{name}.pem", content)
@@ -108,7 +109,7 @@ datadir="{directory}"
 admin_variables={{ admin_credentials="{admin}" mysql_ifaces="{directory}/admin.sock" }}
 mysql_variables={{
   threads={THREADS} interfaces="{listening}" monitor_enabled=false have_ssl=true
-  ssl_p2s_ca="{server.places.certificates}/ca.pem" default_schema="{account.database}"
+  ssl_p2s_ca="{server.directory.certificates}/ca.pem" default_schema="{account.database}"
   server_version="8.0.11"
 }}
 mysql_servers=( {{

@@ -26,8 +26,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import write_private
 from tlstax.workloads.endpoint import Endpoint
-from tlstax.workloads.servers.mariadb import PrivateServer, find_program
-from tlstax.workloads.servers.places import free_port
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import find_program
+from tlstax.workloads.servers.server_directory import free_port
 from tlstax.workloads.transports import Route, RouteProcess
 from tlstax.workloads.transports.linked import Linked
 from tlstax.workloads.transports.namespaces import scratch

@@ -25,14 +25,10 @@ from tlstax.workloads.results import Arm
 from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.lab_server import open_server
-from tlstax.workloads.servers.mariadb import (
-    SEARCH_PATH,
-    Binaries,
-    PrivateServer,
-    ServerRequest,
-    find_program,
-)
-from tlstax.workloads.servers.places import free_port
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.programs import SEARCH_PATH, Binaries, find_program
+from tlstax.workloads.servers.request import ServerRequest
+from tlstax.workloads.servers.server_directory import free_port
 from tlstax.workloads.servers.status import StatusSession
 from tlstax.workloads.transports import make_transport
 from tlstax.workloads.transports.namespaces import new_namespace
@@ -92,7 +88,7 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
             stack.enter_context(_locking(server, *injection.locked))
         client = stack.enter_context(_load(injection, server, endpoint))
         time.sleep(SETTLE_S)
-        sources = SourceSet([ServerStatus(option_file=server.places.client / "status.cnf")])
+        sources = SourceSet([ServerStatus(option_file=server.directory.client / "status.cnf")])
         request = Request(
             server.pid, capture, window_s=WINDOW_S, sample_hz=SAMPLE_HZ, sources=sources,
             clients=(client.pid,) if injection.record_client else (),
@@ -151,7 +147,7 @@ def _certificates(injection: Injection, directory: Path) -> Certificates:
 
 
 def _administrator(server: PrivateServer) -> StatusSession:
-    return StatusSession(Binaries.find().client, server.places.client / "administrator.cnf")
+    return StatusSession(Binaries.find().client, server.directory.client / "administrator.cnf")
 
 
 def _ahead(pid: int) -> None:

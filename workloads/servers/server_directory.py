@@ -74,13 +74,13 @@ class ServerUser:
 
 
 @dataclass(frozen=True)
-class Places:
+class ServerDirectory:
     """The paths of one private server."""
 
     root: Path
 
     @classmethod
-    def create(cls, user: ServerUser, parent: Path | None = None) -> "Places":
+    def create(cls, user: ServerUser, parent: Path | None = None) -> "ServerDirectory":
         """Make the directories with their modes; TlstaxError (IO) if that fails.
 
         `parent` is another directory than that for temporary files.
@@ -88,14 +88,14 @@ class Places:
         folder = str(parent or tempfile.gettempdir())
         setting = "XDG_CACHE_HOME" if parent else "TMPDIR"
         try:
-            places = cls(Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder)))
-            places.write_state({"owner": os.getpid()})
-            places.client.mkdir(mode=0o700)
-            places.server.mkdir(mode=0o700)
-            user.own(places.server)
+            made = cls(Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder)))
+            made.write_state({"owner": os.getpid()})
+            made.client.mkdir(mode=0o700)
+            made.server.mkdir(mode=0o700)
+            user.own(made.server)
             if user.gid is not None:
-                os.chown(places.root, -1, user.gid)
-                places.root.chmod(0o710)
+                os.chown(made.root, -1, user.gid)
+                made.root.chmod(0o710)
         except OSError as error:
             raise TlstaxError(
                 f"cannot make a directory in {folder}",
@@ -103,15 +103,15 @@ class Places:
                 f"Set {setting} to a directory that you may write to and that has 300 MB left",
                 ExitCode.IO,
             ) from error
-        if len(os.fsencode(places.socket)) > SOCKET_PATH_BYTES_MAX:
-            shutil.rmtree(places.root, ignore_errors=True)
+        if len(os.fsencode(made.socket)) > SOCKET_PATH_BYTES_MAX:
+            shutil.rmtree(made.root, ignore_errors=True)
             raise TlstaxError(
                 f"cannot put a server below {folder}",
                 f"the path of its socket would exceed {SOCKET_PATH_BYTES_MAX} bytes",
                 f"Set {setting} to a directory with a shorter name",
                 ExitCode.IO,
             )
-        return places
+        return made
 
     @property
     def client(self) -> Path:
@@ -223,7 +223,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def all_places() -> Iterator[Places]:
+def server_directories() -> Iterator[ServerDirectory]:
     """Every lab directory of this user, running or left over.
 
     Only directories that we own count: anybody can make one with this name, and its state file
@@ -234,7 +234,7 @@ def all_places() -> Iterator[Places]:
         with suppress(OSError):
             status = path.lstat()
             if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-                yield Places(path)
+                yield ServerDirectory(path)
 
 
 def clean() -> tuple[list[Path], list[Path]]:
@@ -243,25 +243,25 @@ def clean() -> tuple[list[Path], list[Path]]:
     Returns (removed, still in use by a living tlstax); TlstaxError (IO) if one resists.
     """
     removed, in_use = [], []
-    for places in all_places():
-        living = places.living()
+    for made in server_directories():
+        living = made.living()
         if "owner" in living:
-            in_use.append(places.root)
+            in_use.append(made.root)
             continue
         for role in ("supervisor", "server"):
             if role in living:
                 _kill(living[role])
         try:
-            if not _remove(places.root):
+            if not _remove(made.root):
                 continue
         except OSError as error:
             raise TlstaxError(
-                f"cannot remove {places.root}",
+                f"cannot remove {made.root}",
                 f"{error.filename}: {error.strerror}",
                 "Remove it by hand",
                 ExitCode.IO,
             ) from error
-        removed.append(places.root)
+        removed.append(made.root)
     return removed, in_use
 
 

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 
-from tlstax.workloads.servers.places import is_running, process_start_ticks
+from tlstax.workloads.servers.server_directory import is_running, process_start_ticks
 
 
 def test_a_killed_server_does_not_run_when_its_clients_hear_of_it() -> None:

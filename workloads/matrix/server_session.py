@@ -17,7 +17,7 @@ from tlstax.workloads.drivers import (
     Tick,
     make_driver,
 )
-from tlstax.workloads.matrix.cells import OFF, Cell, LaneKey
+from tlstax.workloads.matrix.cells import OFF, Cell, ServerKey
 from tlstax.workloads.matrix.recipe import (
     MatrixRecipe,
     Part,
@@ -33,8 +33,9 @@ from tlstax.workloads.results import Recorder, RunResult, RunTotals, StatusSampl
 from tlstax.workloads.servers.canary import find_plaintext
 from tlstax.workloads.servers.connections import await_quiet, socket_count
 from tlstax.workloads.servers.lab_server import open_server
-from tlstax.workloads.servers.mariadb import PrivateServer, ServerRequest
-from tlstax.workloads.servers.places import is_running, process_start_ticks
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
+from tlstax.workloads.servers.server_directory import is_running, process_start_ticks
 from tlstax.workloads.servers.status import Status, StatusSession
 from tlstax.workloads.servers.storage import Storage
 from tlstax.workloads.transports import Route, Transport, make_transport
@@ -55,10 +56,10 @@ class _Witness:
 
 
 @dataclass
-class Lane:
-    """A server at work. Use as `with lane:`; what it made is gone afterwards."""
+class ServerSession:
+    """A server at work. What it made is gone afterwards."""
 
-    key: LaneKey
+    key: ServerKey
     recipe: MatrixRecipe
     cells: Sequence[Cell]
     resources: Resources
@@ -359,7 +360,7 @@ class Lane:
             await_quiet(self.server.pid, self._baseline, wait)
 
 
-def _make_namespace(resources: Resources, key: LaneKey) -> str:
+def _make_namespace(resources: Resources, key: ServerKey) -> str:
     """A network namespace with its loopback interface up."""
     count = sum(resource.kind == "namespace" for resource in resources.listed())
     name = resources.register("namespace", f"tlstax-{resources.tag}-{count}")
