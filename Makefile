@@ -132,7 +132,7 @@ demo: root-demo install ## measure the TLS tax of a real MariaDB on this host (a
 
 .PHONY: test
 test: root-test test-install ## every test but the benchmarks
-	TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)" $(PYTEST) $(wildcard $(RUNGS:%=tests/%))
+	TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)" $(PYTEST) --durations=15 $(wildcard $(RUNGS:%=tests/%))
 
 .PHONY: test-install
 test-install: packages-test python-dev bpf assets test-assets testprogs

@@ -11,9 +11,10 @@ end, and the host's mounts stay as they are.
 
 A test that compares durations is marked `timing`. What else runs on the host, or on the host of a
 virtual machine, can spoil such a measurement, and not one of counts. So where an assertion of such
-a test fails it is measured again some seconds later, twice at most, and the summary names it
-("measured again"); one that fails three times fails. No other test, and no other error, is ever
-given a second chance.
+a test fails it is measured again some seconds later, twice at most. The summary says how many of
+these tests passed at the first try ("timing") and names the others ("measured again"); one that
+fails three times fails. No other test, and no other error, is ever given a second chance: refusals,
+classifications and counts are tests of their own, without the mark.
 """
 
 import contextlib
@@ -99,8 +100,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name what was measured more than once, with the reason."""
-    again = terminalreporter.stats.get("rerun", [])
+    """Say how many measurements passed at the first try, and name the others with the reason."""
+    stats = terminalreporter.stats
+    again = stats.get("rerun", [])
+    ended = [report for kind in ("passed", "failed", "error") for report in stats.get(kind, [])]
+    timed = {report.nodeid for report in (*ended, *again) if "timing" in report.keywords}
+    missed = {
+        report.nodeid for report in (*stats.get("failed", []), *stats.get("error", []), *again)
+    }
+    if timed:
+        first_count = len(timed - missed)
+        terminalreporter.write_line(
+            f"timing: {first_count} of {len(timed)} tests passed at the first try"
+        )
     for report in again:
         crash = getattr(report.longrepr, "reprcrash", None)
         why = crash.message.splitlines()[0] if crash else "no reason known"

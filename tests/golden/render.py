@@ -5,7 +5,11 @@ Re-record with `python tests/golden/render.py --record`, and read the difference
 """
 
 import argparse
+import os
 import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -15,8 +19,10 @@ from tlstax.analysis.stacks import Folded, fold_off_cpu, fold_on_cpu
 from tlstax.analysis.taxonomy import Sample, builtin
 from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack, Stack
 from tlstax.collectors.capture.syscalls import syscall_name
+from tlstax.tests.golden.capture import synthetic
 
 HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[1]
 FRAME: Final = re.compile(r"(?P<object>.*?)!(?P<symbol>.*?)(?:\{(?P<code>[^{}]*)\})?$")
 SYSCALLS: Final = {syscall_name(number): number for number in range(-1, 1000)}
 
@@ -101,7 +107,34 @@ def _folded(folded: Folded) -> str:
     return "".join(sorted(lines))
 
 
-RENDERERS: Final[dict[str, Callable[[str], str]]] = {"taxonomy": taxonomy, "folding": folding}
+def report(text: str) -> str:
+    """What commands print that is no terminal, without the blanks at the ends of lines.
+
+    A line `synthetic FILE` builds a capture of a recording without runs. Any other is a command of
+    tlstax, beside demo.tlstax, the capture of docs/demo.
+    """
+    printed = []
+    environment = {"PATH": os.environ["PATH"], "PYTHONUTF8": "1"}  # nothing that styles or widens
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "demo.tlstax").symlink_to(ROOT / "docs/demo/demo.tlstax")
+        for line in content(text):
+            command, *arguments = line.split()
+            if command == "synthetic":
+                synthetic.build(str(Path(folder) / arguments[0]), attach=True)
+                continue
+            done = subprocess.run(
+                [sys.executable, "-m", "tlstax", command, *arguments],
+                cwd=folder, env=environment, capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            printed += done.stdout.splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in printed)
+
+
+RENDERERS: Final[dict[str, Callable[[str], str]]] = {
+    "taxonomy": taxonomy,
+    "folding": folding,
+    "report": report,
+}
 
 
 def pairs() -> list[tuple[str, Path, Path]]:

@@ -35,6 +35,12 @@ def test_broken():
         raise KeyError("no measurement")
 def test_count():
     assert attempt("count") == 2
+@pytest.mark.timing
+def test_first():
+    assert attempt("first") == 1
+@pytest.mark.timing
+def test_unmeasured():
+    pytest.skip("no clock")
 """
 
 
@@ -74,8 +80,16 @@ def test_skipped_file_in_ci(tmp_path: Path, repository: Path) -> None:
 
 def test_only_a_measurement_that_failed_is_repeated(tmp_path: Path, repository: Path) -> None:
     said = output(tmp_path, repository / "tests/conftest.py", None, MEASURING)
-    assert "3 failed, 1 passed, 4 rerun" in said
+    assert "3 failed, 2 passed, 1 skipped, 4 rerun" in said
     again = [line for line in said.splitlines() if line.startswith("measured again: ")]
     assert len(again) == 4
     assert all("::test_third (" in line or "::test_never (" in line for line in again)
     assert again[0].endswith("(AssertionError: assert 1 == 3)")
+
+
+def test_first_try_rate_is_said(tmp_path: Path, repository: Path) -> None:
+    conftest = repository / "tests/conftest.py"
+    lines = output(tmp_path, conftest, None, MEASURING).splitlines()
+    # One at the third try, one never, one that broke; neither the count nor the skipped one.
+    assert "timing: 1 of 4 tests passed at the first try" in lines
+    assert "timing: " not in output(tmp_path, conftest, None, SKIPPING)
