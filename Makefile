@@ -23,7 +23,7 @@ PYTHON := /usr/bin/python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
-VENDOR := analysis/report/assets/vendor
+VENDOR := analysis/report/html/assets/vendor
 TEST_VENDOR := tests/e2e/vendor
 BPF_OBJECTS := $(patsubst %.bpf.c,%.bpf.o,$(wildcard probes/bpf/*.bpf.c))
 BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
@@ -104,7 +104,7 @@ $(DELAYLINE): $(DELAYLINE).c | packages-demo
 .PHONY: assets
 assets: $(VENDOR)/VERSIONS ## fetch the web libraries that the HTML report embeds
 
-$(VENDOR)/VERSIONS: analysis/report/assets/vendor.list .ci/fetch-assets | $(VENV)/bin/python
+$(VENDOR)/VERSIONS: analysis/report/html/assets/vendor.list .ci/fetch-assets | $(VENV)/bin/python
 	@echo "==> web libraries for the HTML report"
 	.ci/fetch-assets $< $(VENDOR) $(BIN)/python
 
@@ -196,19 +196,20 @@ test-kernels: root-test-kernels test-install packages-kernels ## kernel and trut
 .PHONY: test-servers
 test-servers: root-test-servers test-install packages-servers ## end to end on servers with every TLS library (npm, maven, apt)
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
-		$(PYTEST) $(addprefix tests/e2e/test_,tls_libraries.py plans.py server_work.py at_rest.py functions.py x_protocol.py)
+		$(PYTEST) $(addprefix tests/e2e/servers/test_,tls_libraries.py plans.py server_work.py at_rest.py x_protocol.py) \
+		tests/e2e/recording/test_functions.py
 
 .PHONY: test-transports
 test-transports: root-test-transports test-install packages-transports ## end to end over every tunnel, cipher and proxy; the truth of round trips
 	TLSTAX_TRANSPORTS="veth wan:rtt_ms=40 ssh:cipher=aes256-cbc ssh:cipher=aes256-ctr ssh:cipher=aes256-gcm@openssh.com \
 		ssh:cipher=chacha20-poly1305@openssh.com ssh:session=no stunnel stunnel:cipher=TLS_CHACHA20_POLY1305_SHA256 \
 		openvpn:cipher=AES-256-CBC openvpn:cipher=AES-256-GCM openvpn:cipher=CHACHA20-POLY1305 wireguard \
-		ssh:rtt_ms=10 openvpn:rtt_ms=10" $(PYTEST) $(addprefix tests/e2e/test_,transports.py network_truth.py proxies.py)
+		ssh:rtt_ms=10 openvpn:rtt_ms=10" $(PYTEST) $(addprefix tests/e2e/network/test_,transports.py network_truth.py proxies.py)
 
 .PHONY: test-drivers
 test-drivers: root-test-drivers test-install packages-servers ## every client library against servers with every TLS library
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
-		$(PYTEST) tests/e2e/test_client_drivers.py
+		$(PYTEST) tests/e2e/experiment/test_client_drivers.py
 
 .PHONY: recipes-smoke
 recipes-smoke: root-recipes-smoke test-install packages-servers packages-transports ## every recipe at its smallest scale (about 30 minutes)
@@ -216,13 +217,13 @@ recipes-smoke: root-recipes-smoke test-install packages-servers packages-transpo
 
 .PHONY: test-bpftrace
 test-bpftrace: root-test-bpftrace test-install ## the bpftrace programs with Debian trixie's bpftrace, beside this host's
-	TLSTAX_BPFTRACE="$$($(NEWER) bpftrace)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/test_bpftrace.py
+	TLSTAX_BPFTRACE="$$($(NEWER) bpftrace)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/sources/test_bpftrace.py
 
 .PHONY: capture-docs
 capture-docs: python ## regenerate docs/capture.md, report-json.md and report.schema.json
 	$(BIN)/python -m tlstax.collectors.capture.document > docs/capture.md
-	$(BIN)/python -m tlstax.analysis.document_markdown > docs/report-json.md
-	$(BIN)/python -m tlstax.analysis.document_schema > docs/report.schema.json
+	$(BIN)/python -m tlstax.analysis.document.field_reference > docs/report-json.md
+	$(BIN)/python -m tlstax.analysis.document.json_schema > docs/report.schema.json
 
 .PHONY: clean
 clean: ## remove what was built (not the Debian packages)

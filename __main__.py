@@ -12,28 +12,38 @@ from tlstax import ExitCode, TlstaxError, __version__
 
 # In flow order. Only the chosen one is imported, so that `attach` stays small on a production host.
 COMMANDS = {
-    "certs": ("tlstax.certs.command", "make a CA, a server and a client certificate"),
-    "lab": ("tlstax.workloads.command", "run TLS and plaintext workloads against a private server"),
-    "probes": ("tlstax.collectors.probes_command", "what would be probed in a process, and why"),
-    "doctor": ("tlstax.collectors.doctor_command", "what this host can do, found by trying"),
-    "attach": ("tlstax.collectors.attach_command", "record a running server"),
-    "top": ("tlstax.analysis.report.top_command", "watch a server's TLS work live"),
-    "pmp": ("tlstax.collectors.pmp_command", "where each thread stands, by stopping the server"),
-    "import": ("tlstax.collectors.import_command", "make a capture of perf.data or folded stacks"),
-    "report": ("tlstax.analysis.report.command", "explain a capture"),
-    "diff": ("tlstax.analysis.report.diff_command", "compare two recordings"),
-    "whatif": ("tlstax.analysis.report.whatif_command", "predict what a change would cost"),
-    "export": ("tlstax.analysis.report.export_command", "write the stacks for another tool"),
-    "flamegraph": ("tlstax.analysis.report.flamegraph_command", "draw a flame graph as SVG"),
+    "certs": ("certs.command", "make a CA, a server and a client certificate"),
+    "lab": ("workloads.command", "run TLS and plaintext workloads against a private server"),
+    "probes": ("collectors.commands.probes", "show what would be probed in a process, and why"),
+    "doctor": ("collectors.commands.doctor", "try what this host can do"),
+    "attach": ("collectors.commands.attach", "record a running server"),
+    "top": ("analysis.report.commands.top", "watch a server's TLS work live"),
+    "pmp": ("collectors.commands.pmp", "sample all threads by stopping the server"),
+    "import": ("collectors.commands.import_recording", "convert perf.data or folded stacks"),
+    "report": ("analysis.report.commands.report", "explain a capture"),
+    "diff": ("analysis.report.commands.diff", "compare two recordings"),
+    "whatif": ("analysis.report.commands.whatif", "predict what a change would cost"),
+    "export": ("analysis.report.commands.export", "write the stacks for another tool"),
+    "flamegraph": ("analysis.report.commands.flamegraph", "draw a flame graph as SVG"),
 }
-# What a command is lent of stages that it may not import, under the function's name.
-LENT = {
-    "attach": "analysis.report.command:headline",
-    "top": "collectors.live_names:open_names collectors.tool_process:start_with_us",
-    "whatif": "collectors.micro_costs:measure collectors.micro_costs:host_library",
-    "lab": "collectors.recorder:open_recorder collectors.capture.join:join_captures "
-    "collectors.library_code:crypto_instructions analysis.report.command:render_report "
-    "analysis.report.command:render_folder",
+# What a command is passed of stages that it may not import: parameter of `register`, function.
+PASSED = {
+    "attach": {"headline": "analysis.report.commands.report:headline"},
+    "top": {
+        "open_names": "collectors.process.live_names:open_names",
+        "start_with_us": "collectors.host.tool_process:start_with_us",
+    },
+    "whatif": {
+        "measure": "collectors.microbench.micro_costs:measure",
+        "host_library": "collectors.microbench.micro_costs:host_library",
+    },
+    "lab": {
+        "open_recorder": "collectors.commands.experiment:open_recorder",
+        "join_captures": "collectors.capture.join:join_captures",
+        "crypto_instructions": "collectors.placement.library_code:crypto_instructions",
+        "render_report": "analysis.report.commands.report:render_report",
+        "render_folder": "analysis.report.commands.folder:render_folder",
+    },
 }
 
 
@@ -44,7 +54,8 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, summary) in COMMANDS.items():
         if name == chosen:
-            importlib.import_module(module).register(subparsers)
+            passed = {key: partial(call_late, at) for key, at in PASSED.get(name, {}).items()}
+            importlib.import_module(f"tlstax.{module}").register(subparsers, **passed)
         else:
             subparsers.add_parser(name, help=summary)
     return parser
@@ -62,8 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments[0] if arguments and arguments[0] in COMMANDS else None
     try:
         options = build_parser(chosen).parse_args(arguments)
-        for place in LENT.get(chosen or "", "").split():
-            setattr(options, place.partition(":")[2], partial(call_late, place))
         return int(options.run(options))
     except TlstaxError as error:
         print(f"tlstax: {error}", file=sys.stderr)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Rows of a capture in, findings out: pure functions without clock, files or printing."""
+"""From the rows of a capture to a document, and from a document to what people read."""

@@ -19,59 +19,24 @@ int of 4 bytes is an "int", too: no call works on more than 2 GB. Only such numb
 what they count.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from tlstax import ExitCode, TlstaxError
-
-if TYPE_CHECKING:
-    from tlstax.probes.definitions import Definition, Function, _Table
-
-CATEGORIES: Mapping[str, str] = {
-    "cipher": "bulk encryption and decryption",
-    "digest": "hashes and MACs",
-    "asymmetric": "RSA, EC and DH operations",
-    "kdf": "key derivation",
-    "rng": "random numbers",
-}
-UNITS = ("record", "block", "call")
-TYPES = ("int", "size_t")
-ARGUMENTS_COUNT = 6  # integer arguments that are passed in registers
-LARGEST_CONSTANT = (1 << 16) - 1
+from tlstax.probes.model import (
+    ARGUMENTS_COUNT,
+    CATEGORIES,
+    LARGEST_CONSTANT,
+    TYPES,
+    UNITS,
+    Definition,
+    Function,
+    Primitive,
+    Size,
+)
+from tlstax.probes.toml_table import Table
 
 
-@dataclass(frozen=True)
-class Size:
-    """Where the number of bytes that a call works on is read."""
-
-    source: str = "none"  # none, constant, argument or returned
-    value: int = 0  # the constant in bytes, or the index of the argument
-    wide: bool = False  # the argument or result has 64 bits
-
-    def __str__(self) -> str:
-        """In words, for plans and captures."""
-        return {
-            "none": "",
-            "constant": f"{self.value} a call",
-            "argument": f"argument {self.value}",
-            "returned": "returned",
-        }[self.source]
-
-
-@dataclass(frozen=True)
-class Primitive:
-    """One function of the library, under all its names."""
-
-    id: str
-    category: str
-    unit: str
-    functions: tuple["Function", ...]  # names of the same function, best first
-    size: Size
-    on_request: bool = False
-
-
-def parse_primitive(table: "_Table", functions: Sequence["Function"]) -> Primitive:
+def parse_primitive(table: Table, functions: Sequence[Function]) -> Primitive:
     """Check one [[primitive]] table. Raises TlstaxError USAGE, naming file and table."""
     primitive = Primitive(
         id=table.text("id"),
@@ -87,7 +52,7 @@ def parse_primitive(table: "_Table", functions: Sequence["Function"]) -> Primiti
     return primitive
 
 
-def _size(table: "_Table") -> Size:
+def _size(table: Table) -> Size:
     if not isinstance(table.content["bytes"], dict):
         return Size("constant", _whole(table, "bytes", 1, LARGEST_CONSTANT))
     inner = table.table("bytes")
@@ -100,7 +65,7 @@ def _size(table: "_Table") -> Size:
     return size
 
 
-def _whole(table: "_Table", key: str, least: int, most: int) -> int:
+def _whole(table: Table, key: str, least: int, most: int) -> int:
     value = table.content.pop(key)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise table.refuse(f"{key!r} must be a whole number from {least} to {most}")
@@ -108,7 +73,7 @@ def _whole(table: "_Table", key: str, least: int, most: int) -> int:
 
 
 def choose(
-    definitions: Iterable["Definition"], names: Sequence[str]
+    definitions: Iterable[Definition], names: Sequence[str]
 ) -> dict[str, tuple[Primitive, ...]]:
     """The primitives of each definition (by its id) that the names ask for.
 

@@ -29,7 +29,7 @@ from typing import Any
 
 import pytest
 
-from tlstax.collectors.tracefs import separate_mounts
+from tlstax.collectors.host.tracefs import separate_mounts
 
 PMU_DIRECTORY = Path("/sys/bus/event_source/devices")
 MEASURED_AGAIN_MAX, MEASURED_AGAIN_AFTER_S = 2, 5

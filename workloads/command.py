@@ -15,6 +15,7 @@ touched.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads import recipes_command, servers_command
@@ -22,14 +23,17 @@ from tlstax.workloads.recipes_command import positive
 from tlstax.workloads.stages import Stages
 
 
-def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `tlstax lab` to the command line."""
+def register(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]", **later_stages: Any
+) -> None:
+    """Add `tlstax lab` to the command line; `later_stages` are the fields of `Stages`."""
     parser = subparsers.add_parser(
         "lab",
         help="run TLS and plaintext workloads against a private server",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(stages=Stages(**later_stages))
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     demo = actions.add_parser("demo", help="measure the TLS tax of this host's MariaDB")
@@ -66,7 +70,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run_demo(options: argparse.Namespace) -> int:
-    """Measure and report. The later stages are lent by `tlstax.__main__`."""
+    """Measure and report."""
     from tlstax.workloads import demo
     from tlstax.workloads.recipe import DEMO, load_recipe
 
@@ -81,7 +85,7 @@ def run_demo(options: argparse.Namespace) -> int:
     if options.unwatched:
         demo.drive_only(recipe, options.mysqld)
         return int(ExitCode.OK)
-    stages = Stages.of(options)
+    stages = options.stages
     demo.measure(recipe, options.output, stages.open_recorder, stages.render_report, options.mysqld)
     return int(ExitCode.OK)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.matrix.scale import SCALES
-from tlstax.workloads.stages import Stages
 
 if TYPE_CHECKING:
     from tlstax.workloads.recipe import Recipe
@@ -104,7 +103,7 @@ def run_recipe(options: argparse.Namespace) -> int:
     from tlstax.workloads.matrix.recipe import MatrixRecipe
     from tlstax.workloads.recipe import find_recipe, load_any
 
-    stages = Stages.of(options)
+    stages = options.stages
     recipe = load_any(find_recipe(options.recipe), options.scale)
     if isinstance(recipe, MatrixRecipe):
         changes = {
@@ -137,7 +136,7 @@ def run_resume(options: argparse.Namespace) -> int:
     """Go on, and report."""
     from tlstax.workloads.matrix import runner
 
-    stages, proxysql = Stages.of(options), _program(options.proxysql)
+    stages, proxysql = options.stages, _program(options.proxysql)
     runner.resume(options.folder, stages, retry=options.retry, proxysql=proxysql)
     return int(ExitCode.OK)
 

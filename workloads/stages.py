@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What an experiment needs of the stages behind it, which it may not import.
 
-`workloads` comes first in the flow; `tlstax.__main__` hands it these functions.
+`workloads` comes first in the flow; `tlstax.__main__` passes it these functions.
 """
 
-from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tlstax.workloads.negotiation import Negotiated
@@ -37,8 +36,3 @@ class Stages:
     crypto_instructions: Callable[[int], Mapping[str, bool]]  # pid
     render_report: RenderReport
     render_folder: Callable[[Path], Path]  # of a matrix or a comparison of libraries -> the page
-
-    @classmethod
-    def of(cls, options: Namespace) -> "Stages":
-        """What `tlstax.__main__` put into the options. AttributeError where it did not."""
-        return cls(*(getattr(options, field.name) for field in fields(cls)))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Renderers of a document: terminal, JSON, HTML, folded stacks. They compute nothing."""
+"""Documents as people and other programs read them; nothing is computed here."""

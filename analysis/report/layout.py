@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tlstax.analysis.report import quantities
+from tlstax.analysis import quantities
 
 Json = Mapping[str, Any]
 

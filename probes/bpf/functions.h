@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the programs of functions.bpf.c and their reader (collectors/function_layout.py) share.
- * All times are CLOCK_MONOTONIC nanoseconds.
+ * What the programs of functions.bpf.c and their reader
+ * (collectors/recording/engine/function_layout.py) share. All times are CLOCK_MONOTONIC
+ * nanoseconds.
  */
 #ifndef TLSTAX_FUNCTIONS_H
 #define TLSTAX_FUNCTIONS_H

@@ -5,9 +5,9 @@
  * Question: where does the time of a TLS server go: handshake, records, commands, or waiting?
  * Emits: ns per (thread, phase, state); latency histograms per phase; one record per handshake;
  *        phase-tagged CPU samples and off-CPU stacks; hit and loss counters.
- * Attaches: uprobes and uretprobes chosen by collectors/placement.py; tp_btf sched_switch,
- *           sched_wakeup, sched_wakeup_new, sched_process_exit, sched_process_exec, and where the
- *           kernel has them sock_recv_length, sock_send_length; cpu-clock perf events; once a task
+ * Attaches: uprobes and uretprobes chosen by collectors/placement/placement.py; tp_btf
+ * sched_switch, sched_wakeup, sched_wakeup_new, sched_process_exit, sched_process_exec, and where
+ * the kernel has them sock_recv_length, sock_send_length; cpu-clock perf events; once a task
  *           iterator for the threads that exist already.
  * Needs: BTF, ring buffer, task storage and bpf_task_pt_regs (kernel 5.15 or a backport);
  *        CAP_BPF and CAP_PERFMON, or root.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tlstax.collectors.planning import plan_in_child
+from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.tests.bench.watching import Tool
 
 SSLLATENCY: Final = ("/usr/sbin/ssllatency.bt", "/usr/share/bpftrace/tools/ssllatency.bt")

@@ -22,13 +22,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
 
-from tlstax.collectors import doctor_syscalls as sys_calls
-from tlstax.collectors.bpf_syscall import attach_uprobe_multi
-from tlstax.collectors.doctor_syscalls import MapType, ProgramType
-from tlstax.collectors.elf import Elf
-from tlstax.collectors.mappings import MappedObject
-from tlstax.collectors.placement import spots_of
-from tlstax.collectors.planning import Site, plan_in_child
+from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.host import bpf_trials as sys_calls
+from tlstax.collectors.host.bpf_syscall import attach_uprobe_multi
+from tlstax.collectors.host.bpf_trials import MapType, ProgramType
+from tlstax.collectors.placement.model import Site
+from tlstax.collectors.placement.placement import spots_of
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.process.mappings import MappedObject
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest

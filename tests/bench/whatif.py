@@ -27,18 +27,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tlstax.analysis import cipher_change, forecast, replicates, tables, whatif
-from tlstax.analysis.document_whatif import Forecast
-from tlstax.analysis.report.quantities import share
-from tlstax.analysis.report.quantities import time as time_text
-from tlstax.analysis.sides import Side, matching
-from tlstax.analysis.taxonomy import builtin
-from tlstax.analysis.whatif_words import Wish
+from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.compare import replicates
+from tlstax.analysis.compare.selections import Side, matching
+from tlstax.analysis.model.whatif import Forecast
+from tlstax.analysis.quantities import share
+from tlstax.analysis.quantities import time as time_text
+from tlstax.analysis.rows import tables
+from tlstax.analysis.whatif import cipher_change, forecast, predict
+from tlstax.analysis.whatif.summary import Wish
 from tlstax.certs.generate import KeyKind
-from tlstax.collectors import micro_costs
 from tlstax.collectors.capture.ciphers import SUITES
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.recorder import Recorder, Request
+from tlstax.collectors.microbench import micro_costs
+from tlstax.collectors.recording.recorder import Recorder, Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, DriverResult, Load, Scenario, Sysbench
 from tlstax.workloads.results import RunResult, StatusSample
 from tlstax.workloads.servers.configuration import USER_TLS
@@ -215,7 +217,7 @@ def measured(side: Side) -> dict[str, tuple[float, float, float]]:
     }
     lines = {}
     for name, values in found.items():
-        measure = whatif.measure_of(values, base.size)
+        measure = predict.measure_of(values, base.size)
         low, high = measure.low_ns, measure.high_ns
         lines[name] = (measure.value_ns, low or measure.value_ns, high or measure.value_ns)
     return lines
@@ -224,7 +226,7 @@ def measured(side: Side) -> dict[str, tuple[float, float, float]]:
 def foretell(case: Case, captures: dict[str, Path]) -> list[Forecast]:
     """The prediction from the first set-up alone."""
     side = side_of(case.before, captures)
-    facts = whatif.handshake_facts(side)
+    facts = predict.handshake_facts(side)
     wish, costs = case.wish, None
     if wish.pool is not None:
         wish = replace(wish, warm=side_of(WARM, captures))
@@ -232,7 +234,7 @@ def foretell(case: Case, captures: dict[str, Path]) -> list[Forecast]:
         kinds = [case.before.key, wish.key or case.before.key]
         signatures = ("rsa:2048", "rsa:3072", "rsa:4096", "ec:p256")
         costs = micro_costs.measure(signatures, kinds, facts.mutual, facts.tls_version)
-        told = whatif.present_key(side, costs)
+        told = predict.present_key(side, costs)
         assert told == case.before.key, f"taken for {told}"
         wish = replace(wish, present_key=told)
     if wish.cipher is not None:
@@ -240,7 +242,7 @@ def foretell(case: Case, captures: dict[str, Path]) -> list[Forecast]:
         assert case.before.suite == SUITES[now][case.before.version], f"taken for {now}"
         costs = micro_costs.measure((), (), facts.mutual, facts.tls_version, (now, wish.cipher))
         wish = replace(wish, present_cipher=now)
-    return whatif.predict(side, wish, costs).forecasts
+    return predict.predict(side, wish, costs).forecasts
 
 
 def main() -> int:

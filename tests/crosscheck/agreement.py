@@ -31,11 +31,11 @@ from pathlib import Path
 from statistics import NormalDist, fmean
 from typing import Any
 
-from tlstax.analysis.composition import Stacks, count_samples
-from tlstax.analysis.taxonomy import builtin
-from tlstax.collectors.bcc_rows import FIRST_ID
+from tlstax.analysis.classify.composition import Stacks, count_samples
+from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.sources.bcc.rows import FIRST_ID
 
 ENGINES = ("native", "bpftrace", "bcc", "perf")
 MEAN_TOLERANCE = WAIT_TOLERANCE = 0.05

@@ -13,12 +13,12 @@ import pytest
 
 # A server that speaks the X protocol is not in the default set: there is nothing to collect then.
 if not {"mysql80", "mysql97"}.intersection(os.environ.get("TLSTAX_SERVERS", "").split()):
-    collect_ignore = ["test_x_protocol.py"]
+    collect_ignore = ["servers/test_x_protocol.py"]
 else:
     collect_ignore = []
 # Proxies are fetched or the user's own: `make test-transports`.
 if "TLSTAX_TRANSPORTS" not in os.environ:
-    collect_ignore.append("test_proxies.py")
+    collect_ignore.append("network/test_proxies.py")
 
 
 @pytest.fixture

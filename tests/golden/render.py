@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tlstax.analysis.composition import Stacks
-from tlstax.analysis.stacks import Folded, fold_off_cpu, fold_on_cpu
-from tlstax.analysis.taxonomy import Sample, builtin
+from tlstax.analysis.classify.composition import Stacks
+from tlstax.analysis.classify.stacks import Folded, fold_off_cpu, fold_on_cpu
+from tlstax.analysis.classify.taxonomy import Sample, builtin
 from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack, Stack
 from tlstax.collectors.capture.syscalls import syscall_name
 from tlstax.tests.golden.capture import synthetic

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.analysis.taxonomy import Sample, builtin
+from tlstax.analysis.classify.taxonomy import Sample, builtin
 from tlstax.collectors.capture.schema import Frame
 from tlstax.collectors.capture.vocabulary import CATEGORIES, PHASES
 from tlstax.tests.golden import render

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.doctor_syscalls import Command, next_id
-from tlstax.collectors.planning import plan_in_child
+from tlstax.collectors.host.bpf_trials import Command, next_id
+from tlstax.collectors.placement.planning import plan_in_child
 
 IDENTIFIED = (Command.PROG_GET_NEXT_ID, Command.MAP_GET_NEXT_ID, Command.LINK_GET_NEXT_ID)
 FREED_SECONDS = 30.0

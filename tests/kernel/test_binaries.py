@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.elf import Elf
-from tlstax.collectors.native import Engine, Options
-from tlstax.collectors.planning import Plan, plan_in_child
-from tlstax.collectors.symbols import Symbolizer
-from tlstax.collectors.target import Target
+from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.placement.model import Plan
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.process.symbols import Symbolizer
+from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.engine.native import Engine, Options
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 

@@ -7,9 +7,10 @@ import pytest
 
 from tlstax import ExitCode
 from tlstax.__main__ import main
-from tlstax.collectors.emulation import emulated_forms
-from tlstax.collectors.instructions import TRIAL_FORMS
-from tlstax.collectors.price_list import kernel_of, load
+from tlstax.collectors.binary.instructions import TRIAL_FORMS
+from tlstax.collectors.host.costs import load
+from tlstax.collectors.host.emulation import emulated_forms
+from tlstax.collectors.host.prices import kernel_of
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
 

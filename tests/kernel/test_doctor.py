@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tlstax.collectors import doctor_trials as trials
+from tlstax.collectors.host import trials as trials
 
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 

@@ -15,7 +15,7 @@ from tlstax import TlstaxError
 from tlstax.__main__ import main
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.perf import Perf
+from tlstax.collectors.sources.perf.recording import Perf
 
 
 @pytest.mark.root

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.capture.vocabulary import PHASES
-from tlstax.collectors.native import Engine, Options
-from tlstax.collectors.placement import plan
-from tlstax.collectors.planning import Plan
-from tlstax.collectors.target import open_target
+from tlstax.collectors.placement.model import Plan
+from tlstax.collectors.placement.placement import plan
+from tlstax.collectors.process.target import open_target
+from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.probes.definitions import load_definitions
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -110,7 +110,9 @@ def test_each_call_is_one_entry_and_one_exit(
     multi: bool,
 ) -> None:
     if not multi:
-        monkeypatch.setattr("tlstax.collectors.native.uprobe_multi_works", lambda: False)
+        monkeypatch.setattr(
+            "tlstax.collectors.recording.engine.native.uprobe_multi_works", lambda: False
+        )
     with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

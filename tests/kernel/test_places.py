@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Probe, Target
-from tlstax.collectors.elf import Elf
-from tlstax.collectors.planning import plan_in_child
+from tlstax.collectors.placement.planning import plan_in_child
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 

@@ -118,7 +118,7 @@ def test_a_tool_is_the_process_that_was_started_and_ends_with_us(tlstax: list[st
     """Accounting, signals and the end of a killed tlstax all go by the pid of the tool."""
     code = (
         "import subprocess, sys\n"
-        "from tlstax.collectors.tracefs import prepare_tool\n"
+        "from tlstax.collectors.host.tracefs import prepare_tool\n"
         "tool = subprocess.Popen(['sleep', '60'], preexec_fn=prepare_tool)\n"
         "print(tool.pid, flush=True)\n"
         "sys.stdin.read()\n"
@@ -147,7 +147,7 @@ def test_where_it_is_mounted_nothing_is_done() -> None:
     )
     code = (
         "import subprocess\n"
-        "from tlstax.collectors.tracefs import prepare_tool\n"
+        "from tlstax.collectors.host.tracefs import prepare_tool\n"
         "subprocess.run(['readlink', '/proc/self/ns/mnt'], preexec_fn=prepare_tool, check=True)\n"
     )
     done = subprocess.run(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode
-from tlstax.collectors.bpftrace import find_bpftrace
-from tlstax.collectors.tracefs import prepare_tool
+from tlstax.collectors.host.tracefs import prepare_tool
+from tlstax.collectors.sources.bpftrace.process import find_bpftrace
 from tlstax.probes import programs
 
 FOLDER = Path(__file__).resolve().parents[2] / "probes"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tlstax.collectors import function_layout
-from tlstax.collectors import ledger_layout as layout
 from tlstax.collectors.capture.vocabulary import LOSS_KINDS, LOSSES, PHASES, STATES
-from tlstax.collectors.libbpf import BpfObject, tracepoint_argument_counts
-from tlstax.collectors.native import SOCKET_TRACEPOINTS
+from tlstax.collectors.recording.engine import function_layout
+from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.engine.libbpf import BpfObject, tracepoint_argument_counts
+from tlstax.collectors.recording.engine.native import SOCKET_TRACEPOINTS
 
 BPF_FOLDER = Path(__file__).resolve().parents[2] / "probes/bpf"
 OBJECTS = sorted(path.with_suffix(".o") for path in BPF_FOLDER.glob("*.bpf.c"))

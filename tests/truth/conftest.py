@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from tlstax.collectors import ledger_layout as layout
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
-from tlstax.collectors.ledger_maps import SlotView
-from tlstax.collectors.native import Engine, Options
-from tlstax.collectors.planning import plan_in_child
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.engine.ledger_maps import SlotView
+from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.tests.memory_cost import page_ns
 
 PROGRAM_SECONDS = 120

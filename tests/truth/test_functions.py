@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from tlstax.analysis.primitives import COUNTED, MEASURED, NOT_MEASURABLE, Sum, timing
+from tlstax.analysis.document.primitives import COUNTED, MEASURED, NOT_MEASURABLE, Sum, timing
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Primitive, PrimitiveCalls, PrimitiveTime, Probe
-from tlstax.collectors.function_plan import plan_functions_in_child
-from tlstax.collectors.function_windows import FunctionWindows, primitive_rows
-from tlstax.collectors.functions import FunctionEngine
-from tlstax.collectors.native import uprobe_multi_works
-from tlstax.probes.primitives import CATEGORIES
+from tlstax.collectors.placement.planning import plan_functions_in_child
+from tlstax.collectors.recording.engine.functions import FunctionEngine
+from tlstax.collectors.recording.engine.native import uprobe_multi_works
+from tlstax.collectors.recording.function_windows import FunctionWindows, primitive_rows
+from tlstax.probes.model import CATEGORIES
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 

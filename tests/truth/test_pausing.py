@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tlstax.collectors.ledger_maps import SlotView
-from tlstax.collectors.native import Engine, Options
-from tlstax.collectors.planning import plan_in_child
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.recording.engine.ledger_maps import SlotView
+from tlstax.collectors.recording.engine.native import Engine, Options
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tlstax.collectors.elf import Elf
-from tlstax.collectors.mappings import MappedObject
-from tlstax.collectors.target import Target, open_target
+from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.process.mappings import MappedObject
+from tlstax.collectors.process.target import Target, open_target
 
 # How fast an example is says more of the host than of what is tested.
 settings.register_profile("tlstax", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from tlstax.analysis import explain, tables
-from tlstax.analysis.document import to_json
-from tlstax.analysis.report import html
+from tlstax.analysis.document import explain
+from tlstax.analysis.model.report import to_json
+from tlstax.analysis.report.html import page as html
+from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tlstax.analysis.report import html, quantities
+from tlstax.analysis import quantities
+from tlstax.analysis.report.html import page as html
 from tlstax.tests.e2e.browser.conftest import HOSTILE, SETTLE_MS, Visit
 from tlstax.tests.golden.report import shown
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tlstax.certs.generate import Certificates, KeyKind, generate
-from tlstax.collectors.recorder import Recorder, Request
-from tlstax.collectors.sources import SourceSet
-from tlstax.collectors.status import ServerStatus
+from tlstax.collectors.recording.recorder import Recorder, Request
+from tlstax.collectors.recording.source_set import SourceSet
+from tlstax.collectors.sources.status import ServerStatus
 from tlstax.workloads.drivers.sysbench import Caller, Sysbench
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.resources import Resources

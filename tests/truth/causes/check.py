@@ -18,8 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tlstax import TlstaxError
-from tlstax.analysis import explain, tables
-from tlstax.analysis.document_findings import Finding
+from tlstax.analysis.document import explain
+from tlstax.analysis.model.findings import Finding
+from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.truth.causes import bench
 from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the CPU did inside each phase: exact ledger totals, split by samples."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from tlstax.analysis.classify.taxonomy import Sample, Taxonomy, is_named
+from tlstax.analysis.model.tables import Composition, PhaseComposition, Share
+from tlstax.analysis.rows import ledger, operations
+from tlstax.analysis.rows.tables import Group
+from tlstax.analysis.statistics import wilson
+from tlstax.collectors.capture.schema import Frame, SampleStack, Stack
+from tlstax.collectors.capture.vocabulary import ASYMMETRIC_PHASES, CATEGORIES
+
+MINIMUM_SAMPLES: Final = 1000
+"""Samples that must stand behind a printed share."""
+EXACT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(ASYMMETRIC_PHASES, "asymmetric"),
+    "certificate": "certificate",
+}
+"""Phases that are one category by definition: their split needs no samples."""
+
+PROCESS: Final = "all"
+"""Stands for the phase where samples are not told apart by phase."""
+
+Counts = dict[tuple[str, str], int]
+"""Samples by (phase, category)."""
+
+
+class Stacks:
+    """Stacks and frames by id, resolved once. Unknown ids are empty stacks."""
+
+    def __init__(self, frames: Iterable[Frame], stacks: Iterable[Stack]) -> None:
+        by_id = {frame.frame_id: frame for frame in frames}
+        self._frames = {
+            stack.stack_id: _believable(
+                by_id[int(text)]
+                for text in stack.frame_ids.split()
+                if text.isascii() and text.isdigit() and int(text) in by_id
+            )
+            for stack in stacks
+        }
+
+    def frames(self, stack_id: int | None) -> tuple[Frame, ...]:
+        """The frames of a stack, leaf first; none for NULL and for ids that are missing."""
+        return () if stack_id is None else self._frames.get(stack_id, ())
+
+    def sample(self, row: SampleStack) -> Sample:
+        """What the taxonomy sees of a sample."""
+        return Sample(
+            row.phase, row.syscall, self.frames(row.user_stack_id), self.frames(row.kernel_stack_id)
+        )
+
+
+def _believable(frames: Iterable[Frame]) -> tuple[Frame, ...]:
+    """The frames, leaf first, up to the first address above the leaf that lies in no file.
+
+    Code that uses the frame pointer for something else (bignum and AES-GCM assembly) sends the
+    walk into data; what it finds there is no caller.
+    """
+    kept: list[Frame] = []
+    for frame in frames:
+        if kept and not frame.object:
+            break
+        kept.append(frame)
+    return tuple(kept)
+
+
+_Place = tuple[str, int, int | None, int | None]
+
+
+def _place(row: SampleStack) -> _Place:
+    """All of a sample that says where it was taken."""
+    return row.phase, row.syscall, row.user_stack_id, row.kernel_stack_id
+
+
+def count_samples(
+    rows: Iterable[SampleStack], stacks: Stacks, taxonomy: Taxonomy
+) -> dict[int, Counts]:
+    """Samples by window, phase and category."""
+    counts: dict[int, Counts] = defaultdict(lambda: defaultdict(int))
+    known: dict[_Place, str] = {}  # the same stacks come again in every window
+    for row in rows:
+        if row.sample_count > 0:
+            place = _place(row)
+            category = known.get(place)
+            if category is None:
+                category = known[place] = taxonomy.category(stacks.sample(row))
+            counts[row.window_id][row.phase, category] += row.sample_count
+    return {window_id: dict(mine) for window_id, mine in counts.items()}
+
+
+def add_counts(counts: Mapping[int, Counts], window_ids: Collection[int]) -> Counts:
+    """Samples by phase and category over these windows."""
+    sums: Counts = defaultdict(int)
+    for window_id, mine in counts.items():
+        if window_id in window_ids:
+            for key, count in mine.items():
+                sums[key] += count
+    return dict(sums)
+
+
+def compose(group: Group, totals: ledger.Totals, counts: Counts) -> Composition:
+    """The composition of one group's connection work, by phase and in total."""
+    phases = [
+        _phase(phase, on_cpu_ns, counts, group.operation_count)
+        for phase, on_cpu_ns in ledger.on_cpu(ledger.served(totals)).items()
+        if on_cpu_ns > 0
+    ]
+    return Composition(group.name, group.label, MINIMUM_SAMPLES, phases, _total(phases))
+
+
+def compose_phases(
+    on_cpu_ns: Mapping[str, int], counts: Counts, operation_count: int
+) -> list[PhaseComposition]:
+    """The composition of these phases, whoever they are of."""
+    return [_phase(phase, time_ns, counts, operation_count) for phase, time_ns in on_cpu_ns.items()]
+
+
+def compose_process(group: Group, cpu_ns: int, counts: Counts) -> list[Composition]:
+    """The composition of the whole process: its CPU time by the scheduler, split by all samples.
+
+    Nothing without samples. Its one phase is called `all`.
+    """
+    merged: Counts = defaultdict(int)
+    for (_, category), count in counts.items():
+        merged[PROCESS, category] += count
+    if not merged:
+        return []
+    line = _phase(PROCESS, cpu_ns, merged, group.operation_count)
+    label = f"{group.label}, all threads, by samples alone"
+    return [Composition(f"{group.name}/process", label, MINIMUM_SAMPLES, [line], _total([line]))]
+
+
+def _phase(phase: str, on_cpu_ns: int, counts: Counts, operation_count: int) -> PhaseComposition:
+    """The split of one phase."""
+    mine = {category: count for (name, category), count in counts.items() if name == phase}
+    sample_count = sum(mine.values())
+    exact = phase in EXACT
+    if exact:
+        category = EXACT[phase]
+        shares = [Share(category, 1.0, 1.0, 1.0, float(on_cpu_ns), mine.get(category, 0))]
+    else:
+        shares = [_share(name, mine, sample_count, on_cpu_ns) for name in _known_first(mine)]
+        shares.sort(key=lambda share: -share.share)
+    return PhaseComposition(
+        phase,
+        on_cpu_ns,
+        operations.per_operation(on_cpu_ns, operation_count),
+        exact,
+        sample_count,
+        exact or sample_count >= MINIMUM_SAMPLES,
+        shares,
+    )
+
+
+def _known_first(names: Iterable[str]) -> list[str]:
+    """Categories in the vocabulary's order, then those that only a client has."""
+    return sorted(names, key=lambda n: CATEGORIES.index(n) if n in CATEGORIES else len(CATEGORIES))
+
+
+def _share(category: str, mine: Mapping[str, int], total: int, on_cpu_ns: int) -> Share:
+    share = mine[category] / total
+    low, high = wilson(mine[category], total)
+    return Share(category, share, low, high, share * on_cpu_ns, mine[category])
+
+
+def _total(phases: Collection[PhaseComposition]) -> list[Share]:
+    """All phases together; a phase without samples is `unknown`."""
+    time_ns: dict[str, float] = defaultdict(float)
+    samples: dict[str, int] = defaultdict(int)
+    for phase in phases:
+        if not phase.shares:
+            time_ns["unknown"] += phase.on_cpu_ns
+        for share in phase.shares:
+            time_ns[share.category] += share.time_ns
+            samples[share.category] += share.sample_count
+    whole = sum(time_ns.values())
+    shares = [
+        Share(name, time_ns[name] / whole, None, None, time_ns[name], samples[name])
+        for name in CATEGORIES
+        if name in time_ns
+    ]
+    return sorted(shares, key=lambda share: -share.share)
+
+
+class SymbolQuality(NamedTuple):
+    """Samples by how well they could be named and filed."""
+
+    sample_count: int
+    named_count: int
+    unknown_count: int
+    bare_count: int
+    sources: dict[str, int]
+
+
+def symbol_quality(
+    rows: Iterable[SampleStack], stacks: Stacks, taxonomy: Taxonomy
+) -> SymbolQuality:
+    """Samples: all, with a named leaf, unknown to the taxonomy, without stack, by name source."""
+    total = named = unknown = bare = 0
+    sources: dict[str, int] = defaultdict(int)
+    counts: dict[_Place, int] = defaultdict(int)
+    for row in rows:
+        if row.sample_count > 0:
+            counts[_place(row)] += row.sample_count
+    for (phase, syscall, user_id, kernel_id), count in counts.items():
+        sample = Sample(phase, syscall, stacks.frames(user_id), stacks.frames(kernel_id))
+        total += count
+        if phase not in EXACT:
+            unknown += count * (taxonomy.category(sample) == "unknown")
+        if not sample.frames:
+            bare += count
+            continue
+        named += count * is_named(sample.frames[0])
+        sources[sample.frames[0].source] += count
+    ordered = dict(sorted(sources.items(), key=lambda item: -item[1]))
+    return SymbolQuality(total, named, unknown, bare, ordered)

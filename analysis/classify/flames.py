@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Flame graphs as trees of blocks: one profile, several kinds of time in one, or two compared.
+
+A difference draws every stack as wide as the larger of its two times, so that what vanished is
+seen as well as what came. Both sides are per operation when both have operations of one kind,
+else each is scaled to the other's total. A change that samples of this number would show by
+chance (95 %, each count taken as Poisson) is marked as not significant.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.classify.stacks import Folded, FoldedFrame, Path
+
+Z_95: Final = 1.96
+"""Half of the width of a 95 % interval in standard errors."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Folded stacks with what is needed to judge them."""
+
+    label: str
+    folded: Folded
+    count: int
+    """Samples, or waits, behind them."""
+    operation_count: int = 0
+    operation: str = ""
+    """What one operation is; '' where nothing counted them."""
+    repaired: Folded = field(default_factory=dict)
+    """The part of the stacks that has its callers from perf's."""
+    remarks: tuple[str, ...] = ()
+    """Sentences on how whole the stacks are."""
+
+    @property
+    def total_ns(self) -> float:
+        """Time of all stacks."""
+        return math.fsum(self.folded.values())
+
+
+@dataclass
+class Block:
+    """A frame with its callees. Widths add up: a block is at least as wide as its children."""
+
+    name: str
+    category: str
+    width: float = 0.0
+    """What is drawn: ns, or ns per operation."""
+    before: float = 0.0
+    after: float = 0.0
+    """The two sides of a difference; in a single profile both are the width."""
+    repaired: float = 0.0
+    """Of a single profile's width, what has its callers from perf's stacks."""
+    is_noise: bool = False
+    """The two sides differ by no more than chance."""
+    children: "dict[FoldedFrame, Block]" = field(default_factory=dict)
+
+    @property
+    def change(self) -> float:
+        """After less before."""
+        return self.after - self.before
+
+    def walk(self) -> "Iterator[tuple[Block, int, float]]":
+        """Every block with its depth and where it starts, callers first, widest first."""
+        waiting: list[tuple[Block, int, float]] = [(self, 0, 0.0)]
+        while waiting:
+            block, depth, start = waiting.pop()
+            yield block, depth, start
+            for child in sorted(block.children.values(), key=lambda one: (-one.width, one.name)):
+                waiting.append((child, depth + 1, start))
+                start += child.width
+
+
+def choose(folded: Folded, phases: Collection[str]) -> Folded:
+    """The stacks of these phases, or all where none is named. Raises TlstaxError (USAGE)."""
+    if not phases:
+        return folded
+    chosen = {path: ns for path, ns in folded.items() if path[0].name in phases}
+    if not chosen:
+        found = ", ".join(sorted({path[0].name for path in folded})) or "nothing"
+        raise TlstaxError(
+            f"no time in {' or '.join(phases)}",
+            f"the recording has {found} here",
+            "Choose one of these phases, or another group or kind",
+            ExitCode.USAGE,
+        )
+    return chosen
+
+
+def mix(parts: Mapping[str, Folded]) -> Folded:
+    """Several kinds of time in one profile, each under a frame with its name."""
+    return {
+        (FoldedFrame(name, "unknown"), *path): ns
+        for name, folded in parts.items()
+        for path, ns in folded.items()
+    }
+
+
+def single(profile: Profile) -> Block:
+    """The tree of one profile, in ns."""
+    root = Block("all", "unknown")
+    for path, ns in profile.folded.items():
+        for block in _along(root, path):
+            block.width += ns
+            block.before = block.after = block.width
+    for path, ns in profile.repaired.items():
+        for block in _along(root, path):
+            block.repaired += ns
+    return root
+
+
+def unit(before: Profile, after: Profile) -> str:
+    """What a difference is counted by: the operation of both sides, or '' for equal totals."""
+    comparable = before.operation_count and after.operation_count
+    return before.operation if comparable and before.operation == after.operation else ""
+
+
+def difference(before: Profile, after: Profile) -> Block:
+    """The tree of two profiles: per operation in ns, or scaled to the total of `before`."""
+    if unit(before, after):
+        scales = 1 / before.operation_count, 1 / after.operation_count
+    else:
+        scales = 1.0, (before.total_ns / after.total_ns if after.total_ns else 1.0)
+    sides: dict[Path, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for index, profile in enumerate((before, after)):
+        for path, ns in profile.folded.items():
+            sides[path][index] += ns * scales[index]
+    root = Block("all", "unknown")
+    for path, (old, new) in sides.items():
+        for block in _along(root, path):
+            block.width += max(old, new)
+            block.before += old
+            block.after += new
+    totals = root.before, root.after
+    for block, _, _ in root.walk():
+        old_error = _standard_error(block.before, totals[0], before.count)
+        new_error = _standard_error(block.after, totals[1], after.count)
+        block.is_noise = abs(block.change) <= Z_95 * math.hypot(old_error, new_error)
+    return root
+
+
+def _along(root: Block, path: Path) -> Iterator[Block]:
+    """The blocks of a stack, which grow where there are none yet."""
+    block = root
+    yield block
+    for frame in path:
+        if frame not in block.children:
+            block.children[frame] = Block(frame.name, frame.category)
+        block = block.children[frame]
+        yield block
+
+
+def _standard_error(value: float, total: float, count: int) -> float:
+    """Of a part of an exact total that `count` samples split; at least one sample's worth."""
+    if not count or total <= 0:
+        return 0.0
+    share = min(value / total, 1.0)
+    return total * math.sqrt(max(share * (1 - share), 1 / count) / count)

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""An operation on both sides: what the client did, what the server did, and what lies between.
+
+The client's lane is the time of its connecting threads, exact, by stage and state. While it waits
+for the network the server works on the same operation: that is in the server's lane, of the same
+windows. What is left of the client's wait when the server's CPU time is taken off is the network
+and the scheduling: wake-ups, and threads without a CPU. Both sides also compute at the same time (a
+server makes session tickets when the client has all that it needs), so the rest is a lower bound;
+where it is below zero, both computed at once for at least that long.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tlstax.analysis.classify.composition import Counts, add_counts, compose_phases
+from tlstax.analysis.compare.side_breakdown import STAGE_OF, Key, Lanes, Sides, by_stage
+from tlstax.analysis.model.clients import EndToEnd
+from tlstax.analysis.model.tables import PhaseComposition
+from tlstax.analysis.rows import ledger, operations
+from tlstax.analysis.rows.tables import Group, Tables
+from tlstax.analysis.statistics import MIN_ROUNDS
+
+MOST_BLOCKS: Final = 100
+"""Windows are taken together until there are no more than this to resample."""
+
+
+def end_to_end(
+    parts: Sequence[Group], server: Tables, counts: Mapping[str, Mapping[int, Counts]]
+) -> list[EndToEnd]:
+    """One for each group whose clients were recorded; `counts` are samples by side and window."""
+    clients = server.clients
+    if clients is None:
+        return []
+    lines = []
+    plain: dict[tuple[str, str], tuple[list[int], Sides]] = {}
+    # A plaintext arm stands before its TLS arm.
+    for part in parts:
+        run_ids = {run.run_id for run in part.runs}
+        ids = {w.window_id for w in clients.windows if not part.runs or w.run_id in run_ids}
+        sides, operation = _sides(part, server, clients, ids)
+        if sides is None:
+            continue
+        rounds = sorted({run.round for run in part.runs})
+        other_rounds, plaintext = plain.get((part.driver, part.scenario), ([], None))
+        if part.arm == "plaintext":
+            plain[part.driver, part.scenario] = rounds, sides
+        elif rounds != other_rounds:
+            plaintext = None
+        composed = {
+            lane: _composed(tables, window_ids, counts[lane], sum(sides.operations[lane]))
+            for lane, tables, window_ids in (
+                ("client", clients, ids),
+                ("server", server, part.window_ids),
+            )
+        }
+        made_of = {lane: by_stage(composed[lane]) for lane in composed}
+        lanes = Lanes(sides, made_of, plaintext if part.arm == "tls" else None)
+        line = _line(part, operation, sides, lanes, (server, clients), ids)
+        phases = [phase for phase in composed["client"] if phase.on_cpu_ns > 0]
+        lines.append(replace(line, phases=phases))
+    return lines
+
+
+# ---- gathering ----
+
+
+def _sides(
+    part: Group, server: Tables, clients: Tables, ids: Collection[int]
+) -> tuple[Sides | None, str]:
+    """Both lanes of a group unit by unit, and what an operation is; None without operations."""
+    unit_of = _units(part, server, clients, ids)
+    size = max(unit_of.values(), default=-1) + 1
+    times: dict[Key, list[float]] = defaultdict(lambda: [0.0] * size)
+    for key, unit, time_ns in lane_times(server, clients, unit_of, is_driven=bool(part.runs)):
+        times[key][unit] += time_ns
+    done, operation = _operations(part, server, clients, unit_of, size)
+    if not times or not all(sum(done[lane]) for lane in ("client", "server")):
+        return None, ""
+    return Sides(dict(times), done, size), operation
+
+
+def lane_times(
+    server: Tables, clients: Tables, unit_of: Mapping[int, int], *, is_driven: bool
+) -> Iterator[tuple[Key, int, int]]:
+    """(cell, unit, nanoseconds) of both lanes; `unit_of` is that of each window.
+
+    A client is its threads that connect. A driver (`is_driven`) does nothing else: where none of
+    its threads is known for it, as no library that is probed connects, it is all of them.
+    """
+    connecting = [row for row in clients.threads if row.role == "connection"]
+    threads = {row.thread_id for row in connecting}
+    if is_driven:
+        known = {row.target_id for row in connecting}
+        threads |= {row.thread_id for row in clients.threads if row.target_id not in known}
+    for lane, tables in (("client", clients), ("server", server)):
+        for row in tables.ledger:
+            unit = unit_of.get(row.window_id)
+            stage = STAGE_OF.get(row.phase, "own")
+            if unit is None or (lane == "server" and stage == "own"):
+                continue
+            if lane == "server" or row.thread_id in threads:
+                yield (lane, stage, _kind(row.state)), unit, row.time_ns
+
+
+def _kind(state: str) -> str:
+    """What a state is in a lane."""
+    return {"on_cpu": "cpu", "runnable": "runnable", "blocked_network": "peer"}.get(state, "wait")
+
+
+def _units(part: Group, server: Tables, clients: Tables, ids: Collection[int]) -> dict[int, int]:
+    """The unit of each window: its round, or its own place in time."""
+    mine = [w for w in server.windows if w.window_id in part.window_ids]
+    mine += [w for w in clients.windows if w.window_id in ids]
+    if part.runs:
+        rounds = {run.run_id: run.round for run in part.runs}
+        order = {number: at for at, number in enumerate(sorted(set(rounds.values())))}
+        return {w.window_id: order[rounds[w.run_id]] for w in mine if w.run_id in rounds}
+    starts = sorted({w.start_ns for w in clients.windows if w.window_id in ids})
+    size = -(-len(starts) // MOST_BLOCKS) or 1
+    order = {start_ns: at // size for at, start_ns in enumerate(starts)}
+    return {w.window_id: order[w.start_ns] for w in mine if w.start_ns in order}
+
+
+def _operations(
+    part: Group, server: Tables, clients: Tables, unit_of: Mapping[int, int], size: int
+) -> tuple[dict[str, list[float]], str]:
+    """Operations by side and unit: the driver's, else connections, else the server's commands."""
+    if part.runs:
+        done = [0.0] * size
+        rounds = sorted({run.round for run in part.runs})
+        for run in part.runs:
+            done[rounds.index(run.round)] += run.operation_count
+        return {"client": done, "server": done}, part.operation
+    ended: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * size)
+    for lane, tables in (("client", clients), ("server", server)):
+        for row in tables.phase_counts:
+            if row.window_id in unit_of:
+                ended[lane, row.phase][unit_of[row.window_id]] += row.ended_count
+    for phase in ("connect", "handshake"):
+        connections = {lane: ended[lane, phase] for lane in ("client", "server")}
+        if all(sum(counts) for counts in connections.values()):
+            # A pool connects now and then; what it does all the time is commands.
+            if sum(connections["server"]) * 10 >= sum(ended["server", "command"]):
+                return connections, "connection"
+            break
+    commands = ended["server", "command"]
+    return {"client": commands, "server": commands}, "command"
+
+
+def _composed(
+    tables: Tables, ids: Collection[int], counts: Mapping[int, Counts], operation_count: float
+) -> list[PhaseComposition]:
+    """What the CPU did in each phase, of all threads."""
+    totals = ledger.on_cpu(ledger.totals(tables.ledger, ids))
+    return compose_phases(totals, add_counts(counts, ids), round(operation_count))
+
+
+# ---- the lanes ----
+
+
+def _line(
+    part: Group,
+    operation: str,
+    sides: Sides,
+    lanes: Lanes,
+    tables: tuple[Tables, Tables],
+    ids: Collection[int],
+) -> EndToEnd:
+    server, clients = tables
+    costs = lanes.summary()
+    return EndToEnd(
+        name=part.name,
+        label=part.label,
+        driver=part.driver,
+        scenario=part.scenario,
+        arm=part.arm,
+        operation=operation,
+        operation_counts={
+            side: round(sum(sides.operations[side])) for side in ("client", "server")
+        },
+        process_count=len({w.target_id for w in clients.windows if w.window_id in ids}),
+        libraries=_libraries(clients, ids),
+        handshake_counts={
+            "client": _handshakes(clients, ids),
+            "server": _handshakes(server, part.window_ids),
+        },
+        latency=costs["latency"],
+        client_cpu=costs["client_cpu"],
+        server_cpu=costs["server_cpu"],
+        client_wait=costs["client_wait"],
+        between=costs["between"],
+        sentence="",
+        notes=_notes(part, sides, operation),
+        parts=[*lanes.client(), *lanes.server(), lanes.between(costs["between"])],
+        beside=lanes.beside(),
+        phases=[],
+        closure=ledger.lifetime_closure(clients.ledger, clients.clocks, ids),
+        probe_ns=_probe_ns(clients, ids, round(sum(sides.operations["client"]))),
+        latency_added=lanes.latency_added(),
+    )
+
+
+# ---- trust ----
+
+
+def _handshakes(tables: Tables, ids: Collection[int]) -> int:
+    return sum(row.window_id in ids and row.outcome == "success" for row in tables.handshakes)
+
+
+def _libraries(clients: Tables, ids: Collection[int]) -> list[str]:
+    seen = {window.target_id for window in clients.windows if window.window_id in ids}
+    names = {
+        f"{row.server} {row.server_version}, {row.tls_library} {row.tls_version}"
+        for row in clients.targets
+        if row.target_id in seen
+    }
+    return sorted(names)
+
+
+def _probe_ns(clients: Tables, ids: Collection[int], count: int) -> float | None:
+    """Hits x calibrated cost of the clients' own probes, per operation."""
+    seen = {window.target_id for window in clients.windows if window.window_id in ids}
+    costs = [
+        row.cost_ns * row.hits_count
+        for row in clients.probes
+        if row.target_id in seen and row.cost_ns is not None
+    ]
+    return operations.per_operation(sum(costs), count) if costs else None
+
+
+def _notes(part: Group, sides: Sides, operation: str) -> list[str]:
+    notes = []
+    if not part.runs:
+        client, server = (round(sum(sides.operations[lane])) for lane in ("client", "server"))
+        if operation == "command":
+            notes.append(
+                "Commands are those that the server counted: clients that were not recorded count "
+                "as well, so both lanes are of a server with them."
+            )
+        elif server > client * 1.01:
+            notes.append(
+                f"The server took {server:,} connections and the recorded clients made {client:,}: "
+                "its lane is an average over all of them."
+            )
+    if sides.count < MIN_ROUNDS:
+        unit = "rounds" if part.runs else "windows"
+        notes.append(f"No intervals: {sides.count} {unit} are fewer than {MIN_ROUNDS}.")
+    return notes

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Tunnels and proxies: what the processes between client and server cost for each operation.
+
+Their ledgers are exact, like the server's. CPU time and waits for a CPU belong to the operations
+that went through; other waits are mostly for the next packet, and are shown by kind, not added.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis.model.clients import Between, BetweenProcess
+from tlstax.analysis.model.tables import Measure
+from tlstax.analysis.quantities import time_text
+from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows.tables import Group, Tables
+from tlstax.analysis.statistics import MIN_ROUNDS, Floats, interval, resample_weights
+from tlstax.collectors.capture.schema import Target
+from tlstax.collectors.capture.vocabulary import STATES
+
+IDLE_SHARE: Final = 0.001
+"""A process that computed less of a group's time than this took no part in it."""
+BLOCKED: Final = tuple(state for state in STATES if state.startswith("blocked_"))
+
+
+def tabulate(parts: Sequence[Group], server: Tables) -> list[Between]:
+    """One for each group during which a tunnel or proxy worked."""
+    if server.ways is None:
+        return []
+    lines = [_group(part, server.ways) for part in parts]
+    return [line for line in lines if line.processes]
+
+
+def _group(part: Group, tables: Tables) -> Between:
+    run_ids = {run.run_id for run in part.runs}
+    windows = [w for w in tables.windows if not part.runs or w.run_id in run_ids]
+    unit_of, done = _units(part)
+    units = {w.window_id: unit_of.get(w.run_id, 0) for w in windows}
+    times = _times(tables, units, len(done))
+    processes = []
+    idle_count = 0
+    for target in tables.targets:
+        mine = {w.window_id for w in windows if w.target_id == target.target_id}
+        span_ns = sum(w.end_ns - w.start_ns for w in windows if w.window_id in mine)
+        on_cpu_ns = float(times[target.target_id, "on_cpu"].sum())
+        if on_cpu_ns < IDLE_SHARE * max(span_ns, 1):
+            idle_count += bool(mine)
+            continue
+        processes.append(_process(target, tables, mine, times, done))
+    processes.sort(key=lambda process: -process.cpu.value_ns)
+    busy = {process.target_id for process in processes}
+    sums = [times[number, "on_cpu"] for number in busy]
+    total = _measure(np.sum(sums, axis=0) if sums else np.zeros(len(done)), done)
+    return Between(
+        name=part.name,
+        label=part.label,
+        operation=part.operation,
+        operation_count=part.operation_count,
+        cpu=total,
+        processes=processes,
+        idle_count=idle_count,
+        sentence=_sentence(part, total, processes),
+    )
+
+
+def _units(part: Group) -> tuple[dict[int | None, int], Floats]:
+    """(the round of each run, operations by round); one round of one operation without runs."""
+    if not part.runs:
+        return {}, np.ones(1)
+    rounds = sorted({run.round for run in part.runs})
+    done = np.zeros(len(rounds))
+    unit_of: dict[int | None, int] = {}
+    for run in part.runs:
+        unit_of[run.run_id] = rounds.index(run.round)
+        done[unit_of[run.run_id]] += run.operation_count
+    return unit_of, done
+
+
+def _times(
+    tables: Tables, units: dict[int, int], count: int
+) -> defaultdict[tuple[int, str], Floats]:
+    """Nanoseconds by (target, state) and round."""
+    target_of = {window.window_id: window.target_id for window in tables.windows}
+    times: defaultdict[tuple[int, str], Floats] = defaultdict(lambda: np.zeros(count))
+    for row in tables.ledger:
+        if row.window_id in units:
+            times[target_of[row.window_id], row.state][units[row.window_id]] += row.time_ns
+    return times
+
+
+def _process(
+    target: Target,
+    tables: Tables,
+    window_ids: Collection[int],
+    times: defaultdict[tuple[int, str], Floats],
+    done: Floats,
+) -> BetweenProcess:
+    number = target.target_id
+    library, version = target.tls_library, target.tls_version
+    return BetweenProcess(
+        target_id=number,
+        label=target.label or PurePosixPath(target.exe).name,
+        role=target.role,
+        exe=target.exe,
+        tls=library if library == "unknown" else f"{library} {version}",
+        cpu=_measure(times[number, "on_cpu"], done),
+        runnable=_measure(times[number, "runnable"], done),
+        blocked_ns={
+            state: float(times[number, state].sum() / done.sum())
+            for state in BLOCKED
+            if times[number, state].any()
+        },
+        handshake_count=sum(
+            row.window_id in window_ids and row.outcome == "success" for row in tables.handshakes
+        ),
+        thread_count=len({row.thread_id for row in tables.ledger if row.window_id in window_ids}),
+        closure=ledger.lifetime_closure(tables.ledger, tables.clocks, window_ids),
+    )
+
+
+def _measure(times_ns: Floats, done: Floats) -> Measure:
+    """Per operation, with the interval over the rounds where they are enough."""
+    value = float(times_ns.sum() / done.sum())
+    if len(done) < MIN_ROUNDS:
+        return Measure(value)
+    weights = resample_weights(len(done))
+    return Measure(value, *interval((weights @ times_ns) / (weights @ done), len(done)))
+
+
+def _sentence(part: Group, total: Measure, processes: Sequence[BetweenProcess]) -> str:
+    if not processes:
+        return ""
+    each = ", ".join(f"{line.label} {time_text(line.cpu.value_ns)}" for line in processes)
+    share = f"for each {part.operation}" if part.operation else "in the whole recording"
+    what = "proxy" if all(line.role == "proxy" for line in processes) else "tunnel"
+    return f"the {what} computed {time_text(total.value_ns)} {share} ({each})"

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is resampled for a comparison: rounds of an experiment, or stretches of a recording.
+
+Arms of the same experiment are drawn round by round together; two recordings are drawn apart.
+Neighbouring windows of a recording are added up to at most thirty stretches, because what happens
+in one second is like what happened in the second before.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis.classify.composition import Counts, Stacks, count_samples
+from tlstax.analysis.classify.taxonomy import Taxonomy
+from tlstax.analysis.compare import rounds
+from tlstax.analysis.compare.rounds import COLUMNS, ArmRounds
+from tlstax.analysis.compare.selections import UNITS, Side
+from tlstax.analysis.compare.waterfall_steps import BESIDE
+from tlstax.analysis.rows import coverage, ledger
+from tlstax.analysis.rows.tables import Tables
+from tlstax.analysis.statistics import MIN_ROUNDS, Floats, resample_weights
+from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
+
+MOST_STRETCHES: Final = 30
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """One side, ready to be resampled."""
+
+    side: Side
+    tables: Tables
+    """Scaled to the whole time where it was recorded within a budget."""
+    stacks: Stacks
+    sums: Mapping[int, ledger.Totals]
+    counts: Mapping[int, Counts]
+    rows: Mapping[int, int]
+    """The row of each window."""
+    arm: ArmRounds
+    weights: Floats
+    """resamples x rows; the first is the estimate itself."""
+
+    @property
+    def size(self) -> int:
+        """Rounds or stretches."""
+        return len(self.arm.operations)
+
+    @property
+    def operations(self) -> Floats:
+        """Operations of each resample."""
+        total: Floats = self.weights @ self.arm.operations
+        return total
+
+
+def paired(
+    before: Side, after: Side, unit: str, taxonomy: Taxonomy, *, by_driver: bool
+) -> tuple[Replicates, Replicates]:
+    """Both sides with the weights of their resamples."""
+    is_paired = by_driver and before.tables is after.tables
+    names: list[list[int]] = [[], []]
+    if by_driver:
+        finished = [
+            sorted({run.round for run in side.group.runs if run.operation_count > 0})
+            for side in (before, after)
+        ]
+        common = sorted(set(finished[0]) & set(finished[1]))
+        names = [common, common] if is_paired else finished
+    made = []
+    for index, side in enumerate((before, after)):
+        stream = 0 if is_paired else index + 1
+        made.append(_replicates(side, names[index], unit, taxonomy, stream, by_driver=by_driver))
+    return made[0], made[1]
+
+
+def of_side(side: Side, unit: str, taxonomy: Taxonomy, *, by_driver: bool) -> Replicates:
+    """One side alone."""
+    numbers = sorted({run.round for run in side.group.runs if run.operation_count > 0})
+    return _replicates(side, numbers, unit, taxonomy, 0, by_driver=by_driver)
+
+
+def _replicates(
+    side: Side,
+    numbers: Sequence[int],
+    unit: str,
+    taxonomy: Taxonomy,
+    stream: int,
+    *,
+    by_driver: bool,
+) -> Replicates:
+    tables = coverage.scale(side.tables)
+    stacks = Stacks(tables.frames, tables.stacks)
+    sums = ledger.by_window(tables.ledger)
+    counts = count_samples(tables.samples, stacks, taxonomy)
+    if by_driver:
+        arm = rounds.gather(side.group, numbers, tables, sums, counts)
+        place = {number: row for row, number in enumerate(numbers)}
+        run_rows = {run.run_id: place[run.round] for run in side.group.runs if run.round in place}
+        rows = rounds.rows_of_windows(tables, run_rows)
+    else:
+        rows = _stretches(side)
+        arm = _of_windows(rows, tables, sums, counts, UNITS[unit])
+    size = len(arm.operations)
+    weights = np.ones((1, size))
+    if size >= MIN_ROUNDS:
+        weights = np.vstack([weights, resample_weights(size, stream)])
+        # Stretches in which nobody did anything: of these alone nothing can be told per operation.
+        weights[weights @ arm.operations == 0] = 1.0
+    return Replicates(side, tables, stacks, sums, counts, rows, arm, weights)
+
+
+def _stretches(side: Side) -> dict[int, int]:
+    """The stretch of each window with a ledger."""
+    ordered = sorted(
+        (
+            window
+            for window in side.tables.windows
+            if window.window_id in side.group.window_ids and window.level in LEDGER_LEVELS
+        ),
+        key=lambda window: window.start_ns,
+    )
+    size = -(-len(ordered) // MOST_STRETCHES) or 1
+    return {window.window_id: index // size for index, window in enumerate(ordered)}
+
+
+def _of_windows(
+    rows: Mapping[int, int],
+    tables: Tables,
+    sums: Mapping[int, ledger.Totals],
+    counts: Mapping[int, Counts],
+    phase: str,
+) -> ArmRounds:
+    """A recording without a driver: an operation takes what the server's threads took for it."""
+    arm = rounds.empty(max(rows.values(), default=-1) + 1)
+    rounds.add_windows(arm, rows, sums, counts)
+    for count in tables.phase_counts:
+        if count.phase == phase and count.window_id in rows:
+            arm.operations[rows[count.window_id]] += count.ended_count
+    on_path = [index for index, kind in enumerate(COLUMNS) if kind not in BESIDE]
+    arm.latency_ns[:] = arm.exact_ns[:, on_path].sum(axis=1) + arm.sampled_ns.sum(axis=1)
+    return arm

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The steps of the waterfall: which (phase, state) or (phase, category) belongs to which."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from tlstax.analysis.rows.ledger import SERVED_PHASES
+from tlstax.collectors.capture.vocabulary import ASYMMETRIC_PHASES, HANDSHAKE_PHASES
+
+
+class CellKind(NamedTuple):
+    """A step of the waterfall."""
+
+    name: str
+    label: str
+    group: str
+    basis: str
+    description: str
+
+
+KINDS: Final = (
+    CellKind(
+        "handshake_sign",
+        "handshake: signature",
+        "handshake",
+        "exact",
+        "the server's private-key operation",
+    ),
+    CellKind(
+        "handshake_keygen",
+        "handshake: key generation",
+        "handshake",
+        "exact",
+        "the server's ephemeral key",
+    ),
+    CellKind(
+        "handshake_derive", "handshake: shared secret", "handshake", "exact", "ECDH or DH agreement"
+    ),
+    CellKind(
+        "handshake_verify",
+        "handshake: verification",
+        "handshake",
+        "exact",
+        "checking the client's signatures",
+    ),
+    CellKind(
+        "handshake_certificate",
+        "handshake: certificates",
+        "handshake",
+        "sampled",
+        "chain checks (exact), X.509 and ASN.1 (sampled)",
+    ),
+    CellKind(
+        "handshake_asymmetric",
+        "handshake: other public-key work",
+        "handshake",
+        "sampled",
+        "public-key arithmetic outside of the timed operations",
+    ),
+    CellKind(
+        "handshake_symmetric",
+        "handshake: symmetric crypto",
+        "handshake",
+        "sampled",
+        "ciphers, hashes, key derivation and random numbers",
+    ),
+    CellKind(
+        "handshake_fetch",
+        "handshake: method fetch",
+        "handshake",
+        "sampled",
+        "OpenSSL 3 looking up methods and parameters",
+    ),
+    CellKind(
+        "handshake_protocol",
+        "handshake: TLS protocol",
+        "handshake",
+        "sampled",
+        "state machine, messages, BIO, error queue",
+    ),
+    CellKind(
+        "handshake_memory",
+        "handshake: memory",
+        "handshake",
+        "sampled",
+        "allocating, copying, clearing",
+    ),
+    CellKind(
+        "handshake_kernel",
+        "handshake: system calls",
+        "handshake",
+        "sampled",
+        "the kernel on behalf of the handshake",
+    ),
+    CellKind(
+        "handshake_other",
+        "handshake: anything else",
+        "handshake",
+        "sampled",
+        "server code, lock operations, and what the taxonomy cannot file",
+    ),
+    CellKind("record_cipher", "records: cipher", "record", "sampled", "bulk encryption"),
+    CellKind("record_digest", "records: digest", "record", "sampled", "hashes and MACs"),
+    CellKind(
+        "record_stitched",
+        "records: cipher and digest in one",
+        "record",
+        "sampled",
+        "stitched kernels such as AES-GCM",
+    ),
+    CellKind(
+        "record_protocol",
+        "records: TLS protocol",
+        "record",
+        "sampled",
+        "framing, BIO, method fetch and other library work",
+    ),
+    CellKind(
+        "record_copies",
+        "records: copies and system calls",
+        "record",
+        "sampled",
+        "memory and kernel; the plaintext arm has them too",
+    ),
+    CellKind(
+        "record_other",
+        "records: anything else",
+        "record",
+        "sampled",
+        "server code, lock operations, and what the taxonomy cannot file",
+    ),
+    CellKind("connect", "connect: CPU", "server", "exact", "accept to authenticated"),
+    CellKind("command", "command: CPU", "server", "exact", "parse to result"),
+    CellKind("tde", "encryption at rest: CPU", "server", "exact", "pages and logs"),
+    CellKind(
+        "handshake_wait",
+        "handshake: waiting for the client",
+        "waiting",
+        "exact",
+        "the network and the client's own handshake work",
+    ),
+    CellKind(
+        "network_wait",
+        "other waiting for the client",
+        "waiting",
+        "exact",
+        "authentication round trips, full socket buffers",
+    ),
+    CellKind("locks", "locks and futexes", "waiting", "exact", "waits for locks, known or not"),
+    CellKind("disk", "disk", "waiting", "exact", "waits for block devices and files"),
+    CellKind("other_waits", "other waits", "waiting", "exact", "waits for anything else"),
+    CellKind(
+        "scheduling",
+        "waiting for a CPU",
+        "waiting",
+        "exact",
+        "server threads that were ready and had no CPU",
+    ),
+    CellKind(
+        "probe",
+        "measurement",
+        "measurement",
+        "sampled",
+        "the probes, as far as samples see them, in handshake and record phases",
+    ),
+    CellKind(
+        "client",
+        "client: CPU",
+        "client",
+        "client",
+        "CPU time of the driver that TLS adds beyond the server's longer waits for it or for a CPU",
+    ),
+)
+UNEXPLAINED: Final = CellKind(
+    "unexplained",
+    "unexplained",
+    "unexplained",
+    "client",
+    "client latency less everything above: network outside of the server's phases, wake-ups, and "
+    "the client waiting for a CPU; below zero where client and server worked at the same time",
+)
+BESIDE: Final = (
+    CellKind(
+        "disconnect",
+        "disconnect",
+        "server",
+        "exact",
+        "end of the connection: the client does not wait for it, the CPU does it",
+    ),
+    CellKind(
+        "client_cpu",
+        "client: all CPU",
+        "client",
+        "client",
+        "CPU time of the driver; most of its handshake lies in the server's waits",
+    ),
+)
+CLIENT_WAITS: Final = ("handshake_wait", "network_wait", "scheduling")
+"""Cells in which the server waits while the client can compute, so that its CPU time fits in there.
+
+Driver and server share a host, so a server thread without a CPU often has lost it to the driver.
+"""
+
+SAMPLED_PHASES: Final = ("handshake", "record_read", "record_write")
+"""Phases whose on-CPU time is split by samples."""
+
+_WAITS: Final[Mapping[str, str]] = {
+    "runnable": "scheduling",
+    "blocked_disk": "disk",
+    "blocked_lock": "locks",
+    "blocked_futex": "locks",
+}
+_HANDSHAKE_CATEGORIES: Final[Mapping[str, str]] = {
+    "asymmetric": "handshake_asymmetric",
+    "cipher": "handshake_symmetric",
+    "digest": "handshake_symmetric",
+    "record_crypto": "handshake_symmetric",
+    "kdf_rng": "handshake_symmetric",
+    "certificate": "handshake_certificate",
+    "provider_fetch": "handshake_fetch",
+    "tls_protocol": "handshake_protocol",
+    "memory": "handshake_memory",
+    "kernel_network": "handshake_kernel",
+    "kernel_other": "handshake_kernel",
+    "probe": "probe",
+}
+_RECORD_CATEGORIES: Final[Mapping[str, str]] = {
+    "cipher": "record_cipher",
+    "digest": "record_digest",
+    "record_crypto": "record_stitched",
+    "asymmetric": "record_protocol",
+    "kdf_rng": "record_protocol",
+    "certificate": "record_protocol",
+    "provider_fetch": "record_protocol",
+    "tls_protocol": "record_protocol",
+    "memory": "record_copies",
+    "kernel_network": "record_copies",
+    "kernel_other": "record_copies",
+    "probe": "probe",
+}
+
+
+def exact_cell(phase: str, state: str) -> str | None:
+    """The cell of a ledger row; None for CPU time that samples split, and outside of service."""
+    if phase not in SERVED_PHASES:
+        return None
+    if phase == "disconnect":
+        return "disconnect"
+    if state == "on_cpu":
+        return _cpu_cell(phase)
+    if state == "blocked_network":
+        return "handshake_wait" if phase in HANDSHAKE_PHASES else "network_wait"
+    return _WAITS.get(state, "other_waits")
+
+
+def _cpu_cell(phase: str) -> str | None:
+    if phase in SAMPLED_PHASES:
+        return None
+    if phase in ASYMMETRIC_PHASES or phase == "certificate":
+        return f"handshake_{phase}"
+    return phase
+
+
+def sampled_cell(phase: str, category: str) -> str:
+    """The cell of CPU time that samples filed under a category."""
+    if phase == "handshake":
+        return _HANDSHAKE_CATEGORIES.get(category, "handshake_other")
+    return _RECORD_CATEGORIES.get(category, "record_other")

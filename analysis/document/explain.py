@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From the rows of a capture to the whole report."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tlstax.analysis.classify import repair, wait_causes
+from tlstax.analysis.classify import stacks as folding
+from tlstax.analysis.classify.client_samples import count_client_samples
+from tlstax.analysis.classify.composition import (
+    Counts,
+    Stacks,
+    add_counts,
+    compose,
+    compose_process,
+    count_samples,
+)
+from tlstax.analysis.classify.profiles import _fold_by, _times
+from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
+from tlstax.analysis.compare import end_to_end, intermediaries, waterfall
+from tlstax.analysis.document import health, method, primitives, sentences, sources
+from tlstax.analysis.findings import finding_metrics
+from tlstax.analysis.findings import rules as finding_rules
+from tlstax.analysis.model.clients import EndToEnd
+from tlstax.analysis.model.findings import Finding
+from tlstax.analysis.model.report import (
+    DOCUMENT_VERSION,
+    CaptureFacts,
+    Document,
+    RunLine,
+    TargetFacts,
+)
+from tlstax.analysis.model.tables import (
+    Comparison,
+    Composition,
+    Distribution,
+    FlameGraph,
+    HandshakeTable,
+    LedgerBar,
+    LedgerSegment,
+)
+from tlstax.analysis.rows import (
+    coverage,
+    handshake_lanes,
+    handshakes,
+    heatmap,
+    latency,
+    ledger,
+    operations,
+    roles,
+)
+from tlstax.analysis.rows.coverage import Coverage
+from tlstax.analysis.rows.tables import Group, Tables, groups
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
+
+
+def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
+    """The report of a capture; `taxonomy` replaces the one that tlstax ships."""
+    rules = taxonomy or builtin()
+    resolved = Stacks(tables.frames, tables.stacks)
+    whole = coverage.scale(tables)
+    sums = ledger.by_window(whole.ledger)
+    counts = count_samples(tables.samples, resolved, rules)
+    parts = groups(tables)
+    seen = {part.name: _seen(part, tables) for part in parts}
+    totals = {part.name: ledger.totals(whole.ledger, part.window_ids) for part in parts}
+    comparisons = _compare(parts, whole, sums, counts)
+    bars = [
+        dataclasses.replace(
+            _ledger_bar(part, totals[part.name], seen[part.name], tables),
+            roles=roles.tabulate(whole.ledger, tables.threads, part.window_ids),
+        )
+        for part in parts
+    ]
+    compositions = [
+        dataclasses.replace(
+            compose(part, totals[part.name], add_counts(counts, part.window_ids)),
+            estimate=seen[part.name].text,
+        )
+        for part in parts
+    ]
+    compositions += [line for part in parts for line in _process(part, tables, counts)]
+    tables_of = _handshake_tables(parts, tables)
+    mended = repair.repair(tables)
+    both = _end_to_end(parts, whole, counts, resolved, rules)
+    found, note = _findings(parts, tables, counts, resolved, rules)
+    return Document(
+        version=DOCUMENT_VERSION,
+        title="Where the time goes when the server speaks TLS",
+        answer=finding_rules.lead(
+            sentences.answer(comparisons, bars, compositions, tables_of, both), found
+        ),
+        capture=_capture_facts(tables),
+        health=health.examine(tables, resolved, rules),
+        comparisons=comparisons,
+        ledgers=bars,
+        compositions=compositions,
+        handshakes=tables_of,
+        latencies=[line for part in parts for line in _latencies(part, tables)],
+        primitives=primitives.tabulate(parts, tables, totals),
+        flames=[
+            graph
+            for part in parts
+            for graph in _flames(part, tables, totals[part.name], mended, rules)
+        ],
+        runs=_runs(whole),
+        method=method.describe(),
+        end_to_end=both,
+        between=intermediaries.tabulate(parts, whole),
+        sources=sources.tabulate(tables),
+        findings=found,
+        findings_note=note,
+        heatmaps=heatmap.draw(parts, tables),
+    )
+
+
+def _findings(
+    parts: Sequence[Group],
+    tables: Tables,
+    counts: Mapping[int, Counts],
+    resolved: Stacks,
+    rules: Taxonomy,
+) -> tuple[list[Finding], str]:
+    """The findings of all groups, the first one first, and how far the rules could be applied."""
+    sums = ledger.by_window(tables.ledger)
+    waits = wait_causes.classify(tables.waits, resolved)
+    clients = tables.clients
+    client_counts = count_client_samples(clients.samples, resolved, rules) if clients else {}
+    judged = {
+        part.name: finding_metrics.gather(part, tables, sums, counts, waits, client_counts)
+        for part in parts
+    }
+    found = [line for part in parts for line in finding_rules.judge(part, judged[part.name])]
+    return finding_rules.arrange(found), finding_rules.note(judged.values())
+
+
+def _end_to_end(
+    parts: Sequence[Group],
+    server: Tables,
+    counts: Mapping[int, Counts],
+    resolved: Stacks,
+    rules: Taxonomy,
+) -> list[EndToEnd]:
+    """Both sides of each group whose clients were recorded."""
+    if server.clients is None:
+        return []
+    of_clients = count_client_samples(server.clients.samples, resolved, rules)
+    lines = end_to_end.end_to_end(parts, server, {"client": of_clients, "server": counts})
+    return [
+        dataclasses.replace(line, sentence=sentences.both_sides_sentence(line)) for line in lines
+    ]
+
+
+def _compare(
+    parts: Sequence[Group],
+    tables: Tables,
+    sums: Mapping[int, ledger.Totals],
+    counts: Mapping[int, Counts],
+) -> list[Comparison]:
+    """One comparison for each driver and scenario that has runs."""
+    by_name: dict[tuple[str, str], dict[str, Group]] = {}
+    for part in parts:
+        if part.runs:
+            by_name.setdefault((part.driver, part.scenario), {})[part.arm] = part
+    lines = []
+    for (driver, scenario), arms in by_name.items():
+        plaintext, tls = (
+            arms.get(
+                arm, Group(f"{driver}/{scenario}/{arm}", driver, scenario, arm, (), frozenset())
+            )
+            for arm in ("plaintext", "tls")
+        )
+        line = waterfall.compare(plaintext, tls, tables, sums, counts)
+        lines.append(dataclasses.replace(line, sentence=sentences.comparison_sentence(line)))
+    return lines
+
+
+def _seen(part: Group, tables: Tables) -> Coverage:
+    """The windows in which the group's ledger was kept."""
+    return coverage.cover(tables.windows, LEDGER_LEVELS, part.window_ids)
+
+
+def _ledger_bar(part: Group, totals: ledger.Totals, seen: Coverage, tables: Tables) -> LedgerBar:
+    served = {key: time_ns for key, time_ns in ledger.served(totals).items() if time_ns}
+    total_ns = sum(served.values())
+    known = seen.measured_ns > 0 or seen.is_whole
+    bounds = coverage.intervals(ledger.by_window(tables.ledger), seen)
+    return LedgerBar(
+        name=part.name,
+        label=part.label,
+        driver=part.driver,
+        scenario=part.scenario,
+        arm=part.arm,
+        operation=part.operation,
+        operation_count=part.operation_count,
+        total_ns=total_ns if known else None,
+        idle_ns=ledger.phase_time(totals, ("idle",)) if known else None,
+        background_ns=ledger.phase_time(totals, ("background",)) if known else None,
+        unknown_ns=ledger.phase_time(totals, ("unknown",)) if known else None,
+        segments=[
+            LedgerSegment(
+                phase,
+                state,
+                time_ns,
+                time_ns / total_ns,
+                operations.per_operation(time_ns, part.operation_count),
+                *bounds.get((phase, state), (None, None)),
+            )
+            for (phase, state), time_ns in served.items()
+        ],
+        estimate=seen.text,
+        measured_ns=seen.measured_ns,
+        whole_ns=seen.whole_ns,
+    )
+
+
+def _process(part: Group, tables: Tables, counts: Mapping[int, Counts]) -> list[Composition]:
+    """What the whole process did, by samples alone, where not all of it is in the ledger."""
+    cpu_ns = [row.target_cpu_ns for row in tables.effects if row.window_id in part.window_ids]
+    known_ns = sum(value for value in cpu_ns if value is not None)
+    if _seen(part, tables).is_whole or not known_ns:
+        return []
+    return compose_process(part, known_ns, add_counts(counts, part.window_ids))
+
+
+def _handshake_tables(parts: Sequence[Group], tables: Tables) -> list[HandshakeTable]:
+    lines = []
+    for part in parts:
+        if rows := handshakes.select(tables.handshakes, part):
+            seen = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS, part.window_ids)
+            drawn = handshake_lanes.lanes(part, rows, tables)
+            table = handshakes.summarize(part, rows, seen)
+            text = handshake_lanes.note(drawn)
+            lines.append(dataclasses.replace(table, lanes=drawn, lanes_note=text))
+    return lines
+
+
+def _latencies(part: Group, tables: Tables) -> list[Distribution]:
+    shakes = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS, part.window_ids)
+    seen = _seen(part, tables)
+    return [
+        dataclasses.replace(
+            latency.distribution(f"{part.name}/{phase}", f"{part.label}: {phase}", phase, buckets),
+            estimate=(shakes if phase in HANDSHAKE_PHASES else seen).text,
+        )
+        for phase, buckets in latency.merge(tables.latencies, part.window_ids).items()
+    ]
+
+
+def _flames(
+    part: Group,
+    tables: Tables,
+    totals: ledger.Totals,
+    mended: repair.Repaired,
+    rules: Taxonomy,
+) -> list[FlameGraph]:
+    totals, without = _times(part, tables, totals)
+    graphs = []
+    for kind, label in (("on_cpu", "on CPU"), ("off_cpu", "waiting")):
+        made = _fold_by(totals, part, kind, tables, mended, rules)
+        if made.folded:
+            graph = folding.flame_graph(part, kind, label, made)
+            graphs.append(repair.told(graph, mended) if kind == "on_cpu" else graph)
+    estimate = without or _seen(part, tables).text
+    return [dataclasses.replace(graph, estimate=estimate) for graph in graphs]
+
+
+def _runs(tables: Tables) -> list[RunLine]:
+    windows = {window.window_id: window.run_id for window in tables.windows}
+    shakes: dict[int | None, int] = {}
+    for row in tables.phase_counts:
+        if row.phase == "handshake":
+            run_id = windows.get(row.window_id)
+            shakes[run_id] = shakes.get(run_id, 0) + row.ended_count
+    lines = []
+    for run in sorted(tables.runs, key=lambda run: run.start_ns):
+        duration_ns = max(0, run.end_ns - run.start_ns)
+        rate = run.operation_count / duration_ns * 1e9 if duration_ns else 0.0
+        lines.append(
+            RunLine(
+                run_id=run.run_id,
+                label=f"{run.driver}/{run.scenario}/{run.arm}",
+                round=run.round,
+                duration_ns=duration_ns,
+                threads_count=run.threads_count,
+                connection_count=run.connection_count,
+                operation_count=run.operation_count,
+                operations_per_second=rate,
+                client_mean_ns=run.client_mean_ns,
+                client_p95_ns=run.client_p95_ns,
+                handshake_count=shakes.get(run.run_id, 0),
+                proof=_proof(run.proof),
+            )
+        )
+    return lines
+
+
+def _proof(text: str) -> dict[str, Any]:
+    """The proof of a run; text that is no JSON object is kept as it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    return value if isinstance(value, dict) else {"text": text}
+
+
+def _capture_facts(tables: Tables) -> CaptureFacts:
+    shakes = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS)
+    return CaptureFacts(
+        recorded_at=_recorded_at(tables.meta),
+        duration_ns=health.duration_ns(tables),
+        window_count=len(tables.windows),
+        thread_count=len(tables.threads),
+        handshake_count=len(tables.handshakes) if shakes.measured_ns or shakes.is_whole else None,
+        sample_count=sum(row.sample_count for row in tables.samples),
+        targets=[
+            TargetFacts(
+                row.pid,
+                row.exe,
+                f"{row.server} {row.server_version}",
+                f"{row.tls_library} {row.tls_version} ({row.tls_linkage})",
+                row.build_id,
+                row.own_pid,
+            )
+            for row in tables.targets
+        ],
+        meta=dict(sorted(tables.meta.items())),
+        measured_ns=coverage.cover(tables.windows, LEDGER_LEVELS).measured_ns,
+        levels=coverage.time_by_level(tables.windows),
+    )
+
+
+def _recorded_at(meta: Mapping[str, str]) -> str:
+    """UTC at the start, or unknown."""
+    try:
+        seconds = int(meta.get("created_wall_ns", "")) // 1_000_000_000
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return "unknown"

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a reader must know before the first number: losses, closure, observer effect, symbols."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from tlstax.analysis.classify.composition import MINIMUM_SAMPLES, Stacks, symbol_quality
+from tlstax.analysis.classify.taxonomy import Taxonomy
+from tlstax.analysis.model.trust import (
+    Closure,
+    ClosureLine,
+    EffectLine,
+    GapLine,
+    Health,
+    LossLine,
+    Observer,
+    ProbeLine,
+    Symbols,
+)
+from tlstax.analysis.quantities import percent_text, time_text
+from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows.ledger import CLOSURE_THRESHOLD, WindowClosure
+from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture.schema import Probe
+from tlstax.collectors.capture.vocabulary import LOSSES, REPAIRS
+
+_STACK_LOSSES: Final = {
+    "user_stack_failed": {"on_cpu", "off_cpu"},
+    "kernel_stack_failed": {"on_cpu", "off_cpu"},
+    "stack_map_full": {"on_cpu", "off_cpu"},
+    "sample_map_full": {"on_cpu"},
+    "offcpu_map_full": {"off_cpu"},
+    "bcc_stack_missed": {"on_cpu", "off_cpu"},
+    "bcc_map_full": {"on_cpu", "off_cpu"},
+}
+"""Losses that a flame graph is poorer for, by kind of time."""
+_UNKNOWN_WARNING: Final = 0.05
+_PROBE_WARNING: Final = 0.10
+_ON_CPU_WARNING: Final = 0.02
+_UNCHECKED_WARNING: Final = 0.10
+_MISJUDGED: Final = 2.0
+"""An observed cost this many times the predicted one is a warning, if it is no trifle."""
+_NEGLIGIBLE: Final = 0.005
+_EFFECT_LABELS: Final = {
+    "probe": "probe hits",
+    "scheduler": "scheduler events",
+    "sample": "CPU samples",
+    "engine": "tlstax itself",
+    "all": "together",
+}
+
+
+def examine(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Health:
+    """Everything that bears on trust, with the warnings that follow from it."""
+    losses = count_losses(tables)
+    closure = close(tables)
+    observer = observe(tables)
+    symbols = name_quality(tables, stacks, taxonomy)
+    warnings = _warnings(tables, losses, closure, observer, symbols)
+    gaps = [GapLine(row.subject, row.consequence) for row in tables.gaps]
+    return Health(warnings, losses, closure, observer, symbols, gaps)
+
+
+def count_losses(tables: Tables) -> list[LossLine]:
+    """Losses by kind, most frequent first; kinds that never happened are absent."""
+    counts: dict[str, int] = {}
+    for row in tables.losses:
+        counts[row.kind] = counts.get(row.kind, 0) + row.lost_count
+    lines = []
+    for kind, count in sorted(counts.items(), key=lambda item: -item[1]):
+        if count > 0:
+            known = LOSSES.get(kind)
+            meaning = known.meaning if known else "a kind of loss that this version does not know"
+            consequence = known.consequence if known else "not known"
+            lines.append(LossLine(kind, count, meaning, consequence))
+    return lines
+
+
+def loss_sentence(line: LossLine) -> str:
+    """What was lost, how often, and what follows."""
+    return f"Lost: {line.meaning}, {line.count:,} times; {line.consequence}."
+
+
+def stack_losses(tables: Tables, kinds: Collection[str]) -> list[str]:
+    """What was lost of the stacks of these kinds of time (on_cpu, off_cpu), in sentences."""
+    wanted = {loss for loss, of in _STACK_LOSSES.items() if not of.isdisjoint(kinds)}
+    return [loss_sentence(line) for line in count_losses(tables) if line.kind in wanted]
+
+
+def close(tables: Tables) -> Closure:
+    """Closure of every window, the worst and all together."""
+    lines = ledger.closures(tables.ledger, tables.clocks, tables.threads)
+    whole = ledger.combine(lines)
+    values = [line.closure for line in lines if line.closure is not None]
+    worst = min(values, default=None)
+    labels = _window_labels(tables)
+    return Closure(
+        ok=None if worst is None else worst >= CLOSURE_THRESHOLD,
+        threshold=CLOSURE_THRESHOLD,
+        worst=worst,
+        overall=whole.closure,
+        on_cpu_ratio=whole.on_cpu_ratio,
+        steal_ns=whole.steal_ns,
+        host_steal_ns=sum(row.cpu_steal_ns for row in tables.system),
+        unchecked_ns=whole.unchecked_ns,
+        uncertain_ns=whole.uncertain_ns,
+        healed_count=whole.healed_count,
+        windows=[
+            _closure_line(line, labels.get(line.window_id, "outside of runs")) for line in lines
+        ],
+    )
+
+
+def _closure_line(line: WindowClosure, label: str) -> ClosureLine:
+    return ClosureLine(
+        window_id=line.window_id,
+        label=label,
+        thread_count=line.thread_count,
+        ledger_ns=line.ledger_ns,
+        clock_ns=line.clock_ns,
+        closure=line.closure,
+        on_cpu_ns=line.on_cpu_ns,
+        sched_cpu_ns=line.sched_cpu_ns,
+        steal_ns=line.steal_ns,
+        on_cpu_ratio=line.on_cpu_ratio,
+        uncertain_ns=line.uncertain_ns,
+        healed_count=line.healed_count,
+        unchecked_count=line.unchecked_count,
+        unchecked_ns=line.unchecked_ns,
+    )
+
+
+def _window_labels(tables: Tables) -> dict[int, str]:
+    runs = {run.run_id: f"{run.driver}/{run.scenario}/{run.arm}" for run in tables.runs}
+    return {
+        window.window_id: runs.get(window.run_id, "outside of runs")
+        for window in tables.windows
+        if window.run_id is not None
+    }
+
+
+def duration_ns(tables: Tables) -> int:
+    """Sum of all windows."""
+    return sum(window.end_ns - window.start_ns for window in tables.windows)
+
+
+def observe(tables: Tables) -> Observer:
+    """The price of measuring: hits x calibrated cost, and the collector's own CPU and memory."""
+    lines = sorted(
+        (_probe_line(row) for row in tables.probes),
+        key=lambda line: (-(line.total_ns or 0.0), -line.hits_count),
+    )
+    length_ns = duration_ns(tables)
+    # Programs at scheduler events and samples are only timed now and then: see `effects`.
+    probes = [line for line in lines if line.kind.startswith("u")]
+    hits = sum(line.hits_count for line in probes)
+    known = [line.total_ns for line in probes if line.total_ns is not None]
+    probe_ns = sum(known) if known else None
+    engine_ns = sum(row.engine_cpu_ns for row in tables.system)
+    cpu_ns = [row.target_cpu_ns for row in tables.effects if row.target_cpu_ns is not None]
+    return Observer(
+        hits_count=hits,
+        hits_per_second=hits / length_ns * 1e9 if length_ns else 0.0,
+        probe_ns=probe_ns,
+        probe_cpu_share=probe_ns / length_ns if probe_ns is not None and length_ns else None,
+        uncosted_hits_count=sum(line.hits_count for line in probes if line.cost_ns is None),
+        engine_cpu_share=engine_ns / length_ns if tables.system and length_ns else None,
+        engine_rss_bytes=max((row.engine_rss_bytes for row in tables.system), default=None),
+        probes=lines,
+        target_cpu_ns=sum(cpu_ns) if cpu_ns else None,
+        start_cpu_ns=_fact(tables, "start_cpu_ns"),
+        budget_share=_fact(tables, "budget_share"),
+        budget_choice=tables.meta.get("budget_choice", ""),
+        effects=effects(tables),
+    )
+
+
+def effects(tables: Tables) -> list[EffectLine]:
+    """What measuring was expected to cost, and what it came to; nothing without such figures.
+
+    Shares are of the server's CPU time, or, for a budget, of what the budget was a share of. The
+    prediction is of the load that was there at the start: an experiment, which begins idle and then
+    changes its load, has none.
+    """
+    if not tables.effects:
+        return []
+    used_ns = sum(row.target_cpu_ns or 0 for row in tables.effects)
+    base_ns = max(used_ns, (_fact(tables, "effect_floor_cpus") or 0.0) * duration_ns(tables))
+    observed = {
+        "probe": _sum(row.probe_ns for row in tables.effects),
+        "scheduler": _sum(row.scheduler_ns for row in tables.effects),
+        "sample": _sum(row.sample_ns for row in tables.effects),
+        "engine": _sum(row.engine_cpu_ns for row in tables.system),
+    }
+    lines = []
+    for name, value in observed.items():
+        predicted = None if tables.runs else _fact(tables, f"predicted_{name}_share")
+        lines.append(_effect(name, predicted, value, base_ns))
+    known = [value for value in observed.values() if value is not None]
+    total_ns = sum(known) if known else None
+    predicted = None if tables.runs else _fact(tables, "predicted_share")
+    return [*lines, _effect("all", predicted, total_ns, base_ns)]
+
+
+def _effect(name: str, predicted: float | None, time_ns: int | None, base_ns: float) -> EffectLine:
+    share = time_ns / base_ns if time_ns is not None and base_ns else None
+    return EffectLine(name, _EFFECT_LABELS[name], predicted, share, time_ns)
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _fact(tables: Tables, key: str) -> float | None:
+    """A number among the facts of the recording; None if it is absent or none."""
+    try:
+        return float(tables.meta[key])
+    except (KeyError, ValueError):
+        return None
+
+
+def _probe_line(row: Probe) -> ProbeLine:
+    return ProbeLine(
+        boundary=row.boundary,
+        event=row.event,
+        function=row.function,
+        object=row.object,
+        kind=row.kind,
+        instruction=row.instruction,
+        stepped=bool(row.stepped),
+        hits_count=row.hits_count,
+        cost_ns=row.cost_ns,
+        total_ns=None if row.cost_ns is None else row.cost_ns * row.hits_count,
+    )
+
+
+def name_quality(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Symbols:
+    """How many samples have a name, a category, a stack."""
+    quality = symbol_quality(tables.samples, stacks, taxonomy)
+    total = quality.sample_count
+    return Symbols(
+        sample_count=total,
+        named_share=quality.named_count / total if total else None,
+        unknown_share=quality.unknown_count / total if total else None,
+        no_stack_share=quality.bare_count / total if total else None,
+        sources=quality.sources,
+    )
+
+
+_FATES: Final = {
+    "failed": "did not last, and its rows are not whole",
+    "missing": "is missing",
+}
+_OTHER_ENGINES: Final = {
+    "bpftrace": "Recorded by bpftrace, not by tlstax's own engine: it holds what one program "
+    "counts, and no ledger.",
+    "perf": "Recorded by perf, not by tlstax's own engine: times are samples, phases are as good "
+    "as the stacks, and waits are not seen.",
+    "bcc": "Recorded by bcc's tools, not by tlstax's own engine: phases are as good as the stacks, "
+    "waits that were not over are missing, and how many there were was not counted.",
+    "pmp": "Recorded by stopping the server, not by tlstax's own engine: threads were counted in "
+    "snapshots, and no time was measured.",
+}
+
+
+def _warnings(
+    tables: Tables,
+    losses: Sequence[LossLine],
+    closure: Closure,
+    observer: Observer,
+    symbols: Symbols,
+) -> list[str]:
+    """Sentences for what weakens the result, gravest first."""
+    texts = []
+    if not tables.windows:
+        texts.append("The capture holds no finished window.")
+    engines = {window.engine for window in tables.windows} - {"native"}
+    texts += [_OTHER_ENGINES[engine] for engine in sorted(engines & _OTHER_ENGINES.keys())]
+    texts += [
+        f"The source {row.name} {_FATES[row.state]}: {row.note}"
+        for row in tables.collectors
+        if row.state in _FATES
+    ]
+    beside = {row.name.partition(" ")[0] for row in tables.collectors if row.rows_count}
+    if beside := beside & {"perf", "bcc", "bpftrace"}:
+        texts.append(
+            f"{' and '.join(sorted(beside))} ran beside; what it cost the server is in no figure of"
+            " the cost."
+        )
+    if closure.ok is False and closure.worst is not None:
+        texts.append(
+            f"The ledger does not close: the worst window explains {percent_text(closure.worst)} "
+            f"of the time, {percent_text(closure.threshold)} are needed."
+        )
+    if closure.on_cpu_ratio is not None and abs(closure.on_cpu_ratio - 1) > _ON_CPU_WARNING:
+        texts.append(
+            f"On-CPU time is {percent_text(closure.on_cpu_ratio)} of what the scheduler counted "
+            f"and the {time_text(closure.steal_ns)} that it gave to others."
+        )
+    busy_ns = sum(line.ledger_ns for line in closure.windows) + closure.unchecked_ns
+    if closure.unchecked_ns > _UNCHECKED_WARNING * busy_ns:
+        texts.append(
+            f"{percent_text(closure.unchecked_ns / busy_ns)} of the time is not checked: those "
+            "threads were too many, or were gone before their clocks could be read."
+        )
+    texts += [loss_sentence(line) for line in losses if line.kind not in REPAIRS]
+    if symbols.unknown_share is not None and symbols.unknown_share > _UNKNOWN_WARNING:
+        texts.append(f"{percent_text(symbols.unknown_share)} of the samples fit no category.")
+    if tables.windows and symbols.sample_count < MINIMUM_SAMPLES:
+        texts.append(
+            f"{symbols.sample_count:,} CPU samples are too few to split phases "
+            f"(a share needs {MINIMUM_SAMPLES:,})."
+        )
+    texts += _effect_warnings(observer)
+    if observer.probe_cpu_share is not None and observer.probe_cpu_share > _PROBE_WARNING:
+        texts.append(
+            f"The probes cost {percent_text(observer.probe_cpu_share)} of one CPU; "
+            "nothing is subtracted for that."
+        )
+    return texts
+
+
+def _effect_warnings(observer: Observer) -> list[str]:
+    """Measuring that cost more than it was allowed, or than was expected."""
+    if not observer.effects or (observed := observer.effects[-1].observed_share) is None:
+        return []
+    texts = []
+    budget, predicted = observer.budget_share, observer.effects[-1].predicted_share
+    if budget is not None and observed > budget:
+        texts.append(
+            f"Measuring cost {percent_text(observed)} of the server's CPU time, more than the "
+            f"budget of {percent_text(budget)}."
+        )
+    if predicted and observed > _MISJUDGED * predicted and observed > _NEGLIGIBLE:
+        texts.append(
+            f"Measuring cost {percent_text(observed)} of the server's CPU time, more than twice "
+            f"the {percent_text(predicted)} that were predicted."
+        )
+    return texts

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The answer in words, by plain rules over the numbers."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
+from tlstax.analysis.compare.waterfall import NO_DIFFERENCE, NO_INTERVAL
+from tlstax.analysis.model.clients import EndToEnd, LanePart
+from tlstax.analysis.model.report import Answer
+from tlstax.analysis.model.tables import (
+    Cell,
+    Comparison,
+    Composition,
+    HandshakeTable,
+    LedgerBar,
+)
+from tlstax.analysis.quantities import (
+    factor_text,
+    listed,
+    measure_text,
+    percent_text,
+    signed_text,
+    time_text,
+)
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+
+_ASYMMETRIC: Final = (
+    "handshake_sign",
+    "handshake_keygen",
+    "handshake_derive",
+    "handshake_verify",
+    "handshake_asymmetric",
+)
+_GROUPS: Final = (
+    ("asymmetric crypto in the server", _ASYMMETRIC),
+    (
+        "the rest of the server's handshake work",
+        (
+            "handshake_certificate",
+            "handshake_symmetric",
+            "handshake_fetch",
+            "handshake_protocol",
+            "handshake_memory",
+            "handshake_kernel",
+            "handshake_other",
+        ),
+    ),
+    ("waiting for the client and the network in the handshake", ("handshake_wait",)),
+    (
+        "encrypting, framing and copying records",
+        (
+            "record_cipher",
+            "record_digest",
+            "record_stitched",
+            "record_protocol",
+            "record_copies",
+            "record_other",
+        ),
+    ),
+    ("connecting and commands", ("connect", "command", "tde")),
+    ("waiting for a CPU", ("scheduling",)),
+    ("other waits", ("network_wait", "locks", "disk", "other_waits")),
+    ("the client's own CPU", ("client",)),
+    ("the measurement", ("probe",)),
+)
+
+_FEW_HANDSHAKES: Final = 30
+_WORTH_TELLING: Final = 0.05
+_CRYPTO: Final = (
+    "asymmetric",
+    "cipher",
+    "digest",
+    "record_crypto",
+    "kdf_rng",
+    "certificate",
+    "provider_fetch",
+    "tls_protocol",
+)
+
+
+def _operation_text(comparison: Comparison) -> str:
+    return {"connection": "a new connection", "query": "a query"}.get(
+        comparison.operation, f"a {comparison.operation}"
+    )
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """The result of one comparison."""
+    if comparison.refusal is not None or comparison.difference is None or comparison.ratio is None:
+        return comparison.sentence
+    what = _operation_text(comparison)
+    if comparison.verdict == NO_DIFFERENCE:
+        return f"TLS on {what}: no difference seen ({measure_text(comparison.difference)})"
+    sentence = (
+        f"TLS makes {what} {factor_text(comparison.ratio.value)} "
+        f"({measure_text(comparison.difference)})"
+    )
+    causes = _causes(comparison.cells)
+    return f"{sentence}: {causes}" if causes and comparison.difference.value_ns > 0 else sentence
+
+
+def both_sides_sentence(line: EndToEnd) -> str:
+    """Where the time of an operation went, on both sides."""
+    whole = line.latency.value_ns
+    ready = next((p.cost.value_ns for p in line.parts if p.name == "client_runnable"), 0.0)
+    for_cpu = f"{time_text(ready)} for a CPU and " if ready >= _WORTH_TELLING * whole else ""
+    text = (
+        f"of the {time_text(whole)} of a {line.operation}, the client computed "
+        f"{time_text(line.client_cpu.value_ns)}{_largest(line.parts, 'client')} and waited "
+        f"{for_cpu}{time_text(line.client_wait.value_ns)} for the server, which computed "
+        f"{time_text(line.server_cpu.value_ns)}{_largest(line.parts, 'server')}"
+    )
+    rest = line.between.value_ns
+    if rest >= 0:
+        text += f"; {time_text(rest)} of the wait is network and scheduling"
+    else:
+        text += f", {time_text(-rest)} of it at least while the client did not wait"
+    added = _added_text(line)
+    return f"{text}; {added}" if added else text
+
+
+def _added_text(line: EndToEnd) -> str:
+    """What TLS adds to the CPU time of each side, and the largest of the client's own steps."""
+    if line.latency_added is None or line.operation != "connection":
+        return ""
+    sums = {"client": 0.0, "server": 0.0}
+    for part in line.parts:
+        if part.kind == "cpu" and part.added is not None:
+            sums[part.lane] += part.added.value_ns
+    return (
+        f"TLS adds {time_text(sums['client'])} to the client's CPU time and "
+        f"{time_text(sums['server'])} to the server's"
+    )
+
+
+def _largest(parts: Sequence[LanePart], lane: str) -> str:
+    """The category that most of a side's CPU time is, if enough samples say so."""
+    times: dict[str, float] = {}
+    mine = [part for part in parts if part.lane == lane and part.kind == "cpu" and part.made_of]
+    if sum(part.sample_count or 0 for part in mine) < MINIMUM_SAMPLES:
+        return ""
+    for part in mine:
+        for share in part.made_of:
+            time_ns = part.cost.value_ns * share.share
+            times[share.category] = times.get(share.category, 0.0) + time_ns
+    category = max(times, key=lambda name: times[name])
+    whole = sum(part.cost.value_ns for part in parts if part.lane == lane and part.kind == "cpu")
+    return f" ({percent_text(times[category] / whole)} {category.replace('_', ' ')})"
+
+
+def _causes(lines: Sequence[Cell]) -> str:
+    """The largest causes that are beyond doubt, and what is left unexplained."""
+    texts = [f"{percent_text(share)} is {label}" for share, label in _largest_causes(lines)]
+    unexplained = next((cell.share for cell in lines if cell.name == "unexplained"), None)
+    if abs(unexplained or 0.0) > 1:
+        return "it is smaller than what is unexplained, and cannot be split"
+    texts.append(f"{percent_text(unexplained or 0.0)} unexplained")
+    return ", ".join(texts)
+
+
+def _largest_causes(lines: Sequence[Cell]) -> list[tuple[float, str]]:
+    """Share of the difference and name of at most two causes, largest first."""
+    shares = {cell.name: cell.share or 0.0 for cell in lines}
+    firm = {cell.name for cell in lines if cell.verdict in ("more", NO_INTERVAL)}
+    found = [
+        (sum(shares[name] for name in names if name in shares), label)
+        for label, names in _GROUPS
+        if any(name in firm for name in names)
+    ]
+    if abs(shares.get("unexplained", 0.0)) > 1 or any(share > 1 for share, _ in found):
+        return []  # parts larger than the whole: what is between them is noise
+    return [cause for cause in sorted(found, reverse=True)[:2] if cause[0] >= 0.05]
+
+
+def answer(
+    comparisons: Sequence[Comparison],
+    ledgers: Sequence[LedgerBar],
+    compositions: Sequence[Composition],
+    handshakes: Sequence[HandshakeTable],
+    both: Sequence[EndToEnd] = (),
+) -> Answer:
+    """The answer of the whole report."""
+    told = [line for line in comparisons if line.refusal is None]
+    # A new connection is where TLS costs most, so it leads.
+    told.sort(key=lambda line: line.operation != "connection")
+    details = [f"{line.sentence}." for line in told]
+    details += [line.sentence for line in comparisons if line.refusal is not None]
+    details += [text for table in handshakes if (text := _handshake_text(table))]
+    # A query's plaintext lanes are in the tables; in sentences only where TLS is.
+    details += [f"{line.label}: {line.sentence}." for line in both if line.arm != "plaintext"]
+    if told:
+        return Answer(_headline(told), details)
+    if comparisons:
+        return Answer(comparisons[0].sentence, details)
+    return _attached(ledgers, compositions, details)
+
+
+def _headline(told: Sequence[Comparison]) -> str:
+    """All comparisons in one sentence; intervals and smaller causes are left to the details."""
+    changed = [text for line in told if (text := _change_text(line))]
+    same = [_operation_text(line) for line in told if not _change_text(line)]
+    sentence = f"TLS makes {listed(changed)}" if changed else "TLS: no difference seen"
+    if changed and same:
+        sentence += ", and no difference seen"
+    if same:
+        sentence += f" for {listed(same)}"
+    return f"{sentence}."
+
+
+def _change_text(line: Comparison) -> str:
+    """What TLS does to an operation, with the largest cause; '' where no difference was seen."""
+    if line.verdict == NO_DIFFERENCE or line.difference is None or line.ratio is None:
+        return ""
+    text = signed_text(line.difference.value_ns)
+    if line.verdict == NO_INTERVAL:
+        text += ", no interval"
+    causes = _largest_causes(line.cells) if line.difference.value_ns > 0 else []
+    if causes:
+        text += f"; {percent_text(causes[0][0])} of it {causes[0][1]}"
+    return f"{_operation_text(line)} {factor_text(line.ratio.value)} ({text})"
+
+
+def _handshake_text(table: HandshakeTable) -> str:
+    """The mean handshake of a group in a sentence; nothing where few make no mean."""
+    if table.mean is None or not table.parts or table.distribution.count < _FEW_HANDSHAKES:
+        return ""
+    largest = max(table.parts, key=lambda part: part.share)
+    return (
+        f"{table.label}: a handshake took {time_text(table.mean.value_ns)} on average over "
+        f"{table.distribution.count:,}, {percent_text(largest.share)} of it {largest.label}."
+    )
+
+
+def _attached(
+    ledgers: Sequence[LedgerBar], compositions: Sequence[Composition], details: list[str]
+) -> Answer:
+    """The answer of a recording without runs: shares of the server's busy time."""
+    bar = ledgers[0] if ledgers else None
+    if bar is not None and not bar.measured_ns and bar.whole_ns:
+        return Answer(_without_ledger(compositions), details)
+    if bar is None or not bar.total_ns:
+        return Answer(
+            "Nothing was served while recording, so there is nothing to explain.", details
+        )
+    handshake_ns = sum(part.time_ns for part in bar.segments if part.phase in HANDSHAKE_PHASES)
+    about = f" ({bar.estimate})" if bar.estimate else ""
+    return Answer(
+        f"Of {'about ' if about else ''}{time_text(bar.total_ns)} spent serving connections, "
+        f"handshakes took {percent_text(handshake_ns / bar.total_ns)}{_crypto_text(compositions)}"
+        f"{about}. Without a plaintext arm this is a share, not a difference.",
+        details,
+    )
+
+
+def _without_ledger(compositions: Sequence[Composition]) -> str:
+    """The answer of a recording at a level that keeps no ledger."""
+    text = (
+        "How the time divides among phases and waits was not measured: that needs the ledger, "
+        "which begins at level command"
+    )
+    for whole in compositions:
+        count = sum(phase.sample_count for phase in whole.phases)
+        if count and count >= whole.minimum_sample_count:
+            share = sum(part.share for part in whole.total if part.category in _CRYPTO)
+            text += (
+                f". By {count:,} CPU samples, TLS and cryptography took {percent_text(share)} of "
+                "the CPU time of all its threads"
+            )
+    return f"{text}."
+
+
+def _crypto_text(compositions: Sequence[Composition]) -> str:
+    """The share of TLS and cryptography in all CPU time, if enough samples stand behind it."""
+    if not compositions:
+        return ""
+    whole = compositions[0]
+    if sum(phase.sample_count for phase in whole.phases) < whole.minimum_sample_count:
+        return ""
+    share = sum(part.share for part in whole.total if part.category in _CRYPTO)
+    return f"; TLS and cryptography took {percent_text(share)} of the CPU time"

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""TLS libraries side by side: what a handshake and a KB of result cost in each server."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tlstax.analysis.classify import hot_functions
+from tlstax.analysis.classify.composition import Counts, Stacks, count_samples
+from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.experiment import library_costs
+from tlstax.analysis.model.libraries import Build, Cost, HotFunction, Libraries, ServerCosts
+from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows.tables import Group, Tables, groups
+from tlstax.analysis.statistics import MIN_ROUNDS, RESAMPLES, WIDE_ROUNDS
+from tlstax.collectors.capture.schema import Target
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+
+CONNECT: Final = "storm/connect"
+BULK: Final = "pooled/bulk_result"
+RECORD_PHASES: Final = ("record_read", "record_write")
+NEWEST: Final = "TLSv1.3"
+MODERN: Final = frozenset({"TLSv1.2", NEWEST})
+
+Facts = Mapping[str, Any]
+
+
+def compare_libraries(facts: Facts, tables: Mapping[str, Tables]) -> Libraries:
+    """The comparison; `facts` are the experiment's, `tables` the captures by server."""
+    servers = [
+        _server(entry, tables[entry["name"]])
+        for entry in facts["servers"]
+        if entry["name"] in tables
+    ]
+    return Libraries(
+        title=str(facts["title"]),
+        key=str(facts["key"]),
+        host=_host(next(iter(tables.values())).meta) if tables else "unknown",
+        note=_note([server.round_count for server in servers]),
+        servers=servers,
+        left_out={
+            entry["name"]: entry["failure"] for entry in facts["servers"] if entry["failure"]
+        },
+    )
+
+
+def _server(entry: Facts, tables: Tables) -> ServerCosts:
+    counts = count_samples(tables.samples, Stacks(tables.frames, tables.stacks), builtin())
+    arms = {group.name: group for group in groups(tables)}
+    connect, bulk = _pair(arms, CONNECT), _pair(arms, BULK)
+    target = next(iter(tables.targets), None)
+    shakes = connect[1] if connect else None
+    records = bulk[1] if bulk else None
+    return ServerCosts(
+        name=str(entry["name"]),
+        server=_known(target.server, target.server_version) if target else "unknown",
+        build=_build(entry, target, tables),
+        round_count=len({run.round for run in tables.runs}),
+        handshake=_cost(connect, ledger.SERVED_PHASES, "handshake", tables, counts),
+        private_key_ns=_private_key_ns(tables, shakes),
+        record=_cost(bulk, RECORD_PHASES, "KB", tables, counts),
+        hot_handshake=_hot(shakes, HANDSHAKE_PHASES, tables),
+        hot_record=_hot(records, RECORD_PHASES, tables),
+        unknown_share=_unknown(counts, shakes, records),
+    )
+
+
+def _pair(arms: Mapping[str, Group], name: str) -> tuple[Group, Group] | None:
+    plaintext, tls = arms.get(f"{name}/plaintext"), arms.get(f"{name}/tls")
+    return (plaintext, tls) if plaintext and tls else None
+
+
+def _cost(
+    pair: tuple[Group, Group] | None,
+    phases: Sequence[str],
+    per: str,
+    tables: Tables,
+    counts: Mapping[int, Counts],
+) -> Cost | None:
+    return library_costs.cost(*pair, phases, per, tables, counts) if pair else None
+
+
+def _hot(group: Group | None, phases: Sequence[str], tables: Tables) -> list[HotFunction]:
+    return hot_functions.hot_functions(group, phases, tables, builtin()) if group else []
+
+
+def _private_key_ns(tables: Tables, group: Group | None) -> float | None:
+    """CPU time of the operation with the private key, per handshake of a group."""
+    if group is None:
+        return None
+    count = sum(entry.window_id in group.window_ids for entry in tables.handshakes)
+    sums = ledger.totals(tables.ledger, group.window_ids)
+    return sums.get(("sign", "on_cpu"), 0) / count if count else None
+
+
+def _unknown(counts: Mapping[int, Counts], shakes: Group | None, records: Group | None) -> float:
+    """The larger of the two shares that nothing explains."""
+    shares = [
+        library_costs.unknown_share(counts, group, phases)
+        for group, phases in ((shakes, HANDSHAKE_PHASES), (records, RECORD_PHASES))
+        if group
+    ]
+    return max(shares, default=0.0)
+
+
+def _build(entry: Facts, target: Target | None, tables: Tables) -> Build:
+    """What the TLS library is and lacks: recognised, negotiated, disassembled."""
+    negotiated = entry["negotiated"]
+    found = entry["instructions"] or {}
+    lacks = []
+    if found.get("aes") is False:
+        lacks.append("no AES-NI code")
+    if found.get("sha") is False and "sha_ni" in tables.meta.get("cpu_flags", "").split():
+        lacks.append("no SHA extensions code")
+    if negotiated and not negotiated["has_x25519"]:
+        lacks.append("no X25519")
+    versions = list(negotiated["versions"]) if negotiated else []
+    if versions and not MODERN.intersection(versions):
+        lacks.append(f"{' and '.join(versions)} only")
+    elif versions and NEWEST not in versions:
+        lacks.append(f"no {NEWEST}")
+    agreed = negotiated["driver"] if negotiated else {}
+    return Build(
+        library=_known(target.tls_library, target.tls_version) if target else "unknown",
+        linkage=target.tls_linkage if target else "unknown",
+        agreed=", ".join(str(value) for value in agreed.values() if value),
+        versions=versions,
+        lacks=lacks,
+    )
+
+
+def _known(name: str, version: str) -> str:
+    return name if version == "unknown" else f"{name} {version}"
+
+
+def _host(meta: Mapping[str, str]) -> str:
+    cpu, kernel = meta.get("cpu_model", "unknown CPU"), meta.get("kernel", "unknown kernel")
+    return f"{cpu}, {meta.get('cpu_count', '?')} CPUs, Linux {kernel}"
+
+
+def _note(round_counts: Sequence[int]) -> str:
+    least = min(round_counts, default=0)
+    if least < MIN_ROUNDS:
+        few = "1 round is" if least == 1 else f"{least} rounds are"
+        return f"No intervals: {few} fewer than {MIN_ROUNDS}; differences may be noise."
+    note = f"95 % intervals from {RESAMPLES:,} bootstrap resamples over {least} rounds"
+    if least < WIDE_ROUNDS:
+        return f"{note}; so few rounds make them about as wide as the range of the rounds."
+    return f"{note}."

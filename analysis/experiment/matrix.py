@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A matrix explained: each cell by itself, against its baseline, and beside what was published."""
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts, close, costs_of
+from tlstax.analysis.compare.waterfall import judge
+from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS
+from tlstax.analysis.experiment import matrix_costs, matrix_sides
+from tlstax.analysis.experiment.matrix_costs import RunCost
+from tlstax.analysis.experiment.matrix_results import Published, Results, Row
+from tlstax.analysis.model.difference import Step
+from tlstax.analysis.model.matrix import (
+    Matrix,
+    MatrixCell,
+    MatrixFailure,
+    MatrixPair,
+    MatrixPublished,
+    Process,
+    Spread,
+)
+from tlstax.analysis.model.tables import Measure, Ratio
+from tlstax.analysis.quantities import time_text
+from tlstax.analysis.statistics import (
+    MIN_ROUNDS,
+    RESAMPLES,
+    WIDE_ROUNDS,
+    Floats,
+    interval,
+    resample_weights,
+)
+
+DOTS_MAX: Final = 400
+CDF_POINTS: Final = 100
+TOLD_STEPS: Final = 3
+Costs = Mapping[int, RunCost]
+
+
+def explain(results: Results) -> Matrix:
+    """Everything that the report shows."""
+    captures: dict[str, list[int]] = defaultdict(list)
+    for runs in results.runs.values():
+        for run in runs:
+            captures[run["capture"]].append(run["run_id"])
+    costs = matrix_costs.costs_of_runs(results.folder, captures)
+    cells = {
+        cell_id: _cell(results, cell_id, costs)
+        for cell_id in results.cells
+        if results.runs.get(cell_id)
+    }
+    pairs = [
+        pair
+        for cell_id, row in results.cells.items()
+        if row["baseline_id"] in cells and cell_id in cells
+        if (pair := _pair(results, cells, cell_id, costs)) is not None
+    ]
+    least = min((pair.round_count for pair in pairs), default=0)
+    return Matrix(
+        title=results.meta.get("title") or results.meta["recipe"],
+        facts=_facts(results.meta),
+        note=_note(least) if pairs else "",
+        servers=dict(results.servers),
+        routes=dict(results.routes),
+        cells=list(cells.values()),
+        pairs=pairs,
+        published=_published(results, cells),
+        failures=[MatrixFailure(**row) for row in results.undone],
+    )
+
+
+def _facts(meta: Mapping[str, str]) -> dict[str, str]:
+    """What is worth telling of the whole."""
+    facts = {
+        key: value for key, value in meta.items() if key != "title" and value not in ("", "{}")
+    }
+    moved = json.loads(meta["baseline"])
+    facts["baseline"] = ", ".join(f"{name} {value}" for name, value in moved.items())
+    return facts
+
+
+# ---- cells ----
+
+
+def _cell(results: Results, cell_id: int, costs: Costs) -> MatrixCell:
+    row, runs = results.cells[cell_id], results.runs[cell_id]
+    mine = [costs[run["run_id"]] for run in runs if run["run_id"] in costs]
+    operations = sum(run["operations_count"] for run in runs) or 1
+    recorded = sum(float(cost.rounds.operations.sum()) for cost in mine)
+    reused = [run["reused_count"] for run in runs if run["reused_count"] is not None]
+    carried = [run["carried_bytes"] for run in runs if run["carried_bytes"] is not None]
+    connections = sum(run["connections_count"] for run in runs)
+    return MatrixCell(
+        cell_id=cell_id,
+        label=row["label"],
+        place=results.place(cell_id),
+        arm=row["arm"],
+        operation=row["operation"],
+        round_count=len(runs),
+        operations_per_s=_spread([_per_s(run, "operations_count") for run in runs]),
+        connections_per_s=_spread([_per_s(run, "connections_count") for run in runs]),
+        queries_per_s=_spread([_per_s(run, "queries_count") for run in runs])
+        if all(run["queries_count"] for run in runs)
+        else None,
+        mean_ns=sum(run["mean_ns"] * run["operations_count"] for run in runs) / operations,
+        p95_ns=statistics.fmean(run["p95_ns"] for run in runs),
+        max_ns=max(run["max_ns"] for run in runs),
+        server_cpu_ns=sum(cost.server_cpu_ns for cost in mine) / recorded if recorded else None,
+        client_cpu_ns=sum(run["client_cpu_ns"] for run in runs) / operations,
+        processes=_processes(results, row, mine, recorded),
+        closure=matrix_costs.closure(mine),
+        negotiated=", ".join(
+            sorted({f"{run['tls_version']} {run['tls_cipher']}".strip() for run in runs} - {""})
+        ),
+        reused_share=sum(reused) / connections if reused and connections else None,
+        carried_bytes=sum(carried) / operations if carried else None,
+        cdf=_cdf(results, runs),
+        dots=_dots(results, runs),
+    )
+
+
+def _per_s(run: Row, name: str) -> float:
+    return float(run[name] * 1e9 / run["elapsed_ns"]) if run["elapsed_ns"] else 0.0
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+
+def _processes(
+    results: Results, cell: Row, costs: Sequence[RunCost], operations: float
+) -> list[Process]:
+    """Those of the cell's own way that did anything; other ways were open at the same time."""
+    names = results.process_names(cell)
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for cost in costs:
+        for (pid, role), times in cost.processes.items():
+            if pid in names:
+                key = (names[pid], role)
+                sums[key] = [old + new for old, new in zip(sums[key], times, strict=True)]
+    return [
+        Process(*key, cpu / operations, runnable / operations)
+        for key, (cpu, runnable) in sorted(sums.items())
+        if operations and cpu
+    ]
+
+
+def _cdf(results: Results, runs: Sequence[Row]) -> list[list[float]]:
+    """The distribution of all rounds together, by at most CDF_POINTS + 1 points."""
+    values = sorted(value for run in runs for value in results.samples.get(run["run_id"], []))
+    if values:
+        last = len(values) - 1
+        places = sorted({round(last * point / CDF_POINTS) for point in range(CDF_POINTS + 1)})
+        return [[float(values[place]), (place + 1) / len(values)] for place in places]
+    counts: dict[int, int] = defaultdict(int)
+    for run in runs:
+        for upper_ns, count in results.histograms.get(run["run_id"], []):
+            counts[upper_ns] += count
+    total, seen, points = sum(counts.values()), 0, []
+    for upper_ns in sorted(counts):
+        seen += counts[upper_ns]
+        points.append([float(upper_ns), seen / total])
+    return points
+
+
+def _dots(results: Results, runs: Sequence[Row]) -> list[int]:
+    values = [value for run in runs for value in results.samples.get(run["run_id"], [])]
+    return values[:: max(1, -(-len(values) // DOTS_MAX))]
+
+
+# ---- pairs ----
+
+
+def _pair(
+    results: Results, cells: Mapping[int, MatrixCell], cell_id: int, costs: Costs
+) -> MatrixPair | None:
+    """A cell against its baseline; None where they share no recorded round."""
+    baseline_id = results.cells[cell_id]["baseline_id"]
+    sides = [
+        {run["round"]: run for run in results.runs[number] if run["run_id"] in costs}
+        for number in (baseline_id, cell_id)
+    ]
+    rounds = sorted(sides[0].keys() & sides[1].keys())
+    if not rounds:
+        return None
+    weights = np.ones((1, len(rounds)))
+    if len(rounds) >= MIN_ROUNDS:
+        weights = np.vstack([weights, resample_weights(len(rounds))])
+    used = [[costs[side[number]["run_id"]] for number in rounds] for side in sides]
+    low, high = (costs_of(matrix_costs.together(part), weights) for part in used)
+    close(low, high)
+    difference = _measure(high.latency_ns - low.latency_ns, len(rounds))
+    rates = [
+        np.array([_per_s(side[number], "operations_count") for number in rounds]) for side in sides
+    ]
+    ratio = _measure((weights @ rates[1]) / (weights @ rates[0]), len(rounds))
+    steps = _steps(low, high, len(rounds))
+    closures = [found for part in used if (found := matrix_costs.closure(part)) is not None]
+    cell, base = cells[cell_id], cells[baseline_id]
+    return MatrixPair(
+        cell_id=cell_id,
+        baseline_id=baseline_id,
+        name=cell.label,
+        baseline=_moved_text(cell, base),
+        operation=cell.operation,
+        sentence=_sentence(cell, base, ratio, difference, steps),
+        round_count=len(rounds),
+        throughput=Ratio(ratio.value_ns, ratio.low_ns, ratio.high_ns),
+        totals=[_measure(side.latency_ns, len(rounds)) for side in (low, high)],
+        difference=difference,
+        steps=steps[: len(KINDS) + 1],
+        beside=steps[len(KINDS) + 1 :],
+        closure=min(closures, default=None),
+        both_sides=matrix_sides.both_sides(used[0], used[1], cell.operation),
+    )
+
+
+def _measure(values: Floats, round_count: int) -> Measure:
+    if len(values) == 1:
+        return Measure(float(values[0]))
+    return Measure(float(values[0]), *interval(values[1:], round_count))
+
+
+def _steps(low: ArmCosts, high: ArmCosts, round_count: int) -> list[Step]:
+    """All cells of the waterfall in order, then what is beside it."""
+    position_ns = float(low.latency_ns[0])
+    steps = []
+    for index, kind in enumerate(COLUMNS):
+        difference = _measure(high.cells_ns[:, index] - low.cells_ns[:, index], round_count)
+        on_path = kind not in BESIDE
+        start_ns = position_ns if on_path else 0.0
+        end_ns = start_ns + difference.value_ns
+        position_ns = end_ns if on_path else position_ns
+        samples = [sum(side.sample_counts.values()) for side in (low, high)]
+        steps.append(
+            Step(
+                kind.name,
+                kind.label,
+                kind.group,
+                kind.basis,
+                kind.description,
+                float(low.cells_ns[0, index]),
+                float(high.cells_ns[0, index]),
+                difference,
+                judge(difference),
+                start_ns,
+                end_ns,
+                samples if kind.basis == "sampled" else [],
+            )
+        )
+    return steps
+
+
+def _moved_text(cell: MatrixCell, base: MatrixCell) -> str:
+    """Where the baseline lies otherwise: 'TLS off, transport tcp'."""
+    return ", ".join(
+        f"{'TLS' if name == 'tls' else name} {value}"
+        for name, value in base.place.items()
+        if cell.place[name] != value
+    )
+
+
+def _sentence(
+    cell: MatrixCell, base: MatrixCell, ratio: Measure, difference: Measure, steps: Sequence[Step]
+) -> str:
+    verdict = judge(difference)
+    per = f"each {cell.operation}"
+    if verdict == "no difference seen":
+        start = f"No difference seen in the time of {per}"
+    else:
+        word = "longer" if difference.value_ns >= 0 else "shorter"
+        start = f"{per.capitalize()} takes {time_text(abs(difference.value_ns))} {word}"
+    share = f"{ratio.value_ns:.3g} of the throughput with {_moved_text(cell, base)}"
+    steps = [step for step in steps if step.name != "unexplained" and step.start_ns]
+    largest = sorted(steps, key=lambda step: -abs(step.difference.value_ns))[:TOLD_STEPS]
+    parts = ", ".join(f"{step.label} {_signed(step.difference.value_ns)}" for step in largest)
+    return f"{start}: {share}; {parts}."
+
+
+def _signed(value_ns: float) -> str:
+    return f"{'+' if value_ns >= 0 else '−'}{time_text(abs(value_ns))}"
+
+
+def _note(least: int) -> str:
+    if least < MIN_ROUNDS:
+        few = "1 round is" if least == 1 else f"{least} rounds are"
+        return f"No intervals: {few} fewer than {MIN_ROUNDS}; differences may be noise."
+    note = f"95 % intervals from {RESAMPLES:,} bootstrap resamples over {least} paired rounds"
+    if least < WIDE_ROUNDS:
+        return f"{note}; so few rounds make them about as wide as the range of the rounds."
+    return f"{note}."
+
+
+# ---- published figures ----
+
+
+def _published(results: Results, cells: Mapping[int, MatrixCell]) -> list[MatrixPublished]:
+    moved = json.loads(results.meta["baseline"])
+    lines = []
+    for entry in results.published:
+        theirs = _their_baseline(entry, results.published, moved)
+        for cell_id, cell in cells.items():
+            if not all(cell.place[name] in allowed for name, allowed in entry.where.items()):
+                continue
+            base = cells.get(results.cells[cell_id]["baseline_id"])
+            measured = _quantity(cell, entry.quantity)
+            ours = _quantity(base, entry.quantity) if base else None
+            is_ratio = entry.quantity == "ratio"
+            ratio = entry.value if is_ratio else entry.value / theirs if theirs else None
+            lines.append(
+                MatrixPublished(
+                    entry.source,
+                    entry.setup,
+                    entry.quantity,
+                    None if is_ratio else entry.value,
+                    ratio if base else None,
+                    cell.label,
+                    measured,
+                    measured / ours if ours else None,
+                )
+            )
+    return lines
+
+
+def _quantity(cell: MatrixCell, name: str) -> float:
+    if name == "queries_per_s" and cell.queries_per_s is not None:
+        return cell.queries_per_s.mean
+    if name in ("operations_per_s", "queries_per_s", "ratio"):
+        return cell.operations_per_s.mean
+    value: float = getattr(cell, name)
+    return value
+
+
+def _their_baseline(
+    entry: Published, known: Sequence[Published], moved: Mapping[str, Any]
+) -> float | None:
+    """The figure of the same source for the same place, but where the baseline lies."""
+    where = {**entry.where, **{name: [value] for name, value in moved.items()}}
+    best: tuple[int, float] | None = None
+    for other in known:
+        if (other.source, other.quantity) != (entry.source, entry.quantity):
+            continue
+        if all(set(where.get(name, [])) & set(values) for name, values in other.where.items()):
+            rank = len(other.where)
+            if best is None or rank > best[0]:
+                best = (rank, other.value)
+    return best[1] if best and not math.isclose(best[1], 0.0) else None

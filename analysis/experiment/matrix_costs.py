@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the captures of a matrix say about each run: the ledger, its split, tunnels, closure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tlstax.analysis.classify.composition import Stacks, count_samples
+from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.compare import end_to_end
+from tlstax.analysis.compare.rounds import ArmRounds, gather
+from tlstax.analysis.compare.side_breakdown import Key
+from tlstax.analysis.rows import ledger, tables
+from tlstax.analysis.rows.tables import Group, Tables
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Ledger, Run, ThreadClock
+
+
+@dataclass
+class RunCost:
+    """One run."""
+
+    rounds: ArmRounds  # of one round
+    misfit_ns: int = 0
+    clock_ns: int = 0
+    server_cpu_ns: int = 0
+    processes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+    """(pid, role) -> CPU and runnable time."""
+    lanes: dict[Key, int] = field(default_factory=dict)
+    """Time of client and server by stage and kind; empty where the client was not recorded."""
+    client_closure: float | None = None
+
+
+def costs_of_runs(folder: Path, captures: Mapping[str, Iterable[int]]) -> dict[int, RunCost]:
+    """The cost of each run by its id; `captures` are files below `folder` with their runs."""
+    found: dict[int, RunCost] = {}
+    for name, run_ids in captures.items():
+        with CaptureReader.open(folder / name) as reader:
+            found |= _costs(tables.load(reader), set(run_ids))
+    return found
+
+
+def _costs(rows: Tables, run_ids: set[int]) -> dict[int, RunCost]:
+    sums = ledger.by_window(rows.ledger)
+    counts = count_samples(rows.samples, Stacks(rows.frames, rows.stacks), builtin())
+    run_of = {window.window_id: window.run_id for window in rows.windows}
+    windows: dict[int, list[int]] = defaultdict(list)
+    for window_id, run_id in run_of.items():
+        if run_id is not None:
+            windows[run_id].append(window_id)
+    found = {}
+    for run in rows.runs:
+        if run.run_id in run_ids:
+            mine = _part(rows, run, windows[run.run_id])
+            group = Group("", run.driver, run.scenario, run.arm, (run,), frozenset())
+            found[run.run_id] = RunCost(gather(group, [run.round], mine, sums, counts))
+            found[run.run_id].server_cpu_ns = sum(
+                time_ns
+                for window_id in windows[run.run_id]
+                for (_, state), time_ns in ledger.served(sums.get(window_id, {})).items()
+                if state == "on_cpu"
+            )
+    for line in ledger.closures(rows.ledger, rows.clocks, rows.threads):
+        cost = found.get(run_of.get(line.window_id) or 0)
+        if cost is not None:
+            cost.misfit_ns += line.misfit_ns
+            cost.clock_ns += line.clock_ns
+    _add_processes(rows.ways, found)
+    _add_clients(rows, found)
+    return found
+
+
+def _part(rows: Tables, run: Run, window_ids: Sequence[int]) -> Tables:
+    """Only what `gather` reads: the windows of one run."""
+    wanted = set(window_ids)
+    return Tables(windows=[window for window in rows.windows if window.window_id in wanted])
+
+
+def _add_processes(ways: Tables | None, found: Mapping[int, RunCost]) -> None:
+    if ways is None:
+        return
+    names = {target.target_id: (target.pid, target.role) for target in ways.targets}
+    sums = ledger.by_window(ways.ledger)
+    for window in ways.windows:
+        cost = found.get(window.run_id or 0)
+        if cost is None:
+            continue
+        times = cost.processes.setdefault(names[window.target_id], [0, 0])
+        for (_, state), time_ns in sums.get(window.window_id, {}).items():
+            if state in ("on_cpu", "runnable"):
+                times[state == "runnable"] += time_ns
+
+
+def _add_clients(rows: Tables, found: Mapping[int, RunCost]) -> None:
+    """Both lanes of each run, and how well that of the client closes."""
+    clients = rows.clients
+    if clients is None:
+        return
+    run_of = {
+        window.window_id: window.run_id
+        for tables in (rows, clients)
+        for window in tables.windows
+        if window.run_id is not None and window.run_id in found
+    }
+    for key, run_id, time_ns in end_to_end.lane_times(rows, clients, run_of, is_driven=True):
+        lanes = found[run_id].lanes
+        lanes[key] = lanes.get(key, 0) + time_ns
+    mine: dict[int, tuple[list[Ledger], list[ThreadClock]]] = defaultdict(lambda: ([], []))
+    for row in clients.ledger:
+        if row.window_id in run_of:
+            mine[run_of[row.window_id]][0].append(row)
+    for clock in clients.clocks:
+        if clock.window_id in run_of:
+            mine[run_of[clock.window_id]][1].append(clock)
+    for run_id, (ledgers, clocks) in mine.items():
+        found[run_id].client_closure = ledger.lifetime_closure(ledgers, clocks, run_of)
+
+
+def together(costs: Sequence[RunCost]) -> ArmRounds:
+    """Runs of one cell as an arm whose rows they are."""
+    parts = [cost.rounds for cost in costs]
+    return ArmRounds(
+        *(
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ArmRounds.__dataclass_fields__
+        )
+    )
+
+
+def closure(costs: Iterable[RunCost]) -> float | None:
+    """The closure of these runs' ledgers together; None where there was nothing to close."""
+    misfit_ns = clock_ns = 0
+    for cost in costs:
+        misfit_ns += cost.misfit_ns
+        clock_ns += cost.clock_ns
+    return 1.0 - misfit_ns / clock_ns if clock_ns >= ledger.CLOSURE_MIN_NS else None

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A cell of a matrix and its baseline on both sides: what clients and server did meanwhile."""
+
+from collections.abc import Mapping, Sequence
+
+from tlstax.analysis.compare.side_breakdown import Lanes, Sides
+from tlstax.analysis.experiment.matrix_costs import RunCost
+from tlstax.analysis.model.matrix import BothSides, SidePart
+from tlstax.analysis.model.tables import Measure
+from tlstax.analysis.quantities import signed_text, time_text
+
+
+def both_sides(
+    base: Sequence[RunCost], cell: Sequence[RunCost], operation: str
+) -> BothSides | None:
+    """Of the same rounds; None unless the clients were recorded in all of these runs."""
+    runs = [*base, *cell]
+    if not all(any(key[0] == "client" for key in cost.lanes) for cost in runs):
+        return None
+    low, high = _sides(base), _sides(cell)
+    before = Lanes(low, {"client": {}, "server": {}}, high, keeps_all=True)
+    after = Lanes(high, {"client": {}, "server": {}}, low, keeps_all=True)
+    sums = before.summary(), after.summary()
+    parts = _parts(before, after)
+    closures = [cost.client_closure for cost in runs if cost.client_closure is not None]
+    return BothSides(
+        sentence=_sentence(operation, parts, *sums),
+        parts=[*parts, _between(sums[0]["between"], sums[1]["between"], after)],
+        closure=min(closures, default=None),
+    )
+
+
+def _sides(costs: Sequence[RunCost]) -> Sides:
+    """Runs as units."""
+    keys = sorted({key for cost in costs for key in cost.lanes})
+    done = [float(cost.rounds.operations.sum()) for cost in costs]
+    times = {key: [float(cost.lanes.get(key, 0)) for cost in costs] for key in keys}
+    return Sides(times, {"client": done, "server": done}, len(costs))
+
+
+def _parts(before: Lanes, after: Lanes) -> list[SidePart]:
+    """Both have the same parts in the same order."""
+    found = []
+    pairs = zip(
+        [*before.client(), *before.server()], [*after.client(), *after.server()], strict=True
+    )
+    for low, high in pairs:
+        assert low.name == high.name
+        assert high.added is not None
+        found.append(
+            SidePart(
+                high.name,
+                high.label,
+                high.lane,
+                high.kind,
+                low.cost,
+                high.cost,
+                high.added,
+                [low.start_ns, high.start_ns],
+            )
+        )
+    return found
+
+
+def _between(before: Measure, after: Measure, lanes: Lanes) -> SidePart:
+    """Below zero, the server computed at least so long while the client did not wait."""
+    added = lanes.between(after).added
+    assert added is not None
+    label = "network and scheduling: the client's wait less the server's CPU time"
+    return SidePart("between", label, "between", "between", before, after, added, [0.0, 0.0])
+
+
+def _sentence(
+    operation: str,
+    parts: Sequence[SidePart],
+    before: Mapping[str, Measure],
+    after: Mapping[str, Measure],
+) -> str:
+    def told(name: str) -> str:
+        value_ns = after[name].value_ns
+        return f"{time_text(value_ns)} ({signed_text(value_ns - before[name].value_ns)})"
+
+    ready = next((part for part in parts if part.name == "client_runnable"), None)
+    for_cpu = ""
+    if ready is not None:
+        change = signed_text(ready.difference.value_ns)
+        for_cpu = f"{time_text(ready.after.value_ns)} ({change}) for a CPU and "
+    return (
+        f"Of each {operation} the client computed {told('client_cpu')} and waited {for_cpu}"
+        f"{told('client_wait')} for the server, which computed {told('server_cpu')}."
+    )

@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The facts that findings are judged by: their names, and how each follows from a capture.
+
+Shares are of the time that the server spent on connections (`served`), times are per what their
+label says. What is missing in a capture is a fact without a value, and no rule holds on it.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from tlstax.analysis.classify.composition import Counts, add_counts
+from tlstax.analysis.classify.wait_causes import WaitTimes
+from tlstax.analysis.findings import window_metrics
+from tlstax.analysis.findings.window_metrics import (
+    CONNECTING_PHASES,
+    RECORD_CRYPTO,
+    RECORD_PHASES,
+    SAVED_PHASES,
+    Blocks,
+    Fact,
+    Facts,
+    counted,
+    growth,
+    ratio,
+)
+from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows.ledger import Totals
+from tlstax.analysis.rows.tables import Group, Tables
+from tlstax.analysis.statistics import Floats
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+
+
+class Label(NamedTuple):
+    """How a fact is called, in which unit, and where the report breaks it down."""
+
+    text: str
+    unit: str
+    section: str
+
+
+_LEDGER: Final = (
+    ("connecting", "connecting, handshakes and disconnecting", "ledger"),
+    ("handshake", "handshakes", "handshake"),
+    ("sign", "signing", "handshake"),
+    ("resumable", "public-key work that resuming saves", "handshake"),
+    ("connecting_network", "waiting for the network while connecting", "ledger"),
+    ("handshake_network", "waiting for the client in handshakes", "handshake"),
+    ("runnable", "waiting for a CPU", "ledger"),
+    ("on_cpu", "running on a CPU", "ledger"),
+    ("sending", "sending results", "ledger"),
+    ("tde", "encryption at rest", "ledger"),
+    ("disk", "waiting for the disk", "ledger"),
+    ("tls", "TLS: handshakes, and encrypting records", "ledger"),
+    ("commit", "waiting for a commit to be written", "flames"),
+    ("table_lock", "waiting for table and metadata locks", "flames"),
+    ("row_lock", "waiting for row locks", "flames"),
+    ("adaptive_hash", "waiting for the adaptive hash index", "flames"),
+    ("disk_read", "waiting for pages from disk", "flames"),
+    ("fetch", "OpenSSL 3 fetching methods", "composition"),
+    ("record_crypto", "encrypting and hashing records", "composition"),
+    ("timer", "waits as long as a timer of the network stack", "handshake"),
+)
+"""Facts with a share of the served time (`_share`) and a time (`_ns`)."""
+_COMPUTED: Final = ("sign", "resumable", "fetch", "record_crypto", "sending")
+"""Facts about CPU time alone, whose shares have their part of the waiting for a CPU."""
+_PER_HANDSHAKE: Final = ("handshake", "sign", "resumable", "handshake_network")
+_PER_CONNECTION: Final = ("connecting", "connecting_network")
+
+LABELS: Final[Mapping[str, Label]] = {
+    **{f"{name}_share": Label(f"{text}, of the time", "share", at) for name, text, at in _LEDGER},
+    **{
+        f"{name}_ns": Label(
+            f"{text}, per "
+            + (
+                "handshake"
+                if name in _PER_HANDSHAKE
+                else "connection"
+                if name in _PER_CONNECTION
+                else "operation"
+            ),
+            "ns",
+            at,
+        )
+        for name, text, at in _LEDGER
+    },
+    "commands_per_connection": Label("commands on each connection", "count", "ledger"),
+    "handshakes_count": Label("handshakes", "count", "handshake"),
+    "full_share": Label("full handshakes, of all", "share", "handshake"),
+    "session_cache": Label("resumption, by the server's status", "text", "method"),
+    "cipher": Label("cipher suites", "text", "handshake"),
+    "tls_library": Label("the server's TLS library", "text", "method"),
+    "software_crypto": Label("ciphers without instructions of their own", "text", "method"),
+    "tls_bytes": Label("results go out encrypted", "text", "composition"),
+    "experiment": Label("what the experiment's driver does each time", "text", "method"),
+    "samples_count": Label("CPU samples", "count", "composition"),
+    "connecting_wait_ns": Label("waiting for the network, per connection", "ns", "ledger"),
+    "connect_wait_ns": Label(
+        "waiting for the client outside of the handshake, per connection", "ns", "ledger"
+    ),
+    "handshake_wait_ns": Label("waiting for the client, per handshake", "ns", "handshake"),
+    "handshake_wait_ratio": Label(
+        "waiting for the client, as a multiple of the server's own work in a handshake",
+        "count",
+        "handshake",
+    ),
+    "connect_wait_ratio": Label("the same, of the wait in a handshake", "ratio", "ledger"),
+    "client_connecting_ns": Label("the client's CPU, per connection", "ns", "both-sides"),
+    "client_connecting_ratio": Label(
+        "the client's CPU, of what the server waits for it", "ratio", "both-sides"
+    ),
+    "client_sign_ns": Label("the client's signature, per connection", "ns", "both-sides"),
+    "client_setup_ns": Label(
+        "the client's CPU outside of the handshake, per connection", "ns", "both-sides"
+    ),
+    "client_setup_share": Label(
+        "work outside of the handshake, of the client's CPU when connecting", "share", "both-sides"
+    ),
+    "client_certificate_share": Label(
+        "parsing certificates, of the client's CPU when connecting", "share", "both-sides"
+    ),
+    "client_setup_wait_share": Label(
+        "the server waiting for the client's set-up, of the time", "share", "both-sides"
+    ),
+    "client_samples_count": Label("CPU samples of clients", "count", "both-sides"),
+    "writes_per_command": Label("writes to the client, per command", "count", "ledger"),
+    "bytes_per_write": Label("bytes of each, by the server's counter", "bytes", "ledger"),
+    "row_lock_waits": Label("waits for row locks, by the server's counter", "count", "ledger"),
+    "flushes_count": Label("flushes of the log, by the server's counter", "count", "ledger"),
+    "timer_count": Label("handshakes that waited so", "count", "handshake"),
+    "timer_purity": Label("handshakes with such waits, of all", "share", "handshake"),
+    "host_idle_share": Label("the host's CPUs idle", "share", "trust"),
+    "host_steal_share": Label("the host's CPUs taken by the hypervisor", "share", "trust"),
+    "observer_share": Label(
+        "cost of measuring inside of the server, of its CPU time", "share", "trust"
+    ),
+    "probe_share": Label("cost of the probes, of the server's CPU time", "share", "trust"),
+    "plaintext_handshakes_count": Label("handshakes in the plaintext arm", "count", "handshake"),
+    "plaintext_handshake_share": Label("handshakes there, of the time", "share", "ledger"),
+}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The facts of one group, and what turns shares into times."""
+
+    facts: Facts
+    operation: str
+    served_per_operation_ns: float
+    block_count: int
+
+
+def gather(
+    part: Group,
+    tables: Tables,
+    sums: Mapping[int, Totals],
+    counts: Mapping[int, Counts],
+    waits: Mapping[int, WaitTimes],
+    client_counts: Mapping[int, Counts],
+) -> Judged:
+    """Every fact of a group."""
+    blocks = window_metrics.fill(part, tables, sums, counts, waits)
+    served = blocks.sums(*blocks.matching(lambda phase, state: True))
+    operation, operations = _operations(part, blocks)
+    found: Facts = {}
+    _add_ledger(found, blocks, served, operations)
+    _add_connections(found, blocks)
+    _add_texts(found, part, tables, blocks)
+    _add_waits(found, blocks)
+    _add_records(found, part, tables, blocks)
+    _add_locks(found, part, tables, blocks, served)
+    _add_cost(found, blocks)
+    if part.arm == "plaintext":
+        count = float(blocks.sums("ended:handshake")[0])
+        found["plaintext_handshakes_count"] = Fact(count, count, count)
+        found["plaintext_handshake_share"] = found["handshake_share"]
+    if tables.clients is not None:
+        _add_client(found, part, tables, client_counts, blocks, served)
+    per_ns = float(served[0] / operations[0]) if operations[0] else 0.0
+    return Judged(found, operation, per_ns, blocks.count)
+
+
+def _operations(part: Group, blocks: Blocks) -> tuple[str, Floats]:
+    """What one operation is, and how many: the driver's, else commands, or connections."""
+    if part.runs:
+        return part.operation, np.array([float(part.operation_count)])
+    commands, connects = blocks.sums("ended:command"), blocks.sums("ended:connect")
+    if connects[0] * 3 >= commands[0]:
+        return "connection", connects
+    return "command", commands
+
+
+def _add_ledger(found: Facts, blocks: Blocks, served: Floats, operations: Floats) -> None:
+    """Times and shares of what the ledger knows, or splits by samples or stacks of waits.
+
+    The share of what is computed has its part of the waiting for a CPU, which it causes as much as
+    everything else that is computed: with two CPUs for client and server a dear cipher shows up as
+    a queue.
+    """
+    computed = blocks.sums(*blocks.matching(lambda phase, state: state == "on_cpu"))
+    queued = blocks.sums(*blocks.matching(lambda phase, state: state == "runnable"))
+    connections = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
+    for name, series in _parts(blocks).items():
+        time_ns = blocks.sums(*series)
+        per = operations
+        if name in _PER_HANDSHAKE:
+            per = blocks.sums("ended:handshake")
+        elif name in _PER_CONNECTION:
+            per = connections
+        with_queue = time_ns
+        if name in _COMPUTED:
+            with_queue = time_ns + ratio(time_ns, computed) * queued
+        found[f"{name}_share"] = blocks.fact(ratio(with_queue, served))
+        whole = time_ns if len(per) == len(time_ns) else time_ns[:1]
+        found[f"{name}_ns"] = blocks.fact(ratio(whole, per))
+
+
+def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
+    """The series that each fact of _LEDGER is the sum of."""
+    by = blocks.matching
+    waits = {
+        name: (f"wait:{name}",)
+        for name in ("commit", "table_lock", "adaptive_hash", "disk_read", "row_lock")
+    }
+    return {
+        "connecting": by(lambda phase, state: phase in CONNECTING_PHASES),
+        "handshake": by(lambda phase, state: phase in HANDSHAKE_PHASES),
+        "sign": by(lambda phase, state: (phase, state) == ("sign", "on_cpu")),
+        "resumable": by(lambda phase, state: phase in SAVED_PHASES and state == "on_cpu"),
+        "connecting_network": by(
+            lambda phase, state: phase in CONNECTING_PHASES and state == "blocked_network"
+        ),
+        "handshake_network": by(
+            lambda phase, state: phase in HANDSHAKE_PHASES and state == "blocked_network"
+        ),
+        "runnable": by(lambda phase, state: state == "runnable"),
+        "on_cpu": by(lambda phase, state: state == "on_cpu"),
+        "sending": by(lambda phase, state: (phase, state) == ("record_write", "on_cpu")),
+        "tde": by(lambda phase, state: phase == "tde"),
+        "disk": by(lambda phase, state: state == "blocked_disk"),
+        "fetch": ("cpu:elsewhere/provider_fetch", "cpu:record/provider_fetch"),
+        "record_crypto": tuple(f"cpu:record/{name}" for name in RECORD_CRYPTO),
+        "timer": ("timer",),
+        "tls": (
+            *by(lambda phase, state: phase in HANDSHAKE_PHASES),
+            *(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")),
+        ),
+        **waits,
+    }
+
+
+def _add_connections(found: Facts, blocks: Blocks) -> None:
+    connects = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
+    found["commands_per_connection"] = blocks.fact(ratio(blocks.sums("ended:command"), connects))
+    shakes = float(blocks.sums("ended:handshake")[0])
+    found["handshakes_count"] = Fact(shakes, shakes, shakes)
+    samples = float(blocks.sums("samples")[0])
+    found["samples_count"] = Fact(samples, samples, samples)
+    full, resumed = (round(float(blocks.sums(name)[0])) for name in ("full", "resumed"))
+    found["full_share"] = counted(full, full + resumed)
+
+
+def _add_waits(found: Facts, blocks: Blocks) -> None:
+    """Waits for the client, in the handshake and beside it; timers; the host."""
+    network = {
+        place: blocks.sums(
+            *blocks.matching(
+                lambda phase, state, phases=phases: (  # type: ignore[misc]
+                    phase in phases and state == "blocked_network"
+                )
+            )
+        )
+        for place, phases in (("handshake", HANDSHAKE_PHASES), ("connect", ("connect",)))
+    }
+    shakes, connects = blocks.sums("ended:handshake"), blocks.sums("ended:connect")
+    handshake = ratio(network["handshake"], shakes)
+    connect = ratio(network["connect"], connects)
+    found["handshake_wait_ns"] = blocks.fact(handshake)
+    found["connect_wait_ns"] = blocks.fact(connect)
+    own = blocks.sums(
+        *blocks.matching(lambda phase, state: phase in HANDSHAKE_PHASES and state == "on_cpu")
+    )
+    found["handshake_wait_ratio"] = blocks.fact(ratio(network["handshake"], own))
+    found["connect_wait_ratio"] = blocks.fact(ratio(connect, handshake))
+    found["connecting_wait_ns"] = found["connecting_network_ns"]
+    records = blocks.sums("records")
+    found["timer_purity"] = blocks.fact(ratio(blocks.sums("timers"), records))
+    timers = float(blocks.sums("timers")[0])
+    found["timer_count"] = Fact(timers, timers, timers)
+    for name in ("idle", "steal"):
+        share = ratio(blocks.sums(f"host:{name}"), blocks.sums("host:all"))
+        found[f"host_{name}_share"] = blocks.fact(share)
+
+
+def _add_texts(found: Facts, part: Group, tables: Tables, blocks: Blocks) -> None:
+    """What is a name and no number."""
+    target = tables.targets[0] if tables.targets else None
+    library = f"{target.tls_library} {target.tls_version}" if target else ""
+    suites = window_metrics.names_of(
+        row.cipher for row in tables.handshakes if row.window_id in part.window_ids
+    )
+    mode = window_metrics.last_text(tables, "Ssl_session_cache_mode").upper()
+    offered = {"SERVER": "offered", "BOTH": "offered", "OFF": "not offered", "NONE": "not offered"}
+    found["tls_library"] = Fact(None, text=library)
+    found["cipher"] = Fact(None, text=suites)
+    found["session_cache"] = Fact(None, text=offered.get(mode, "not known"))
+    found["experiment"] = Fact(None, text=part.operation)
+    found["software_crypto"] = Fact(
+        None,
+        text="yes" if _is_software(library, suites, tables.meta.get("cpu_flags", "")) else "no",
+    )
+    crypto = blocks.sums(*(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")))
+    used = bool(crypto[0] > 0.02 * blocks.sums("time:record_write/on_cpu")[0])
+    found["tls_bytes"] = Fact(None, text="yes" if used else "no")
+
+
+def _is_software(library: str, suites: str, cpu_flags: str) -> bool:
+    """Whether records are encrypted or hashed without the instructions that exist for it.
+
+    yaSSL has none. AES-CBC suites also need SHA-1 or SHA-256 for each record, which only CPUs with
+    the SHA extensions have instructions for.
+    """
+    if library.startswith("yaSSL"):
+        return True
+    flags = cpu_flags.split()
+    if "aes" not in flags:
+        return "CHACHA20" not in suites and bool(suites)
+    modern = ("GCM", "CCM", "CHACHA20", "POLY1305")
+    legacy = [name for name in suites.split(", ") if name and not any(m in name for m in modern)]
+    return bool(legacy) and "sha_ni" not in flags
+
+
+def _add_records(found: Facts, part: Group, tables: Tables, blocks: Blocks) -> None:
+    """Writes to the client, their size, and counters of the server that explain waits."""
+    writes, commands = blocks.sums("ended:record_write"), blocks.sums("ended:command")
+    found["writes_per_command"] = blocks.fact(ratio(writes, commands))
+    sent, reads = growth(part, tables, "Bytes_sent"), _reading_share(part, tables)
+    mean = sent / (writes[0] * reads) if sent and writes[0] and reads else None
+    # A counter has no interval; it is read once a second, which is as good as 10 % here.
+    found["bytes_per_write"] = Fact(None) if mean is None else Fact(mean, 0.9 * mean, 1.1 * mean)
+    for name, counter in (
+        ("row_lock_waits", "Innodb_row_lock_waits"),
+        ("flushes_count", "Innodb_os_log_fsyncs"),
+    ):
+        value = growth(part, tables, counter)
+        found[name] = Fact(None) if value is None else Fact(value, value, value)
+
+
+def _add_locks(found: Facts, part: Group, tables: Tables, blocks: Blocks, served: Floats) -> None:
+    """Waits in the server's own lock function, and for rows where builds hide InnoDB's names.
+
+    No stack may tell them apart: the server's counter of the time in row locks (ms) does. Futex
+    waits of commands that no class claims count as row locks only if that counter says so.
+    """
+    row_ns = (growth(part, tables, "Innodb_row_lock_time") or 0.0) * 1e6
+    named = ("wait:commit", "wait:table_lock", "wait:adaptive_hash", "wait:row_lock")
+    locks = blocks.sums(*blocks.matching(lambda phase, state: state == "blocked_lock"))
+    locks = np.maximum(0.0, locks - blocks.sums("locked:named"))
+    futexes = blocks.sums("time:command/blocked_futex")
+    futexes = np.maximum(0.0, futexes - np.maximum(0.0, blocks.sums(*named) - locks))
+    rows = blocks.sums("wait:row_lock")
+    tables_wait = blocks.sums("wait:table_lock")
+    if row_ns >= 0.5 * locks[0] > 0:
+        rows = rows + locks
+    else:
+        tables_wait = tables_wait + locks
+        if row_ns >= 0.5 * futexes[0] > 0:
+            rows = rows + futexes
+    for name, time_ns in (("row_lock", rows), ("table_lock", tables_wait)):
+        found[f"{name}_share"] = blocks.fact(ratio(time_ns, served))
+        found[f"{name}_ns"] = blocks.fact(ratio(time_ns, blocks.sums("ended:command")))
+
+
+def _reading_share(part: Group, tables: Tables) -> float:
+    """The part of the recording between the first and the last reading of the counters."""
+    if part.runs:
+        return 1.0  # read just before and just after each run
+    times = [row.time_ns for row in tables.status if row.name == "Bytes_sent"]
+    whole_ns = window_metrics.within(tables.windows, part.window_ids)
+    return (max(times) - min(times)) / whole_ns if len(times) > 1 and whole_ns else 0.0
+
+
+def _add_cost(found: Facts, blocks: Blocks) -> None:
+    target = np.maximum(blocks.sums("cost:target"), blocks.sums("cost:floor"))
+    inside = ("cost:probe_ns", "cost:function_ns", "cost:scheduler_ns", "cost:sample_ns")
+    found["observer_share"] = blocks.fact(ratio(blocks.sums(*inside), target))
+    found["probe_share"] = blocks.fact(ratio(blocks.sums(*inside[:2]), target))
+
+
+def _add_client(
+    found: Facts,
+    part: Group,
+    tables: Tables,
+    client_counts: Mapping[int, Counts],
+    blocks: Blocks,
+    served: Floats,
+) -> None:
+    """What clients computed while they connected, from windows of the same time."""
+    clients = tables.clients
+    assert clients is not None
+    run_ids = {run.run_id for run in part.runs}
+    ids = {w.window_id for w in clients.windows if not part.runs or w.run_id in run_ids}
+    totals = ledger.totals(clients.ledger, ids)
+    cpu = {phase: float(ns) for phase, ns in ledger.on_cpu(totals).items()}
+    ended = {"connect": 0, "handshake": 0}
+    for row in clients.phase_counts:
+        if row.window_id in ids and row.phase in ended:
+            ended[row.phase] += row.ended_count
+    count = max(ended.values())
+    if not count:
+        return
+    in_handshake = sum(cpu.get(phase, 0.0) for phase in HANDSHAKE_PHASES)
+    setup = cpu.get("connect", 0.0)
+    waits = sum(
+        time_ns
+        for (phase, state), time_ns in totals.items()
+        if phase == "connect" and state in ("blocked_futex", "blocked_lock")
+    )
+    samples = add_counts(client_counts, ids)
+    found["client_samples_count"] = _exact(_sampled(samples, ("connect", *HANDSHAKE_PHASES)))
+    found["client_connecting_ns"] = _exact((setup + in_handshake) / count)
+    found["client_sign_ns"] = _exact(cpu.get("sign", 0.0) / count)
+    found["client_setup_ns"] = _exact((setup + waits) / count)
+    found["client_setup_share"] = _exact(setup / max(1.0, setup + in_handshake))
+    awaited_ns = found["connecting_wait_ns"].value
+    if awaited_ns:
+        found["client_connecting_ratio"] = _exact((setup + in_handshake) / count / awaited_ns)
+        network = found["connecting_network_share"]
+        part_of = min(1.0, (setup + waits) / count / awaited_ns)
+        if network.value is not None and network.low is not None and network.high is not None:
+            found["client_setup_wait_share"] = Fact(
+                network.value * part_of, network.low * part_of, network.high * part_of
+            )
+    hits = sum(n for (phase, kind), n in samples.items() if (phase, kind) == _CERTIFICATES)
+    found["client_certificate_share"] = counted(hits, _sampled(samples, ("connect",)))
+
+
+_CERTIFICATES: Final = ("connect", "certificate")
+
+
+def _sampled(samples: Counts, phases: Collection[str]) -> int:
+    return sum(count for (phase, _), count in samples.items() if phase in phases)
+
+
+def _exact(value: float) -> Fact:
+    """A number that is a sum over many operations, exact in the ledger."""
+    return Fact(float(value), float(value), float(value))
+
+
+__all__ = ["LABELS", "RECORD_PHASES", "Judged", "Label", "gather"]

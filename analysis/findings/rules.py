@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Findings: causes that a capture shows beyond doubt, by rules that are data.
+
+The rules are `[[finding]]` tables of analysis/findings/*.toml:
+
+- `id` (never reused), `title`, `question`: the cause in a word, in a few, and as a question.
+- `when`: conditions that must all hold; `unless`: conditions of which none may. Each names a
+  `fact` of finding_metrics.py and a bound: `above` and `below` for numbers, `is` for texts
+  (what they begin with). A bound holds if the whole 95 % interval of the fact lies beyond it, so
+  a number without an interval (too few windows) or without a value never fires a rule. In `unless`
+  the estimate alone decides.
+- `size`: the fact, a share of the served time, that says how much of it the cause takes.
+- `specific`: it names why a larger finding is so large, and stands before it if it explains at
+  least SPECIFIC of it. `first`: it makes the others doubtful and stands before all.
+- `sentence`: the finding with facts in braces, and `{share}` for its size. `evidence`: the facts
+  to show. `advice`, `source`: what helps, and where that is written.
+
+Findings are ordered by size; the first one is the sentence at the head of the report.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from tlstax import TlstaxError
+from tlstax.analysis.findings.finding_metrics import LABELS, Judged
+from tlstax.analysis.findings.window_metrics import Fact, Facts
+from tlstax.analysis.model.findings import Evidence, Finding
+from tlstax.analysis.model.report import Answer
+from tlstax.analysis.model.tables import Measure, Ratio
+from tlstax.analysis.quantities import percent_text, time_text
+from tlstax.analysis.rows.tables import Group
+from tlstax.analysis.statistics import MIN_ROUNDS
+
+SPECIFIC: Final = 0.4
+"""Share of a larger finding that a specific one must explain to stand before it."""
+_KEYS: Final = {"fact", "above", "below", "is"}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A bound of a fact."""
+
+    fact: str
+    above: float | None = None
+    below: float | None = None
+    text: str | None = None
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether the fact lies beyond the bound with its whole interval."""
+        fact = facts.get(self.fact, Fact(None))
+        if self.text is not None:
+            return fact.text.startswith(self.text)
+        if fact.value is None or fact.low is None or fact.high is None:
+            return False
+        if self.above is not None and not fact.low > self.above:
+            return False
+        return self.below is None or fact.high < self.below
+
+    def may_hold(self, facts: Facts) -> bool:
+        """The same by the estimate alone, which needs no interval."""
+        fact = facts.get(self.fact, Fact(None))
+        exact = Fact(fact.value, fact.value, fact.value, fact.text)
+        return self.holds({self.fact: exact})
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of finding."""
+
+    id: str
+    title: str
+    question: str
+    size: str
+    when: tuple[Condition, ...]
+    unless: tuple[Condition, ...]
+    sentence: str
+    evidence: tuple[str, ...]
+    advice: str
+    source: str
+    specific: bool
+    first: bool
+
+    def fires(self, facts: Facts) -> bool:
+        """Whether the cause is there beyond doubt."""
+        return all(one.holds(facts) for one in self.when) and not any(
+            one.may_hold(facts) for one in self.unless
+        )
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """The rules that tlstax ships."""
+    folder = files("tlstax.analysis.findings")
+    names = sorted(item.name for item in folder.iterdir() if item.name.endswith(".toml"))
+    return tuple(rule for name in names for rule in parse((folder / name).read_text("utf-8")))
+
+
+def parse(text: str) -> list[Rule]:
+    """The rules of one file. TlstaxError names what is wrong with it."""
+    try:
+        tables = tomllib.loads(text)["finding"]
+        return [_rule(table) for table in tables]
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise TlstaxError(
+            "cannot read the rules of findings",
+            str(error),
+            "Correct the file, see analysis/findings/rules.py for its keys",
+        ) from error
+
+
+def _rule(table: Mapping[str, Any]) -> Rule:
+    named = {*table["evidence"], table["size"]}
+    named |= {row["fact"] for row in (*table["when"], *table.get("unless", ()))}
+    if unknown := sorted(named - LABELS.keys()):
+        raise KeyError(f"{table['id']}: there is no fact {unknown[0]}")
+    return Rule(
+        id=table["id"],
+        title=table["title"],
+        question=table["question"],
+        size=table["size"],
+        when=tuple(_condition(row) for row in table["when"]),
+        unless=tuple(_condition(row) for row in table.get("unless", ())),
+        sentence=table["sentence"],
+        evidence=tuple(table["evidence"]),
+        advice=table["advice"],
+        source=table["source"],
+        specific=table.get("specific", False),
+        first=table.get("first", False),
+    )
+
+
+def _condition(row: Mapping[str, Any]) -> Condition:
+    if odd := sorted(row.keys() - _KEYS):
+        raise KeyError(f"{row['fact']}: a condition has no {odd[0]}")
+    return Condition(row["fact"], row.get("above"), row.get("below"), row.get("is"))
+
+
+def judge(part: Group, judged: Judged, among: Sequence[Rule] | None = None) -> list[Finding]:
+    """The findings of one group, the first one first."""
+    fired = [rule for rule in (rules() if among is None else among) if rule.fires(judged.facts)]
+    return [_finding(rule, part, judged) for rule in order(fired, judged.facts)]
+
+
+def order(fired: Sequence[Rule], facts: Facts) -> list[Rule]:
+    """By size; what explains most of a larger one before it; what makes all doubtful first."""
+
+    def size(rule: Rule) -> float:
+        return facts[rule.size].value or 0.0
+
+    ordered = sorted(fired, key=lambda rule: -size(rule))
+    general = [rule for rule in ordered if not rule.specific]
+    for rule in reversed([rule for rule in ordered if rule.specific]):
+        at = ordered.index(rule)
+        for larger in general:
+            if size(rule) >= SPECIFIC * size(larger) and ordered.index(larger) < at:
+                ordered.remove(rule)
+                at = ordered.index(larger)
+                ordered.insert(at, rule)
+    return sorted(ordered, key=lambda rule: not rule.first)
+
+
+def arrange(found: Sequence[Finding]) -> list[Finding]:
+    """The findings of several groups: those that make the others doubtful, then TLS arms first.
+
+    The same cause in several arms of an experiment is told once, where it is largest.
+    """
+    doubtful = {rule.id for rule in rules() if rule.first}
+    largest: dict[str, Finding] = {}
+    for line in found:
+        known = largest.get(line.id)
+        if known is None or line.share.value > known.share.value:
+            largest[line.id] = line
+    kept = [line for line in found if largest[line.id] is line]
+    return sorted(
+        kept, key=lambda line: (line.id not in doubtful, line.name.endswith("/plaintext"))
+    )
+
+
+def note(judged: Iterable[Judged]) -> str:
+    """How far the rules could be applied, in a sentence."""
+    fewest = min((one.block_count for one in judged), default=0)
+    text = (
+        f"{len(rules())} rules were applied; each needs 95 % intervals that lie beyond its bounds."
+    )
+    if fewest < MIN_ROUNDS:
+        text += (
+            f" Some of what was recorded has {fewest} windows with a ledger, fewer than the "
+            f"{MIN_ROUNDS} that an interval needs: record longer to have it judged."
+        )
+    return text
+
+
+def lead(answer: Answer, found: Sequence[Finding]) -> Answer:
+    """The answer with the first finding at its head.
+
+    An experiment's own sentence, the difference that it was made for, stays in front of it.
+    """
+    if not found:
+        return answer
+    top = f"{found[0].sentence}."
+    if "/" in found[0].name and found[0].id not in {rule.id for rule in rules() if rule.first}:
+        return Answer(f"{answer.sentence} {top}", answer.details)
+    return Answer(top, [answer.sentence, *answer.details])
+
+
+def _finding(rule: Rule, part: Group, judged: Judged) -> Finding:
+    facts = judged.facts
+    share = facts[rule.size]
+    value = share.value or 0.0
+    scale = judged.served_per_operation_ns
+    words = {name: fact_text(name, fact) for name, fact in facts.items()}
+    return Finding(
+        id=rule.id,
+        title=rule.title,
+        question=rule.question,
+        name=part.name,
+        label=part.label,
+        sentence=rule.sentence.format_map({**words, "share": percent_text(value)}),
+        operation=judged.operation,
+        size=Measure(
+            value * scale,
+            None if share.low is None else share.low * scale,
+            None if share.high is None else share.high * scale,
+        ),
+        share=Ratio(value, share.low, share.high),
+        evidence=[_evidence(name, facts[name]) for name in rule.evidence if _is_known(facts, name)],
+        advice=rule.advice,
+        source=rule.source,
+    )
+
+
+def _is_known(facts: Facts, name: str) -> bool:
+    return name in facts and (facts[name].value is not None or bool(facts[name].text))
+
+
+def _evidence(name: str, fact: Fact) -> Evidence:
+    label = LABELS[name]
+    exact = fact.low == fact.high
+    low, high = (None, None) if exact else (fact.low, fact.high)
+    return Evidence(name, label.text, label.unit, fact.value, low, high, fact.text, label.section)
+
+
+def fact_text(name: str, fact: Fact) -> str:
+    """A fact in a sentence."""
+    label = LABELS[name]
+    if label.unit == "text" or fact.value is None:
+        return fact.text or "not known"
+    if label.unit == "ns":
+        return time_text(fact.value)
+    if label.unit == "share":
+        return percent_text(fact.value)
+    if label.unit == "bytes":
+        return f"{fact.value:,.0f} bytes"
+    return f"{fact.value:,.0f}" if fact.value >= 10 else f"{fact.value:.1f}".removesuffix(".0")

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Facts about one group of windows, each with a 95 % interval: what the rules of findings look at.
+
+A fact is a ratio of sums over windows (or rounds, where there are enough of them). The windows are
+drawn again with replacement, so the interval holds what differs between them: a cause that is there
+in half of the windows is no more certain than that. Fewer than MIN_ROUNDS windows give none.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis.classify.composition import Counts
+from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
+from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows.ledger import Totals
+from tlstax.analysis.rows.tables import Group, Tables
+from tlstax.analysis.statistics import MIN_ROUNDS, Floats, interval, resample_weights, wilson
+from tlstax.collectors.capture.schema import Window
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
+
+MOST_BLOCKS: Final = 60
+"""Windows are taken together until there are no more than this to resample."""
+RECORD_PHASES: Final = ("record_read", "record_write")
+CONNECTING_PHASES: Final = (*HANDSHAKE_PHASES, "connect", "disconnect")
+SAVED_PHASES: Final = ("sign", "verify", "certificate")
+"""What a resumed handshake does not do. TLS 1.3 still makes and combines ephemeral keys."""
+RECORD_CRYPTO: Final = ("cipher", "digest", "record_crypto")
+TIMERS_NS: Final = ((39_500_000, 53_000_000), (199_000_000, 213_000_000))
+"""Waits of a whole handshake that hold one delayed acknowledgement (40 ms) or one retransmission
+(200 ms at least), the timer's tick of up to 4 ms, and some milliseconds of the client's own work.
+"""
+LEAST_BUSY: Final = 0.1
+"""CPUs that a server is taken to use at least: a share of next to nothing says nothing."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number with its interval, or a text."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    text: str = ""
+
+
+Facts = dict[str, Fact]
+Series = dict[str, Floats]
+"""Sums by name and block."""
+
+
+def seen_windows(part: Group, windows: Iterable[Window]) -> list[Window]:
+    """The windows of a group in which the ledger was kept, in order."""
+    mine = (w for w in windows if w.window_id in part.window_ids and w.level in LEDGER_LEVELS)
+    return sorted(mine, key=lambda window: window.start_ns)
+
+
+def blocks_of(part: Group, windows: Sequence[Window]) -> dict[int, int]:
+    """The block of each window: its round where there are enough rounds, else its place in time."""
+    rounds = {run.run_id: run.round for run in part.runs}
+    numbers = sorted(set(rounds.values()))
+    if len(numbers) >= MIN_ROUNDS:
+        order = {number: at for at, number in enumerate(numbers)}
+        return {w.window_id: order[rounds[w.run_id]] for w in windows if w.run_id in rounds}
+    size = -(-len(windows) // MOST_BLOCKS) or 1
+    return {window.window_id: at // size for at, window in enumerate(windows)}
+
+
+class Blocks:
+    """Sums by block, and ratios of them with intervals."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._series: Series = {}
+        weights = np.ones((1, count))
+        if count >= MIN_ROUNDS:
+            weights = np.vstack([weights, resample_weights(count)])
+        self._weights = weights
+        self._sums: Series = {}
+
+    def add(self, name: str, block: int, value: float) -> None:
+        """Add to a sum."""
+        if name not in self._series:
+            self._series[name] = np.zeros(self.count)
+        self._series[name][block] += value
+
+    def sums(self, *names: str) -> Floats:
+        """The sum of these series: the estimate first, then each resample."""
+        total = np.zeros(len(self._weights))
+        for name in names:
+            if name in self._series:
+                if name not in self._sums:
+                    self._sums[name] = self._weights @ self._series[name]
+                total = total + self._sums[name]
+        return total
+
+    def matching(self, wanted: Callable[[str, str], bool]) -> tuple[str, ...]:
+        """The names of the ledger's series whose (phase, state) is wanted."""
+        return tuple(
+            name
+            for name in self._series
+            if name.startswith("time:") and wanted(*name.removeprefix("time:").split("/"))
+        )
+
+    def fact(self, values: Floats) -> Fact:
+        """An estimate with its interval."""
+        if not np.isfinite(values[0]):
+            return Fact(None)
+        if len(values) == 1:
+            return Fact(float(values[0]))
+        known = values[1:][np.isfinite(values[1:])]
+        if len(known) < len(values) // 2:
+            return Fact(float(values[0]))
+        return Fact(float(values[0]), *interval(known, self.count))
+
+
+def ratio(above: Floats, below: Floats) -> Floats:
+    """A ratio, NaN where there is nothing to divide by."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(below > 0, above / np.where(below > 0, below, 1.0), np.nan)
+
+
+def fill(
+    part: Group,
+    tables: Tables,
+    sums: Mapping[int, Totals],
+    counts: Mapping[int, Counts],
+    waits: Mapping[int, WaitTimes],
+) -> Blocks:
+    """All sums of a group by block."""
+    block_of = blocks_of(part, seen_windows(part, tables.windows))
+    blocks = Blocks(max(block_of.values(), default=-1) + 1)
+    for window_id, block in block_of.items():
+        totals = sums.get(window_id, {})
+        for (phase, state), time_ns in ledger.served(totals).items():
+            blocks.add(f"time:{phase}/{state}", block, time_ns)
+        mine = waits.get(window_id, {})
+        for (state, kind), wait_ns in scaled(mine, ledger.served(totals)).items():
+            blocks.add(f"wait:{kind}", block, wait_ns)
+            if state == "blocked_lock" and kind != OTHER:
+                blocks.add("locked:named", block, wait_ns)
+        _add_samples(blocks, block, counts.get(window_id, {}), totals)
+    for row in tables.phase_counts:
+        if row.window_id in block_of:
+            blocks.add(f"ended:{row.phase}", block_of[row.window_id], row.ended_count)
+    _add_functions(blocks, block_of, tables)
+    _add_handshakes(blocks, block_of, tables)
+    _add_host(blocks, block_of, tables)
+    return blocks
+
+
+def _add_samples(blocks: Blocks, block: int, counts: Counts, totals: Totals) -> None:
+    """Samples, by category and by whether they were taken in a record phase or a handshake."""
+    per_phase: dict[str, int] = defaultdict(int)
+    for (phase, _), count in counts.items():
+        per_phase[phase] += count
+    on_cpu = ledger.on_cpu(ledger.served(totals))
+    for (phase, category), count in counts.items():
+        if not on_cpu.get(phase):
+            continue
+        place = "record" if phase in RECORD_PHASES else "elsewhere"
+        time_ns = on_cpu[phase] * count / per_phase[phase]
+        blocks.add(f"cpu:{place}/{category}", block, time_ns)
+        blocks.add("samples", block, count)
+
+
+def _add_handshakes(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) -> None:
+    for row in tables.handshakes:
+        block = block_of.get(row.window_id)
+        if block is None or row.outcome != "success":
+            continue
+        blocks.add({0: "full", 1: "resumed"}.get(row.resumed or 0, "unknown"), block, 1)
+        if row.resumed is None:
+            blocks.add("unknown", block, 1)
+            blocks.add("full", block, -1)
+        blocks.add("records", block, 1)
+        if any(low <= row.blocked_network_ns <= high for low, high in TIMERS_NS):
+            blocks.add("timer", block, row.blocked_network_ns)
+            blocks.add("timers", block, 1)
+
+
+def _add_host(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) -> None:
+    """The host's CPUs, and what measuring cost."""
+    for row in tables.system:
+        block = block_of.get(row.window_id)
+        if block is not None:
+            busy_ns = row.cpu_user_ns + row.cpu_system_ns + row.cpu_softirq_ns
+            blocks.add("host:idle", block, row.cpu_idle_ns)
+            blocks.add("host:steal", block, row.cpu_steal_ns)
+            blocks.add("host:all", block, busy_ns + row.cpu_idle_ns + row.cpu_steal_ns)
+            blocks.add("cost:engine", block, row.engine_cpu_ns)
+    for effect in tables.effects:
+        block = block_of.get(effect.window_id)
+        if block is not None and effect.target_cpu_ns:
+            blocks.add("cost:target", block, effect.target_cpu_ns)
+            for name in ("probe_ns", "scheduler_ns", "sample_ns"):
+                blocks.add(f"cost:{name}", block, getattr(effect, name) or 0)
+
+
+def _add_functions(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) -> None:
+    """What the probes of --functions cost: calls times their calibrated price."""
+    prices = {row.primitive_id: row.pair_ns for row in tables.primitives}
+    for row in tables.primitive_calls:
+        if row.window_id in block_of:
+            cost_ns = row.call_count * prices.get(row.primitive_id, 0.0)
+            blocks.add("cost:function_ns", block_of[row.window_id], cost_ns)
+    for window in tables.windows:
+        if window.window_id in block_of:
+            floor_ns = LEAST_BUSY * (window.end_ns - window.start_ns)
+            blocks.add("cost:floor", block_of[window.window_id], floor_ns)
+
+
+def growth(part: Group, tables: Tables, name: str) -> float | None:
+    """How much a counter of the server grew in a group's runs, or in all; None if not known."""
+    by_run: dict[int | None, list[float]] = defaultdict(list)
+    mine: set[int | None] = {run.run_id for run in part.runs} or {None}
+    for row in tables.status:
+        if row.name == name and row.run_id in mine and _is_number(row.value):
+            by_run[row.run_id].append(float(row.value))
+    values = [max(run) - min(run) for run in by_run.values() if len(run) > 1]
+    return sum(values) if values else None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20
+
+
+def last_text(rows: Tables, name: str) -> str:
+    """The last value of a status variable, or ''."""
+    values = [row.value for row in rows.status if row.name == name]
+    return values[-1] if values else ""
+
+
+def counted(hits: int, total: int) -> Fact:
+    """A share of counted things, with Wilson's interval."""
+    if total <= 0:
+        return Fact(None)
+    return Fact(hits / total, *wilson(hits, total))
+
+
+def names_of(values: Iterable[str], unknown: str = "unknown") -> str:
+    """Distinct names in order of frequency, without the unknown one."""
+    counts: dict[str, int] = defaultdict(int)
+    for value in values:
+        if value != unknown:
+            counts[value] += 1
+    return ", ".join(sorted(counts, key=lambda name: (-counts[name], name)))
+
+
+def within(rows: Iterable[Window], ids: Collection[int]) -> int:
+    """Time of these windows in ns."""
+    return sum(row.end_ns - row.start_ns for row in rows if row.window_id in ids)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The shape of a report, part four: client and server side by side, and what is between them."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tlstax.analysis.model.tables import Measure, PhaseComposition, Share
+
+
+@dataclass(frozen=True)
+class LanePart:
+    """A piece of one side's time for an operation."""
+
+    name: Annotated[str, "stable id: client_handshake_cpu, server_runnable, between, ..."]
+    label: Annotated[str, "what it is, for people"]
+    lane: Annotated[str, "client, server or between"]
+    kind: Annotated[str, "cpu, runnable, wait, peer (waiting for the other side) or between"]
+    cost: Annotated[Measure, "per operation; exact"]
+    share: Annotated[float, "of the operation's time at the client"]
+    start_ns: Annotated[float, "where its bar starts in its lane"]
+    end_ns: Annotated[float, "where its bar ends"]
+    made_of: Annotated[
+        list[Share],
+        "CPU time by category, largest first, by samples; program = a client's own code",
+    ]
+    sample_count: Annotated[int | None, "samples behind made_of; null where there is none"]
+    enough: Annotated[bool, "made_of rests on 1,000 samples, or needs none"]
+    added: Annotated[
+        Measure | None, "TLS less plaintext; null for other arms and where there is no such pair"
+    ] = None
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """One operation on both sides of the connection, from the same windows."""
+
+    name: Annotated[str, "stable id: driver/scenario/arm, or all"]
+    label: Annotated[str, "for people"]
+    driver: Annotated[str, "driver, or ''"]
+    scenario: Annotated[str, "scenario, or ''"]
+    arm: Annotated[str, "plaintext, tls, or ''"]
+    operation: Annotated[str, "what one operation is"]
+    operation_counts: Annotated[dict[str, int], "operations by side"]
+    process_count: Annotated[int, "client processes"]
+    libraries: Annotated[list[str], "what the clients connect with, and their TLS libraries"]
+    handshake_counts: Annotated[dict[str, int], "successful handshakes by side"]
+    latency: Annotated[Measure, "time of the client's threads per operation"]
+    client_cpu: Annotated[Measure, "CPU time at the client, of its threads that connect"]
+    server_cpu: Annotated[Measure, "CPU time at the server, without disconnecting"]
+    client_wait: Annotated[Measure, "the client waiting for the server and the network"]
+    between: Annotated[
+        Measure,
+        "client_wait less server_cpu: network and scheduling, a lower bound; below zero, the "
+        "server computed at least that long while the client did not wait",
+    ]
+    sentence: Annotated[str, "the result in one sentence"]
+    notes: Annotated[list[str], "how far it can be trusted"]
+    parts: Annotated[list[LanePart], "the client's sum to latency; then the server's, then between"]
+    beside: Annotated[list[LanePart], "what the client does not wait for"]
+    phases: Annotated[list[PhaseComposition], "what the client's CPU did, by phase"]
+    closure: Annotated[float | None, "of the client's threads, against the scheduler's clocks"]
+    probe_ns: Annotated[float | None, "cost of the client's probes per operation; null: not known"]
+    latency_added: Annotated[Measure | None, "latency, TLS less plaintext; null likewise"] = None
+
+
+@dataclass(frozen=True)
+class BetweenProcess:
+    """A tunnel or proxy that worked for the operations of a group."""
+
+    target_id: Annotated[int, "target"]
+    label: Annotated[str, "what it is called, for people"]
+    role: Annotated[str, "tunnel or proxy"]
+    exe: Annotated[str, "executable"]
+    tls: Annotated[str, "TLS library and version, or unknown"]
+    cpu: Annotated[Measure, "CPU time per operation"]
+    runnable: Annotated[Measure, "waiting for a CPU, per operation"]
+    blocked_ns: Annotated[dict[str, float], "waits per operation by state, of all its threads"]
+    handshake_count: Annotated[int, "successful handshakes of its own"]
+    thread_count: Annotated[int, "threads"]
+    closure: Annotated[float | None, "of its threads, against clocks that are not the ledger's"]
+
+
+@dataclass(frozen=True)
+class Between:
+    """What the processes on the way from the client to the server cost."""
+
+    name: Annotated[str, "stable id: driver/scenario/arm, or all"]
+    label: Annotated[str, "for people"]
+    operation: Annotated[str, "what one operation is; '' = times are of the whole recording"]
+    operation_count: Annotated[int, "operations of the driver"]
+    cpu: Annotated[Measure, "CPU time of all of them per operation"]
+    processes: Annotated[list[BetweenProcess], "the busiest first"]
+    idle_count: Annotated[int, "others that were recorded and did next to nothing meanwhile"]
+    sentence: Annotated[str, "the result in one sentence"]

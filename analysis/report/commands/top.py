@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Watch a server's TLS work live: handshakes, phases and what they wait for, functions, own cost.
+
+    tlstax top --name mariadbd              until q is pressed
+    tlstax top 4119 -o now.tlstax           and keep the recording
+    tlstax top 4119 --count 3 --every 5s    three pictures, for scripts
+    tlstax top now.tlstax                   of a capture, also while another tlstax writes it
+
+A recorder of its own is attached (`tlstax attach`), so it costs what a recording costs; what it
+costs stands in the last line. It ends with this display. Keys: q quits, p pauses, s sorts by
+function or by category. NO_COLOR and plain terminals are heeded.
+Exit status: that of `tlstax attach`; 5 the file is no capture.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import IO, Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.document import live_snapshot
+from tlstax.analysis.report.live import screen as top_screen
+from tlstax.analysis.report.live.feed import Feed
+from tlstax.analysis.report.live.terminal import LiveScreen, PlainOutput
+from tlstax.analysis.report.output import print_safely
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Frame
+
+NameFrame = Callable[[Frame], Frame]
+_SCRATCH = "tlstax-top-"  # then the pid of the display
+ATTACHED: Final = "tlstax: attached to "
+STOP_S: Final = 20.0
+WINDOW_PATIENCE_S: Final = 30.0
+LOOK_S: Final = 0.1
+SEEN_WELL: Final = 0.5
+BUDGET_NOTE: Final = "phases by windows; all: --budget none"
+
+
+def register(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    open_names: Callable[[int], "NameFrame"],
+    start_with_us: "Callable[..., subprocess.Popen[str]]",
+) -> None:
+    """Add `tlstax top`."""
+    parser = subparsers.add_parser(
+        "top",
+        help="watch a server's TLS work live",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("target", nargs="?", metavar="PID|CAPTURE", help="process, or a capture")
+    parser.add_argument("--name", metavar="NAME", help="or its name, when only one process has it")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="keep the recording")
+    parser.add_argument("--force", action="store_true", help="replace an existing capture")
+    parser.add_argument("--once", action="store_true", help="print one picture and end")
+    parser.add_argument("--count", type=_count, metavar="N", help="print N pictures and end")
+    parser.add_argument(
+        "--every", type=_seconds, default=1.0, metavar="TIME", help="between two pictures (1s)"
+    )
+    parser.add_argument(
+        "--over", type=_seconds, default=5.0, metavar="TIME", help="what a picture is about (5s)"
+    )
+    parser.add_argument(
+        "--sort", choices=top_screen.SORTS, default=top_screen.SORTS[0], help="of functions"
+    )
+    parser.add_argument("--level", metavar="LEVEL", help="as of tlstax attach")
+    parser.add_argument(
+        "--budget", metavar="SHARE", help="as of tlstax attach, or none: all phases, all the time"
+    )
+    parser.set_defaults(run=run, open_names=open_names, start_with_us=start_with_us)
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = 0.0
+    if not 0.2 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time from 0.2s to 3600s")
+    return seconds
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show pictures until they are enough. Naming functions is lent by `tlstax.__main__`."""
+    options.count = 1 if options.once else options.count
+    is_pid = options.name is not None or (options.target or "").isdigit()
+    if (options.target is None) == (options.name is None):
+        raise TlstaxError(
+            "nothing to watch" if options.target is None else "two things to watch",
+            "a pid, a capture or --name is wanted, and one only",
+            "Name one server",
+            ExitCode.USAGE,
+        )
+    with _stop_on_signals():
+        if not is_pid:
+            return _show(options, Path(options.target), lambda frame: frame, None)
+        return _record(options)
+
+
+@contextlib.contextmanager
+def _stop_on_signals() -> Iterator[None]:
+    """A hang-up or SIGTERM ends the display as Ctrl-C does, so that the terminal is restored."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _record(options: argparse.Namespace) -> int:
+    """Attach a recorder in a process of its own, show what it writes, end it."""
+    _remove_stale()
+    with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-") as scratch:
+        capture = options.output or Path(scratch) / "top.tlstax"
+        who = ["--name", options.name] if options.name else [options.target]
+        command = [sys.executable, "-m", "tlstax", "attach", *who, "-o", str(capture), "--quiet"]
+        command += ["--force"] if options.force else []
+        for name in ("level", "budget"):
+            value = getattr(options, name)
+            command += [f"--{name}", value] if value else []
+        # Ctrl-C is ours, and we end it.
+        recorder: subprocess.Popen[str] = options.start_with_us(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        assert recorder.stderr is not None
+        try:
+            pid = _await_attached(recorder, recorder.stderr)
+            if pid is None:
+                return recorder.wait()
+            _show(options, capture, options.open_names(pid), recorder)
+        except KeyboardInterrupt:
+            pass  # as good a way to quit as q
+        finally:
+            said = _stop(recorder)
+    for line in said:
+        if options.output is not None or not line.startswith("tlstax: detached"):
+            print(line, file=sys.stderr)
+    return max(recorder.returncode, 0)
+
+
+def _remove_stale() -> None:
+    """Remove what displays of this user left that were killed by SIGKILL."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
+        with contextlib.suppress(OSError):  # gone meanwhile
+            is_ours = path.lstat().st_uid == os.geteuid()
+            if is_ours and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _await_attached(recorder: "subprocess.Popen[str]", words: IO[str]) -> int | None:
+    """The pid that the recorder is attached to; None when it has refused, in its own words."""
+    for line in words:
+        if line.startswith(ATTACHED):
+            return int(line.removeprefix(ATTACHED).split(",")[0])
+        print(line, end="", file=sys.stderr)
+    recorder.wait()
+    return None
+
+
+def _stop(recorder: "subprocess.Popen[str]") -> list[str]:
+    """End the recorder as Ctrl-C would, so that it finishes its capture; what it still said."""
+    if recorder.poll() is None:
+        recorder.send_signal(signal.SIGINT)
+    try:
+        _, said = recorder.communicate(timeout=STOP_S)
+    except subprocess.TimeoutExpired:
+        recorder.kill()
+        _, said = recorder.communicate()
+    return said.splitlines()
+
+
+def _show(
+    options: argparse.Namespace,
+    capture: Path,
+    name: NameFrame,
+    recorder: "subprocess.Popen[str] | None",
+) -> int:
+    """Pictures until q, until they are enough, or until the recorder ends."""
+    live = options.count is None and sys.stdout.isatty() and sys.stdin.isatty()
+    screen = LiveScreen() if live else PlainOutput()
+    print_safely()
+    with CaptureReader.open(capture) as reader, screen:
+        feed = Feed(reader, name, int(options.over * 1e9))
+        least_ns = 0 if live else int(options.every * 1e9)
+        if recorder is not None:
+            _await_windows(feed, recorder, screen, least_ns)
+        _Display(options, feed, screen, recorder).run()
+    return int(ExitCode.OK)
+
+
+def _await_windows(
+    feed: Feed, recorder: "subprocess.Popen[str]", screen: PlainOutput, least_ns: int
+) -> None:
+    """Wait for the first window, or as many as it takes for a picture of that length."""
+    deadline = time.monotonic() + WINDOW_PATIENCE_S
+    while recorder.poll() is None and time.monotonic() < deadline:
+        if (feed.advance() or feed.seen) and feed.span_ns >= least_ns:
+            return
+        if screen.key(LOOK_S) == "q":
+            return
+
+
+class _Display:
+    """The loop, and what keys change."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        feed: Feed,
+        screen: PlainOutput,
+        recorder: "subprocess.Popen[str] | None",
+    ) -> None:
+        self._options = options
+        self._feed = feed
+        self._screen = screen
+        self._recorder = recorder
+        self._taxonomy = builtin()
+        self._paused: live_snapshot.Glance | None = None
+        self._sort: str = options.sort
+
+    def run(self) -> None:
+        """Until q, until there were enough pictures, or until the recorder has ended."""
+        shown, due = 0, time.monotonic()
+        while True:
+            due += self._options.every
+            self._feed.advance()
+            is_over = self._recorder is None or self._recorder.poll() is not None
+            self._draw("the recording has ended" if is_over and self._recorder else "")
+            shown += 1
+            if shown == self._options.count or self._await_keys(due):
+                return
+            if is_over and isinstance(self._screen, PlainOutput) and not self._is_live:
+                return
+
+    @property
+    def _is_live(self) -> bool:
+        return isinstance(self._screen, LiveScreen)
+
+    def _draw(self, note: str) -> None:
+        picture = self._paused or live_snapshot.look(
+            list(self._feed.seen.values()), self._feed.stack, self._taxonomy
+        )
+        frame = top_screen.Frame(
+            target=self._feed.target,
+            running_ns=self._feed.end_ns - self._feed.start_ns,
+            note=note,
+            is_paused=self._paused is not None,
+            sort=self._sort,
+            output=str(self._options.output or ""),
+        )
+        self._last = picture
+        if not note and picture.measured_ns < SEEN_WELL * picture.span_ns:
+            frame = dataclasses.replace(frame, note=BUDGET_NOTE)
+        self._screen.show(top_screen.draw(picture, frame, *self._screen.size()))
+
+    def _await_keys(self, due: float) -> bool:
+        """Heed keys until the next picture is due; whether it is time to quit."""
+        while (left := due - time.monotonic()) > 0:
+            key = self._screen.key(min(left, LOOK_S)).lower()
+            if key == "q":
+                return True
+            if key == "p":
+                self._paused = None if self._paused else self._last
+            elif key == "s":
+                sorts = top_screen.SORTS
+                self._sort = sorts[(sorts.index(self._sort) + 1) % len(sorts)]
+            if key in ("p", "s"):
+                self._draw("")
+        return False

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Predict the cost of an operation with another key, cipher, library, resumption or pooling.
+
+    tlstax whatif cap.tlstax --key ec:p256             another kind of key in the whole chain
+    tlstax whatif cap.tlstax:connect/tls --resume 0.9  90 % of the handshakes resumed
+    tlstax whatif cap.tlstax:pooled/tls --cipher AES128-GCM   records with it
+    tlstax whatif cap.tlstax --pool 20 --warm pooled.tlstax   20 queries on each connection
+    tlstax whatif cap.tlstax --library openssl-3.5 --measured libraries-out
+
+Keys, ciphers and resumption need costs of single TLS operations, measured in about 5 seconds on the
+host that recorded, with its OpenSSL (--save-costs and --costs carry them on). Another library is
+taken from a recording of a server that has it, such as `tlstax lab run libraries` makes. What
+cannot be predicted within 20 per cent up or down is said to be so.
+Exit status: 0; 1 no prediction within that; 2 wrong arguments; 3 it cannot be measured here; 5 the
+file is no capture or holds no handshakes; 6 a file cannot be written.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis import quantities
+from tlstax.analysis.compare import selections
+from tlstax.analysis.compare.selections import Side
+from tlstax.analysis.report.commands.diff import sides_of
+from tlstax.analysis.report.export import jsondoc
+from tlstax.analysis.report.output import STANDARD_OUTPUT, print_safely, write
+from tlstax.analysis.report.terminal import whatif as whatif_terminal
+from tlstax.analysis.rows import tables
+from tlstax.analysis.whatif import predict
+from tlstax.analysis.whatif.cipher_change import present_cipher, require_suite
+from tlstax.analysis.whatif.summary import Wish
+from tlstax.collectors.capture import micro_costs
+from tlstax.collectors.capture.ciphers import SUITES
+from tlstax.collectors.capture.micro_costs import Measure, MicroCosts
+from tlstax.collectors.capture.reader import CaptureReader
+
+SIGNATURES: Final = ("rsa:2048", "rsa:3072", "rsa:4096", "ec:p256", "ec:p384", "ed25519")
+"""Kinds of key by which the recorded one is told."""
+
+
+def register(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    measure: Callable[..., MicroCosts],
+    host_library: Callable[[], str],
+) -> None:
+    """Add `tlstax whatif`."""
+    parser = subparsers.add_parser(
+        "whatif",
+        help="predict what another key, cipher, library, resumption or pooling would cost",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "capture", metavar="CAPTURE[:PART]", help="file written by tlstax, as in `tlstax diff`"
+    )
+    parser.add_argument("--key", choices=SIGNATURES, help="another kind of key in the whole chain")
+    parser.add_argument(
+        "--from-key", choices=SIGNATURES, help="the recorded one, if signatures do not tell it"
+    )
+    parser.add_argument(
+        "--resume", type=_share, metavar="SHARE", help="this share of handshakes resumed: 0.9"
+    )
+    parser.add_argument(
+        "--cipher", choices=SUITES, metavar="NAME", help=f"records with it: {', '.join(SUITES)}"
+    )
+    parser.add_argument(
+        "--from-cipher", choices=SUITES, metavar="NAME", help="the recorded one, if not told"
+    )
+    parser.add_argument("--pool", type=_queries, metavar="N", help="N queries on each connection")
+    parser.add_argument(
+        "--library", metavar="NAME", help="another TLS library, such as openssl-3.5 or wolfssl"
+    )
+    parser.add_argument(
+        "--measured", metavar="PATH", type=Path, help="capture or folder that has it"
+    )
+    parser.add_argument(
+        "--warm",
+        metavar="CAPTURE[:PART]",
+        help="with --pool: persistent connections that ask the same",
+    )
+    parser.add_argument("--costs", metavar="FILE", type=Path, help="micro-costs, measured before")
+    parser.add_argument("--save-costs", metavar="FILE", type=Path, help="keep what is measured")
+    parser.add_argument("--json", metavar="FILE", help="write the prediction as JSON; - prints it")
+    parser.set_defaults(run=run, measure=measure, host_library=host_library)
+
+
+def _share(text: str) -> float:
+    number = text.removesuffix("%")
+    try:
+        share = float(number) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share such as 0.9 or 90%")
+    return share
+
+
+def _queries(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of queries from 1 on")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Predict and print."""
+    _require_wish(options)
+    side = choose(sides_of(options.capture, {}), options.capture)
+    library = _library(options, side) if options.library else None
+    costs, old = None, options.from_key
+    ciphers = _ciphers(options, side)
+    if options.key is not None or options.resume is not None:
+        costs = _costs(options, side, library or side, SIGNATURES, ciphers)
+        old = old or predict.present_key(side, costs)
+        costs = _with_handshakes(options, side, costs, [old, options.key or old], ciphers)
+    elif ciphers:
+        costs = _costs(options, side, side, (), ciphers)
+    if costs is not None and options.save_costs is not None:
+        micro_costs.save(costs, options.save_costs)
+    warm = max(
+        sides_of(options.warm, {}) if options.warm else (),
+        key=lambda one: one.group.operation_count,
+        default=None,
+    )
+    wish = Wish(
+        options.key, options.resume, options.pool, library, warm, old, options.cipher, *ciphers[:1]
+    )
+    prediction = predict.predict(side, wish, costs)
+    document: dict[str, Any] = dataclasses.asdict(prediction)
+    if options.json is not None:
+        write(options.json, jsondoc.render(document))
+    if options.json != STANDARD_OUTPUT:
+        print_safely()
+        whatif_terminal.print_prediction(document)
+    return int(ExitCode.FAILED if prediction.forecasts[0].is_wide else ExitCode.OK)
+
+
+def _require_wish(options: argparse.Namespace) -> None:
+    """TlstaxError (USAGE) for no wish, and for wishes that were not looked at together."""
+    if not (options.key or options.cipher or options.pool or options.library) and (
+        options.resume is None
+    ):
+        raise TlstaxError(
+            "nothing is to change",
+            "no wish was given",
+            "Give one or more of --key, --cipher, --resume, --pool and --library",
+            ExitCode.USAGE,
+        )
+    if options.cipher and (options.pool or options.library):
+        raise TlstaxError(
+            "cannot predict another cipher together with --pool or --library",
+            "how both change records was not looked at",
+            "Ask for one after the other",
+            ExitCode.USAGE,
+        )
+
+
+def _ciphers(options: argparse.Namespace, side: Side) -> list[str]:
+    """The present and the wished cipher; none where no other is wished."""
+    if options.cipher is None:
+        return []
+    require_suite(options.cipher, predict.handshake_facts(side).tls_version)
+    return [options.from_cipher or present_cipher(side), options.cipher]
+
+
+def choose(found: Sequence[Side], text: str) -> Side:
+    """The one part that is meant: of several the TLS arm with most handshakes.
+
+    Raises TlstaxError (USAGE) where none made a handshake.
+    """
+    counts = [side.phase_counts.get("handshake", 0) for side in found]
+    if not any(counts):
+        raise TlstaxError(
+            f"{text} has no TLS handshake",
+            "nothing of it can be predicted",
+            "Choose another part, or record while clients connect",
+            ExitCode.CAPTURE,
+        )
+    return found[counts.index(max(counts))]
+
+
+def _costs(
+    options: argparse.Namespace,
+    side: Side,
+    owner: Side,
+    signatures: Sequence[str],
+    ciphers: Sequence[str],
+) -> MicroCosts:
+    """What was measured before, or signatures and records now, of the library of `owner`."""
+    if options.costs is not None:
+        found = micro_costs.load(options.costs)
+    else:
+        measure = _measure(options)
+        _require_library(owner, options.host_library())
+        facts = predict.handshake_facts(side)
+        found = measure(signatures, (), facts.mutual, facts.tls_version, ciphers)
+    _require_library(owner, found.library)
+    _require_host(side, found, is_given=options.costs is not None)
+    return found
+
+
+def _with_handshakes(
+    options: argparse.Namespace,
+    side: Side,
+    costs: MicroCosts,
+    kinds: Sequence[str],
+    ciphers: Sequence[str],
+) -> MicroCosts:
+    """The same with whole handshakes of these kinds of key."""
+    if all(name in costs.keys and costs.keys[name].full for name in kinds):
+        return costs
+    facts = predict.handshake_facts(side)
+    return _measure(options)(SIGNATURES, kinds, facts.mutual, facts.tls_version, ciphers)
+
+
+def _measure(options: argparse.Namespace) -> Measure:
+    measure: Measure | None = getattr(options, "measure", None)
+    if measure is None or options.costs is not None:
+        raise TlstaxError(
+            "these costs were not measured",
+            "the file given with --costs lacks them",
+            "Measure them on the host that recorded, without --costs",
+            ExitCode.USAGE,
+        )
+    return measure
+
+
+def _require_library(owner: Side, measured: str) -> None:
+    """Costs are those of the server's library, or they say nothing. Raises TlstaxError (HOST)."""
+    target = owner.tables.targets[0] if owner.tables.targets else None
+    name = quantities.library(target.tls_library, target.tls_version) if target else "?"
+    if not name.startswith("OpenSSL") or _branch(name) != _branch(measured):
+        raise TlstaxError(
+            f"the costs of {name} cannot be measured here",
+            f"the server has it inside or to itself; this host's own is {measured}",
+            "Record a server that has the wished key with it, and compare by `tlstax diff`",
+            ExitCode.HOST,
+        )
+
+
+def _require_host(side: Side, costs: MicroCosts, *, is_given: bool) -> None:
+    """Costs are those of the host that recorded. Raises TlstaxError (HOST)."""
+    meta = side.tables.meta
+    here = (costs.hostname, costs.cpu_model)
+    if (meta.get("hostname"), meta.get("cpu_model")) != here:
+        what = "the given costs were measured" if is_given else "this host is not the one that was"
+        raise TlstaxError(
+            "costs of another host say nothing",
+            f"{what} on {here[0]} ({here[1]}), and {side.capture} was recorded on "
+            f"{meta.get('hostname', 'an unknown host')} ({meta.get('cpu_model', 'unknown CPU')})",
+            "Run it there with --save-costs, and bring the file with --costs",
+            ExitCode.HOST,
+        )
+
+
+def _branch(version: str) -> list[str]:
+    """`OpenSSL 3.0.19` is of the branch 3.0."""
+    return version.split()[-1].split(".")[:2]
+
+
+def _library(options: argparse.Namespace, side: Side) -> Side:
+    """A recording with the wished library. Raises TlstaxError (HOST) where there is none."""
+    wanted = options.library.lower()
+    paths: list[Path] = []
+    if options.measured is not None:
+        is_folder = options.measured.is_dir()
+        paths = sorted(options.measured.rglob("*.tlstax")) if is_folder else [options.measured]
+    seen = []
+    for path in paths:
+        with CaptureReader.open(path) as reader:
+            rows = tables.load(reader)
+        target = next(iter(rows.targets), None)
+        name = _library_name(target.tls_library, target.tls_version) if target else ""
+        seen.append(name or "unknown")
+        if wanted in name and rows.meta.get("cpu_model") == side.tables.meta.get("cpu_model"):
+            groups = [Side(path.stem, rows, group) for group in selections.matching(rows, "tls")]
+            groups = groups or [Side(path.stem, rows, group) for group in tables.groups(rows)]
+            return choose(_alike(groups, side), str(path))
+    raise TlstaxError(
+        f"{options.library} cannot be measured here",
+        f"no recording of a server with it on this CPU was given (seen: {', '.join(seen)})"
+        if seen
+        else "no recording of a server with it was given",
+        "Run `tlstax lab run libraries` on this host, and give its folder with --measured",
+        ExitCode.HOST,
+    )
+
+
+def _library_name(name: str, version: str) -> str:
+    """As people write it on a command line: openssl-3.5.7."""
+    return quantities.library(name, version).lower().replace(" ", "-")
+
+
+def _alike(groups: Sequence[Side], side: Side) -> Sequence[Side]:
+    """Those of the same scenario, if there is any."""
+    return [one for one in groups if one.group.scenario == side.group.scenario] or groups

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A matrix as one HTML page that opens from disk: tables, pictures, a waterfall for each pair."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from tlstax import __version__
+from tlstax.analysis.report.html import diff_pictures, matrix_lanes, matrix_pictures
+from tlstax.analysis.report.html import page as html
+from tlstax.analysis.report.terminal import matrix as matrix_terminal
+
+Json = Mapping[str, Any]
+
+STYLES: Final = ("report.css", "diff.css", "matrix.css")
+
+
+def render(document: Json) -> str:
+    """The page for a matrix (as plain values)."""
+    style = "\n".join(html.asset(name) for name in STYLES)
+    pairs = {pair["cell_id"]: pair for pair in document["pairs"]}
+    return (
+        html.environment()
+        .get_template("matrix.html.j2")
+        .render(
+            doc=document,
+            version=__version__,
+            style=Markup(style),
+            policy=html.policy([], [style]),
+            pair_of=pairs,
+            pictures=matrix_pictures.pictures(document),
+            waterfalls=[diff_pictures.waterfall(pair) for pair in document["pairs"]],
+            both_sides=[matrix_lanes.lanes(pair) for pair in document["pairs"]],
+            geometry=diff_pictures,
+            chart=matrix_pictures,
+            lane_left=matrix_lanes.LEFT,
+            lane_kinds=matrix_lanes.KINDS,
+            rate=matrix_terminal.rate,
+            figure=matrix_terminal.figure,
+            ratio=matrix_terminal.ratio,
+            ratio_interval=matrix_terminal.ratio_interval,
+            on_the_way=matrix_terminal.on_the_way,
+        )
+    )

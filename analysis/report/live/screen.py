@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Draw the last seconds of a recording on a terminal of any size from 80x24 on.
+
+States are letters as well as colours, so that nothing is lost without colour.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rich.text import Text
+
+from tlstax.analysis import quantities
+from tlstax.analysis.document.live_snapshot import FunctionLine, Glance, PhaseLine
+from tlstax.analysis.report.terminal import console
+from tlstax.collectors.capture.schema import Target
+
+STATES: Final = {
+    "on_cpu": ("#", "green", "CPU"),
+    "runnable": ("r", "yellow", "ready"),
+    "blocked_network": ("n", "blue", "net"),
+    "blocked_disk": ("d", "magenta", "disk"),
+    "blocked_lock": ("l", "red", "lock"),
+    "blocked_futex": ("f", "cyan", "futex"),
+    "blocked_other": ("o", "bright_black", "other"),
+}
+NAME: Final = 13
+HEAD_ROWS: Final = 5
+FOOT_ROWS: Final = 2
+LEAST_COLUMNS: Final = 40
+SORTS: Final = ("time", "category")
+KEYS: Final = "q quit  p pause  s sort"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands beside the numbers."""
+
+    target: Target | None
+    running_ns: int
+    note: str = ""
+    is_paused: bool = False
+    sort: str = SORTS[0]
+    output: str = ""
+
+
+def draw(glance: Glance, frame: Frame, columns: int, rows: int) -> list[Text]:
+    """The lines of one picture, none wider than the terminal, not more than it has."""
+    columns = max(columns, LEAST_COLUMNS)
+    lines = [
+        _title(frame),
+        _rates(glance),
+        _cpu(glance),
+        Text(f"{'phase':<{NAME}}{'/s':>7}{'p50':>8}{'p99':>8}{'busy':>5} ", style="bold")
+        + _legend(),
+    ]
+    widest = max((line.total for line in glance.phases), default=0.0)
+    room = columns - NAME - 7 - 8 - 8 - 5 - 1
+    lines += [_phase(line, widest, room) for line in glance.phases]
+    lines.append(_waits(glance))
+    left = rows - len(lines) - FOOT_ROWS - 1
+    if left > 0:
+        title = f"functions by {frame.sort}, of {glance.sample_count} CPU samples"
+        lines.append(Text(title, style="bold"))
+        lines += _functions(glance, frame.sort, columns)[:left]
+    lines = lines[: rows - FOOT_ROWS]
+    lines += [Text()] * (rows - FOOT_ROWS - len(lines))
+    lines += [_losses(glance), _keys(frame)]
+    for line in lines:
+        line.truncate(columns, overflow="ellipsis")
+    return lines
+
+
+def _title(frame: Frame) -> Text:
+    target = frame.target
+    if target is None:
+        return Text("tlstax top: waiting for the first window", style="bold")
+    name = target.exe.rpartition("/")[2]
+    text = (
+        f"{name} {target.pid} · {target.server} {target.server_version} · "
+        f"{quantities.library(target.tls_library, target.tls_version)} · "
+        f"{frame.running_ns / 1e9:.0f} s"
+    )
+    line = Text("tlstax top  ", style="bold")
+    if frame.is_paused:
+        line = Text("PAUSED", style="bold reverse") + Text("  ")
+    return line + Text(console.clean(text))
+
+
+def _rates(glance: Glance) -> Text:
+    phases = {line.name: line for line in glance.phases}
+    per_second = {name: phases[name].per_second if name in phases else 0.0
+                  for name in ("connect", "command")}  # fmt: skip
+    resumed = quantities.share(glance.resumed_share)
+    failed = glance.failed_per_second
+    text = f"handshakes {_rate(glance.handshakes_per_second)} ({resumed} resumed"
+    text += f", {_rate(failed)} failed)" if failed else ")"
+    return Text(
+        f"{text}  connects {_rate(per_second['connect'])}  commands {_rate(per_second['command'])}",
+        style="" if not failed else "red",
+    )
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}/s" if value >= 10 else f"{value:.1f}/s"
+
+
+def _cpu(glance: Glance) -> Text:
+    cpus = quantities.ABSENT if glance.cpus is None else f"{glance.cpus:.2f}"
+    text = f"server {cpus} CPUs  host {quantities.share(glance.idle_share)} idle  last "
+    text += quantities.time(glance.span_ns)
+    if glance.measured_ns < glance.span_ns:
+        share = glance.measured_ns / glance.span_ns if glance.span_ns else 0.0
+        text += f", phases seen in {quantities.share(share)} of it"
+    return Text(text)
+
+
+def _legend() -> Text:
+    line = Text()
+    for letter, colour, name in STATES.values():
+        rest = name.removeprefix(letter)
+        line.append(letter, style=f"bold {colour}")
+        line.append(rest if rest != name else f"={name}", style="dim")
+        line.append(" ")
+    return line
+
+
+def _phase(line: PhaseLine, widest: float, room: int) -> Text:
+    """A phase with its times, and a bar of its states."""
+    text = Text(
+        f"{console.name(line.name)[: NAME - 1]:<{NAME}}{line.per_second:>7,.0f}"
+        f"{quantities.time(line.p50_ns):>8}{quantities.time(line.p99_ns):>8}{line.total:>5.2f} "
+    )
+    drawn, ends = 0, 0.0
+    for state, (letter, colour, _) in STATES.items():
+        ends += line.states.get(state, 0.0)
+        columns = round(ends / widest * max(room, 1)) if widest > 0 else 0
+        text.append(letter * (columns - drawn), style=colour)
+        drawn = columns
+    return text
+
+
+def _waits(glance: Glance) -> Text:
+    """What connection threads wait for, in threads at any time."""
+    line = Text("waiting threads  ", style="bold")
+    for state, value in glance.waits.items():
+        _, colour, name = STATES[state]
+        line.append(f"{name} ", style=colour)
+        line.append(f"{value:.2f}  ")
+    if not glance.waits:
+        line.append("none")
+    return line
+
+
+def _functions(glance: Glance, sort: str, columns: int) -> list[Text]:
+    """One line for each function, or each category."""
+    found = glance.functions
+    if sort == "category":
+        sums: dict[str, float] = {}
+        for line in found:
+            sums[line.category] = sums.get(line.category, 0.0) + line.share
+        found = [
+            FunctionLine(console.name(name), "", "", share)
+            for name, share in sorted(sums.items(), key=lambda item: -item[1])
+        ]
+    return [_function(line, columns) for line in found]
+
+
+def _function(line: FunctionLine, columns: int) -> Text:
+    where = f"{console.name(line.category)}, {console.name(line.phase)}" if line.category else ""
+    name = console.clean(line.name)
+    room = columns - 8 - len(where) - 3
+    if len(name) > room:
+        name = name[: max(room - 1, 1)] + "…"
+    text = Text(f"{quantities.share(line.share):>7} {name}")
+    return text.append(f"  {where}", style="dim")
+
+
+def _losses(glance: Glance) -> Text:
+    lost = ", ".join(f"{count} {console.name(kind)}" for kind, count in glance.lost.items())
+    engine = quantities.share(glance.engine_share)
+    return Text(
+        f"lost {lost or 'nothing'}, healed {glance.repaired_count} · cost "
+        f"{quantities.share(glance.cost_share)} of its CPU · tlstax {engine} CPU, "
+        f"{quantities.size(glance.engine_bytes)}",
+        style="yellow" if lost else "dim",
+    )
+
+
+def _keys(frame: Frame) -> Text:
+    text = KEYS
+    if frame.output:
+        text += f"  recording to {frame.output}"
+    if frame.note:
+        text += f"  {frame.note}"
+    return Text(console.clean(text), style="dim")

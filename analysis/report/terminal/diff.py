@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Print a comparison on the terminal: the sentence, the waterfall, what changed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TextIO
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tlstax.analysis import quantities
+from tlstax.analysis.report.terminal import console
+
+Json = Mapping[str, Any]
+
+SMALLEST_STEP: Final = 0.005
+"""Steps below this share of an operation are in the JSON and the HTML only."""
+FUNCTIONS: Final = 12
+WAITS: Final = 8
+QUANTILES: Final = (0.5, 0.99)
+SEEN: Final = ("more", "less")
+NAME_COLUMNS: Final = 44
+
+
+def print_difference(
+    document: Json, html_path: str | None = None, stream: TextIO | None = None
+) -> None:
+    """Print every pair; the last line says where the HTML page is."""
+    screen = console.screen(stream)
+    for pair in document["pairs"]:
+        for part in _pair(pair, screen.width):
+            screen.print(part)
+    if html_path is not None:
+        screen.print(f"\nHTML page: {html_path}", soft_wrap=True)
+
+
+def _pair(pair: Json, width: int) -> Iterable[RenderableType]:
+    yield Text()
+    yield console.sentence(pair["name"], width, style="bold underline")
+    yield console.sentence(
+        pair["sentence"], width, style="bold red" if pair["refusals"] else "bold"
+    )
+    for name in ("before", "after"):
+        yield console.sentence(side_text(pair[name]), width, mark=f"{name:>6}  ", style="dim")
+    for caution in pair["cautions"]:
+        yield console.sentence(caution, width, mark="! ", style="yellow")
+    if pair["refusals"]:
+        return
+    yield _waterfall(pair, width)
+    yield _changes("CPU time of the server by category", pair["categories"], width, pair)
+    yield _changes("functions that changed", pair["functions"][:FUNCTIONS], width, pair)
+    yield _changes("waits that changed", pair["waits"][:WAITS], width, pair)
+    yield _latencies(pair["latencies"], width)
+
+
+def side_text(side: Json) -> str:
+    """What a side is, in one line."""
+    parts = [side["label"], side["server"], side["tls"], side["negotiated"], side["host"]]
+    parts.append(f"level {side['level']}")
+    if side["operation_count"]:
+        parts.append(f"{quantities.count(round(side['operation_count']))} operations")
+    parts.append(f"{quantities.count(side['sample_count'])} samples")
+    return console.clean(" · ".join(part for part in parts if part))
+
+
+def _waterfall(pair: Json, width: int) -> RenderableType:
+    table = console.table(
+        f"{pair['total_name']}, per {pair['operation']}",
+        "step",
+        "difference",
+        "95 % interval",
+        "",
+    )
+    table.columns[-1].justify = "left"
+    ends = [step[key] for step in pair["steps"] for key in ("start_ns", "end_ns")]
+    whole = max([*ends, *(total["value_ns"] for total in pair["totals"])])
+    _total(table, "before", pair["totals"][0], whole)
+    _steps(table, pair["steps"], whole)
+    _total(table, "after", pair["totals"][1], whole)
+    _steps(table, pair["beside"], 0.0)
+    return console.titled(table, width, pair["note"])
+
+
+def _total(table: Table, name: str, total: Json, whole: float) -> None:
+    table.add_row(
+        Text(name, style="bold"),
+        Text(quantities.time(total["value_ns"]), style="bold"),
+        console.interval(total),
+        Text(console.bar(0, total["value_ns"], whole), style="bright_black"),
+    )
+
+
+def _steps(table: Table, steps: Sequence[Json], whole: float) -> None:
+    """The steps that matter; those beside the sum have no bar."""
+    for step in steps:
+        size = abs(step["difference"]["value_ns"])
+        if step["name"] != "unexplained" and size < SMALLEST_STEP * whole:
+            continue
+        seen = step["verdict"] in SEEN
+        style = "" if seen else "dim"
+        beside = "" if whole else " (beside)"
+        table.add_row(
+            Text(f"  {console.clean(step['label'])}{beside}", style=style),
+            Text(quantities.time_change(step["difference"]["value_ns"]), style=style),
+            Text(console.interval(step["difference"]), style=style),
+            Text(
+                console.bar(step["start_ns"], step["end_ns"], whole),
+                style="cyan" if seen else "dim",
+            ),
+        )
+
+
+def _changes(title: str, lines: Sequence[Json], width: int, pair: Json) -> RenderableType:
+    """Functions, categories or waits, per operation."""
+    if not lines:
+        return Group()
+    table = console.table(
+        f"{title}, per {pair['operation']}", "", "before", "after", "difference", "95 % interval"
+    )
+    for line in lines:
+        style = "" if line["verdict"] in SEEN else "dim"
+        table.add_row(
+            Text(_fit(change_name(line)), style=style),
+            Text(quantities.time(line["before_ns"]), style=style),
+            Text(quantities.time(line["after_ns"]), style=style),
+            Text(quantities.time_change(line["difference"]["value_ns"]), style=style),
+            Text(console.interval(line["difference"]), style=style),
+        )
+    return console.titled(table, width)
+
+
+def change_name(line: Json) -> str:
+    """A function with its category, a wait with its phase."""
+    kind = console.name(line["kind"])
+    if line["sample_counts"]:
+        return f"{console.clean(line['name'])} ({kind})"
+    name = console.name(line["name"])
+    return f"{name}, {kind}" if kind else name
+
+
+def _fit(text: str) -> str:
+    return text if len(text) <= NAME_COLUMNS else f"{text[: NAME_COLUMNS - 1]}…"
+
+
+def _latencies(pairs: Sequence[Json], width: int) -> RenderableType:
+    """Median and 99th percentile of each phase."""
+    table = console.table("latencies", "phase", "p50 before", "after", "p99 before", "after")
+    for pair in pairs:
+        cells = [
+            quantities.time(quantile(pair[name], q))
+            for q in QUANTILES
+            for name in ("before", "after")
+        ]
+        table.add_row(console.name(pair["phase"]), *cells)
+    return console.titled(table, width)
+
+
+def quantile(distribution: Json, q: float) -> float | None:
+    """A quantile, if its count allowed for one."""
+    found = (item["value_ns"] for item in distribution["quantiles"] if item["q"] == q)
+    return next(found, None)

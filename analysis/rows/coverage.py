@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What was measured only part of the time, scaled to the whole of it, with its uncertainty.
+
+With a budget the ledger is kept in dense windows only. Each of them stands for itself and for the
+time around it that is nearer to it than to any other, in the same run: its rows weigh as much as
+that time is longer than the window. The interval comes from resampling the windows (neighbours
+together where they are many), because what differs between them is what was not looked at.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis.rows.tables import Tables
+from tlstax.analysis.statistics import MIN_ROUNDS, RESAMPLES, Floats, interval, resample_weights
+from tlstax.collectors.capture.schema import Window
+from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS, LEVELS
+
+HANDSHAKE_LEVELS: Final = (*LEDGER_LEVELS, "handshake")
+"""Levels of windows in which handshakes were recorded."""
+_MOST_BLOCKS: Final = 100
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The windows that saw something, and the time that each of them stands for."""
+
+    window_ids: tuple[int, ...]
+    """In order of time."""
+    measured_ns: int
+    """Sum of their lengths."""
+    whole_ns: int
+    """Sum of all windows."""
+    stands_for_ns: Mapping[int, float]
+    """Time by window, its own included; no more than `whole_ns` together."""
+    weights: Mapping[int, float]
+    """The same per time of the window: 1 where it stands for itself alone."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is estimated."""
+        return self.measured_ns >= self.whole_ns
+
+    @property
+    def text(self) -> str:
+        """On what an estimate rests; '' where there is none to make."""
+        if self.is_whole:
+            return ""
+        if not self.measured_ns:
+            return "not measured"
+        per_second = self.measured_ns / self.whole_ns * 1000
+        number = f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
+        count = len(self.window_ids)
+        windows = "one window" if count == 1 else f"{count:,} windows"
+        return f"estimate: measured in {number} of 1,000 ms, {windows}"
+
+
+def cover(
+    windows: Collection[Window], levels: Collection[str], within: Collection[int] | None = None
+) -> Coverage:
+    """What the windows of these levels cover of all (of those in `within`)."""
+    ordered = sorted(
+        (window for window in windows if within is None or window.window_id in within),
+        key=lambda window: window.start_ns,
+    )
+    stands_for: dict[int, float] = {}
+    lengths: dict[int, int] = {}
+    last: int | None = None
+    last_run: int | None = None
+    waiting_ns = 0  # time since the last window that saw something
+    for window in ordered:
+        length_ns = window.end_ns - window.start_ns
+        if last is not None and window.run_id != last_run:
+            stands_for[last] += waiting_ns
+            last, waiting_ns = None, 0
+        elif window.run_id != last_run:
+            waiting_ns = 0
+        last_run = window.run_id
+        if window.level not in levels:
+            waiting_ns += length_ns
+            continue
+        before_ns = waiting_ns if last is None else waiting_ns / 2
+        if last is not None:
+            stands_for[last] += waiting_ns / 2
+        last, waiting_ns = window.window_id, 0
+        lengths[last] = length_ns
+        stands_for[last] = length_ns + before_ns
+    if last is not None:
+        stands_for[last] += waiting_ns
+    return Coverage(
+        tuple(lengths),
+        sum(lengths.values()),
+        sum(window.end_ns - window.start_ns for window in ordered),
+        stands_for,
+        {one: stands_for[one] / length if length else 0.0 for one, length in lengths.items()},
+    )
+
+
+def scale(tables: Tables) -> Tables:
+    """The tables with times and counts of the ledger as if it had been kept all the time."""
+    seen = cover(tables.windows, LEDGER_LEVELS)
+    if seen.is_whole:
+        return tables
+    weights = seen.weights
+    shakes = cover(tables.windows, HANDSHAKE_LEVELS).weights
+    return dataclasses.replace(
+        tables,
+        ledger=[
+            row._replace(time_ns=round(row.time_ns * weights[row.window_id]))
+            for row in tables.ledger
+            if row.window_id in weights
+        ],
+        phase_counts=[
+            row._replace(ended_count=round(row.ended_count * weight))
+            for row in tables.phase_counts
+            if (weight := (shakes if row.phase == "handshake" else weights).get(row.window_id))
+        ],
+    )
+
+
+def intervals(
+    amounts: Mapping[int, Mapping[tuple[str, str], float]], seen: Coverage
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """The 95 % interval of each scaled total; `amounts` are unscaled, by window and key.
+
+    None at all where fewer than four windows were measured, or nothing is estimated.
+    """
+    if seen.is_whole or len(seen.window_ids) < MIN_ROUNDS:
+        return {}
+    keys = sorted({key for mine in amounts.values() for key in mine})
+    values = np.zeros((len(seen.window_ids), len(keys)))
+    for row, one in enumerate(seen.window_ids):
+        for key, amount in amounts.get(one, {}).items():
+            values[row, keys.index(key)] = amount * seen.weights[one]
+    lengths = np.array([seen.stands_for_ns[one] for one in seen.window_ids])
+    values, lengths = _blocks(values, lengths)
+    draws = resample_weights(len(lengths))
+    totals = draws @ values / (draws @ lengths)[:, None] * lengths.sum()
+    assert totals.shape[0] == RESAMPLES
+    bounds = (interval(totals[:, column], len(lengths)) for column in range(len(keys)))
+    return {key: (max(0.0, low), high) for key, (low, high) in zip(keys, bounds, strict=True)}
+
+
+def _blocks(values: Floats, lengths: Floats) -> tuple[Floats, Floats]:
+    """Neighbouring windows added up, so that there are at most 100 rows to resample."""
+    size = -(-len(lengths) // _MOST_BLOCKS)
+    if size == 1:
+        return values, lengths
+    starts = np.arange(0, len(lengths), size)
+    return np.add.reduceat(values, starts, axis=0), np.add.reduceat(lengths, starts)
+
+
+def time_by_level(windows: Sequence[Window]) -> dict[str, int]:
+    """Length of the windows of each level, richest first."""
+    times = dict.fromkeys(LEVELS, 0)
+    for window in windows:
+        times[window.level] = times.get(window.level, 0) + window.end_ns - window.start_ns
+    return {level: time_ns for level, time_ns in times.items() if time_ns}

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Handshake records: what one connection's handshake took, wall time, and of what it is made."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis.model.tables import (
+    Distribution,
+    HandshakePart,
+    HandshakeTable,
+    Measure,
+    Ratio,
+)
+from tlstax.analysis.rows import coverage, latency
+from tlstax.analysis.rows.coverage import Coverage
+from tlstax.analysis.rows.tables import Group
+from tlstax.analysis.statistics import Floats, mean_interval
+from tlstax.collectors.capture.schema import Handshake
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_SUB_PHASES
+
+_LABELS: Final = {
+    "sign": "private-key signature",
+    "keygen": "ephemeral key generation",
+    "derive": "shared secret",
+    "verify": "signature checks",
+    "certificate": "certificate chain checks",
+    "other_cpu": "other computing",
+    "runnable": "waiting for a CPU",
+    "blocked_network": "waiting for the client",
+    "blocked_other": "other waits",
+    "untracked": "not accounted for",
+    "rest": "computing and waiting (not told apart)",
+}
+_RESUMPTIONS: Final = {0: "full", 1: "resumed", None: "unknown"}
+
+
+def select(rows: Iterable[Handshake], group: Group) -> list[Handshake]:
+    """The handshakes that ended in the group's windows."""
+    return [row for row in rows if row.window_id in group.window_ids]
+
+
+def summarize(group: Group, rows: Sequence[Handshake], seen: Coverage) -> HandshakeTable:
+    """The table of one group. Times are those of successful handshakes only.
+
+    Parts are those of the handshakes whose waits were measured, if any were.
+    """
+    good = [row for row in rows if row.outcome == "success"]
+    split = [row for row in good if row.on_cpu_ns >= 0] or good
+    walls_ns = sorted(row.end_ns - row.start_ns for row in good)
+    return HandshakeTable(
+        name=group.name,
+        label=group.label,
+        count=len(rows),
+        outcomes=_count(row.outcome for row in rows),
+        versions=_count(row.tls_version for row in rows),
+        ciphers=_count(row.cipher for row in rows),
+        groups=_count(row.group_name for row in rows),
+        resumptions=_count(_RESUMPTIONS.get(row.resumed, "unknown") for row in rows),
+        mean=_measure(np.array(walls_ns, dtype=np.float64)) if good else None,
+        call_count=_mean([row.call_count for row in good]),
+        network_wait_count=_mean([row.network_wait_count for row in good]),
+        parts=parts(split),
+        distribution=dataclasses.replace(_distribution(group, walls_ns), estimate=seen.text),
+        parts_count=len(split),
+        estimate=seen.text,
+        estimated_count=_estimated(rows, seen),
+    )
+
+
+def _estimated(rows: Sequence[Handshake], seen: Coverage) -> Ratio | None:
+    """How many handshakes there were, if not all were seen."""
+    if seen.is_whole:
+        return None
+    key = ("handshake", "count")
+    counts: dict[int, dict[tuple[str, str], float]] = {}
+    for row in rows:
+        mine = counts.setdefault(row.window_id, {key: 0.0})
+        mine[key] += 1
+    value = sum(mine[key] * seen.weights.get(one, 0.0) for one, mine in counts.items())
+    low, high = coverage.intervals(counts, seen).get(key, (None, None))
+    return Ratio(value, low, high)
+
+
+def parts(rows: Sequence[Handshake]) -> list[HandshakePart]:
+    """The split of the mean: parts sum to the wall time, row by row.
+
+    The sub-phases are wall times and may hold waits for a CPU, which the row counts as a whole.
+    So computing outside of them is on_cpu less the sub-phases, or nothing, and the wait for a CPU
+    is what is left of on_cpu + runnable.
+    """
+    if not rows:
+        return []
+    wall = _column(rows, "end_ns") - _column(rows, "start_ns")
+    found = {name: _column(rows, f"{name}_ns") for name in HANDSHAKE_SUB_PHASES}
+    inside = sum(found.values(), np.zeros(len(rows)))
+    if any(row.on_cpu_ns < 0 for row in rows):
+        found["rest"] = wall - inside
+        return _means(found, wall)
+    on_cpu = _column(rows, "on_cpu_ns")
+    found["other_cpu"] = np.maximum(0.0, on_cpu - inside)
+    found["runnable"] = on_cpu + _column(rows, "runnable_ns") - inside - found["other_cpu"]
+    found["blocked_network"] = _column(rows, "blocked_network_ns")
+    found["blocked_other"] = _column(rows, "blocked_other_ns")
+    found["untracked"] = wall - sum(found.values(), np.zeros(len(rows)))
+    return _means(found, wall)
+
+
+def _means(parts: dict[str, Floats], wall: Floats) -> list[HandshakePart]:
+    """The mean of each part that is not always zero."""
+    mean_ns = float(wall.mean())
+    return [
+        HandshakePart(
+            name,
+            _LABELS[name],
+            _measure(values),
+            float(values.mean()) / mean_ns if mean_ns else 0.0,
+        )
+        for name, values in parts.items()
+        if values.any()
+    ]
+
+
+def _distribution(group: Group, walls_ns: Sequence[int]) -> Distribution:
+    """Wall times: quantiles are exact, buckets are for the picture."""
+    name, label = f"{group.name}/handshake_wall", f"{group.label}: handshake, wall time"
+    if not walls_ns:
+        return Distribution(name, label, "handshake_wall", 0, None, [], [])
+    wanted = (*latency.wanted_quantiles(len(walls_ns)), 1.0)
+    return Distribution(
+        name,
+        label,
+        "handshake_wall",
+        len(walls_ns),
+        sum(walls_ns) / len(walls_ns),
+        [latency.exact_quantile(walls_ns, q) for q in wanted],
+        latency.cumulate(latency.bucketize(walls_ns)),
+    )
+
+
+def _column(rows: Sequence[Handshake], name: str) -> Floats:
+    return np.array([getattr(row, name) for row in rows], dtype=np.float64)
+
+
+def _measure(values: Floats) -> Measure:
+    low, high = mean_interval(values)
+    return Measure(float(values.mean()), low, high)
+
+
+def _mean(values: Sequence[int]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _count(names: Iterable[str]) -> dict[str, int]:
+    """Frequencies, highest first."""
+    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))

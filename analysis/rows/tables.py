@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The rows of a capture in memory, and the groups of windows that a report speaks about."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol, TypeVar
+
+from tlstax.analysis.rows import operations
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import (
+    Collector,
+    Effect,
+    Frame,
+    Gap,
+    Handshake,
+    Latency,
+    Ledger,
+    Loss,
+    Meta,
+    Metric,
+    OffcpuStack,
+    PhaseCount,
+    Primitive,
+    PrimitiveCalls,
+    PrimitiveTime,
+    Probe,
+    Run,
+    SampleStack,
+    Stack,
+    Status,
+    System,
+    Target,
+    Thread,
+    ThreadClock,
+    Window,
+)
+from tlstax.collectors.capture.vocabulary import ARMS
+
+ENGINES: Final = ("native", "bpftrace", "perf", "bcc", "pmp")
+"""Which engine a report is about where several recorded, best first."""
+
+
+class _OfWindow(Protocol):
+    """A row that names its window."""
+
+    @property
+    def window_id(self) -> int: ...
+
+
+class _OfTarget(Protocol):
+    """A row that names its target."""
+
+    @property
+    def target_id(self) -> int: ...
+
+
+W = TypeVar("W", bound=_OfWindow)
+T = TypeVar("T", bound=_OfTarget)
+
+
+@dataclass
+class Tables:
+    """The rows of a capture about its server. The default is an empty one."""
+
+    meta: dict[str, str] = field(default_factory=dict)
+    targets: list[Target] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    threads: list[Thread] = field(default_factory=list)
+    ledger: list[Ledger] = field(default_factory=list)
+    clocks: list[ThreadClock] = field(default_factory=list)
+    phase_counts: list[PhaseCount] = field(default_factory=list)
+    latencies: list[Latency] = field(default_factory=list)
+    handshakes: list[Handshake] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    stacks: list[Stack] = field(default_factory=list)
+    samples: list[SampleStack] = field(default_factory=list)
+    deep: list[SampleStack] = field(default_factory=list)
+    """Samples that perf took beside the engine; `samples` are the engine's own."""
+    waits: list[OffcpuStack] = field(default_factory=list)
+    primitives: list[Primitive] = field(default_factory=list)
+    primitive_calls: list[PrimitiveCalls] = field(default_factory=list)
+    primitive_times: list[PrimitiveTime] = field(default_factory=list)
+    system: list[System] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    status: list[Status] = field(default_factory=list)
+    metrics: list[Metric] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    collectors: list[Collector] = field(default_factory=list)
+    clients: "Tables | None" = None
+    """The same of all clients together, where any was recorded."""
+    ways: "Tables | None" = None
+    """The same of all tunnels and proxies."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The windows and runs that one bar, table or flame graph is about."""
+
+    name: str
+    """Stable id: driver/scenario/arm, or all."""
+    driver: str
+    scenario: str
+    arm: str
+    runs: tuple[Run, ...]
+    window_ids: frozenset[int]
+
+    @property
+    def operation_count(self) -> int:
+        """Operations that the driver finished in these runs."""
+        return sum(run.operation_count for run in self.runs)
+
+    @property
+    def operation(self) -> str:
+        """What one operation is, or '' without runs."""
+        return operations.operation_name(self.runs)
+
+    @property
+    def label(self) -> str:
+        """The group's name for people."""
+        if not self.runs:
+            return "whole recording"
+        return f"{self.driver} {self.scenario}, {'TLS' if self.arm == 'tls' else self.arm}"
+
+
+def load(reader: CaptureReader) -> Tables:
+    """Read every table. Raises TlstaxError (CAPTURE) if the file is damaged."""
+    return by_target(_load_all(reader))
+
+
+def by_target(tables: Tables) -> Tables:
+    """The server's rows, with those of its clients in `clients`."""
+    others = [target for target in tables.targets if target.role != "server"]
+    servers = [target for target in tables.targets if target not in others]
+    clients = [target for target in others if target.role == "client"]
+    ways = [target for target in others if target.role in ("tunnel", "proxy")]
+    return replace(
+        _about(tables, servers),
+        clients=_about(tables, clients) if clients else None,
+        ways=_about(tables, ways) if ways else None,
+    )
+
+
+def _main_engine(windows: list[Window]) -> list[Window]:
+    """The windows that the report speaks about: those of one engine, the best that recorded."""
+    for engine in ENGINES:
+        if found := [window for window in windows if window.engine == engine]:
+            return found
+    return windows
+
+
+def _about(tables: Tables, targets: list[Target]) -> Tables:
+    """The rows of some targets; what belongs to none (meta, runs, frames) stays."""
+    target_ids = {target.target_id for target in targets}
+
+    def of_target(rows: list[T]) -> list[T]:
+        return [row for row in rows if row.target_id in target_ids]
+
+    windows = of_target(_main_engine(tables.windows))
+    window_ids = {window.window_id for window in windows}
+    beside = of_target([one for one in tables.windows if one.engine == "perf"])
+    deep_ids = {window.window_id for window in beside} - window_ids
+
+    def of_window(rows: list[W]) -> list[W]:
+        return [row for row in rows if row.window_id in window_ids]
+
+    return replace(
+        tables,
+        targets=targets,
+        probes=of_target(tables.probes),
+        gaps=of_target(tables.gaps),
+        windows=windows,
+        threads=of_target(tables.threads),
+        ledger=of_window(tables.ledger),
+        clocks=of_window(tables.clocks),
+        phase_counts=of_window(tables.phase_counts),
+        latencies=of_window(tables.latencies),
+        handshakes=of_window(tables.handshakes),
+        samples=of_window(tables.samples),
+        deep=[row for row in tables.samples if row.window_id in deep_ids],
+        waits=of_window(tables.waits),
+        primitives=of_target(tables.primitives),
+        primitive_calls=of_window(tables.primitive_calls),
+        primitive_times=of_window(tables.primitive_times),
+        system=of_window(tables.system),
+        effects=of_window(tables.effects),
+        losses=of_window(tables.losses),
+    )
+
+
+def _load_all(reader: CaptureReader) -> Tables:
+    return Tables(
+        meta={row.key: row.value for row in reader.rows(Meta)},
+        targets=list(reader.rows(Target)),
+        probes=list(reader.rows(Probe)),
+        runs=list(reader.rows(Run)),
+        windows=list(reader.rows(Window)),
+        threads=list(reader.rows(Thread)),
+        ledger=list(reader.rows(Ledger)),
+        clocks=list(reader.rows(ThreadClock)),
+        phase_counts=list(reader.rows(PhaseCount)),
+        latencies=list(reader.rows(Latency)),
+        handshakes=list(reader.rows(Handshake)),
+        frames=list(reader.rows(Frame)),
+        stacks=list(reader.rows(Stack)),
+        samples=list(reader.rows(SampleStack)),
+        waits=list(reader.rows(OffcpuStack)),
+        primitives=list(reader.rows(Primitive)),
+        primitive_calls=list(reader.rows(PrimitiveCalls)),
+        primitive_times=list(reader.rows(PrimitiveTime)),
+        system=list(reader.rows(System)),
+        effects=list(reader.rows(Effect)),
+        status=list(reader.rows(Status)),
+        metrics=list(reader.rows(Metric)),
+        gaps=list(reader.rows(Gap)),
+        losses=list(reader.rows(Loss)),
+        collectors=list(reader.rows(Collector)),
+    )
+
+
+def groups(tables: Tables) -> list[Group]:
+    """One group for each driver, scenario and arm in order of time; without runs, one for all.
+
+    Windows outside of runs belong to no group if there are runs: the server was being prepared.
+    """
+    if not tables.runs:
+        window_ids = frozenset(window.window_id for window in tables.windows)
+        return [Group("all", "", "", "", (), window_ids)]
+    by_key: dict[tuple[str, str, str], list[Run]] = {}
+    firsts: dict[tuple[str, str], int] = {}
+    for run in sorted(tables.runs, key=lambda run: run.start_ns):
+        by_key.setdefault((run.driver, run.scenario, run.arm), []).append(run)
+        firsts.setdefault((run.driver, run.scenario), len(firsts))
+    ordered = sorted(by_key, key=lambda key: (firsts[key[0], key[1]], _arm_rank(key[2])))
+    return [_group(key, by_key[key], tables.windows) for key in ordered]
+
+
+def _arm_rank(arm: str) -> tuple[int, str]:
+    return (ARMS.index(arm) if arm in ARMS else len(ARMS), arm)
+
+
+def _group(key: tuple[str, str, str], runs: list[Run], windows: Iterable[Window]) -> Group:
+    ids = {run.run_id for run in runs}
+    return Group(
+        "/".join(key),
+        *key,
+        tuple(runs),
+        frozenset(window.window_id for window in windows if window.run_id in ids),
+    )

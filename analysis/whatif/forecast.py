@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The arithmetic of a prediction: a recording's costs per operation, changed in two ways.
+
+*by parts* scales each part of the handshake by how it differs in the micro-costs, *by handshake*
+adds what whole handshakes differ by, times how much dearer operations are in the server than in a
+loop (cold caches). What both agree on is sure, what they do not is the interval.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis.compare.replicates import Replicates
+from tlstax.analysis.compare.rounds import COLUMNS, costs_of
+from tlstax.analysis.statistics import Floats
+from tlstax.collectors.capture.micro_costs import Cost, KeyCosts, MicroCosts
+
+BY_PARTS: Final = "by parts"
+BY_HANDSHAKE: Final = "by handshake"
+KERNEL: Final = "handshake_kernel"
+FIRST_MOST: Final = 10.0
+"""How many times as dear as the later ones the first query of a connection can be: its code and
+data are in no cache. Measured with the least query there is: docs/whatif.md."""
+COLD: Final = (0.8, 2.0)
+"""Bounds of what caches can make an operation dearer than in a loop."""
+WARMTH: Final = 0.02, 0.05
+WARMTH_MOST: Final = 0.2
+"""What all else is cheaper for each ms by which a signature is shorter, from and to as shares, and
+the most of it: long ones leave cold caches. Measured for 4 ms: docs/whatif.md."""
+PARTED: Final = 1.15
+"""How many times as dear as on a connection that stays a query can be on one that is closed after a
+few of them, and how many times as dear that makes connecting. Measured: docs/whatif.md."""
+RESUMED: Final = {"rest": 0.2, "kernel": 0.4, "certificate": 0.5}
+"""Shares by which a resumed handshake may make all else cheaper, and the kernel's part of it, as no
+certificates are sent; and of the work on certificates what may stay, as the session holds the
+client's. Measured: docs/whatif.md."""
+_SEED: Final = 6
+
+
+@dataclass(frozen=True)
+class State:
+    """CPU time per operation, by resample: of the server by part, and of the client."""
+
+    parts: Mapping[str, Floats]
+    """Of the handshake, by cell."""
+    lump: Floats
+    """The whole handshake, reckoned the other way."""
+    connection: Floats
+    """Connecting and disconnecting, less the handshake."""
+    query: Floats
+    query_low: Floats
+    client: Floats
+    client_low: Floats
+    handshakes: float
+    """Per operation."""
+    less: Floats | float = 0.0
+    more: Floats | float = 0.0
+    """What the caches may add to or take from the server's whole."""
+
+    @property
+    def by_parts(self) -> Floats:
+        """The handshake as the sum of its parts."""
+        total: Floats = np.sum(list(self.parts.values()), axis=0)
+        return total
+
+    def totals(self) -> dict[str, tuple[Floats, Floats]]:
+        """The server's CPU time, low and high, by model."""
+        rest = self.connection
+        return {
+            name: (
+                shake + rest + self.query_low - self.less,
+                shake + rest + self.query + self.more,
+            )
+            for name, shake in ((BY_PARTS, self.by_parts), (BY_HANDSHAKE, self.lump))
+        }
+
+
+def present(side: Replicates) -> State:
+    """The recording as it is."""
+    costs = costs_of(side.arm, side.weights)
+    cell = {kind.name: costs.cells_ns[:, index] for index, kind in enumerate(COLUMNS)}
+    kinds = {kind.name: kind for kind in COLUMNS if kind.basis in ("exact", "sampled")}
+    parts = {name: cell[name] for name, kind in kinds.items() if kind.group == "handshake"}
+    query = cell["command"] + cell["tde"] + cell["probe"]
+    query = query + np.sum(
+        [cell[name] for name, kind in kinds.items() if kind.group == "record"], axis=0
+    )
+    shakes = sum(
+        row.ended_count
+        for row in side.tables.phase_counts
+        if row.phase == "handshake" and row.window_id in side.rows
+    )
+    return State(
+        parts=parts,
+        lump=np.sum(list(parts.values()), axis=0),
+        connection=cell["connect"] + cell["disconnect"],
+        query=query,
+        query_low=query,
+        client=cell["client_cpu"],
+        client_low=cell["client_cpu"],
+        handshakes=shakes / float(side.operations[0]),
+    )
+
+
+class Draws:
+    """Micro-costs with their uncertainty, one value for each resample; the first is the median."""
+
+    def __init__(self, size: int) -> None:
+        self._generator = np.random.default_rng(_SEED)
+        self._size = size
+
+    def of(self, cost: Cost) -> Floats:
+        """Values of a cost."""
+        spread = (cost.high_ns - cost.low_ns) / 3.92
+        values = self._generator.normal(cost.value_ns, spread, self._size)
+        values[0] = cost.value_ns
+        return np.maximum(values, 0.05 * cost.value_ns)
+
+
+def cold_factor(state: State, key: KeyCosts) -> Floats:
+    """How much dearer a signature is in the server than in a loop."""
+    per_handshake = state.parts["handshake_sign"] / max(state.handshakes, 1e-9)
+    return np.clip(per_handshake / key.sign.value_ns, *COLD)
+
+
+def cold_rest(state: State, key: KeyCosts) -> Floats:
+    """How much dearer the rest of a handshake is in the server than in a loop.
+
+    What looks up algorithms and allocates memory depends on caches more than a signature does.
+    """
+    assert key.full is not None
+    rest = state.by_parts - state.parts["handshake_sign"] - state.parts[KERNEL]
+    looped = max(key.full.server.value_ns - key.sign.value_ns, 1.0)
+    return np.clip(rest / max(state.handshakes, 1e-9) / looped, *COLD)
+
+
+def _rest(draws: Draws, costs: MicroCosts, key: KeyCosts, which: str) -> Floats:
+    """A handshake in memory at the server, less its public-key operations."""
+    shake = key.full if which == "full" else key.resumed
+    assert shake is not None
+    total = draws.of(shake.server)
+    exchanges = which == "full" or costs.tls_version == "TLSv1.3"
+    if exchanges:
+        total = total - costs.keygen.value_ns - costs.derive.value_ns
+    if which == "full":
+        total = total - key.sign.value_ns - 2 * costs.mutual * key.verify.value_ns
+    return np.maximum(total, 0.05 * shake.server.value_ns)
+
+
+def with_key(state: State, costs: MicroCosts, old: KeyCosts, new: KeyCosts) -> State:
+    """Another kind of key for the server, and with it for the CA and the clients."""
+    draws = Draws(len(state.lump))
+    assert old.full is not None
+    assert new.full is not None
+    assert old.client_setup is not None
+    assert new.client_setup is not None
+    rest = _rest(draws, costs, new, "full") / _rest(draws, costs, old, "full")
+    scales: dict[str, Floats | float] = dict.fromkeys(state.parts, rest)
+    scales |= {
+        "handshake_sign": draws.of(new.sign) / draws.of(old.sign),
+        "handshake_verify": draws.of(new.verify) / draws.of(old.verify),
+        "handshake_keygen": 1.0,
+        "handshake_derive": 1.0,
+        KERNEL: 1.0,
+    }
+    cold = cold_factor(state, old)
+    change = draws.of(new.full.server) - draws.of(old.full.server)
+    client = draws.of(new.full.client) + draws.of(new.client_setup)
+    client = client - draws.of(old.full.client) - draws.of(old.client_setup)
+    client = state.client + client * state.handshakes * cold
+    parts = {name: values * scales[name] for name, values in state.parts.items()}
+    signed = parts["handshake_sign"]
+    server = np.sum(list(parts.values()), axis=0) - signed + state.connection + state.query
+    low, high = _warmth(new.sign.value_ns - old.sign.value_ns)
+    return replace(
+        state,
+        parts=parts,
+        lump=np.maximum(0.0, state.lump + change * cold * state.handshakes),
+        client=np.maximum(0.0, client + high * np.maximum(0.0, client - signed)),
+        client_low=np.maximum(0.0, client + low * np.maximum(0.0, client - signed)),
+        less=-low * server,
+        more=high * server,
+    )
+
+
+def _warmth(change_ns: float) -> tuple[float, float]:
+    """By what share all else changes, from and to, when a signature takes so much longer."""
+    first, second = (
+        math.copysign(min(WARMTH_MOST, each * abs(change_ns) / 1e6), change_ns) for each in WARMTH
+    )
+    return min(first, second), max(first, second)
+
+
+def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float) -> State:
+    """A share of the handshakes resumed: no signature, no certificate."""
+    draws = Draws(len(state.lump))
+    assert key.full is not None
+    assert key.resumed is not None
+    cold, rest_cold = cold_factor(state, key), cold_rest(state, key)
+    per = max(state.handshakes, 1e-9)
+    # What the chain checks take is no part of a resumed handshake, nor of what is scaled.
+    certificates = state.parts["handshake_certificate"] / per / cold
+    full = np.maximum(_rest(draws, costs, key, "full") - certificates, 1.0)
+    rest = np.minimum(1.0, _rest(draws, costs, key, "resumed") / full)
+    exchange = 1.0 if costs.tls_version == "TLSv1.3" else 0.0
+    scales: dict[str, Floats | float] = dict.fromkeys(state.parts, rest)
+    scales |= dict.fromkeys(("handshake_sign", "handshake_verify", "handshake_certificate"), 0.0)
+    scales |= {"handshake_keygen": exchange, "handshake_derive": exchange, KERNEL: 1.0}
+    sign = draws.of(key.sign)
+    saved = sign * cold
+    saved += (draws.of(key.full.server) - draws.of(key.resumed.server) - sign) * rest_cold
+    client = (draws.of(key.full.client) - draws.of(key.resumed.client)) * share * state.handshakes
+    ends = client * cold, client * rest_cold
+    kept = RESUMED["certificate"] * costs.mutual * state.parts["handshake_certificate"]
+    rest_less = RESUMED["rest"] * (state.connection + state.query)
+    return replace(
+        state,
+        parts={
+            name: values * (1 - share + share * scales[name])
+            for name, values in state.parts.items()
+        },
+        lump=np.maximum(0.0, state.lump - saved * share * state.handshakes),
+        client=np.maximum(0.0, state.client - np.minimum(*ends)),
+        client_low=np.maximum(0.0, state.client_low - np.maximum(*ends)),
+        less=state.less + share * (rest_less + RESUMED["kernel"] * state.parts[KERNEL]),
+        more=state.more + share * kept,
+    )
+
+
+def with_pool(
+    state: State, connections: float, queries: float, wished: int, warm: State | None
+) -> State:
+    """Per query, on connections that each ask `wished`; both counts are per present operation.
+
+    What a connection asks now stays, and further queries cost what they do in `warm`, or a little
+    more. Without it they cost from a tenth of a first query to all of it.
+    """
+    each = queries / connections
+    asked = state.query / connections
+    further = max(0.0, wished - each)
+    kept = min(1.0, wished / each)
+    if warm is None:
+        ends = asked / (each + FIRST_MOST - 1), asked / each
+    else:
+        spread = respread(warm.query, len(asked))
+        ends = spread, spread * PARTED
+    scale = 1 / (connections * wished)
+    client = np.zeros(len(asked))
+    return replace(
+        state,
+        parts={name: values * scale for name, values in state.parts.items()},
+        lump=state.lump * scale,
+        connection=state.connection * scale,
+        query_low=(asked * kept + further * ends[0]) / wished,
+        query=(asked * kept + further * ends[1]) / wished,
+        client=client,
+        client_low=client,
+        handshakes=state.handshakes * scale,
+        less=state.less * scale,
+        more=state.more * scale + (PARTED - 1) * state.connection * scale,
+    )
+
+
+def with_library(state: State, other: State) -> State:
+    """The handshake of another recording, whose server has the wished library."""
+    scale = state.handshakes / max(other.handshakes, 1e-9)
+    parts = {
+        name: np.full(len(state.lump), float(values[0]) * scale)
+        for name, values in other.parts.items()
+    }
+    # The other recording is resampled on its own: its spread goes in around its estimate.
+    spread = respread(other.lump, len(state.lump)) * scale
+    name = max(parts, key=lambda one: float(parts[one][0]))
+    parts[name] = parts[name] + spread - spread[0]
+    return replace(state, parts=parts, lump=spread)
+
+
+def respread(values: Floats, size: int) -> Floats:
+    """As many values with the same estimate and spread."""
+    if len(values) == 1:
+        return np.full(size, float(values[0]))
+    drawn = np.random.default_rng(_SEED + 1).choice(values[1:], size)
+    drawn[0] = values[0]
+    return drawn

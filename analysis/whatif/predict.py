@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Predict the cost of an operation with another key, cipher, library, resumption or pooling.
+
+From a recording and micro-costs measured on its host. The interval holds what differs between the
+rounds of the recording (twice: the new run has such a noise, too), the uncertainty of the
+micro-costs, and the disagreement of two ways of reckoning. An interval beyond +-20 % is printed as
+such, never narrowed.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.compare import replicates, selections
+from tlstax.analysis.compare.replicates import Replicates
+from tlstax.analysis.compare.selections import Side
+from tlstax.analysis.model.tables import Measure
+from tlstax.analysis.model.whatif import PREDICTION_VERSION, Forecast, Prediction
+from tlstax.analysis.quantities import percent_text, time_text
+from tlstax.analysis.rows import coverage, ledger
+from tlstax.analysis.statistics import Floats, interval
+from tlstax.analysis.whatif import cipher_change, forecast
+from tlstax.analysis.whatif import summary as whatif_words
+from tlstax.analysis.whatif.forecast import State
+from tlstax.analysis.whatif.summary import IDLE, Facts, Used, Wish, idle_share
+from tlstax.collectors.capture.micro_costs import MicroCosts, RecordCosts
+
+WIDEST: Final = 0.2
+"""Half-width of an interval, as a share, up to which a prediction is one."""
+ALIKE: Final = 1.6
+"""Factor within which a signature in the server is one of a kind that was measured here."""
+
+
+def handshake_facts(side: Side) -> Facts:
+    """TLS version, client certificates and resumption of most handshakes.
+
+    Raises TlstaxError (CAPTURE) where there was none.
+    """
+    rows = [
+        row
+        for row in side.tables.handshakes
+        if row.window_id in side.group.window_ids and row.outcome == "success"
+    ]
+    if not rows:
+        raise TlstaxError(
+            f"nothing can be predicted from {side.label}",
+            "it holds no TLS handshake",
+            "Choose its TLS arm, or record while clients connect",
+            ExitCode.CAPTURE,
+        )
+    version = Counter(row.tls_version for row in rows).most_common(1)[0][0]
+    checked = sum(row.verify_ns > 0 for row in rows)
+    resumed = sum(row.resumed == 1 for row in rows)
+    return Facts(version, 2 * checked > len(rows), resumed / len(rows))
+
+
+def predict(side: Side, wish: Wish, costs: MicroCosts | None) -> Prediction:
+    """The prediction. Raises TlstaxError where it cannot be made, and says why."""
+    unit = selections.choose_unit(side, side, None)
+    by_driver = bool(side.group.runs)
+    _refuse(side, unit, by_driver=by_driver)
+    facts = handshake_facts(side)
+    if facts.resumed_share > 0.02 and wish.resume is not None:
+        raise TlstaxError(
+            "cannot predict resumption",
+            f"{percent_text(facts.resumed_share)} of the recorded handshakes were resumed already",
+            "Record a time without resumption",
+            ExitCode.CAPTURE,
+        )
+    base = replicates.of_side(side, unit, builtin(), by_driver=by_driver)
+    now = forecast.present(base)
+    state = now
+    used: Used = ("", None, None)
+    if wish.library is not None:
+        state = forecast.with_library(state, _other_library(wish.library))
+    if costs is not None and (wish.key is not None or wish.resume is not None):
+        used = _keys(wish, costs)
+        state = _with_costs(state, wish, costs, used)
+    flows = None
+    if wish.cipher is not None:
+        cipher_change.require_suite(wish.cipher, facts.tls_version)
+        flows = cipher_change.traffic(base, by_driver=by_driver)
+        old, new = _record_costs(wish, costs)
+        is_full = idle_share(base) < IDLE
+        state = cipher_change.with_cipher(state, flows, old, new, is_full=is_full)
+    operation = unit
+    warm = _warm(wish.warm) if wish.warm is not None and wish.pool is not None else None
+    if wish.pool is not None:
+        connections, queries = _per_operation(base)
+        later = forecast.present(warm) if warm else None
+        state = forecast.with_pool(state, connections, queries, wish.pool, later)
+        operation = "query"
+    forecasts = [_server(base, now, state, operation, wish)]
+    if by_driver:
+        forecasts.append(_latency(base, now, state, wish, warm))
+    return Prediction(
+        version=PREDICTION_VERSION,
+        title="What an operation would cost",
+        sentence=whatif_words.sentence(forecasts[0], wish, operation),
+        wishes=wish.words(),
+        side=selections.facts(side, base.size, float(base.operations[0])),
+        operation=operation,
+        key=used[0],
+        cipher=wish.present_cipher or "" if flows else "",
+        forecasts=forecasts,
+        costs=[
+            *whatif_words.costs_used(costs, used),
+            *(cipher_change.costs_used(flows, *_record_costs(wish, costs)) if flows else ()),
+        ],
+        assumptions=whatif_words.assumptions(base, wish, costs, facts, flows),
+    )
+
+
+def _refuse(side: Side, unit: str, *, by_driver: bool) -> None:
+    reasons = selections.unseen(side)
+    if not by_driver and not reasons:
+        reasons = selections.uncounted(side, unit)
+    if reasons:
+        raise TlstaxError(
+            f"nothing can be predicted from {side.label}",
+            "; ".join(reasons),
+            "Record it with `tlstax attach` or `tlstax lab`",
+            ExitCode.CAPTURE,
+        )
+
+
+def _other_library(side: Side) -> State:
+    """The handshakes of a recording with the wished library."""
+    unit = selections.choose_unit(side, side, None)
+    _refuse(side, unit, by_driver=bool(side.group.runs))
+    handshake_facts(side)
+    return forecast.present(
+        replicates.of_side(side, unit, builtin(), by_driver=bool(side.group.runs))
+    )
+
+
+def present_key(side: Side, costs: MicroCosts) -> str:
+    """The kind of the recorded key, told by what a signature takes.
+
+    Raises TlstaxError (USAGE) where nothing that was measured is alike.
+    """
+    totals = ledger.totals(coverage.scale(side.tables).ledger, side.group.window_ids)
+    shakes = side.phase_counts.get("handshake", 0)
+    sign_ns = totals.get(("sign", "on_cpu"), 0) / max(shakes, 1)
+    near = sorted(
+        (abs(math.log(max(sign_ns, 1.0) / key.sign.value_ns)), name)
+        for name, key in costs.keys.items()
+    )
+    if near[0][0] > math.log(ALIKE):
+        raise TlstaxError(
+            "cannot tell what key was recorded",
+            f"a signature took {time_text(sign_ns)}, and the nearest that was measured here is "
+            f"{near[0][1]} with {time_text(costs.keys[near[0][1]].sign.value_ns)}",
+            "Name it with --from-key",
+            ExitCode.USAGE,
+        )
+    return near[0][1]
+
+
+def _keys(wish: Wish, costs: MicroCosts) -> Used:
+    """The present kind of key, its costs, and those of the wished one."""
+    old = wish.present_key or ""
+    for name in (old, wish.key or old):
+        key = costs.keys.get(name)
+        if key is None or key.full is None:
+            raise TlstaxError(
+                f"the costs of {name} are not known",
+                "they were not measured",
+                "Measure again without --costs",
+                ExitCode.USAGE,
+            )
+    return old, costs.keys[old], costs.keys[wish.key or old]
+
+
+def _with_costs(state: State, wish: Wish, costs: MicroCosts, used: Used) -> State:
+    _, old, new = used
+    assert old is not None
+    assert new is not None
+    if wish.key is not None:
+        state = forecast.with_key(state, costs, old, new)
+    if wish.resume is not None:
+        state = forecast.with_resumption(state, costs, new, wish.resume)
+    return state
+
+
+def _record_costs(wish: Wish, costs: MicroCosts | None) -> tuple[RecordCosts, RecordCosts]:
+    """Of the present and of the wished cipher."""
+    assert wish.cipher is not None
+    records = costs.records if costs is not None else {}
+    for name in (wish.present_cipher or "", wish.cipher):
+        if name not in records:
+            raise TlstaxError(
+                f"the costs of records with {name or 'the recorded cipher'} are not known",
+                "they were not measured",
+                "Measure again without --costs",
+                ExitCode.USAGE,
+            )
+    return records[wish.present_cipher or ""], records[wish.cipher]
+
+
+def _per_operation(base: Replicates, least: float = 1e-9) -> tuple[float, float]:
+    """Connections and answered queries of an operation."""
+    counts: Counter[str] = Counter()
+    for row in base.tables.phase_counts:
+        if row.window_id in base.rows:
+            counts[row.phase] += row.ended_count
+    operations = float(base.operations[0])
+    connections, queries = counts["connect"] / operations, counts["record_write"] / operations
+    if connections < least or queries < least:
+        raise TlstaxError(
+            "cannot predict pooling",
+            "the recording has no connect, or no answer to a query",
+            "Record while clients connect and ask, at --level record",
+            ExitCode.CAPTURE,
+        )
+    return connections, queries
+
+
+def _warm(side: Side) -> Replicates:
+    """Queries on persistent connections. Raises TlstaxError where they are none."""
+    by_driver = bool(side.group.runs)
+    _refuse(side, "query", by_driver=by_driver)
+    warm = replicates.of_side(side, "query", builtin(), by_driver=by_driver)
+    connections, queries = _per_operation(warm, least=0.0)
+    if queries < 0.99 or connections > 0.02:
+        raise TlstaxError(
+            f"{side.label} says nothing about warm queries",
+            "its operations are no single queries on persistent connections",
+            "Record a client that asks one query again and again on the same connection",
+            ExitCode.CAPTURE,
+        )
+    return warm
+
+
+def _server(base: Replicates, now: State, then: State, operation: str, wish: Wish) -> Forecast:
+    """The server's CPU time."""
+    present = now.by_parts + now.connection + now.query
+    if wish.pool is not None:
+        present = present / _per_operation(base)[1]
+    return _forecast(
+        "server_cpu",
+        f"CPU time of the server per {operation}",
+        measure_of(present, base.size),
+        then.totals(),
+        base.size,
+        "what a query costs on a connection that has asked before is not in this recording; "
+        "record such a client, and give it with --warm"
+        if wish.pool is not None and wish.warm is None
+        else "the rounds of the recording differ, and all else that the server does may follow"
+        if wish.cipher is not None
+        else "",
+    )
+
+
+def _latency(
+    base: Replicates, now: State, then: State, wish: Wish, warm: Replicates | None
+) -> Forecast:
+    """What the client waits for an operation."""
+    latency = base.weights @ base.arm.latency_ns / base.operations
+    label = "latency at the client"
+    reason = ""
+    if wish.pool is not None and (wish.key or wish.library or wish.resume is not None):
+        reason = "pooling together with another wish was not looked at"
+    elif wish.pool is not None and (warm is None or not warm.side.group.runs):
+        reason = "how long a client waits for a query alone is not in a recording of connects"
+    elif wish.pool is not None and warm is not None:
+        return _pooled_latency(base, latency, wish.pool, warm)
+    elif wish.library is not None:
+        reason = "what the clients' side of another library takes was not measured"
+    elif not float(now.client[0]):
+        reason = "the client's CPU time was not recorded"
+    if reason:
+        return Forecast(
+            "client_latency", label, measure_of(latency, base.size), None, {}, None, False, reason
+        )
+    present = now.by_parts + now.connection + now.query
+    idle = idle_share(base)
+    models = {}
+    for name, (low, high) in then.totals().items():
+        if idle < IDLE:
+            busy = present + now.client
+            ends = (
+                latency * (low + then.client_low) / busy,
+                latency * (high + then.client) / busy,
+            )
+        else:
+            ends = (
+                latency + low - present + then.client_low - now.client,
+                latency + high - present + then.client - now.client,
+            )
+        models[name] = (np.minimum(*ends), np.maximum(*ends))
+    return _forecast("client_latency", label, measure_of(latency, base.size), models, base.size, "")
+
+
+def _pooled_latency(base: Replicates, latency: Floats, wished: int, warm: Replicates) -> Forecast:
+    """A connection with what it asks now, and further queries like those of `warm`."""
+    connections, queries = _per_operation(base)
+    later = forecast.respread(warm.weights @ warm.arm.latency_ns / warm.operations, len(latency))
+    further = max(0.0, wished - queries / connections)
+    kept = min(1.0, wished * connections / queries)
+    pooled = [
+        (latency / connections * kept + further * each) / wished
+        for each in (later, later * forecast.PARTED)
+    ]
+    return _forecast(
+        "client_latency",
+        "latency at the client per query",
+        measure_of(latency / queries, base.size),
+        {forecast.BY_PARTS: (pooled[0], pooled[1])},
+        base.size,
+        "",
+    )
+
+
+def _forecast(
+    name: str,
+    label: str,
+    now: Measure,
+    models: Mapping[str, tuple[Floats, Floats]],
+    size: int,
+    why_wide: str,
+) -> Forecast:
+    """The interval that covers every model, with the noise of the new run."""
+    measures = {model: _covering(ends, size) for model, ends in models.items()}
+    lows = [measure.low_ns or 0.0 for measure in measures.values()]
+    highs = [measure.high_ns or 0.0 for measure in measures.values()]
+    low, high = min(lows), max(highs)
+    value = (low + high) / 2
+    half = (high - low) / 2 / value if value > 0 else math.inf
+    is_wide = half > WIDEST
+    reason = ""
+    if is_wide:
+        reason = why_wide or "the rounds of the recording differ, or both reckonings do"
+    return Forecast(name, label, now, Measure(value, low, high), measures, half, is_wide, reason)
+
+
+def _covering(ends: tuple[Floats, Floats], size: int) -> Measure:
+    """Middle, and the outer ends of the intervals, widened for a new run of the same length."""
+    low, high = float(ends[0][0]), float(ends[1][0])
+    if len(ends[0]) == 1:
+        return Measure((low + high) / 2, low, high)
+    low_ns = low - math.sqrt(2) * (low - interval(ends[0][1:], size)[0])
+    high_ns = high + math.sqrt(2) * (interval(ends[1][1:], size)[1] - high)
+    return Measure((low + high) / 2, max(0.0, low_ns), high_ns)
+
+
+def measure_of(values: Floats, size: int) -> Measure:
+    """An estimate with the interval of its resamples."""
+    if len(values) == 1:
+        return Measure(float(values[0]))
+    return Measure(float(values[0]), *interval(values[1:], size))

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is true on every path through a function: questions to its flow.
+
+Which instructions no path goes around, which are crossed only once, where an argument is held, and
+behind which nothing happens any more but the return.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from iced_x86 import Instruction, Mnemonic, OpKind, Register, RegisterExt
+
+from tlstax.collectors.binary.control_flow import RETURN, Flow
+from tlstax.collectors.binary.instructions import CALLEE_SAVED, written_registers
+
+NEVER: Final = -1  # nothing is returned from there
+EVERY_PATH: Final = "every path crosses it"
+ALL_THAT_WORK: Final = "only paths that return at once go around it"
+Emulated = Callable[[Instruction], bool]
+
+
+def bypassing(flow: Flow, address: int) -> str:
+    """What the paths around an instruction do: "" when some of them call or go elsewhere."""
+    around = flow.reach([flow.start], without={address})
+    if any(at in flow.calls or flow.leaves.get(at, RETURN) != RETURN for at in around):
+        return ""
+    return ALL_THAT_WORK if any(at in flow.leaves for at in around) else EVERY_PATH
+
+
+def crossed_once(flow: Flow, address: int) -> bool:
+    """Whether no path crosses an instruction twice.
+
+    Where an indirect jump leads to is not known, but never to where the stack is another.
+    """
+    if address in flow.reach(flow.after[address]):
+        return False
+    depth = flow.depth_bytes.get(address)
+    others = [flow.depth_bytes.get(at) for at in flow.open_ends]
+    return address == flow.start or all(at is not None and at != depth for at in others)
+
+
+def holders(flow: Flow, register: int) -> Mapping[int, frozenset[int]]:
+    """Before each instruction, the registers that hold what `register` held on entry."""
+    states = {flow.start: frozenset({register})}
+    waiting = [flow.start]
+    while waiting:
+        address = waiting.pop()
+        state = _carried(flow, address, states[address])
+        for successor in flow.after[address]:
+            if successor not in flow.at:
+                continue
+            known = states.get(successor)
+            merged = state if known is None else known & state
+            if merged != known:
+                states[successor] = merged
+                waiting.append(successor)
+    return states
+
+
+def _carried(flow: Flow, address: int, state: frozenset[int]) -> frozenset[int]:
+    instruction = flow.at[address]
+    if address in flow.calls:
+        return state & CALLEE_SAVED
+    kept = state - written_registers(instruction)
+    copied = _copy(instruction)
+    # A pointer is not held by half a register.
+    if copied is not None and copied[1] in state and instruction.op0_register == copied[0]:
+        kept |= {copied[0]}
+    return kept
+
+
+def _copy(instruction: Instruction) -> tuple[int, int] | None:
+    """(to, from) as full registers of a move between 32 or 64 bit registers."""
+    kinds = (instruction.op0_kind, instruction.op1_kind)
+    if instruction.mnemonic != Mnemonic.MOV or kinds != (OpKind.REGISTER, OpKind.REGISTER):
+        return None
+    if RegisterExt.size(instruction.op0_register) < 4:
+        return None
+    return (
+        RegisterExt.full_register(instruction.op0_register),
+        RegisterExt.full_register(instruction.op1_register),
+    )
+
+
+def preferred(register: int, among: frozenset[int]) -> int:
+    """The register itself while it holds its value, else any other that does."""
+    return register if register in among else min(among)
+
+
+def quiet_part(flow: Flow) -> set[int]:
+    """The instructions behind which nothing is called, repeated or jumped to any more."""
+    before = flow.before()
+    left = {at: sum(s in flow.at for s in after) for at, after in flow.after.items()}
+    waiting = [at for at, count in left.items() if not count]
+    quiet: set[int] = set()
+    while waiting:
+        address = waiting.pop()
+        if address in flow.calls or flow.leaves.get(address, RETURN) != RETURN:
+            continue
+        quiet.add(address)
+        for earlier in before[address]:
+            left[earlier] -= 1
+            if not left[earlier]:
+                waiting.append(earlier)
+    return quiet
+
+
+def exit_cut(flow: Flow, since: int | None, emulated: Emulated) -> set[int]:
+    """Emulated instructions of which every path from `since` to a return crosses exactly one.
+
+    Empty when there is no such set, or a path leaves otherwise than by a return.
+    """
+    starts = [flow.start] if since is None else list(flow.after[since])
+    ways = flow.reach(starts)
+    if any(flow.leaves.get(at, RETURN) != RETURN for at in ways):
+        return set()
+    quiet = quiet_part(flow)
+    before = flow.before()
+    first = {at for at in ways & quiet if any(b not in quiet for b in before[at])}
+    first |= quiet & set(starts)
+    cut: set[int] = set()
+    seen: set[int] = set()
+    waiting = list(first)
+    while waiting:
+        address = waiting.pop()
+        if address in seen:
+            continue
+        seen.add(address)
+        if emulated(flow.at[address]):
+            cut.add(address)
+        elif address in flow.leaves:
+            return set()
+        else:
+            waiting += [s for s in flow.after[address] if s in flow.at]
+    cut = _each_once(flow, cut)
+    around = flow.reach([flow.start], without={since}) if since is not None else set()
+    uncovered = flow.reach(starts, without=cut)
+    if cut & around or any(at in flow.leaves for at in uncovered):
+        return set()
+    return cut
+
+
+def _each_once(flow: Flow, cut: set[int]) -> set[int]:
+    """The set without those behind which another one always comes; empty if one only may come."""
+    for address in sorted(cut):
+        behind = flow.reach(flow.after[address])
+        if not behind & cut:
+            continue
+        rest = cut - {address}
+        if any(at in flow.leaves for at in flow.reach(flow.after[address], without=rest)):
+            return set()
+        cut = rest
+    return cut
+
+
+def final_values(flow: Flow) -> dict[int, int | None]:
+    """Before each quiet instruction, the register with what is returned; None when none has it."""
+    quiet = quiet_part(flow)
+    known: dict[int, int | None] = {}
+    ready = sorted(quiet, reverse=True)
+    while ready:
+        later = []
+        for address in ready:
+            successors = [s for s in flow.after[address] if s in flow.at]
+            if any(s not in known for s in successors):
+                later.append(address)
+            elif successors:
+                behind = {known[s] for s in successors} - {NEVER}
+                known[address] = _before_it(flow.at[address], behind) if behind else NEVER
+            else:
+                known[address] = int(Register.RAX) if address in flow.leaves else NEVER
+        ready = later
+    return {address: None if value == NEVER else value for address, value in known.items()}
+
+
+def _before_it(instruction: Instruction, behind: set[int | None]) -> int | None:
+    """Where the value is before an instruction, when it is there behind it."""
+    if len(behind) > 1:
+        return None
+    register = behind.pop()
+    if register is None or register not in written_registers(instruction):
+        return register
+    copied = _copy(instruction)
+    return copied[1] if copied is not None and copied[0] == register else None

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a stub of the procedure linkage table calls (x86-64).
+
+Calls between libraries, and within libraries that let their functions be replaced, go through stubs
+without names: `jmp *slot(%rip)`. The relocation of the slot names the function. OpenSSL spends some
+percent of a handshake in its own stubs.
+"""
+
+import struct
+
+from tlstax.collectors.binary.elf import SYMBOL, Elf
+
+JUMP = b"\xff\x25"  # jmp *displacement(%rip); a prefix or endbr64 may stand before it
+STUB_BYTES = {".plt": 16, ".plt.sec": 16, ".plt.got": 8}
+RELOCATION_BYTES = 24  # Elf64_Rela: offset, info (symbol number above 32 bits of type), addend
+
+
+def imported_name(elf: Elf, address: int) -> tuple[str, int] | None:
+    """(name, start of the stub) of the function that the stub at an address calls."""
+    for section_name, size in STUB_BYTES.items():
+        section = elf.section(section_name)
+        if section is None or not section.address <= address < section.address + section.size:
+            continue
+        start = address - (address - section.address) % size
+        code = elf.code_at(start, size)
+        jump = code.find(JUMP)
+        if jump < 0 or jump + 6 > len(code):
+            return None
+        (displacement,) = struct.unpack_from("<i", code, jump + 2)
+        name = _relocated(elf, start + jump + 6 + displacement)
+        return (name, start) if name else None
+    return None
+
+
+def _relocated(elf: Elf, slot: int) -> str:
+    """The name of the symbol whose address the loader writes into a slot."""
+    for section_name in (".rela.plt", ".rela.dyn"):
+        section = elf.section(section_name)
+        if section is None or slot < 0:
+            continue
+        end = min(len(elf.data), section.offset + section.size)
+        position = elf.data.find(slot.to_bytes(8, "little"), section.offset, end)
+        while position >= 0:
+            if (position - section.offset) % RELOCATION_BYTES == 0 and position + 24 <= end:
+                (info,) = struct.unpack_from("<Q", elf.data, position + 8)
+                return _symbol_name(elf, info >> 32)
+            position = elf.data.find(slot.to_bytes(8, "little"), position + 1, end)
+    return ""
+
+
+def _symbol_name(elf: Elf, number: int) -> str:
+    section = elf.section(".dynsym")
+    if section is None or not 0 < number < section.size // SYMBOL.size:
+        return ""
+    position = section.offset + number * SYMBOL.size
+    if position + SYMBOL.size > len(elf.data):
+        return ""
+    (offset,) = struct.unpack_from("<I", elf.data, position)
+    start, end = elf.name_range(".dynsym")
+    return elf.name_at(start + offset, end).decode("utf-8", "surrogateescape")

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From an address in a file to the name of the function there, by every table that can be had.
+
+Tables are asked in this order: the file's own .symtab; a separate debug file found by build-id or
+by debug link; the compressed .gnu_debugdata; .dynsym. The first that covers the address names it.
+Sizes are respected: an address behind the end of a symbol belongs to no symbol, never to the
+nearest one.
+
+A separate debug file is used only if its build-id is that of the file (or, where there is none, if
+the checksum of the debug link fits). One that is damaged is left out: names get fewer, not wrong.
+"""
+
+import re
+from array import array
+from bisect import bisect_right
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tlstax import TlstaxError
+from tlstax.collectors.binary.elf import Elf, Symbol
+from tlstax.collectors.binary.unwind_table import UnwindTable
+
+DEBUG_ROOT = Path("usr/lib/debug")
+DEBUGDATA_LIMIT_BYTES = 64 * 1024 * 1024
+# Symbols may nest (aliases, assembly with local entry points); this many starts are looked back at.
+NESTING_LIMIT = 16
+
+
+class Named(NamedTuple):
+    """What a table says about an address."""
+
+    name: str  # as the linker knows it (mangled)
+    start: int  # the file's own virtual address
+    source: str  # symtab, buildid, debuglink, debugdata, dynsym
+
+
+class SymbolTable:
+    """The functions of one symbol table, compact: 20 bytes each, names stay in the file."""
+
+    def __init__(self, elf: Elf, section: str, source: str) -> None:
+        self.source = source
+        self._elf = elf
+        self._strings, self._strings_end = elf.name_range(section)
+        starts, sizes, offsets = array("Q"), array("Q"), array("I")
+        for start, size, offset in elf.symbols(section):
+            starts.append(start)
+            sizes.append(size)
+            offsets.append(offset)
+        order = sorted(range(len(starts)), key=starts.__getitem__)
+        self._starts = array("Q", (starts[index] for index in order))
+        self._sizes = array("Q", (sizes[index] for index in order))
+        self._offsets = array("I", (offsets[index] for index in order))
+
+    def find(self, address: int) -> Named | None:
+        """The innermost function that covers the address."""
+        index = bisect_right(self._starts, address) - 1
+        for candidate in range(index, max(-1, index - NESTING_LIMIT), -1):
+            distance = address - self._starts[candidate]
+            if distance < self._sizes[candidate] or distance == 0:
+                raw = self._elf.name_at(self._strings + self._offsets[candidate], self._strings_end)
+                if raw:
+                    name = raw.decode("utf-8", "surrogateescape")
+                    return Named(name, self._starts[candidate], self.source)
+        return None
+
+
+class ObjectSymbols:
+    """All symbol tables of one file, read when they are first needed."""
+
+    def __init__(self, elf: Elf, root: Path, named_path: str) -> None:
+        self._elf = elf
+        self._root = root  # the root directory the process sees
+        self._path = named_path  # as the process names the file
+        self._tables: list[SymbolTable] | None = None
+        self._found: list[tuple[Elf, str, str]] | None = None
+        self._opened: list[Elf] = []
+
+    def find(self, address: int) -> Named | None:
+        """The function at an address, by the first table that covers it."""
+        if self._tables is None:
+            self._tables = self._read()
+        for table in self._tables:
+            if named := table.find(address):
+                return named
+        return None
+
+    def matching(self, expression: re.Pattern[str]) -> list[Symbol]:
+        """Every function of any table whose name is a full match, by address, each name once.
+
+        Where a table does not say how large a function is, the unwind tables do.
+        """
+        found = {symbol.name: symbol for symbol in self._elf.find(expression)}
+        for elf, section, _ in self._sources():
+            if elf is not self._elf and section == ".symtab":
+                for symbol in elf.find(expression):
+                    found.setdefault(symbol.name, symbol)
+        unwind = UnwindTable(self._elf)
+        return sorted(
+            symbol if symbol.size else _bounded(symbol, unwind) for symbol in found.values()
+        )
+
+    def starts(self) -> set[int]:
+        """Where the functions begin that any table names."""
+        return {
+            address for elf, section, _ in self._sources() for address, _, _ in elf.symbols(section)
+        }
+
+    def sources(self) -> tuple[str, ...]:
+        """The tables that there are, in the order in which they are asked."""
+        return tuple(source for _, _, source in self._sources())
+
+    def _read(self) -> list[SymbolTable]:
+        return [SymbolTable(*source) for source in self._sources()]
+
+    def _sources(self) -> list[tuple[Elf, str, str]]:
+        """(file, section, where it comes from) of each table."""
+        if self._found is None:
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> list[tuple[Elf, str, str]]:
+        tables = []
+        if self._elf.section(".symtab"):
+            tables.append((self._elf, ".symtab", "symtab"))
+        elif separate := self._separate():
+            tables.append(separate)
+        if self._elf.section(".gnu_debugdata"):
+            with suppress(TlstaxError):
+                tables.append((self._debugdata(), ".symtab", "debugdata"))
+        if self._elf.section(".dynsym"):
+            tables.append((self._elf, ".dynsym", "dynsym"))
+        return tables
+
+    def _separate(self) -> tuple[Elf, str, str] | None:
+        """The table of a separate debug file, when there is one that belongs to this file."""
+        for path, source in self._candidates():
+            with suppress(TlstaxError):
+                debug = self._kept(Elf(path))
+                same = debug.build_id == self._elf.build_id
+                checked = bool(self._elf.build_id) or self._checksum_fits(debug)
+                if same and checked and debug.section(".symtab"):
+                    return debug, ".symtab", source
+        return None
+
+    def _candidates(self) -> list[tuple[Path, str]]:
+        found = []
+        for root in (self._root, Path("/")):
+            debug = root / DEBUG_ROOT
+            if build_id := self._elf.build_id:
+                name = f"{build_id[:2]}/{build_id[2:]}.debug"
+                found.append((debug / ".build-id" / name, "buildid"))
+            if link := self._debug_link()[0]:
+                directory = Path(self._path).parent
+                beside = root / directory.relative_to("/") if directory.is_absolute() else directory
+                found += [
+                    (beside / link, "debuglink"),
+                    (beside / ".debug" / link, "debuglink"),
+                    (debug / str(directory).lstrip("/") / link, "debuglink"),
+                ]
+        return [(path, source) for path, source in found if path.is_file()]
+
+    def _debug_link(self) -> tuple[str, int]:
+        """File name and CRC-32 of .gnu_debuglink; a name with a directory in it is refused."""
+        content = self._elf.content(".gnu_debuglink")
+        name, _, _ = content.partition(b"\0")
+        if not name or len(content) < 8 or b"/" in name or name in (b".", b".."):
+            return "", 0
+        return name.decode("utf-8", "surrogateescape"), int.from_bytes(content[-4:], "little")
+
+    def _checksum_fits(self, debug: Elf) -> bool:
+        import zlib
+
+        return zlib.crc32(debug.data) == self._debug_link()[1]
+
+    def _debugdata(self) -> Elf:
+        """The ELF file that .gnu_debugdata holds, compressed ("MiniDebugInfo")."""
+        import lzma  # these are rarely needed, and attach must stay small
+        import tempfile
+
+        packed = self._elf.content(".gnu_debugdata")
+        try:
+            unpack = lzma.LZMADecompressor(memlimit=2 * DEBUGDATA_LIMIT_BYTES)
+            content = unpack.decompress(packed, DEBUGDATA_LIMIT_BYTES)
+        except (lzma.LZMAError, EOFError):
+            raise self._elf.refuse("its .gnu_debugdata is damaged") from None
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            return self._kept(Elf(file.name))
+
+    def _kept(self, elf: Elf) -> Elf:
+        self._opened.append(elf)
+        return elf
+
+    def close(self) -> None:
+        """Close the separate debug files."""
+        for elf in self._opened:
+            elf.close()
+        self._opened.clear()
+
+
+def _bounded(symbol: Symbol, unwind: UnwindTable) -> Symbol:
+    bounds = unwind.covering(symbol.address)
+    return symbol if bounds is None else symbol._replace(size=bounds.end - symbol.address)

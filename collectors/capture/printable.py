@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Text of unknown origin made safe for a terminal."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+
+def visible(text: str) -> str:
+    """Text of unknown origin with everything but printable characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Record a running server: attach without a restart, watch, detach, leave a capture.
+
+Nothing is written to the server but the kernel's own breakpoints, on the instructions that
+`tlstax probes plan PID` shows. They go when tlstax ends, however it ends. Stop with Ctrl-C.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.vocabulary import REPAIRS
+from tlstax.collectors.commands.options import duration, functions_option
+from tlstax.collectors.process.find_process import find_by_name
+from tlstax.collectors.recording.plain import PlainRecording
+from tlstax.collectors.recording.recorder import Recorder, Request
+from tlstax.collectors.recording.source_set import SourceSet
+from tlstax.collectors.recording.windows import WindowTotals, resident_bytes
+from tlstax.collectors.sources import registry
+from tlstax.probes.model import Level
+
+_POLL_S = 1.0
+_POLL_BUDGET_S = 10.0  # a small budget pays for every waking, too
+_SMALL_BUDGET = 0.02
+DEFAULT_BUDGET = 0.05
+"""The share of the server's CPU time that `attach` takes when nothing is said: dense windows then
+hold thousands of commands a second on a busy server; where all fits, all is on all the time."""
+NO_BUDGET = float("inf")
+UNCOUNTED = {"perf", "bcc"}
+"""Sources whose cost to the server nobody counts, so that no budget can hold it."""
+
+
+def register(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    headline: Callable[[Path], str],
+) -> None:
+    """Add `attach` to the command line."""
+    parser = subparsers.add_parser(
+        "attach",
+        help="record a running server",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    who = parser.add_mutually_exclusive_group(required=True)
+    who.add_argument("pid", nargs="?", type=int, metavar="PID", help="process id of the server")
+    who.add_argument("--name", metavar="NAME", help="or its name, when only one process has it")
+    parser.add_argument(
+        "--for",
+        dest="duration_s",
+        type=duration,
+        metavar="TIME",
+        help="stop after this long, for example 30s or 5m (default: at Ctrl-C)",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="capture to write"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an existing capture")
+    parser.add_argument("--window", type=duration, metavar="TIME", help="length of a window (1s)")
+    parser.add_argument(
+        "--sample-hz",
+        type=sample_hz,
+        default=99,
+        metavar="HZ",
+        help="CPU samples per second and CPU, 0 to 999; 0 takes none (99)",
+    )
+    parser.add_argument(
+        "--functions",
+        type=functions_option,
+        default=(),
+        metavar="LIST",
+        help="also count and time the TLS library's own functions: some of cipher, digest, "
+        "asymmetric, kdf, rng, or cipher:record, or ids of primitives (dear: give --for)",
+    )
+    parser.add_argument(
+        "--client",
+        action="append",
+        default=[],
+        metavar="PID|NAME",
+        help="record this client of the server, too: both sides in one report (repeatable)",
+    )
+    parser.add_argument(
+        "--client-level",
+        choices=("handshake", "command", "record"),
+        default="handshake",
+        help="what to probe in clients; handshake costs a query nothing (%(default)s)",
+    )
+    parser.add_argument(
+        "--level",
+        type=level,
+        default=Level.RECORD,
+        metavar="LEVEL",
+        help="how much is probed: sample (CPU samples alone), handshake (and each handshake), "
+        "command (and the ledger, with commands) or record (and the records of a command) (record)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=budget,
+        metavar="SHARE",
+        help="what measuring may cost, of the CPU time that the server itself uses, for example "
+        "1%%: tlstax chooses what is on and when, and refuses if nothing fits; or none: everything "
+        "all the time (5%%; none with --window, --client, --functions or --collect perf,bcc)",
+    )
+    registry.add_arguments(parser)
+    parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
+    parser.add_argument("--quiet", action="store_true", help="no progress line")
+    parser.set_defaults(run=run, headline=headline)
+
+
+def level(text: str) -> Level:
+    """A level by its name."""
+    try:
+        return Level[text.upper()]
+    except KeyError:
+        names = ", ".join(one.name.lower() for one in Level)
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {names}") from None
+
+
+def budget(text: str) -> float:
+    """A share of the server's CPU time from `0.1%` to `50%`, or NO_BUDGET for `none`."""
+    if text == "none":
+        return NO_BUDGET
+    number = text.removesuffix("%").strip()
+    try:
+        share = float(number) / 100 if text.endswith("%") else float("nan")
+    except ValueError:
+        share = float("nan")
+    if not 0.000999 <= share <= 0.5:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a share from 0.1% to 50% nor none")
+    return share
+
+
+def sample_hz(text: str) -> int:
+    """A sampling rate from 0 to 999."""
+    if not text.isdigit() or int(text) > 999:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 999")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Record until the time is up, Ctrl-C, or the end of the server."""
+    _refuse_contradictions(options)
+    pid = options.pid if options.pid is not None else find_by_name(options.name)
+    stop = _StopFlag()
+    recorder, sources = _begin(options, pid)
+    _watch(recorder, options, sources, stop)
+    if recorder.ending:
+        raise recorder.ended()
+    if sources.failures:
+        raise TlstaxError(
+            f"{len(sources.failures)} of the sources did not last",
+            "; ".join(sources.failures),
+            f"{options.output} holds what the others recorded, and says what is missing",
+            ExitCode.FAILED,
+        )
+    print(f"tlstax: detached; `tlstax report {options.output}` explains it", file=sys.stderr)
+    if not options.quiet:
+        print(f"tlstax: {options.headline(options.output)}", file=sys.stderr)
+    return int(ExitCode.OK)
+
+
+def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recorder | PlainRecording, SourceSet]":
+    """What was asked for, attached, within the budget that was given or goes without saying."""
+    what = registry.wanted(options)
+    sources = registry.open_sources(what, pid, options.output)
+    if registry.NATIVE not in what.names:
+        return PlainRecording(pid, options.output, sources, options.force), sources
+    share = options.budget
+    if share is None:
+        uncounted = UNCOUNTED & set(options.collect)
+        dear = options.window or options.client or options.functions or uncounted
+        share = NO_BUDGET if dear else DEFAULT_BUDGET
+    try:
+        return Recorder(_request(options, pid, sources, share)), sources
+    except TlstaxError as error:
+        if error.exit_code != ExitCode.BUDGET or options.budget is not None:
+            raise
+    # A server that does next to nothing: a budget that nobody gave is no reason to refuse.
+    sources = registry.open_sources(what, pid, options.output)
+    return Recorder(_request(options, pid, sources, NO_BUDGET)), sources
+
+
+def _request(options: argparse.Namespace, pid: int, sources: SourceSet, share: float) -> Request:
+    """What the native engine is to record, for a share of the server's CPU time."""
+    if options.functions and options.duration_s is None:
+        print(
+            "tlstax: --functions slows the server down at every call of its TLS library, and "
+            "without --for it does so until Ctrl-C",
+            file=sys.stderr,
+        )
+    return Request(
+        pid=pid,
+        capture=options.output,
+        window_s=options.window or 1.0,
+        sample_hz=options.sample_hz,
+        level=options.level,
+        budget=None if share == NO_BUDGET else share,
+        definitions=options.definitions,
+        overwrite=options.force,
+        functions=options.functions,
+        clients=tuple(_client_pid(text) for text in options.client),
+        client_level=Level[options.client_level.upper()],
+        sources=sources,
+    )
+
+
+def _watch(
+    recorder: "Recorder | PlainRecording",
+    options: argparse.Namespace,
+    sources: SourceSet,
+    stop: "_StopFlag",
+) -> None:
+    """Until the time is up, Ctrl-C, or the end of the server."""
+    live = None if options.quiet else _Progress(sys.stderr.isatty())
+    with recorder:
+        print(f"tlstax: attached to {recorder.pid}, recording to {options.output}", file=sys.stderr)
+        for text in (*sources.failures, *sources.warnings):
+            print(f"tlstax: {text}", file=sys.stderr)
+        # A budget that nobody gave is worth a line only where it changes something.
+        is_asked = options.budget is not None
+        if (
+            isinstance(recorder, Recorder)
+            and recorder.budget_words
+            and (is_asked or not recorder.is_continuous)
+        ):
+            print(f"tlstax: {recorder.budget_words}", file=sys.stderr)
+        recorder.wake_on(stop.fd)
+        is_small = options.budget is not None and options.budget < _SMALL_BUDGET
+        poll_s = _POLL_BUDGET_S if is_small else _POLL_S
+        left_s = options.duration_s if options.duration_s is not None else float("inf")
+        while left_s > 0 and not stop.requested and not recorder.ending:
+            step_s = min(poll_s, left_s)
+            recorder.poll(step_s)
+            left_s -= step_s
+            if live and isinstance(recorder, Recorder) and recorder.last:
+                live.show(recorder.last)
+    if live:
+        live.end()
+
+
+def _refuse_contradictions(options: argparse.Namespace) -> None:
+    """Raise TlstaxError (USAGE) for options that cannot be had together."""
+    budgeted = options.budget is not None and options.budget != NO_BUDGET
+    if options.client and budgeted:
+        raise TlstaxError(
+            "--client was given with --budget",
+            "the budget is of the server's CPU time, and what is probed in clients is not in it",
+            "give one or the other",
+            ExitCode.USAGE,
+        )
+    if options.functions and (budgeted or options.level < Level.RECORD):
+        raise TlstaxError(
+            "--functions was given with --budget or a lower --level",
+            "it slows the server down at every call of its TLS library, which no budget allows",
+            "give one or the other",
+            ExitCode.USAGE,
+        )
+
+    if registry.NATIVE not in options.collect and (
+        options.client or options.functions or budgeted or options.level < Level.RECORD
+    ):
+        raise TlstaxError(
+            "--collect without native was given with an option of the native engine",
+            "--client, --functions, --budget and --level are about its probes",
+            "add native to --collect, or leave them out",
+            ExitCode.USAGE,
+        )
+    uncounted = sorted(UNCOUNTED & set(options.collect))
+    if uncounted and budgeted:
+        raise TlstaxError(
+            f"--collect {uncounted[0]} was given with --budget",
+            f"what {uncounted[0]} costs the server is not counted, so no budget can hold it",
+            "give one or the other",
+            ExitCode.USAGE,
+        )
+
+
+def _client_pid(text: str) -> int:
+    """The process that `--client` names."""
+    return int(text) if text.isdigit() else find_by_name(text)
+
+
+class _StopFlag:
+    """Set by SIGINT and SIGTERM, so that a recording ends between two steps and not within one."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.fd, wakes = os.pipe()
+        os.set_blocking(wakes, False)
+        signal.set_wakeup_fd(wakes)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._request)
+
+    def _request(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
+
+
+class _Progress:
+    """One line on the terminal, rewritten every window."""
+
+    def __init__(self, rewrite: bool) -> None:
+        self._rewrite = rewrite
+        self._handshakes_count = 0
+        self._start_ns: int | None = None
+        self._last_ns = 0
+
+    def show(self, window: WindowTotals) -> None:
+        if window.end_ns == self._last_ns:
+            return
+        self._start_ns = self._start_ns or window.start_ns
+        self._last_ns = window.end_ns
+        self._handshakes_count += len(window.handshakes)
+        span_s = (window.end_ns - window.start_ns) / 1e9
+        lost = sum(n for kind, n in window.losses.items() if kind not in REPAIRS)
+        line = (
+            f"{(window.end_ns - self._start_ns) / 1e9:6.0f} s"
+            f"  {len(window.handshakes) / span_s:8.1f} handshakes/s"
+            f"  {window.phase_counts.get('command', 0) / span_s:9.0f} commands/s"
+            f"  {window.on_cpu_ns / 1e9 / span_s:5.2f} CPUs"
+            f"  healed {sum(window.losses.get(kind, 0) for kind in REPAIRS)}  lost {lost}"
+            f"  tlstax {resident_bytes() >> 20} MB"
+        )
+        print(f"\r{line}" if self._rewrite else line, end="" if self._rewrite else "\n",
+              file=sys.stderr, flush=True)  # fmt: skip
+
+    def end(self) -> None:
+        if self._rewrite:
+            print(file=sys.stderr)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Say what this host can do for a measurement, found by trying it, and what to do about the rest.
+
+Every line is a trial on doctor's own process (no other process is touched): what, whether
+it works, what was seen, and, where it does not work, what it is needed for and what to do.
+Works without root and then says what is lacking. Exit status 0 when the native engine can
+run here, 3 when it cannot.
+
+With --calibrate it measures instead what one hit of each kind of probe costs here, on functions
+of its own: the median in nanoseconds with its 95 % interval. Plans and recordings use it for a
+week.
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors.host.checks import Answer, engines, examine_all, ready
+
+if TYPE_CHECKING:
+    from tlstax.collectors.host.prices import Kernel
+
+MARKS = {"note": "note", "engine": "absent", "useful": "lacks", "uprobe": "lacks"}
+
+
+def render(answers: list[Answer]) -> str:
+    """The answers as lines of text, with the verdict last."""
+    width = max(len(answer.title) for answer in answers)
+    lines = []
+    for answer in answers:
+        mark = "yes" if answer.ok else MARKS.get(answer.need, "NO")
+        lines.append(f"{mark:<7}{answer.title:<{width}}  {answer.found}")
+        if not answer.ok:
+            indent = " " * (7 + width + 2)
+            lines.append(f"{indent}needed for: {answer.needed_for}")
+            lines.append(f"{indent}what to do: {answer.do}")
+    return "\n".join([*lines, "", verdict(answers)])
+
+
+def verdict(answers: list[Answer]) -> str:
+    """One sentence: can the native engine run, and if not, what stands in its way."""
+    if ready(answers):
+        lacking = [answer.title for answer in answers if not answer.ok and answer.need == "useful"]
+        rest = f" Without: {', '.join(lacking)}." if lacking else ""
+        return f"tlstax can measure here. Engines: {', '.join(engines(answers))}.{rest}"
+    missing = [answer.title for answer in answers if not answer.ok and answer.need == "required"]
+    if not any(answer.ok for answer in answers if answer.need == "uprobe"):
+        missing.append("uprobes")
+    return f"tlstax cannot measure here: {', '.join(missing)}. See what to do above."
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the answers; the exit status says whether the native engine can run."""
+    if options.calibrate:
+        return calibrate(options.json)
+    answers = examine_all()
+    if options.json:
+        document = {
+            "tlstax_version": __version__,
+            "ready": ready(answers),
+            "engines": engines(answers),
+            "checks": [asdict(answer) for answer in answers],
+        }
+        print(json.dumps(document, indent=2))
+    else:
+        print(render(answers))
+    return ExitCode.OK if ready(answers) else ExitCode.HOST
+
+
+def calibrate(as_json: bool) -> int:
+    """Measure every kind of probe, keep the result, print it. TlstaxError HOST if none works."""
+    # Only here: examining a host needs none of it.
+    from tlstax.collectors.host.calibration_events import measure_all
+    from tlstax.collectors.host.costs import path, save
+    from tlstax.collectors.host.emulation import emulated_forms
+    from tlstax.collectors.host.prices import kernel_of
+
+    kernel = kernel_of(measure_all(), emulated_forms())
+    if not kernel.measured:
+        raise TlstaxError(
+            "Probes cannot be calibrated here",
+            "the kernel refuses to attach a uprobe to a function of tlstax's own",
+            "run `tlstax doctor` to see what this host lacks",
+            ExitCode.HOST,
+        )
+    save(kernel)
+    if as_json:
+        rows = [row._asdict() for row in kernel.rows]
+        print(json.dumps({"calibration": rows, "emulated": sorted(kernel.emulated)}, indent=2))
+    else:
+        print("\n".join(price_lines(kernel)))
+        print(f"\nkept for a week in {path()}")
+    return ExitCode.OK
+
+
+def price_lines(kernel: "Kernel") -> list[str]:
+    """The prices as a table, and what the kernel emulates."""
+    lines = [f"{'probe':18} {'on':28} {'ns per hit':>10}  95 % interval"]
+    for row in kernel.rows:
+        interval = f"{row.low_ns:.0f} .. {row.high_ns:.0f}"
+        lines.append(f"{row.kind:18} {row.instruction:28} {row.cost_ns:10.0f}  {interval}")
+    more = ", ".join(sorted(kernel.emulated)) or "nothing"
+    lines.append("")
+    lines.append(f"emulated beside push, nop, jmp, jcc and call: {more}")
+    return lines
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the sub-command `doctor`."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="what this host can do, found by trying",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--calibrate", action="store_true", help="measure what a probe hit costs here"
+    )
+    parser.set_defaults(run=run)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The recorder of an experiment: `tlstax lab` gets it passed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tlstax.collectors.recording.recorder import Recorder, Request
+
+_EXPERIMENT_HZ: Final = 997
+
+
+def open_recorder(pid: int, capture: Path, collect: Sequence[str] = ()) -> Recorder:
+    """A recorder for experiments, which are short and want many samples."""
+    sources = None
+    if collect:
+        from tlstax.collectors.sources.registry import Wanted, open_sources
+
+        sources = open_sources(Wanted(tuple(collect)), pid, capture)
+    return Recorder(Request(pid, capture, sample_hz=_EXPERIMENT_HZ, sources=sources))

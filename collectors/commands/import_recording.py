@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Turn a recording of another tool into a capture that `tlstax report` explains.
+
+    perf record -k CLOCK_MONOTONIC -F 99 --call-graph dwarf,16384 -p PID -- sleep 30
+    tlstax import perf.data -o server.tlstax
+    tlstax import script.txt --hz 99 -o server.tlstax      what `perf script` printed
+    profile-bpfcc -f -F 99 -p PID 30 > x.folded
+    tlstax import x.folded --hz 99 -o server.tlstax
+
+A file that does not begin like perf's or its text is read as folded stacks, `frame;frame COUNT`,
+which know neither files nor threads. Texts do not say how often samples were taken: --hz has to.
+Only names and counts are taken over. Phases are told by the boundary functions in the stacks, so
+they are as good as these; there is no ledger, and times are samples. Functions without a name are
+described where their files are on this host, with the build-id that perf saw.
+Exit status: 0; 1 perf or its file cannot be read; 2 wrong arguments; 3 perf is not installed.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterable
+from itertools import dropwhile
+from pathlib import Path
+
+from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.writer import write_whole
+from tlstax.collectors.sources import folded
+from tlstax.collectors.sources.perf.recording import read_data
+from tlstax.collectors.sources.perf.rows import FIRST_ID, PerfRows
+from tlstax.collectors.sources.perf.script import begins_sample, parse
+from tlstax.probes.definitions import load_definitions
+
+_MAGIC = (b"PERFILE2", b"2ELIFREP")
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `tlstax import`."""
+    parser = subparsers.add_parser(
+        "import",
+        help="make a capture of a perf.data file or folded stacks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "recording",
+        type=Path,
+        metavar="FILE",
+        help="perf.data, text of `perf script`, folded stacks",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="capture to write"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an existing capture")
+    parser.add_argument(
+        "--root", default="", metavar="DIR", help="where the paths in the recording begin (/)"
+    )
+    parser.add_argument("--hz", type=_hz, metavar="N", help="samples per second and CPU, of a text")
+    parser.set_defaults(run=run)
+
+
+def _hz(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1_000_000:
+        raise argparse.ArgumentTypeError("a frequency is more than 0 and at most 1,000,000")
+    return value
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read the recording, write the capture."""
+    rows, engine = _read(options.recording, options.root, options.hz)
+    samples = sum(row.sample_count for row in rows if isinstance(row, schema.SampleStack))
+    if not samples:
+        raise _unusable(options.recording, "it holds no sample")
+    facts = {
+        "tlstax_version": __version__,
+        "created_wall_ns": time.time_ns(),
+        "engine": engine,
+        "command_level": "sample",
+        "privacy": "names and counts only; no payload, key or password is taken over",
+    }
+    target = schema.Target(1, 0, "", "", "unknown", "unknown", "unknown", "unknown", "none")
+    meta = [schema.Meta(key, str(value)) for key, value in facts.items()]
+    write_whole(options.output, [*meta, target, *rows], options.force)
+    print(f"{options.output}: {samples} samples", file=sys.stderr)
+    return int(ExitCode.OK)
+
+
+def _read(path: Path, root: str, hz: float | None) -> tuple[list[schema.Row], str]:
+    """The rows of a recording, and what made it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    try:
+        is_perf = os.pread(descriptor, 8, 0) in _MAGIC
+        window = schema.Window(FIRST_ID, None, 0, 0, 1, "record", "perf")
+        if is_perf:
+            return read_data(descriptor, window, root), "perf"
+        if b"\0" in os.pread(descriptor, 4096, 0):
+            raise _unusable(path, "it is neither a perf.data file nor text")
+        return _read_text(path, window, hz)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    finally:
+        os.close(descriptor)
+
+
+def _read_text(path: Path, window: schema.Window, hz: float | None) -> tuple[list[schema.Row], str]:
+    """The rows of a text, and what made it."""
+    if hz is None:
+        raise TlstaxError(
+            f"cannot import {path}",
+            "a text does not say how often samples were taken",
+            "Give --hz, such as --hz 99",
+            ExitCode.USAGE,
+        )
+    rows = PerfRows(load_definitions(), {})
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        is_perf = _is_perf_script(lines)
+        lines.seek(0)
+        if is_perf:
+            for sample in parse(dropwhile(_is_beside, lines)):
+                rows.add(sample)
+        else:
+            folded.read(lines, rows)
+    length_ns = round(rows.sample_count * 1e9 / hz)
+    made = rows.rows(window._replace(end_ns=max(1, length_ns)), 1e9 / hz)
+    return made, "perf" if is_perf else "folded"
+
+
+def _is_perf_script(lines: Iterable[str]) -> bool:
+    """By the first line that is neither empty nor a comment."""
+    return begins_sample(next(dropwhile(_is_beside, lines), ""))
+
+
+def _is_beside(line: str) -> bool:
+    """Whether a line is empty, or of the head that `perf script --header` prints."""
+    return not line.strip() or line.startswith("#")
+
+
+def _unusable(path: Path, why: str) -> TlstaxError:
+    return TlstaxError(
+        f"cannot import {path}",
+        why,
+        "Name a file of `perf record -o`, the text of `perf script`, or folded stacks",
+        ExitCode.FAILED,
+    )

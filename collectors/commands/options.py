@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Arguments that several commands take."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from tlstax.probes.primitives import parse_names
+
+if TYPE_CHECKING:
+    pass
+
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
+
+
+def duration(text: str) -> float:
+    """Seconds of `30s`, `5m`, `1h`, `100ms` or a bare number of seconds."""
+    number = text.rstrip("smh")
+    unit = text[len(number) :] or "s"
+    try:
+        seconds = float(number) * _UNITS_S[unit]
+    except (ValueError, KeyError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30s or 5m") from None
+    if not 0.01 <= seconds <= 7 * 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not between 10ms and a week")
+    return seconds
+
+
+def functions_option(text: str) -> tuple[str, ...]:
+    """Names of categories or primitives, separated by commas."""
+    try:
+        return parse_names(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What `tlstax probes plan` prints: the plan as text and as plain data."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tlstax.collectors.capture.printable import visible
+
+if TYPE_CHECKING:
+    from tlstax.collectors.placement.model import Missing, Plan, Site
+    from tlstax.collectors.process.target import Target
+
+
+_WHY_NONE = {
+    "sock_recv_length": "after a command a thread receives nothing but the next one, or the next "
+    "boundary says otherwise",
+    "sock_send_length": "the result is sent when a send ends and none follows before the next "
+    "boundary",
+}
+
+
+def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
+    """The plan as plain data. Times are nanoseconds, offsets and addresses bytes."""
+    told = sites_told(planned)
+    return {
+        "pid": target.pid,
+        "exe": target.exe,
+        "level": planned.level.name.lower(),
+        "libraries": [
+            {
+                "id": library.id,
+                "kind": library.kind,
+                "version": library.version,
+                "linkage": library.linkage,
+                "objects": [{"path": o.path, "build_id": o.build_id} for o in library.objects],
+            }
+            for library in planned.libraries
+        ],
+        "sites": [
+            {
+                "boundary": site.boundary,
+                "action": site.action,
+                "phase": site.phase,
+                "event": site.event,
+                "kind": site.kind,
+                "function": site.function,
+                "object": site.object.path,
+                "file_offset": site.file_offset,
+                "instruction": site.instruction,
+                "stepped": site.stepped,
+                "cost_ns": site.cost_ns,
+                "per": site.per,
+                "register": site.register,
+                "stack_bytes": site.stack_bytes,
+                "only_in": site.only_in,
+                "reason": site.reason,
+                "kernel_event": site.kernel_event if site in told else "",
+            }
+            for site in planned.sites
+        ],
+        "missing": [
+            {
+                "boundary": m.boundary,
+                "functions": list(m.functions),
+                "consequence": m.consequence,
+                "why": m.why,
+            }
+            for m in planned.missing
+        ],
+        "refused": [asdict(refused) for refused in planned.refused],
+        "notes": list(planned.notes),
+        "prices": {**asdict(planned.kernel.prices), "measured": planned.kernel.measured},
+        "totals": [asdict(total) for total in totals_of(s for s in planned.sites if s not in told)],
+        "gaps": [{"subject": g.boundary, "consequence": g.consequence} for g in planned.gaps],
+        "accessors": planned.accessors,
+    }
+
+
+@dataclass(frozen=True)
+class Total:
+    """What the probes hit for one operation cost, when each boundary is crossed once for it."""
+
+    per: str
+    hits: float
+    cost_ns: float
+
+
+def totals_of(sites: Iterable["Site"]) -> list[Total]:
+    """Hits and cost for each command, handshake and connection.
+
+    A boundary with several entries (a function seen at its callers) or exits is crossed at one of
+    them, so the dearest counts.
+    """
+    dearest: dict[tuple[str, str, str], tuple[float, float]] = {}
+    for site in sites:
+        key = (site.per, site.boundary, site.event)
+        crossing = (site.hits * site.cost_ns, site.hits)
+        dearest[key] = max(dearest.get(key, (0.0, 0.0)), crossing)
+    found = []
+    for per in ("command", "handshake", "connection"):
+        parts = [value for (of, _, _), value in dearest.items() if of == per]
+        if parts:
+            found.append(Total(per, sum(hits for _, hits in parts), sum(ns for ns, _ in parts)))
+    return found
+
+
+def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[str]:
+    """The plan as text for a terminal; names from binaries are shown with escapes."""
+    lines = [f"{visible(target.name)} (pid {target.pid}), level {planned.level.name.lower()}"]
+    for library in planned.libraries:
+        paths = ", ".join(visible(entry.path) for entry in library.objects)
+        version = visible(library.version) or f"{library.name}, version unknown"
+        lines.append(f"  {version} ({library.linkage}): {paths}")
+    lines.append("")
+    told = sites_told(planned)
+    for site in planned.sites:
+        lines += site_lines(site, told)
+    probed = [site for site in planned.sites if site not in told]
+    stepped = sum(site.stepped for site in probed)
+    lines.append("")
+    lines.append(f"{len(probed)} probes, {stepped} of them on a single-stepped instruction")
+    if needless := len(planned.sites) - len(probed):
+        lines.append(f"{needless} boundaries need no probe here: the kernel's own events tell them")
+    lines += [
+        f"for each {total.per}: {total.hits:g} hits, {total.cost_ns / 1000:.1f} us, if every"
+        " boundary is crossed once"
+        for total in totals_of(probed)
+    ]
+    if not planned.kernel.measured:
+        lines.append("prices are those of another machine: nothing could be calibrated here")
+    lines += [f"note: {visible(note)}" for note in planned.notes]
+    unknown = sorted(name for name, offset in planned.accessors.items() if offset < 0)
+    if planned.accessors and not unknown:
+        lines.append("all fields that the handshake record needs were found")
+    lines += [f"cannot tell: {g.boundary}: {visible(g.consequence)}" for g in planned.gaps]
+    lines += [_missing_line(missing) for missing in planned.missing]
+    if verbose:
+        lines += [
+            f"not taken: {r.boundary}: {visible(r.function)}, {r.what}: {visible(r.why)}"
+            for r in planned.refused
+        ]
+    return lines
+
+
+def _missing_line(missing: "Missing") -> str:
+    why = f" ({visible(missing.why)})" if missing.why else ""
+    return f"missing: {missing.boundary}: {missing.consequence}{why}"
+
+
+def sites_told(planned: "Plan") -> frozenset["Site"]:
+    """Those that need no probe, because this kernel's own events tell what it would."""
+    from tlstax.collectors.placement.model import KERNEL_EVENTS
+    from tlstax.collectors.recording.engine.libbpf import load_library, tracepoint_argument_counts
+
+    counts = tracepoint_argument_counts(load_library(), *KERNEL_EVENTS.values())
+    return frozenset(filter(planned.is_told, planned.sites) if all(counts.values()) else ())
+
+
+def site_lines(site: "Site", told: frozenset["Site"] = frozenset()) -> list[str]:
+    """One probe: where it sits and what it costs, and why there; or why it needs none."""
+    start = f"{site.boundary} {site.event}"
+    if site in told:
+        return [f"{start:28} no probe: {site.kernel_event}", f"    {_WHY_NONE[site.kernel_event]}"]
+    where = f"{visible(site.object.name)}+{site.file_offset:#x}"
+    price = "stepped" if site.stepped else "emulated"
+    inside = f", only in {site.only_in}" if site.only_in else ""
+    cost = f"{site.cost_ns / 1000:6.2f} us"
+    return [
+        f"{start:28} {where:26} {site.instruction:20} {price:9} {cost} {site.kind}{inside}",
+        f"    {visible(site.function)}: {visible(site.reason)}",
+    ]

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where each thread stands, by pt-pmp: for hosts that allow neither BPF nor perf.
+
+    tlstax pmp 1234 --allow-pause                stop the server for one snapshot, and look
+    tlstax pmp 1234 --allow-pause --iterations 5 -o server.tlstax
+    tlstax pmp --from stacks.txt                 what pt-pmp, gdb or eu-stack wrote before
+
+gdb stops the WHOLE server for every snapshot, often for seconds; how long is measured and printed.
+Exit status: 0; 1 no stack was found; 2 without --allow-pause; 3 pt-pmp or gdb is missing; 4 no
+such process.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.writer import write_whole
+from tlstax.collectors.sources.pmp import KINDS, Snapshot, count_kinds, take, to_rows
+from tlstax.collectors.sources.pmp_text import parse
+from tlstax.collectors.sources.stack_phases import StackPhases
+from tlstax.probes.definitions import load_definitions
+
+_MEANING = {
+    "running": "on a CPU, or ready for one",
+    "lock": "waiting for a lock",
+    "io": "waiting for the disk",
+    "network": "waiting for the network inside a phase",
+    "idle": "waiting for work",
+    "wait": "waiting, for what the stack does not tell",
+}
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `tlstax pmp`."""
+    parser = subparsers.add_parser(
+        "pmp",
+        help="where each thread stands, by stopping the server",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("pid", nargs="?", type=int, metavar="PID", help="process id of the server")
+    source.add_argument("--from", dest="saved", type=Path, metavar="FILE", help="saved stacks")
+    parser.add_argument(
+        "--allow-pause", action="store_true", help="the server may stand still for seconds"
+    )
+    parser.add_argument("--iterations", type=_count, default=1, metavar="N", help="snapshots (1)")
+    parser.add_argument(
+        "--interval", type=_count, default=1, metavar="S", help="seconds between them (1)"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="capture to write")
+    parser.add_argument("--force", action="store_true", help="replace an existing capture")
+    parser.set_defaults(run=run)
+
+
+def _count(text: str) -> int:
+    """A whole number from 1 to 1000."""
+    if not text.isdigit() or not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Take or read the stacks, print what they mean, and keep them if asked."""
+    if options.saved is not None:
+        snapshot = _saved(options.saved)
+    else:
+        snapshot = take(
+            options.pid, options.iterations, options.interval, allow_pause=options.allow_pause
+        )
+    phases = StackPhases(load_definitions())
+    _print(snapshot, phases)
+    if options.output is not None:
+        _store(snapshot, phases, options)
+    return int(ExitCode.OK)
+
+
+def _saved(path: Path) -> Snapshot:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise TlstaxError(
+            f"cannot read {path}",
+            error.strerror or str(error),
+            "Name a file that pt-pmp, gdb or eu-stack wrote",
+            ExitCode.FAILED,
+        ) from error
+    return Snapshot(parse(text), 1, 0, 0, 0)
+
+
+def _print(snapshot: Snapshot, phases: StackPhases) -> None:
+    kinds = count_kinds(snapshot.stacks, phases)
+    total = sum(kinds.values())
+    if snapshot.end_ns:
+        print(
+            f"{snapshot.iterations_count} snapshots in "
+            f"{(snapshot.end_ns - snapshot.start_ns) / 1e9:.1f} s; the server stood still for "
+            f"{snapshot.pause_ns / 1e9:.2f} s of that"
+        )
+    else:
+        print("from a file; how long the server stood still is not known")
+    for kind in KINDS:
+        if kinds[kind]:
+            print(f"{kinds[kind]:6}  {kinds[kind] / total:6.1%}  {kind:8}  {_MEANING[kind]}")
+    print(f"{total:6}          threads seen; a share of few threads is a rough one")
+
+
+def _store(snapshot: Snapshot, phases: StackPhases, options: argparse.Namespace) -> None:
+    facts = {
+        "tlstax_version": __version__,
+        "created_wall_ns": time.time_ns(),
+        "monotonic_anchor_ns": time.monotonic_ns(),
+        "engine": "pmp",
+        "command_level": "sample",
+        "pause_ns": snapshot.pause_ns,
+        "privacy": "function names and counts only",
+    }
+    who = (options.pid or 0, "", "", "unknown", "unknown", "unknown", "unknown", "none")
+    meta = [schema.Meta(key, str(value)) for key, value in facts.items()]
+    rows = [*meta, schema.Target(1, *who), *to_rows(snapshot, phases)]
+    write_whole(options.output, rows, options.force)
+    print(f"{options.output}: stacks of {sum(snapshot.stacks.values())} threads", file=sys.stderr)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Show what would be probed in a process, where, and why there. Nothing is attached.
+
+`tlstax probes plan PID` reads the process's binaries from /proc and prints one line per probe: the
+boundary it times, the function, the instruction it would sit on, whether the kernel emulates
+that instruction (one trap) or single-steps it (two traps, about 35 times dearer), what a hit costs,
+and why it is there. Below stand what that makes for each command, handshake and connection, what is
+unusual about the process, and what cannot be had. `-v` adds what was not chosen, and why.
+
+Costs are this host's, measured on tlstax's own code (see `tlstax doctor --calibrate`).
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tlstax import ExitCode
+from tlstax.collectors.commands import programs
+from tlstax.collectors.commands.options import functions_option
+from tlstax.collectors.commands.plan_text import as_document, as_lines
+from tlstax.probes.model import Level
+
+if TYPE_CHECKING:
+    pass
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `tlstax probes`."""
+    parser = subparsers.add_parser(
+        "probes",
+        help="show what would be probed in a process, and why",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="probes_action", metavar="ACTION", required=True)
+    programs.register(actions)
+    plan = actions.add_parser("plan", help="print the plan for a process")
+    which = plan.add_mutually_exclusive_group(required=True)
+    which.add_argument("pid", nargs="?", type=int, help="process id")
+    which.add_argument("--name", help="name of the one process that is meant, e.g. mariadbd")
+    plan.add_argument(
+        "--level",
+        choices=[level.name.lower() for level in Level],
+        default=Level.RECORD.name.lower(),
+        help="how much is probed (default: %(default)s)",
+    )
+    plan.add_argument(
+        "--definitions", type=Path, metavar="DIR", help="directory with further definitions (.toml)"
+    )
+    plan.add_argument(
+        "--client", action="store_true", help="plan it as a client, as `attach --client` does"
+    )
+    plan.add_argument(
+        "-v", "--verbose", action="store_true", help="also what was not chosen, and why"
+    )
+    plan.add_argument(
+        "--functions",
+        type=functions_option,
+        metavar="LIST",
+        help="also the functions that `tlstax attach --functions LIST` would count",
+    )
+    plan.add_argument("--json", action="store_true", help="machine-readable output")
+    plan.set_defaults(run=run_plan)
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    """Print the plan. Raises TlstaxError when the process cannot be measured."""
+    # The planner belongs to a later stage; only this command reaches over to it.
+    from tlstax.collectors.host.costs import this_kernel
+    from tlstax.collectors.placement.placement import plan
+    from tlstax.collectors.process.find_process import find_by_name
+    from tlstax.collectors.process.target import open_target
+    from tlstax.probes.definitions import load_definitions
+
+    definitions = load_definitions(options.definitions)
+    pid = options.pid if options.pid is not None else find_by_name(options.name)
+    target = open_target(pid)
+    role = "client" if options.client else "server"
+    planned = plan(target, definitions, Level[options.level.upper()], role, this_kernel())
+    document, lines = as_document(target, planned), as_lines(target, planned, options.verbose)
+    if options.functions:
+        from tlstax.collectors.commands import function_listing
+        from tlstax.collectors.placement.function_sites import plan_functions
+
+        functions = plan_functions(target, definitions, options.functions)
+        document |= function_listing.as_document(functions)
+        lines += function_listing.as_lines(functions)
+    print(json.dumps(document, indent=2) if options.json else "\n".join(lines))
+    return int(ExitCode.OK)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What one probe hit costs on this host, measured on functions of our own.
+
+The kernel's trap is the price. Each kind of probe sits on a tiny function that a loop in machine
+code calls; the difference to the same loop without a probe is its cost. Rounds go through all
+kinds in turn, one difference for each, and the result is their median with a distribution-free
+95 % interval (order statistics). Nothing but this process is probed.
+
+`measure_basic` takes what attaching needs, in some 30 ms; the rest is for `tlstax doctor
+--calibrate` (see `tlstax.collectors.host.calibration_events` for what is no uprobe).
+"""
+
+import ctypes
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from math import comb
+from statistics import median
+from typing import Final, NamedTuple
+
+from tlstax.collectors.host import bpf_trials as sys_calls
+from tlstax.collectors.host.bpf_syscall import attach_uprobe_multi
+from tlstax.collectors.host.bpf_trials import MapType, ProgramType
+from tlstax.collectors.host.prices import PLAIN, STEPPED, Price
+from tlstax.collectors.host.trials import code_page, uprobe_event_type
+
+SLOT_BYTES: Final = 32
+LOOPS_OFFSET: Final = 2048
+ROUNDS_BASIC: Final = 7
+ROUNDS_ALL: Final = 25
+OPTIMISED: Final = "nop of 5 bytes"
+
+
+class Trial(NamedTuple):
+    """One kind of probe, on the first instruction of a function of its own."""
+
+    kind: str  # uprobe_multi, uretprobe_multi, uprobe, uretprobe; "" for no probe
+    instruction: str
+    code: bytes
+    calls: int = 400
+
+
+BARE: Final = Trial("", PLAIN, b"\x90\xc3")
+STEP: Final = Trial("uprobe_multi", STEPPED, b"\x48\x89\xf8\xc3", 50)
+BASIC: Final = (
+    Trial("uprobe_multi", PLAIN, b"\x90\xc3"),
+    Trial("uretprobe_multi", PLAIN, b"\x90\xc3"),
+    STEP,
+)
+ALL: Final = (
+    *BASIC,
+    Trial("uprobe_multi", "push %rbx", b"\x53\x5b\xc3"),
+    Trial("uprobe_multi", "jmp", b"\xeb\x00\xc3"),
+    Trial("uprobe_multi", "je", b"\x74\x00\xc3"),
+    Trial("uprobe_multi", "call", b"\xe8\x00\x00\x00\x00\x58\xc3"),
+    Trial("uprobe_multi", OPTIMISED, b"\x0f\x1f\x44\x00\x00\xc3"),
+    Trial("uretprobe_multi", STEPPED, b"\x48\x89\xf8\xc3", 50),
+    Trial("uprobe", PLAIN, b"\x90\xc3"),
+    Trial("uretprobe", PLAIN, b"\x90\xc3"),
+    Trial("uprobe", STEPPED, b"\x48\x89\xf8\xc3", 50),
+)
+
+
+def measure_basic() -> list[Price]:
+    """The prices of an emulated, a returning and a stepped probe; fewer where one is refused."""
+    trials = BASIC if _takes_multi_links() else tuple(_as_events(BASIC))
+    return measure(trials, ROUNDS_BASIC)
+
+
+def measure(trials: Sequence[Trial], rounds: int) -> list[Price]:
+    """The prices of these kinds of probes, those that the kernel refuses left out."""
+    with ExitStack() as stack:
+        try:
+            path, address = stack.enter_context(code_page(_page([BARE, *trials])))
+            counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
+        except OSError:
+            return []
+        stack.callback(os.close, counter)
+        working = []
+        for number, trial in enumerate(trials, start=1):
+            try:
+                _attach(stack, trial, path, number * SLOT_BYTES, counter)
+                working.append((number, trial))
+            except OSError:
+                continue
+        bare = _loop(address, 0)
+        loops = [(trial, _loop(address, number)) for number, trial in working]
+        for run in (bare, *(loop for _, loop in loops)):
+            run()  # the first calls map pages and optimise probes
+        found: dict[Trial, list[float]] = {trial: [] for trial, _ in loops}
+        for _ in range(rounds):
+            bare_ns = _call_ns(bare, BARE.calls)
+            for trial, loop in loops:
+                found[trial].append(_call_ns(loop, trial.calls) - bare_ns)
+    return [price_of(t.kind, t.instruction, differences) for t, differences in found.items()]
+
+
+def price_of(kind: str, instruction: str, costs_ns: Sequence[float]) -> Price:
+    """Median and interval of one round's costs each."""
+    ordered = sorted(costs_ns)
+    count = len(ordered)
+    rank = median_rank(count)
+    return Price(
+        kind, instruction, median(ordered), ordered[rank - 1], ordered[count - rank], count
+    )
+
+
+def median_rank(count: int) -> int:
+    """The rank, from each end, of the bounds of a median's 95 % interval (at least 1)."""
+    rank, outside = 0, 0.0
+    while rank < count // 2:
+        outside += 2 * comb(count, rank) / 2**count
+        if outside > 0.05:
+            break
+        rank += 1
+    return max(1, rank)
+
+
+def _page(trials: Sequence[Trial]) -> bytes:
+    """The functions, and for each of them a loop that calls it: `call; dec %ebx; jne`."""
+    functions = b"".join(trial.code.ljust(SLOT_BYTES, b"\xcc") for trial in trials)
+    page = functions.ljust(LOOPS_OFFSET, b"\xcc")
+    for number, trial in enumerate(trials):
+        behind_call = LOOPS_OFFSET + number * SLOT_BYTES + 11
+        loop = b"\x53\xbb" + struct.pack("<I", trial.calls)
+        loop += b"\xe8" + struct.pack("<i", number * SLOT_BYTES - behind_call)
+        page += (loop + b"\xff\xcb\x75\xf7\x5b\xc3").ljust(SLOT_BYTES, b"\xcc")
+    return page
+
+
+def _loop(address: int, number: int) -> Callable[[], None]:
+    return ctypes.CFUNCTYPE(None)(address + LOOPS_OFFSET + number * SLOT_BYTES)
+
+
+def _call_ns(loop: Callable[[], None], calls: int) -> float:
+    start_ns = time.perf_counter_ns()
+    loop()
+    return (time.perf_counter_ns() - start_ns) / calls
+
+
+def _attach(stack: ExitStack, trial: Trial, path: str, offset_bytes: int, counter: int) -> None:
+    """Attach a probe that counts until the stack unwinds. OSError when the kernel refuses."""
+    is_return, multi = trial.kind.startswith("uret"), trial.kind.endswith("_multi")
+    attach_type = sys_calls.ATTACH_UPROBE_MULTI if multi else 0
+    code = sys_calls.count_program(counter)
+    program = sys_calls.load_program(ProgramType.KPROBE, code, attach_type)
+    stack.callback(os.close, program)
+    if multi:
+        link = attach_uprobe_multi(program, path, [offset_bytes], [0], os.getpid(), is_return)
+    else:
+        name = ctypes.create_string_buffer(path.encode())
+        event = sys_calls.open_perf_event(
+            uprobe_event_type(),
+            1 if is_return else 0,
+            pid=os.getpid(),
+            cpu=-1,
+            config1=ctypes.addressof(name),
+            config2=offset_bytes,
+        )
+        stack.callback(os.close, event)
+        link = sys_calls.link_perf_event(program, event)
+    stack.callback(os.close, link)
+
+
+def _as_events(trials: Sequence[Trial]) -> Iterator[Trial]:
+    for trial in trials:
+        yield trial._replace(kind=trial.kind.removesuffix("_multi"))
+
+
+def _takes_multi_links() -> bool:
+    with ExitStack() as stack:
+        try:
+            path, _ = stack.enter_context(code_page(BARE.code))
+            counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
+            stack.callback(os.close, counter)
+            _attach(stack, BASIC[0], path, 0, counter)
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a scheduler event and a CPU sample cost on this host, and the list of all prices.
+
+- a switch (tp_btf): two processes on one CPU hand a byte to each other, which is two switches; the
+  difference with an attached program that counts, for each switch of the CPU;
+- a sample: a loop of known length at a stack of 24 frames, with and without a CPU-clock event
+  whose program walks the user and the kernel stack.
+
+Both are small beside what they are measured on, so their intervals are wide.
+"""
+
+import ctypes
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from tlstax.collectors.host import bpf_trials as sys_calls
+from tlstax.collectors.host.bpf_trials import MapType, ProgramType
+from tlstax.collectors.host.calibration import ALL, measure, price_of
+from tlstax.collectors.host.prices import Price
+from tlstax.collectors.host.settings import LackError, quiet_libbpf
+from tlstax.collectors.host.trials import code_page
+
+ROUNDS: Final = 25
+TRIPS: Final = 400
+FRAMES: Final = 24
+SPIN_LOOPS: Final = 12_000_000
+SAMPLES_HZ: Final = (24_999, 4_999, 999)  # the first that the kernel takes
+GET_STACKID: Final = 27
+USER_STACK: Final = 1 << 8
+
+
+def measure_all() -> list[Price]:
+    """Every kind of probe that this kernel takes."""
+    with one_cpu():
+        return [*measure(ALL, ROUNDS), *switch_price(), *sample_price()]
+
+
+@contextmanager
+def one_cpu() -> Iterator[None]:
+    """Run on one CPU, so that a round is not divided between two clocks."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def switch_price() -> list[Price]:
+    """A program at sched_switch, for each switch; none where the kernel refuses it."""
+    costs = []
+    with ExitStack() as stack:
+        try:
+            libbpf = quiet_libbpf()
+            kind = sys_calls.ATTACH_TRACE_RAW_TP
+            type_id = libbpf.libbpf_find_vmlinux_btf_id(b"sched_switch", kind)
+            counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
+            stack.callback(os.close, counter)
+            code = sys_calls.count_program(counter)
+            program = sys_calls.load_program(ProgramType.TRACING, code, kind, type_id)
+            stack.callback(os.close, program)
+        except (OSError, LackError):
+            return []
+        with _partner() as trip:
+            for _ in range(ROUNDS):
+                bare_ns = _trips_ns(trip)
+                before = sys_calls.read_counter(counter)
+                link = sys_calls.open_raw_tracepoint(program)
+                try:
+                    probed_ns = _trips_ns(trip)
+                finally:
+                    os.close(link)
+                hits = sys_calls.read_counter(counter) - before
+                costs.append((probed_ns - bare_ns) / max(1, hits))
+    return [price_of("tp_btf", "sched_switch", costs)]
+
+
+@contextmanager
+def _partner() -> Iterator[tuple[int, int]]:
+    """A child that answers each byte: descriptors to read from and to write to."""
+    to_child, from_parent = os.pipe()
+    to_parent, from_child = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(from_parent)
+        os.close(to_parent)
+        while os.read(to_child, 1):
+            os.write(from_child, b"x")
+        os._exit(0)
+    os.close(to_child)
+    os.close(from_child)
+    try:
+        yield to_parent, from_parent
+    finally:
+        os.close(from_parent)
+        os.close(to_parent)
+        os.waitpid(child, 0)
+
+
+def _trips_ns(trip: tuple[int, int]) -> int:
+    reading, writing = trip
+    start_ns = time.perf_counter_ns()
+    for _ in range(TRIPS):
+        os.write(writing, b"x")
+        os.read(reading, 1)
+    return time.perf_counter_ns() - start_ns
+
+
+def sample_price() -> list[Price]:
+    """A CPU-clock sample with both stacks; none where the kernel refuses it."""
+    costs = []
+    with ExitStack() as stack:
+        try:
+            _, address = stack.enter_context(code_page(_spinning_code()))
+            counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
+            stack.callback(os.close, counter)
+            stacks = sys_calls.create_map(MapType.STACK_TRACE, 4, 8 * 64, 1024)
+            stack.callback(os.close, stacks)
+            program = sys_calls.load_program(
+                ProgramType.PERF_EVENT, _walking_program(stacks, counter)
+            )
+            stack.callback(os.close, program)
+        except OSError:
+            return []
+        spin = ctypes.CFUNCTYPE(None, ctypes.c_int)(address)
+        spin(FRAMES)
+        for _ in range(ROUNDS):
+            bare_ns = _spin_ns(spin)
+            before = sys_calls.read_counter(counter)
+            with ExitStack() as attached:
+                if not _start_sampling(attached, program):
+                    return []
+                sampled_ns = _spin_ns(spin)
+            samples = sys_calls.read_counter(counter) - before
+            if samples:
+                costs.append((sampled_ns - bare_ns) / samples)
+    if len(costs) < ROUNDS // 2:
+        return []
+    return [price_of("perf_event", f"sample, stack of {FRAMES} frames", costs)]
+
+
+def _start_sampling(attached: ExitStack, program: int) -> bool:
+    """Sample this thread until `attached` unwinds; False when no rate is taken."""
+    for hz in SAMPLES_HZ:
+        try:
+            event = sys_calls.open_perf_event(
+                sys_calls.PERF_TYPE_SOFTWARE,
+                sys_calls.PERF_COUNT_SW_CPU_CLOCK,
+                pid=0,
+                cpu=-1,
+                frequency_hz=hz,
+            )
+        except OSError:
+            continue
+        attached.callback(os.close, event)
+        attached.callback(os.close, sys_calls.link_perf_event(program, event))
+        return True
+    return False
+
+
+def _spin_ns(spin: Callable[[int], None]) -> int:
+    start_ns = time.perf_counter_ns()
+    spin(FRAMES)
+    return time.perf_counter_ns() - start_ns
+
+
+def _spinning_code() -> bytes:
+    """A function with frame pointers that calls itself as often as its argument says, then spins.
+
+    push %rbp; mov %rsp,%rbp; dec %edi; je 1f; call itself; pop %rbp; ret;
+    1: mov $SPIN_LOOPS,%ecx; 2: dec %ecx; jne 2b; pop %rbp; ret
+    """
+    code = b"\x55\x48\x89\xe5\xff\xcf\x74\x07\xe8" + struct.pack("<i", -13) + b"\x5d\xc3"
+    return code + b"\xb9" + struct.pack("<I", SPIN_LOOPS) + b"\xff\xc9\x75\xfc\x5d\xc3"
+
+
+def _walking_program(stacks: int, counter: int) -> bytes:
+    """Walk the kernel's and the user's stack, then count."""
+    walk = b""
+    for flags in (0, USER_STACK):
+        walk += (
+            sys_calls.instruction(0xBF, 1, 6)  # r1 = context
+            + sys_calls.load_map_address(2, stacks)
+            + sys_calls.instruction(0xB7, 3, imm=flags)
+            + sys_calls.instruction(0x85, imm=GET_STACKID)
+        )
+    return sys_calls.instruction(0xBF, 6, 1) + walk + sys_calls.count_program(counter)

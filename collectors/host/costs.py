@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a probe hit costs on this host, and where that is kept between runs.
+
+Measured once a week, or by `tlstax doctor --calibrate`, and kept in a file for this kernel and CPU:
+$XDG_CACHE_HOME/tlstax/calibration.json, without that variable in /var/cache for root and in
+~/.cache for others. A file that does not fit, or is damaged, is measured anew.
+"""
+
+import json
+import os
+import platform
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tlstax.collectors.host.prices import Kernel, Price, kernel_of
+from tlstax.collectors.host.recording_facts import cpu_field
+
+FILE: Final = "calibration.json"
+FRESH_S: Final = 7 * 86_400
+
+
+def this_kernel() -> Kernel:
+    """What is known of this host; measured now, in about a third of a second, if nothing is.
+
+    Where nothing may be attached, the defaults. Forks: call it while this process has one thread.
+    """
+    kept = load()
+    if kept is not None:
+        return kept
+    # Only here: a process that stays attached needs neither.
+    from tlstax.collectors.host.calibration import measure_basic
+    from tlstax.collectors.host.emulation import emulated_forms
+
+    kernel = kernel_of(measure_basic(), emulated_forms())
+    if kernel.measured:
+        save(kernel)
+    return kernel
+
+
+def load() -> Kernel | None:
+    """What was kept for this kernel and CPU, None when that is nothing or too old."""
+    try:
+        content = json.loads(path().read_text(encoding="utf-8"))
+        if content["host"] != host() or not 0 <= time.time() - content["time_s"] < FRESH_S:
+            return None
+        return kernel_of((Price(*row) for row in content["rows"]), content["emulated"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def save(kernel: Kernel) -> None:
+    """Keep it for the next run; where that cannot be, it is measured again."""
+    content = {
+        "host": host(),
+        "time_s": int(time.time()),
+        "rows": kernel.rows,
+        "emulated": sorted(kernel.emulated),
+    }
+    with suppress(OSError):
+        path().parent.mkdir(parents=True, exist_ok=True)
+        scratch = path().with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        scratch.replace(path())
+
+
+def path() -> Path:
+    """Where prices are kept."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(named):
+        named = "/var/cache" if os.geteuid() == 0 else str(Path.home() / ".cache")
+    return Path(named) / "tlstax" / FILE
+
+
+def host() -> str:
+    """What prices depend on: the kernel's build, the CPU, the number of CPUs."""
+    name = platform.uname()
+    return f"{name.release} {name.version} / {cpu_field('model name')} x {os.cpu_count()}"

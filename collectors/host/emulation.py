@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which instructions this kernel emulates under a uprobe beyond those of every kernel, by trial.
+
+Nothing is timed. To single-step an instruction the kernel needs a place for its copy, and maps
+one into the process ([uprobes]) when it first does so. So a child process runs one function whose
+probe is on one such instruction, and then looks at its own mappings. A child that steps for sure
+comes first: if no mapping appears there, the trial tells nothing and nothing is claimed.
+"""
+
+import ctypes
+import os
+from contextlib import ExitStack
+from typing import Final
+
+from tlstax.collectors.binary.instructions import TRIAL_FORMS, TrialForm
+from tlstax.collectors.host import bpf_trials as sys_calls
+from tlstax.collectors.host.bpf_syscall import attach_uprobe_multi
+from tlstax.collectors.host.bpf_trials import MapType, ProgramType
+from tlstax.collectors.host.trials import code_page
+
+SLOT_BYTES: Final = 32
+RETURN: Final = b"\xc3"
+CONTROL: Final = TrialForm(b"\x48\x89\xf8", b"")  # mov %rdi,%rax: stepped
+PLACE_OF_COPIES: Final = "[uprobes]"
+
+
+def emulated_forms() -> frozenset[str]:
+    """Names of TRIAL_FORMS that the kernel emulates; none where it cannot be tried.
+
+    Needs the rights to attach a probe, and uprobe_multi links: kernels without them emulate no
+    more than is known anyway. Forks, so call it while this process has one thread.
+    """
+    forms = {"control": CONTROL, **TRIAL_FORMS}
+    code = b"".join(
+        (form.before + form.code + form.after + RETURN).ljust(SLOT_BYTES, b"\xcc")
+        for form in forms.values()
+    )
+    offsets = [number * SLOT_BYTES + len(form.before) for number, form in enumerate(forms.values())]
+    with ExitStack() as stack:
+        try:
+            path, address = stack.enter_context(code_page(code))
+            counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
+            stack.callback(os.close, counter)
+            program = sys_calls.load_program(
+                ProgramType.KPROBE, sys_calls.count_program(counter), sys_calls.ATTACH_UPROBE_MULTI
+            )
+            stack.callback(os.close, program)
+            # No process is named, so that children are probed, too; nobody else has this file.
+            link = attach_uprobe_multi(program, path, offsets, [0] * len(offsets), 0, False)
+            stack.callback(os.close, link)
+        except OSError:
+            return frozenset()
+        stepped = {
+            name: _is_stepped(address + number * SLOT_BYTES) for number, name in enumerate(forms)
+        }
+    if not stepped.pop("control"):
+        return frozenset()
+    return frozenset(name for name, steps in stepped.items() if not steps)
+
+
+def _is_stepped(address: int) -> bool:
+    """Whether a call of the function leads to a single step, tried in a child."""
+    child = os.fork()
+    if child == 0:
+        status = 2
+        try:
+            ctypes.CFUNCTYPE(None)(address)()
+            with open("/proc/self/maps", encoding="ascii", errors="replace") as maps:
+                status = 1 if PLACE_OF_COPIES in maps.read() else 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) != 0

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Doctor's trial of tlstax's own BPF objects: each is loaded by the verifier and dropped."""
+
+import ctypes
+import os
+from importlib import resources
+
+from tlstax.collectors.host.settings import LackError, quiet_libbpf
+
+
+def _load(library: ctypes.CDLL, path: str) -> None:
+    """Load one object file and close it; OSError when the kernel or libbpf refuses."""
+    library.bpf_object__open_file.restype = ctypes.c_void_p
+    for function in (library.bpf_object__load, library.bpf_object__close):
+        function.argtypes = [ctypes.c_void_p]
+    handle = library.bpf_object__open_file(os.fsencode(path), None)
+    if not handle:
+        error = ctypes.get_errno()
+        raise OSError(error, f"not opened: {os.strerror(error)}", os.path.basename(path))
+    try:
+        error = -library.bpf_object__load(handle)
+        if error > 0:
+            raise OSError(error, f"not loaded: {os.strerror(error)}", os.path.basename(path))
+    finally:
+        library.bpf_object__close(handle)
+
+
+def engine_object() -> str:
+    """Load every bundled BPF object."""
+    folder = resources.files("tlstax.probes").joinpath("bpf")
+    objects = [entry for entry in folder.iterdir() if entry.name.endswith(".bpf.o")]
+    objects.sort(key=lambda entry: entry.name)
+    if not objects:
+        raise LackError("not built")
+    library = quiet_libbpf()
+    for entry in objects:
+        with resources.as_file(entry) as path:
+            _load(library, str(path))
+    return "the verifier took " + ", ".join(entry.name for entry in objects)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a capture says once of its recording and of the host that made it."""
+
+import os
+import platform
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tlstax import __version__
+from tlstax.collectors.capture import schema
+from tlstax.collectors.host.clock import monotonic_ns
+
+_PRIVACY: Final = "no payload, SQL text, key, password or pointer is recorded"
+_CRYPTO_FLAGS: Final = frozenset(
+    ("aes", "pclmulqdq", "sha_ni", "avx", "avx2", "avx512f", "vaes", "vpclmulqdq", "bmi2", "adx")
+)
+
+
+def recording_facts(engine: str, level: str, **further: object) -> list[schema.Meta]:
+    """Of a recording that begins now, on this host: its times, its kernel, what recorded."""
+    values = {
+        "tlstax_version": __version__,
+        "created_wall_ns": time.time_ns(),
+        "monotonic_anchor_ns": monotonic_ns(),
+        "hostname": platform.node(),
+        "kernel": platform.release(),
+        "engine": engine,
+        "command_level": level,
+        **further,
+        "privacy": _PRIVACY,
+    }
+    return [schema.Meta(key, str(value)) for key, value in values.items()]
+
+
+def cpu_facts() -> dict[str, object]:
+    """How many CPUs there are, and what matters of them to crypto."""
+    flags = cpu_field("flags").split()
+    return {
+        "cpu_count": os.cpu_count(),
+        "cpu_model": cpu_field("model name"),
+        "cpu_flags": " ".join(sorted(_CRYPTO_FLAGS.intersection(flags))),
+    }
+
+
+def cpu_field(name: str) -> str:
+    """A field of the first CPU in /proc/cpuinfo, or `unknown`."""
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == name:
+                return value.strip()
+    return "unknown"

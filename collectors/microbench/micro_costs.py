@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Measure what single TLS operations cost here, with the OpenSSL that this Python is linked with.
+
+Signatures, verification and key exchange are EVP calls of libcrypto; whole handshakes are two
+connections of libssl that talk through memory. All is CPU time of this thread, so that other
+processes disturb it little; kinds take turns, so that a drift of the machine falls on all alike.
+"""
+
+import ctypes
+import math
+import platform
+import ssl
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from ctypes import byref, c_char_p, c_size_t, c_void_p
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.certs.generate import Certificates, KeyKind, generate
+from tlstax.collectors.capture.micro_costs import (
+    Cost,
+    HandshakeCost,
+    KeyCosts,
+    MicroCosts,
+    RecordCosts,
+)
+from tlstax.collectors.host.recording_facts import cpu_field
+from tlstax.collectors.microbench.cipher_costs import measure_records
+
+BATCHES: Final = 15
+BATCHES_MOST: Final = 60
+CERTAIN: Final = 0.04
+"""With medians known to within this share no more batches are asked for, with enough of them."""
+BATCH_S: Final = 0.008
+HANDSHAKES: Final = 4
+"""In each batch."""
+GROUP: Final = b"X25519"
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_HASHED: Final = bytes(130)
+"""About what is signed in a TLS 1.3 handshake."""
+_SMALL_KEYS: Final = "ALL:@SECLEVEL=0"
+
+
+def host_library() -> str:
+    """The OpenSSL that is measured, as captures name it."""
+    return " ".join(ssl.OPENSSL_VERSION.split()[:2])
+
+
+def measure(
+    sign_kinds: Sequence[str],
+    handshake_kinds: Sequence[str],
+    mutual: bool,
+    tls_version: str,
+    ciphers: Sequence[str] = (),
+) -> MicroCosts:
+    """Measure; TlstaxError (HOST) where this OpenSSL lacks what it takes.
+
+    Signatures of `sign_kinds`; of `handshake_kinds` whole handshakes, too; records with `ciphers`.
+    """
+    if tls_version not in _VERSIONS:
+        raise TlstaxError(
+            f"cannot measure {tls_version} handshakes",
+            f"this host's {host_library()} is asked for {' and '.join(_VERSIONS)} only",
+            "Record a server that speaks one of them",
+            ExitCode.HOST,
+        )
+    names = list(dict.fromkeys([*sign_kinds, *handshake_kinds]))
+    with tempfile.TemporaryDirectory(prefix="tlstax-costs-") as folder:
+        made = {
+            name: generate(Path(folder) / name.replace(":", "-"), KeyKind.parse(name))
+            for name in names
+        }
+        crypto = _Crypto()
+        loops: dict[str, Callable[[], object]] = {
+            "keygen": crypto.generate_key,
+            "derive": crypto.deriver(),
+        }
+        for name, files in made.items():
+            loops[f"sign {name}"], loops[f"verify {name}"] = crypto.signer(files.server_key)
+        single = _timed(loops)
+        lanes = {name: _Lane(made[name], mutual, tls_version) for name in handshake_kinds}
+        for _ in _batches(lambda: all(lane.is_certain() for lane in lanes.values())):
+            for lane in lanes.values():
+                lane.batch()
+        records = _records(ciphers, tls_version, Path(folder)) if ciphers else {}
+    keys = {name: KeyCosts(single[f"sign {name}"], single[f"verify {name}"]) for name in names}
+    keys |= {name: lane.costs(keys[name]) for name, lane in lanes.items()}
+    return MicroCosts(
+        library=host_library(),
+        hostname=platform.node(),
+        cpu_model=cpu_field("model name"),
+        tls_version=tls_version,
+        mutual=mutual,
+        keygen=single["keygen"],
+        derive=single["derive"],
+        keys=keys,
+        records=records,
+    )
+
+
+def _records(ciphers: Sequence[str], tls_version: str, folder: Path) -> dict[str, RecordCosts]:
+    """What records cost with each cipher."""
+    libssl = _mapped("libssl.so")
+    files = generate(folder / "of-records", KeyKind.parse("rsa:2048"))
+    found = measure_records(libssl, ciphers, tls_version, files, BATCHES)
+    made = {}
+    for name, times in found.items():
+        ways = (
+            {size: _cost(values) for (one, size), values in times.items() if one == way}
+            for way in ("sent", "received")
+        )
+        made[name] = RecordCosts(*ways)
+    return made
+
+
+def _batches(is_certain: Callable[[], bool]) -> Iterator[int]:
+    """Enough batches, and more of them while others disturb what is measured."""
+    for number in range(BATCHES_MOST):
+        if number >= BATCHES and is_certain():
+            return
+        yield number
+
+
+def _timed(loops: dict[str, Callable[[], object]]) -> dict[str, Cost]:
+    """Every loop in batches that take turns."""
+    batches: dict[str, list[float]] = {name: [] for name in loops}
+    for call in loops.values():
+        call()  # what is fetched once
+    for _ in _batches(lambda: all(map(_is_certain, batches.values()))):
+        for name, call in loops.items():
+            count, start_ns = 0, time.thread_time_ns()
+            end_ns = start_ns + int(BATCH_S * 1e9)
+            while (now_ns := time.thread_time_ns()) < end_ns or not count:
+                call()
+                count += 1
+            batches[name].append((now_ns - start_ns) / count)
+    return {name: _cost(values) for name, values in batches.items()}
+
+
+def _cost(values: Sequence[float]) -> Cost:
+    """The median of the batches, with its 95 % interval by their order (binomial, as a normal)."""
+    ordered = sorted(values)
+    outer = int((len(values) - 1.96 * math.sqrt(len(values))) / 2)
+    return Cost(median(ordered), ordered[outer], ordered[-1 - outer])
+
+
+def _is_certain(values: Sequence[float]) -> bool:
+    """Whether further batches would tell little: others were quiet, or were so most of the time."""
+    cost = _cost(values)
+    return cost.high_ns - cost.low_ns <= 2 * CERTAIN * cost.value_ns
+
+
+class _Lane:
+    """Handshakes in memory with one kind of key, full and resumed in turns.
+
+    A client library makes its context anew for each connect. That is more than loading files: the
+    first signature with an RSA key that was just loaded computes its blinding, too.
+    """
+
+    def __init__(self, files: Certificates, mutual: bool, tls_version: str) -> None:
+        self._files = files
+        self._mutual = mutual
+        self._version = _VERSIONS[tls_version]
+        self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._prepare(self._server, files.server, files.server_key)
+        if mutual:
+            self._server.verify_mode = ssl.CERT_REQUIRED
+            self._server.load_verify_locations(files.ca)
+        self._client = self._client_context()
+        self._times: dict[str, list[float]] = {
+            name: [] for name in ("full server", "full client", "resumed server",
+                                  "resumed client", "setup")
+        }  # fmt: skip
+        self._session = self._shake(self._client, None)[2]
+
+    def _prepare(self, context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+        context.minimum_version = context.maximum_version = self._version
+        context.set_ciphers(_SMALL_KEYS)
+        context.load_cert_chain(certificate, key)
+
+    def _client_context(self) -> ssl.SSLContext:
+        """As a client library makes it for each connect."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(self._files.ca)
+        if self._mutual:
+            self._prepare(context, self._files.client, self._files.client_key)
+        else:
+            context.minimum_version = context.maximum_version = self._version
+            context.set_ciphers(_SMALL_KEYS)
+        return context
+
+    def batch(self) -> None:
+        """A few of each."""
+        for kind, session in (("full", None), ("resumed", self._session)):
+            server_ns = client_ns = 0
+            for _ in range(HANDSHAKES):
+                # Sessions belong to a context, so a resumed handshake cannot have a new one.
+                server, client, self._session = self._shake(self._client, session)
+                server_ns, client_ns = server_ns + server, client_ns + client
+            self._times[f"{kind} server"].append(server_ns / HANDSHAKES)
+            self._times[f"{kind} client"].append(client_ns / HANDSHAKES)
+        fresh_ns = 0
+        for _ in range(HANDSHAKES):
+            start_ns = time.thread_time_ns()
+            context = self._client_context()
+            fresh_ns += time.thread_time_ns() - start_ns + self._shake(context, None)[1]
+        self._times["setup"].append(fresh_ns / HANDSHAKES - self._times["full client"][-1])
+
+    def _shake(
+        self, context: ssl.SSLContext, session: ssl.SSLSession | None
+    ) -> tuple[int, int, ssl.SSLSession | None]:
+        """One handshake: CPU time of the server and of the client, and the session."""
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        started_ns = time.thread_time_ns()
+        client = context.wrap_bio(to_client, to_server, session=session)
+        client_ns = time.thread_time_ns() - started_ns
+        started_ns = time.thread_time_ns()
+        server = self._server.wrap_bio(to_server, to_client, server_side=True)
+        server_ns = time.thread_time_ns() - started_ns
+        ready = [False, False]
+        while not all(ready):
+            for index, side in enumerate((client, server)):
+                started_ns = time.thread_time_ns()
+                ready[index] = ready[index] or _advance(side)
+                spent_ns = time.thread_time_ns() - started_ns
+                client_ns, server_ns = (
+                    (client_ns + spent_ns, server_ns)
+                    if index == 0
+                    else (client_ns, server_ns + spent_ns)
+                )
+        # Tickets of TLS 1.3 follow the handshake; reading is what takes them.
+        server.write(b"x")
+        client.read(1)
+        if session is not None and not client.session_reused:
+            raise TlstaxError(
+                "cannot measure a resumed handshake",
+                f"{host_library()} did not resume the session that it was given",
+                "Predict without --resume",
+                ExitCode.HOST,
+            )
+        return server_ns, client_ns, client.session
+
+    def is_certain(self) -> bool:
+        """Whether the handshakes are known well; what contexts take is a difference, never so."""
+        return all(_is_certain(values) for name, values in self._times.items() if name != "setup")
+
+    def costs(self, single: KeyCosts) -> KeyCosts:
+        """The medians."""
+        found = {name: _cost(values) for name, values in self._times.items()}
+        return replace(
+            single,
+            full=HandshakeCost(found["full server"], found["full client"]),
+            resumed=HandshakeCost(found["resumed server"], found["resumed client"]),
+            client_setup=found["setup"],
+        )
+
+
+def _advance(side: ssl.SSLObject) -> bool:
+    """One step of a handshake; whether it is over."""
+    try:
+        side.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
+
+
+class _Crypto:
+    """The few functions of libcrypto that are measured."""
+
+    def __init__(self) -> None:
+        self._c = ctypes.CDLL(_mapped("libcrypto.so"))
+        for name in (
+            "BIO_new_file", "PEM_read_bio_PrivateKey", "EVP_MD_CTX_new", "EVP_PKEY_Q_keygen",
+            "EVP_PKEY_CTX_new", "EVP_sha256",
+        ):  # fmt: skip
+            getattr(self._c, name).restype = c_void_p
+
+    def generate_key(self) -> c_void_p:
+        """An ephemeral key, freed by the next `free`."""
+        key = c_void_p(self._c.EVP_PKEY_Q_keygen(None, None, GROUP))
+        self._c.EVP_PKEY_free(key)
+        return key
+
+    def deriver(self) -> Callable[[], object]:
+        """A function that computes a shared secret, with a context of its own each time."""
+        own, peer = (c_void_p(self._c.EVP_PKEY_Q_keygen(None, None, GROUP)) for _ in range(2))
+        secret, length = ctypes.create_string_buffer(64), c_size_t(64)
+
+        def derive() -> int:
+            context = c_void_p(self._c.EVP_PKEY_CTX_new(own, None))
+            self._c.EVP_PKEY_derive_init(context)
+            self._c.EVP_PKEY_derive_set_peer(context, peer)
+            length.value = 64
+            done = int(self._c.EVP_PKEY_derive(context, secret, byref(length)))
+            self._c.EVP_PKEY_CTX_free(context)
+            return done
+
+        _expect(derive() == 1, "derive")
+        return derive
+
+    def signer(self, key_file: Path) -> tuple[Callable[[], object], Callable[[], object]]:
+        """Functions that sign and verify with a private key."""
+        file = c_void_p(self._c.BIO_new_file(c_char_p(str(key_file).encode()), b"r"))
+        key = c_void_p(self._c.PEM_read_bio_PrivateKey(file, None, None, None))
+        self._c.BIO_free(file)
+        _expect(bool(key.value), "read a key")
+        # Ed25519 hashes by itself and takes no other hash.
+        is_plain = key_file.read_bytes().count(b"\n") <= 4 and "ed25519" in str(key_file.parent)
+        digest = None if is_plain else c_void_p(self._c.EVP_sha256())
+        signature = ctypes.create_string_buffer(1024)
+        length = c_size_t(1024)
+        size = c_size_t(len(_HASHED))
+
+        def sign() -> int:
+            context = c_void_p(self._c.EVP_MD_CTX_new())
+            self._c.EVP_DigestSignInit(context, None, digest, None, key)
+            length.value = 1024
+            done = int(self._c.EVP_DigestSign(context, signature, byref(length), _HASHED, size))
+            self._c.EVP_MD_CTX_free(context)
+            return done
+
+        def verify() -> int:
+            context = c_void_p(self._c.EVP_MD_CTX_new())
+            self._c.EVP_DigestVerifyInit(context, None, digest, None, key)
+            done = int(self._c.EVP_DigestVerify(context, signature, length, _HASHED, size))
+            self._c.EVP_MD_CTX_free(context)
+            return done
+
+        _expect(sign() == 1, "sign")
+        _expect(verify() == 1, "verify")
+        return sign, verify
+
+
+def _expect(is_right: bool, what: str) -> None:
+    if not is_right:
+        raise TlstaxError(
+            f"cannot measure {host_library()}",
+            f"it failed to {what}",
+            "Give costs that were measured on another way with --costs",
+            ExitCode.HOST,
+        )
+
+
+def _mapped(name: str) -> str:
+    """The library that Python's ssl module has mapped: another one would be another OpenSSL."""
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        path = line.split(None, 5)[-1]
+        if Path(path).name.startswith(name):
+            return path
+    raise TlstaxError(
+        "cannot measure OpenSSL",
+        "this Python has it linked in, not as a library",
+        "Use a Python that is linked with the system's OpenSSL",
+        ExitCode.HOST,
+    )

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where to probe the primitives of a TLS library (`--functions`).
+
+A function is counted at its entry and timed from there to its return. Where the return probe would
+be single-stepped (it sits on the function's first instruction), a call that occurs for each record
+or block is counted only: the second trap costs twenty times the first. Asymmetric operations are
+rare and long enough to be timed even so.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.binary.elf import Elf, Symbol
+from tlstax.collectors.placement.detection import Detected, detect
+from tlstax.collectors.placement.model import MAX_FUNCTIONS, FunctionPlan, ProbedFunction, Site
+from tlstax.collectors.placement.placement import Spot, spots_of
+from tlstax.collectors.process.mappings import MappedObject
+from tlstax.collectors.process.target import Target
+from tlstax.probes.model import Definition, Primitive
+from tlstax.probes.primitives import choose
+
+ACTION = "function"
+
+
+def plan_functions(
+    target: Target, definitions: Sequence[Definition], names: Sequence[str]
+) -> FunctionPlan:
+    """Decide every probe for the primitives that the names ask for, see plan_functions_in_child."""
+    wanted = choose(definitions, names)
+    found: list[ProbedFunction] = []
+    absent: list[str] = []
+    with ExitStack() as resources:
+        for library in detect(target, definitions, resources):
+            for primitive in wanted.get(library.definition.id, ()):
+                placed = _place(primitive, library)
+                found += placed
+                if not placed:
+                    absent.append(primitive.id)
+    if not found:
+        raise TlstaxError(
+            f"--functions {','.join(names)}: process {target.pid} ({target.name}) has none of them",
+            "no TLS library that it contains defines a function of these categories",
+            "Ask for other categories; `tlstax probes plan` shows what it contains",
+            ExitCode.TARGET,
+        )
+    if len(found) >= MAX_FUNCTIONS:
+        raise TlstaxError(
+            f"--functions {','.join(names)}: {len(found)} functions are too many",
+            f"the programs tell at most {MAX_FUNCTIONS - 1} apart",
+            "Ask for fewer categories, or for single primitives by id",
+            ExitCode.USAGE,
+        )
+    return FunctionPlan(target.pid, tuple(found), tuple(absent))
+
+
+def _place(primitive: Primitive, library: Detected) -> list[ProbedFunction]:
+    """The function in each object that has it, under the first of its names that exists there."""
+    chosen: dict[MappedObject, tuple[Elf, Symbol]] = {}
+    for function in primitive.functions:
+        for mapped, elf, symbol in library.functions(function):
+            chosen.setdefault(mapped, (elf, symbol))
+    placed = []
+    for mapped, (elf, symbol) in chosen.items():
+        probed = _probe(primitive, mapped, elf, symbol)
+        if probed is not None:
+            placed.append(probed)
+    return placed
+
+
+def _probe(
+    primitive: Primitive, mapped: MappedObject, elf: Elf, symbol: Symbol
+) -> ProbedFunction | None:
+    argument = primitive.size.value if primitive.size.source == "argument" else -1
+    returned = primitive.size.source == "returned"
+    spots = spots_of(elf, symbol, ("enter", "exit"), argument, returned)
+    if not spots:
+        return None
+    why = _why_not_timed(primitive, symbol, [spot for event, spot in spots if event == "exit"])
+    if why:
+        spots = spots_of(elf, symbol, ("enter",), argument)
+    sites = [_site(primitive, event, mapped, elf, spot) for event, spot in spots]
+    placed = tuple(site for site in sites if site is not None)
+    if len(placed) != len(sites):
+        return None
+    return ProbedFunction(primitive, symbol.name, mapped, placed, why)
+
+
+def _why_not_timed(primitive: Primitive, symbol: Symbol, exits: Sequence[Spot]) -> str:
+    """The reason to leave out the exits, or ""."""
+    for spot in exits:
+        if spot.function != symbol.name:
+            return f"it leaves by a jump into {spot.function}, which others call, too"
+        if not spot.emulated and primitive.category != "asymmetric":
+            return f"a probe on its return would be single-stepped ({spot.instruction})"
+    return "" if exits else "no place for a probe on its return was found"
+
+
+def _site(
+    primitive: Primitive, event: str, mapped: MappedObject, elf: Elf, spot: Spot
+) -> Site | None:
+    offset = elf.to_offset(spot.address)
+    if offset is None:
+        return None
+    read = {"argument": "enter", "returned": "exit"}.get(primitive.size.source)
+    return Site(
+        boundary=primitive.id,
+        action=ACTION,
+        phase="",
+        event=event,
+        function=spot.function,
+        object=mapped,
+        file_offset=offset,
+        virtual_address=spot.address,
+        instruction=spot.instruction,
+        kind=spot.kind,
+        stepped=not spot.emulated,
+        register=spot.register if event == read else "",
+        stack_bytes=spot.stack_bytes,
+        only_in="",
+        reason=spot.reason,
+    )

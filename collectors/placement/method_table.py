@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Functions without a name that a library keeps in a table of pointers, found by reading its code.
+
+libssl does a handshake in a function that it calls through a pointer: SSL_accept does so, and so do
+SSL_read and SSL_write on a connection that has not shaken hands yet. The pointer is copied from the
+connection's method table by SSL_set_accept_state or SSL_set_connect_state. Both functions that it
+can lead to are hidden, but everything on the way to them is not:
+
+- a *getter* (TLS_method) returns the address of a table: `lea table(%rip),%rax; ret`;
+- a *setter* loads the table from its argument, loads one slot of it, and stores that in its
+  argument. The slot's offset is in the second load;
+- what the slot holds is in the file: as the addend of its relocation, or, in a program that is not
+  relocated or whose relocations are packed (RELR), in the slot itself.
+
+Nothing here runs or traces anything. A pattern that is not recognised gives no answer, never a
+guess: the caller falls back to functions that have a name.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from iced_x86 import Code, FlowControl, Instruction, Mnemonic, Register
+
+from tlstax.collectors.binary.elf import Elf, Symbol
+from tlstax.collectors.binary.field_chains import copied_fields
+from tlstax.collectors.binary.instructions import decode, written_registers
+from tlstax.collectors.placement.detection import OpenObject
+from tlstax.probes.model import MethodTable
+
+RELOCATION = struct.Struct("<QQq")  # Elf64_Rela: address, type and symbol, addend
+RELATIVE = 8  # R_X86_64_RELATIVE
+POINTER = struct.Struct("<Q")
+GETTER_LIMIT_BYTES = 32
+SETTER_LIMIT_BYTES = 512
+
+
+class Slot(NamedTuple):
+    """The way from a connection to a slot. Offsets in bytes."""
+
+    table: int  # of the pointer to the table, in the connection
+    slot: int  # of the slot, in the table
+    copy: int  # of the place in the connection that the slot is copied to
+
+
+def functions_in(table: MethodTable, entry: OpenObject) -> list[Symbol]:
+    """The function that each setter installs, nameless; none unless all of them can be told."""
+    return hidden_in(table, entry.elf, entry.symbols)
+
+
+def hidden_in(table: MethodTable, elf: Elf, named: Iterable[Symbol]) -> list[Symbol]:
+    """The same by a file and those of its symbols that the table asks for."""
+    symbols = {symbol.name: symbol for symbol in named}
+    if not {table.getter, *table.setters} <= symbols.keys():
+        return []
+    start = returned_address(elf, symbols[table.getter])
+    slots = [copied_slot(elf, symbols[name]) for name in table.setters]
+    known = [slot for slot in slots if slot is not None]
+    # Setters of one kind differ in nothing but the slot.
+    alike = len({(slot.table, slot.copy) for slot in known}) == 1
+    if start is None or len(known) != len(slots) or not alike:
+        return []
+    pointers = [pointer_at(elf, start + slot.slot) for slot in known]
+    found = {address for address in pointers if address and _is_code(elf, address)}
+    # What a table does not offer is one and the same function everywhere, which only fails.
+    if len(found) != len(pointers):
+        return []
+    return [Symbol(address, 0, "") for address in sorted(found)]
+
+
+def returned_address(elf: Elf, getter: Symbol) -> int | None:
+    """The constant address that a function returns, None when it does more than that."""
+    result = None
+    for instruction in decode(elf.code_at(getter.address, GETTER_LIMIT_BYTES), getter.address):
+        if instruction.flow_control == FlowControl.RETURN:
+            return result
+        if instruction.flow_control != FlowControl.NEXT:
+            return None
+        if Register.RAX in written_registers(instruction):
+            result = _constant(instruction)
+    return None
+
+
+def _constant(instruction: Instruction) -> int | None:
+    """The address that an instruction loads; position-dependent code moves it as a number."""
+    if instruction.mnemonic == Mnemonic.LEA and instruction.is_ip_rel_memory_operand:
+        return instruction.ip_rel_memory_address
+    if instruction.code == Code.MOV_R32_IMM32:
+        return instruction.immediate32
+    return None
+
+
+def copied_slot(elf: Elf, setter: Symbol) -> Slot | None:
+    """The one slot of a table that a function copies into its argument."""
+    size = min(setter.size, SETTER_LIMIT_BYTES) or SETTER_LIMIT_BYTES
+    copies = copied_fields(elf.code_at(setter.address, size), setter.address)
+    slots = {Slot(*chain, copy) for chain, copy in copies if len(chain) == 2}
+    return slots.pop() if len(slots) == 1 else None
+
+
+def pointer_at(elf: Elf, address: int) -> int | None:
+    """What the pointer at an address of the file points to, once the file is loaded."""
+    relocations = elf.content(".rela.dyn")
+    wanted = RELOCATION.pack(address, RELATIVE, 0)[: POINTER.size * 2]
+    position = relocations.find(wanted)
+    while position >= 0 and position % RELOCATION.size:
+        position = relocations.find(wanted, position + 1)
+    if 0 <= position <= len(relocations) - RELOCATION.size:
+        return int(RELOCATION.unpack_from(relocations, position)[2])
+    offset = elf.to_offset(address)
+    if offset is None:
+        return None
+    return int(POINTER.unpack(elf.slice(offset, POINTER.size))[0])
+
+
+def _is_code(elf: Elf, address: int) -> bool:
+    return next(decode(elf.code_at(address, 16), address), None) is not None

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where to put the probes: the cheapest instructions that still see every crossing of a boundary.
+
+For each boundary of the definitions one of its equivalent functions is taken, and in it the
+instructions that `placement.probe_points` finds: for an entry the first emulated instruction that
+every path crosses, for an exit a return probe armed by such an instruction, or emulated
+instructions on the ways out. Where a function has none, the places that call it serve
+(`placement.callers`), if all of them can be known. What is left stays on the function's
+first instruction and is marked `stepped`, with the reason.
+
+Equivalents are compared by what a crossing costs on this host: the price of its probes times how
+often the function is called (`hits`). What was not taken is in `Plan.refused`, with its reason.
+
+A boundary with a method table is placed in the functions that the table leads to, and in its named
+functions only in an object whose table cannot be read.
+
+Nothing is attached here, and the process is not touched. Each address is an instruction boundary,
+because it was reached by following the function's code from its first instruction.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tlstax.collectors.binary.elf import Elf, Symbol
+from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
+from tlstax.collectors.host.prices import Kernel
+from tlstax.collectors.placement.call_sites import RefusedError, exports
+from tlstax.collectors.placement.callers import Callers, FindersOf
+from tlstax.collectors.placement.detection import Detected, OpenObject, detect
+from tlstax.collectors.placement.method_table import functions_in
+from tlstax.collectors.placement.model import Missing, Plan, Refused, RoleMark, Site
+from tlstax.collectors.placement.name_gaps import name_gaps, nothing_known
+from tlstax.collectors.placement.plan_notes import notes_on, other_machine, read_accessor
+from tlstax.collectors.placement.probe_points import Finder, Spot
+from tlstax.collectors.process.mappings import MappedObject
+from tlstax.collectors.process.target import Target
+from tlstax.probes.model import Boundary, Definition, Function, Level, MethodTable
+
+__all__ = ["Planner", "Spot", "plan", "spots_of"]
+
+MACHINE = "EM_X86_64"
+BETWEEN_ROLES = frozenset({"tunnel", "proxy"})
+# Actions whose exit reads what the function returns.
+READS_RETURNED = frozenset({"handshake_call"})
+
+
+class Chosen(NamedTuple):
+    """A spot with its event and the object it is in."""
+
+    event: str
+    mapped: MappedObject
+    elf: Elf
+    spot: Spot
+
+
+@dataclass
+class Placed:
+    """What became of one boundary."""
+
+    boundary: Boundary
+    chosen: list[Chosen] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    cost_ns: float = 0.0  # of one crossing
+    hits: float = 1.0
+
+    def refuse(self, function: str, what: str, why: str) -> None:
+        """Note an alternative that was not taken."""
+        self.refused.append(Refused(self.boundary.id, function, what, why))
+
+
+def plan(
+    target: Target,
+    definitions: Sequence[Definition],
+    level: Level = Level.RECORD,
+    role: str = "server",
+    kernel: Kernel | None = None,
+) -> Plan:
+    """Decide every probe for a target. Raises TlstaxError when nothing in it is known.
+
+    A server may hold a client library, and the other way round: only the definitions of its `role`
+    are used, beside those of TLS libraries. A tunnel or proxy needs none: scheduler events and
+    samples alone tell its CPU time and its waits.
+    """
+    with ExitStack() as resources:
+        mine = [entry for entry in definitions if entry.kind in ("tls", role)]
+        detected = detect(target, mine, resources)
+        if not detected and role not in BETWEEN_ROLES:
+            raise nothing_known(target)
+        return Planner(target, detected, kernel or Kernel(), resources).plan(level, role)
+
+
+def spots_of(
+    elf: Elf, symbol: Symbol, events: Sequence[str], argument: int = -1, returned: bool = False
+) -> list[tuple[str, Spot]]:
+    """The spots for "enter" and "exit" of one function by itself; an exit may need several.
+
+    `argument`: index of the argument that is read on entry, -1 for none; `returned`: whether the
+    exit reads what the function returns. What to read is in the spot's `register`.
+    """
+    return Finder(elf).spots(symbol, events, argument, returned)
+
+
+class Planner:
+    """The probes of one process."""
+
+    def __init__(
+        self, target: Target, detected: Sequence[Detected], kernel: Kernel, resources: ExitStack
+    ) -> None:
+        self.target = target
+        self.detected = detected
+        self.kernel = kernel
+        opened = {entry.mapped.open_path: entry.elf for lib in detected for entry in lib.objects}
+        emulated = ALWAYS_EMULATED | kernel.emulated
+        self.finders = FindersOf(resources, opened, emulated, kernel.prices)
+        self.callers = Callers(target, self.finders)
+        for elf in opened.values():
+            if elf.machine != MACHINE:
+                raise other_machine(target, elf)
+
+    def plan(self, level: Level, role: str = "server") -> Plan:
+        """Every probe of the level."""
+        clients = any(entry.library.kind == "client" for entry in self.detected)
+        called = "client" if clients else "tls"
+        placed: list[Placed] = []
+        missing: list[Missing] = []
+        accessors: dict[str, int] = {}
+        for entry in self.detected:
+            # A client's calls are those of the library nearest to it.
+            is_called = role == "client" and entry.library.kind == called
+            wanted = [
+                boundary
+                for boundary in entry.definition.boundaries
+                if boundary.level <= level and (boundary.action != "call" or is_called)
+            ]
+            placed += _cheapest_of_each([self.place(boundary, entry) for boundary in wanted])
+            for accessor in entry.definition.accessors:
+                offset = read_accessor(accessor, entry)
+                accessors[accessor.id] = max(offset, accessors.get(accessor.id, -1))
+                if offset < 0:
+                    why = "the function is absent, or does more than to read the field"
+                    missing.append(
+                        Missing(accessor.id, (accessor.function,), accessor.missing, why)
+                    )
+        return Plan(
+            pid=self.target.pid,
+            level=level,
+            libraries=tuple(entry.library for entry in self.detected),
+            sites=shared_once(site for entry in placed for site in self._sites(entry)),
+            missing=(*(lost for entry in placed for lost in entry.missing), *missing),
+            accessors=accessors,
+            role=role,
+            role_marks=tuple(mark for entry in self.detected for mark in role_marks(entry)),
+            refused=tuple(refused for entry in placed for refused in entry.refused),
+            notes=tuple(notes_on(self.detected, accessors)),
+            kernel=self.kernel,
+            gaps=tuple(name_gaps(self.target, self.detected, role)),
+        )
+
+    def place(self, boundary: Boundary, library: Detected) -> Placed:
+        """The probes of one boundary, and what is lost without what it lacks."""
+        placed = Placed(boundary)
+        self._choose_named(placed, library)
+        if not placed.chosen and boundary.optional:
+            placed.refused.clear()
+        elif not placed.chosen:
+            names = tuple(function.pattern for function in boundary.functions)
+            why = "; ".join(dict.fromkeys(refused.why for refused in placed.refused))
+            placed.missing.append(Missing(boundary.id, names, boundary.missing, why))
+        elif (table := boundary.method_table) is not None:
+            for entry in library.objects:
+                self._choose_from_table(placed, table, entry)
+        return placed
+
+    def _choose_named(self, placed: Placed, library: Detected) -> None:
+        """The cheapest of the boundary's named functions; nothing when the binary has none."""
+        best: tuple[float, Function, list[Chosen]] | None = None
+        for function in placed.boundary.functions:
+            found = library.functions(function)
+            if not found:
+                why = "no function has this name: another version, stripped, or inlined"
+                placed.refuse(function.pattern, "function", why)
+                continue
+            spots: list[Chosen] = []
+            cost = 0.0
+            for mapped, _, symbol in found:
+                more, price = self._in_function(placed, mapped, symbol)
+                spots += more
+                cost += function.hits * price / len(found)
+            if not spots:
+                placed.refuse(function.pattern, "function", "its code does not disassemble")
+            elif best is None or cost < best[0]:
+                if best is not None:
+                    placed.refuse(best[1].pattern, "function", _dearer(best[0], cost))
+                best = (cost, function, spots)
+            else:
+                placed.refuse(function.pattern, "function", _dearer(cost, best[0]))
+        if best is not None:
+            placed.cost_ns, placed.hits, placed.chosen = best[0], best[1].hits, best[2]
+
+    def _in_function(
+        self, placed: Placed, mapped: MappedObject, symbol: Symbol
+    ) -> tuple[list[Chosen], float]:
+        """The cheapest spots of one function, and what a call of it costs."""
+        boundary = placed.boundary
+        finder = self.finders.of(mapped)
+        returned = boundary.action in READS_RETURNED
+        options = finder.options(symbol, boundary.events, boundary.argument, returned)
+        if not options:
+            return [], 0.0
+        best = options[0]
+        for other in options[1:]:
+            if other.name == "start" and other.cost_ns == best.cost_ns:
+                continue  # the same instruction
+            placed.refuse(symbol.name, other.name, _dearer(other.cost_ns, best.cost_ns))
+        chosen = [Chosen(event, mapped, finder.elf, spot) for event, spot in best.spots]
+        if not best.stepped or not symbol.name:
+            return chosen, best.cost_ns
+        try:
+            if not boundary.only_in and exports(finder.elf, symbol.name):
+                # What the library does within a phase of its own is called by itself.
+                raise RefusedError("an object that is loaded later may call it, too")
+            around = self.callers.spots(
+                mapped, symbol, boundary.events, boundary.argument, returned
+            )
+        except RefusedError as refused:
+            placed.refuse(symbol.name, "its callers", str(refused))
+            return [_with_reason(entry, str(refused)) for entry in chosen], best.cost_ns
+        cost = len(boundary.events) * self.kernel.prices.emulated_ns
+        placed.refuse(symbol.name, best.name, _dearer(best.cost_ns, cost))
+        return [Chosen(*entry) for entry in around], cost
+
+    def _choose_from_table(self, placed: Placed, table: MethodTable, entry: OpenObject) -> None:
+        """Replace the named functions of an object by those of its method table."""
+        named = [chosen for chosen in placed.chosen if chosen.mapped == entry.mapped]
+        if not named:
+            return
+        better: dict[tuple[str, int], Chosen] = {}
+        for symbol in functions_in(table, entry):
+            code = self.finders.of(entry.mapped).code
+            name = code.name_at(symbol.address) or f"[{entry.elf.name}+{symbol.address:#x}]"
+            spots, cost = self._in_function(placed, entry.mapped, symbol._replace(name=name))
+            placed.cost_ns = max(placed.cost_ns, cost)
+            for chosen in spots:
+                better.setdefault((chosen.event, chosen.spot.address), chosen)
+        if better:
+            placed.refuse(named[0].spot.function, "function", "its method table leads to more")
+            placed.chosen = [entry for entry in placed.chosen if entry not in named]
+            placed.chosen += better.values()
+        else:
+            names = (table.getter, *table.setters)
+            why = "the table cannot be read"
+            placed.missing.append(Missing(placed.boundary.id, names, table.missing, why))
+
+    def _sites(self, placed: Placed) -> list[Site]:
+        sites = []
+        traps = {(c.mapped, c.spot.address) for c in placed.chosen if c.event == "enter"}
+        for chosen in placed.chosen:
+            offset = chosen.elf.to_offset(chosen.spot.address)
+            if offset is not None:
+                shared = (chosen.mapped, chosen.spot.address) in traps
+                cost_ns = self._cost_ns(chosen, shared)
+                sites.append(_site(placed, chosen, offset, cost_ns))
+        return sites
+
+    def _cost_ns(self, chosen: Chosen, trap_is_shared: bool) -> float:
+        trap_ns = self.kernel.prices.trap_ns(chosen.spot.emulated)
+        if chosen.spot.kind == "uprobe":
+            return trap_ns
+        return self.kernel.prices.return_ns + (0 if trap_is_shared else trap_ns)
+
+
+def shared_once(sites: Iterable[Site]) -> tuple[Site, ...]:
+    """Without the second exit of two functions that leave through the same third one."""
+    kept: dict[tuple[object, ...], Site] = {}
+    for site in sites:
+        place = (site.object.open_path, site.file_offset, site.kind)
+        own = site.boundary if site.event == "enter" else ""
+        kept.setdefault((*place, site.event, site.action, site.phase, own), site)
+    return tuple(kept.values())
+
+
+def role_marks(library: Detected) -> list[RoleMark]:
+    """What tells the roles of threads, with the functions where the process has them."""
+    marks = []
+    for rule in library.definition.roles:
+        spans = [
+            (start, start + max(symbol.size, 1))
+            for pattern in rule.functions
+            for mapped, elf, symbol in library.functions(Function(pattern))
+            if (start := mapped.address_of(elf.to_offset(symbol.address))) is not None
+        ]
+        marks.append(RoleMark(rule.role, rule.names, tuple(sorted(set(spans))), rule.main))
+    return marks
+
+
+def _cheapest_of_each(placed: list[Placed]) -> list[Placed]:
+    """Of boundaries that are marked as equivalent only the cheapest that can be had."""
+    kept: list[Placed] = []
+    for entry in placed:
+        mark = entry.boundary.equivalent
+        rival = next((k for k in kept if mark and k.boundary.equivalent == mark), None)
+        if rival is None:
+            kept.append(entry)
+        elif not entry.chosen or (rival.chosen and rival.cost_ns <= entry.cost_ns):
+            rival.refused += entry.refused
+            rival.refuse(entry.boundary.id, "boundary", _why_not(entry, rival))
+        else:
+            entry.refused += rival.refused
+            entry.refuse(rival.boundary.id, "boundary", _why_not(rival, entry))
+            kept[kept.index(rival)] = entry
+    return kept
+
+
+def _why_not(loser: Placed, winner: Placed) -> str:
+    if not loser.chosen:
+        return "none of its functions is there"
+    return _dearer(loser.cost_ns, winner.cost_ns)
+
+
+def _dearer(cost_ns: float, than_ns: float) -> str:
+    if cost_ns == than_ns:
+        return f"no cheaper: {cost_ns / 1000:.2f} us"
+    return f"dearer: {cost_ns / 1000:.2f} us against {than_ns / 1000:.2f} us"
+
+
+def _with_reason(chosen: Chosen, refusal: str) -> Chosen:
+    if chosen.spot.emulated:
+        return chosen
+    return chosen._replace(spot=replace(chosen.spot, reason=f"{chosen.spot.reason}, and {refusal}"))
+
+
+def _site(placed: Placed, chosen: Chosen, offset: int, cost_ns: float) -> Site:
+    boundary, spot = placed.boundary, chosen.spot
+    return Site(
+        boundary=boundary.id,
+        action=boundary.action,
+        phase=boundary.phase,
+        event=chosen.event,
+        function=spot.function,
+        object=chosen.mapped,
+        file_offset=offset,
+        virtual_address=spot.address,
+        instruction=spot.instruction,
+        kind=spot.kind,
+        stepped=not spot.emulated,
+        register=spot.register,
+        stack_bytes=spot.stack_bytes,
+        only_in=boundary.only_in,
+        reason=spot.reason,
+        blocking=boundary.blocking,
+        success=boundary.success,
+        state=boundary.state,
+        role=boundary.role,
+        side=boundary.side,
+        cost_ns=cost_ns,
+        per=boundary.per,
+        hits=placed.hits,
+    )

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a plan says of the libraries themselves: fields of their structures, and what is unusual."""
+
+from collections.abc import Sequence
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.binary.field_chains import returned_fields
+from tlstax.collectors.placement.detection import Detected
+from tlstax.collectors.process.target import Target
+from tlstax.probes.model import Accessor, Function
+
+FUNCTION_LIMIT_BYTES = 64 * 1024
+
+
+def read_accessor(accessor: Accessor, library: Detected) -> int:
+    """The offset in bytes of the field that an accessor reads, -1 when it is not that simple."""
+    offsets = set()
+    for _, elf, symbol in library.functions(Function(accessor.function)):
+        code = elf.code_at(symbol.address, min(symbol.size, FUNCTION_LIMIT_BYTES))
+        chains = returned_fields(code, symbol.address)
+        offsets |= {chain[-1] for chain in chains if len(chain) == accessor.loads}
+    return offsets.pop() if len(offsets) == 1 else -1
+
+
+def notes_on(detected: Sequence[Detected], accessors: dict[str, int]) -> list[str]:
+    """What is unusual about the libraries, for the plan's reader."""
+    notes = []
+    for entry in detected:
+        if entry.library.kind != "tls":
+            continue
+        name = entry.library.version or entry.library.name
+        copies: dict[str, list[str]] = {}
+        for opened in entry.objects:
+            copies.setdefault(opened.elf.name.partition(".so")[0], []).append(opened.mapped.path)
+        for paths in copies.values():
+            if len(paths) > 1:
+                notes.append(
+                    f"{len(paths)} copies of one library ({', '.join(paths)}): each is probed"
+                )
+        wanted = [accessor.id for accessor in entry.definition.accessors]
+        unknown = [name for name in wanted if accessors.get(name, -1) < 0]
+        if unknown:
+            notes.append(
+                f"{name} is recognised, but this version does not show where"
+                f" {', '.join(unknown)} {'are' if len(unknown) > 1 else 'is'} kept"
+            )
+    return notes
+
+
+def other_machine(target: Target, elf: Elf) -> TlstaxError:
+    """The error that a file is for another kind of machine."""
+    return TlstaxError(
+        f"Process {target.pid} ({target.name}) cannot be measured",
+        f"{elf.path} is not for x86-64 but for {elf.machine.removeprefix('EM_')}",
+        "Use tlstax for x86-64 programs; placing probes on other machines is not supported yet",
+        ExitCode.TARGET,
+    )

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A plan of what to attach, and how to get one without paying for it afterwards.
+
+Planning needs a disassembler and an ELF reader (about 17 MB and 0.1 s). `plan_in_child` does it in
+a forked child and hands back the result, so that a process that stays attached for hours stays
+small. This module imports neither.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tlstax.collectors.host.child import run_in_child
+from tlstax.collectors.placement.model import FunctionPlan, Plan
+from tlstax.collectors.process.target import Target
+from tlstax.probes.model import Level
+
+
+def plan_in_child(
+    pid: int, level: Level = Level.RECORD, extra: Path | None = None, role: str = "server"
+) -> tuple[Target, Plan]:
+    """Read the process and plan its probes, in a forked child that is gone on return.
+
+    `extra` is a directory of further definitions. Raises what open_target, load_definitions and
+    plan raise (TlstaxError); call it before starting threads.
+    """
+    return run_in_child(f"Examining process {pid}", lambda: _plan(pid, level, extra, role))
+
+
+def _plan(pid: int, level: Level, extra: Path | None, role: str) -> tuple[Target, Plan]:
+    from tlstax.collectors.host.costs import this_kernel
+    from tlstax.collectors.placement.placement import plan
+    from tlstax.collectors.process.target import open_target
+    from tlstax.probes.definitions import load_definitions
+
+    target = open_target(pid)
+    return target, plan(target, load_definitions(extra), level, role, this_kernel())
+
+
+def plan_functions_in_child(
+    pid: int, names: Sequence[str], extra: Path | None = None
+) -> FunctionPlan:
+    """Find the functions of categories or ids in a process.
+
+    `extra` is a directory of further definitions. Raises TlstaxError: USAGE for a name that no
+    definition knows, TARGET when the process has none of the functions or too many.
+    """
+    return run_in_child(f"Examining process {pid}", lambda: _plan_functions(pid, names, extra))
+
+
+def _plan_functions(pid: int, names: Sequence[str], extra: Path | None) -> FunctionPlan:
+    from tlstax.collectors.placement.function_sites import plan_functions
+    from tlstax.collectors.process.target import open_target
+    from tlstax.probes.definitions import load_definitions
+
+    return plan_functions(open_target(pid), load_definitions(extra), names)

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The instructions of one function where its entry and its exit can be seen, and at what cost.
+
+`Finder.spots(symbol, events)` weighs what there is, and takes the cheapest:
+
+- *entry*: the first emulated instruction that every path crosses once, before it calls or leaves
+  anything. A path that returns at once without calling anything may bypass it: no time is lost with
+  it. An argument that is needed must still be in a register there.
+- *return probe*: the kernel reads the return address from the stack, so it can be armed on any
+  such instruction before the stack pointer has moved, not only on the first one. It sees every way
+  out, tail calls too.
+- *exits inside*: a set of emulated instructions of which each path out crosses exactly one, with
+  neither call nor loop behind it (the `jne` of the stack protector's check, the jumps to the
+  epilogue). What the function returns must be in a known register there.
+- *stepped*: none of these; the probe stays on the first instruction.
+
+Spots at the places that call the function are in `tlstax.collectors.placement.callers`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from iced_x86 import Instruction, Register
+
+from tlstax.collectors.binary.code_map import CodeMap
+from tlstax.collectors.binary.control_flow import Flow, flow_of
+from tlstax.collectors.binary.dataflow import (
+    EVERY_PATH,
+    bypassing,
+    crossed_once,
+    exit_cut,
+    final_values,
+    holders,
+    preferred,
+)
+from tlstax.collectors.binary.elf import Elf, Symbol
+from tlstax.collectors.binary.instructions import (
+    ALWAYS_EMULATED,
+    ARGUMENT_REGISTERS,
+    REGISTER_NAMES,
+    is_emulated,
+    text_of,
+)
+from tlstax.collectors.host.prices import Prices
+
+CANDIDATES_LIMIT: Final = 48  # emulated instructions that are looked at as an entry
+ENTRIES_TRIED: Final = 8  # of those, with exits inside
+STEPPED: Final = "stepped: no emulated instruction on every path"
+
+
+@dataclass(frozen=True)
+class Spot:
+    """An instruction chosen for a probe, before it becomes a Site."""
+
+    function: str
+    address: int
+    instruction: str
+    kind: str  # uprobe or uretprobe
+    emulated: bool
+    reason: str
+    register: str = ""  # that holds the argument, or what is returned; "" when none is read
+    stack_bytes: int = 0  # see Site
+
+
+Chosen = list[tuple[str, Spot]]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to see the events of a function."""
+
+    name: str
+    spots: tuple[tuple[str, Spot], ...]
+    cost_ns: float  # of one crossing
+
+    @property
+    def stepped(self) -> bool:
+        """Whether any of its probes is single-stepped."""
+        return any(not spot.emulated for _, spot in self.spots)
+
+
+class Finder:
+    """Finds spots in one object. `emulated`: what the kernel emulates; `prices`: what hits cost."""
+
+    def __init__(
+        self,
+        elf: Elf,
+        emulated: Collection[str] = ALWAYS_EMULATED,
+        prices: Prices | None = None,
+    ) -> None:
+        self.code = CodeMap(elf)
+        self.elf = elf
+        self.emulated = emulated
+        self.prices = prices or Prices()
+        self._flows: dict[int, Flow] = {}
+
+    def spots(
+        self, symbol: Symbol, events: Sequence[str], argument: int = -1, returned: bool = False
+    ) -> Chosen:
+        """The cheapest spots for the events ("enter", "exit") of a function; [] if it has no code.
+
+        `argument` is the index of the one that is read on entry, -1 for none; `returned` says
+        whether the exit reads what the function returns.
+        """
+        options = self.options(symbol, events, argument, returned)
+        return list(options[0].spots) if options else []
+
+    def options(
+        self, symbol: Symbol, events: Sequence[str], argument: int = -1, returned: bool = False
+    ) -> list[Option]:
+        """Every way to see the events within the function, cheapest first; the last one always is.
+
+        Of equally cheap ones a return probe comes first: it does not depend on the ways out.
+        """
+        flow = self.flow(symbol)
+        if symbol.address not in flow.at:
+            return []
+        need = ARGUMENT_REGISTERS[argument] if argument >= 0 and "enter" in events else None
+        entries = [] if flow.broken else self._entries(flow, need)
+        found: list[Option] = []
+        if "exit" not in events:
+            found = [
+                self._option("entry", [("enter", self._entry(symbol, flow, entry))])
+                for entry in entries[:1]
+            ]
+        else:
+            found += self._with_return_probe(symbol, flow, events, entries)
+            found += self._with_exits(symbol, flow, events, entries, returned)
+        found.append(self._stepped(symbol, flow, events, argument))
+        # Stable: what stands first above is preferred at the same price.
+        return sorted(found, key=lambda option: option.cost_ns)
+
+    def flow(self, symbol: Symbol) -> Flow:
+        """The ways through a function."""
+        if symbol.address not in self._flows:
+            self._flows[symbol.address] = flow_of(self.code, symbol)
+        return self._flows[symbol.address]
+
+    def is_emulated(self, instruction: Instruction) -> bool:
+        """Whether this kernel emulates an instruction of this object."""
+        raw = self.elf.code_at(instruction.ip, instruction.len)
+        return is_emulated(instruction, raw, self.emulated)
+
+    # ---- entries ----
+
+    def _entries(self, flow: Flow, need: int | None) -> list["Entry"]:
+        """Where the entry of a function can be seen, best first."""
+        early = flow.reach([flow.start], without=flow.calls) | {
+            successor
+            for address in flow.reach([flow.start], without=flow.calls)
+            for successor in flow.after[address]
+            if successor in flow.calls
+        }
+        early |= {flow.start} & flow.calls
+        held = holders(flow, need) if need is not None else {}
+        found = []
+        for address in sorted(early, key=lambda at: (at < flow.start, at))[: CANDIDATES_LIMIT * 8]:
+            if not self.is_emulated(flow.at[address]):
+                continue
+            depth = flow.depth_bytes.get(address)
+            registers = held.get(address, frozenset())
+            if depth is None or depth < 0 or (need is not None and not registers):
+                continue
+            if (bypass := bypassing(flow, address)) and crossed_once(flow, address):
+                register = REGISTER_NAMES[preferred(need, registers)] if need is not None else ""
+                found.append(Entry(address, depth, bypass, register))
+            if len(found) >= CANDIDATES_LIMIT:
+                break
+        return sorted(found, key=lambda entry: entry.bypass != EVERY_PATH)
+
+    def _entry(self, symbol: Symbol, flow: Flow, entry: "Entry") -> Spot:
+        instruction = flow.at[entry.address]
+        offset = entry.address - symbol.address
+        why = "its first instruction is emulated"
+        if offset:
+            why = f"the first emulated instruction, {offset} bytes in; {entry.bypass}"
+        return Spot(
+            symbol.name, entry.address, text_of(instruction), "uprobe", True, why,
+            entry.register, entry.depth,
+        )  # fmt: skip
+
+    # ---- exits ----
+
+    def _with_return_probe(
+        self, symbol: Symbol, flow: Flow, events: Sequence[str], entries: Sequence["Entry"]
+    ) -> list[Option]:
+        # An exit without an entry counts by itself: it must not be missed even at once.
+        wanted = [e for e in entries if "enter" in events or e.bypass == EVERY_PATH]
+        armed = next((entry for entry in wanted if entry.depth == 0), None)
+        if armed is None:
+            return []
+        offset = armed.address - symbol.address
+        why = "a return probe on its first instruction, which is emulated"
+        if offset:
+            why = (
+                f"a return probe {offset} bytes in, where the stack is still as on entry;"
+                f" {armed.bypass}"
+            )
+        instruction = text_of(flow.at[armed.address])
+        leave = Spot(symbol.name, armed.address, instruction, "uretprobe", True, why, "rax")
+        enter = self._entry(symbol, flow, armed)
+        return [self._option("return probe", _ordered(events, enter, [leave]))]
+
+    def _with_exits(
+        self,
+        symbol: Symbol,
+        flow: Flow,
+        events: Sequence[str],
+        entries: Sequence["Entry"],
+        returned: bool,
+    ) -> list[Option]:
+        if flow.broken or flow.open_ends:
+            return []
+        values = final_values(flow) if returned else {}
+        enters: list[Entry | None] = [None]
+        if "enter" in events:
+            enters = list(entries[:ENTRIES_TRIED])
+        for enter in enters:
+            cut = exit_cut(flow, enter.address if enter else None, self.is_emulated)
+            known = all(flow.depth_bytes.get(address) is not None for address in cut)
+            if returned:
+                known = known and all(values.get(address) is not None for address in cut)
+            if cut and known:
+                leaves = self._leaves(symbol, flow, cut, values)
+                first = self._entry(symbol, flow, enter) if enter else None
+                return [self._option("exits inside", _ordered(events, first, leaves))]
+        return []
+
+    def _leaves(
+        self, symbol: Symbol, flow: Flow, cut: set[int], values: Mapping[int, int | None]
+    ) -> list[Spot]:
+        leaves = []
+        for address in sorted(cut):
+            register = REGISTER_NAMES[values.get(address) or int(Register.RAX)]
+            depth = flow.depth_bytes[address] or 0
+            why = (
+                f"an emulated instruction on the only way out, {address - symbol.address} bytes in"
+            )
+            if len(cut) > 1:
+                why = f"one of {len(cut)} emulated instructions; each way out has one of them"
+            leaves.append(
+                Spot(
+                    symbol.name, address, text_of(flow.at[address]), "uprobe", True, why,
+                    register, depth + 8,
+                )
+            )  # fmt: skip
+        return leaves
+
+    def _stepped(self, symbol: Symbol, flow: Flow, events: Sequence[str], argument: int) -> Option:
+        first = flow.at[symbol.address]
+        emulated = self.is_emulated(first)
+        why = "its first instruction is emulated" if emulated else STEPPED
+        if flow.broken:
+            why = f"{why}; {flow.broken}"
+        elif flow.open_ends and not emulated:
+            why = f"{STEPPED}; it jumps through a table, so not every path is known"
+        register = REGISTER_NAMES[ARGUMENT_REGISTERS[argument]] if argument >= 0 else ""
+        text = text_of(first)
+        enter = Spot(symbol.name, symbol.address, text, "uprobe", emulated, why, register)
+        leave = Spot(symbol.name, symbol.address, text, "uretprobe", emulated, why, "rax")
+        return self._option("start", _ordered(events, enter, [leave]))
+
+    def _option(self, name: str, spots: Chosen) -> Option:
+        return Option(name, tuple(spots), self.cost_ns(spots))
+
+    def cost_ns(self, spots: Chosen) -> float:
+        """What one crossing costs: an instruction traps once for all its probes."""
+        traps = {spot.address: spot for _, spot in spots if spot.kind == "uretprobe"}
+        traps |= {spot.address: spot for event, spot in spots if event == "enter"}
+        cost = sum(self.prices.trap_ns(spot.emulated) for spot in traps.values())
+        if any(spot.kind == "uretprobe" for _, spot in spots):
+            cost += self.prices.return_ns
+        either = [s for event, s in spots if event == "exit" and s.kind == "uprobe"]
+        return cost + (self.prices.trap_ns(all(s.emulated for s in either)) if either else 0)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An instruction at which a function has been entered."""
+
+    address: int
+    depth: int  # bytes on the stack
+    bypass: str  # what can be said of the paths around it
+    register: str  # that holds the argument, "" when none is needed
+
+
+def _ordered(events: Sequence[str], enter: Spot | None, leaves: Iterable[Spot]) -> Chosen:
+    chosen: Chosen = []
+    if "enter" in events and enter is not None:
+        chosen.append(("enter", enter))
+    return chosen + [("exit", leave) for leave in leaves if "exit" in events]

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From the name of a server to the one process that is meant."""
+
+import os
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.process.mappings import PROC
+
+
+def find_by_name(name: str) -> int:
+    """The pid of the one process of that name (as in /proc/PID/comm, or its program's file name).
+
+    Threads are not looked at. Raises TlstaxError when there is none, or more than one.
+    """
+    found = []
+    for entry in sorted(int(e.name) for e in PROC.iterdir() if e.name.isdigit()):
+        if entry != os.getpid() and name in _names(entry):
+            found.append(entry)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise TlstaxError(
+            f"No process is called {name}",
+            f"neither a process name nor a program's file name is the same{_hidden()}",
+            "Look it up with ps -e, and name it or give its pid",
+            ExitCode.TARGET,
+        )
+    lines = ", ".join(f"{pid} ({_command_line(pid)}{_unit(pid)})" for pid in found[:8])
+    more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+    raise TlstaxError(
+        f"{len(found)} processes are called {name}",
+        f"they are {lines}{more}",
+        "Give the pid of the one you mean",
+        ExitCode.TARGET,
+    )
+
+
+def _names(pid: int) -> set[str]:
+    """The names a process may be called by; empty for kernel threads and zombies."""
+    try:
+        comm = (PROC / str(pid) / "comm").read_text(errors="surrogateescape").rstrip("\n")
+        command = _arguments(pid)
+    except OSError:
+        return set()
+    return {comm, os.path.basename(command[0])} if command else set()
+
+
+def _arguments(pid: int) -> list[str]:
+    text = (PROC / str(pid) / "cmdline").read_text(errors="surrogateescape")
+    return text.split("\0") if text else []
+
+
+def _command_line(pid: int) -> str:
+    try:
+        text = " ".join(_arguments(pid)).strip()
+    except OSError:
+        return "ended"
+    text = _printable(text)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _unit(pid: int) -> str:
+    """The service or container of a process, by its control group: what tells namesakes apart."""
+    try:
+        groups = (PROC / str(pid) / "cgroup").read_text(errors="surrogateescape")
+    except OSError:
+        return ""
+    for line in groups.splitlines():
+        hierarchy, _, path = line.partition(":")[2].partition(":")
+        name = os.path.basename(path)
+        if hierarchy in ("", "name=systemd") and name:
+            return f", in {_printable(name)}"
+    return ""
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
+
+
+def _hidden() -> str:
+    """A remark when /proc does not even show the first process."""
+    if (PROC / "1").exists():
+        return ""
+    return "; /proc hides the processes of other users here (hidepid)"
+
+
+def open_pidfd(pid: int) -> int:
+    """A descriptor that tells when the process ends. Raises TlstaxError (TARGET)."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        raise TlstaxError(
+            f"process {pid} cannot be watched",
+            error.strerror or str(error),
+            "check that it is still running",
+            ExitCode.TARGET,
+        ) from error

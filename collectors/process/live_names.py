@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Names for the frames of a recording that is still running, for whoever looks at it meanwhile.
+
+The recorder names its frames at the end, because symbol tables are large. Who shows them live, in
+another process, looks them up here, by file and offset as they stand in the capture.
+"""
+
+from collections.abc import Callable
+
+from tlstax import TlstaxError
+from tlstax.collectors.capture.schema import Frame
+from tlstax.collectors.process.symbols import Symbolizer
+from tlstax.collectors.process.target import open_target
+
+NameFrame = Callable[[Frame], Frame]
+
+
+def open_names(pid: int) -> NameFrame:
+    """A function that names a frame of the process; the kernel's stay as they are."""
+    try:
+        symbolizer = Symbolizer(open_target(pid))
+    except TlstaxError:
+        return lambda frame: frame  # it has ended: its files are not asked for then
+
+    def name(frame: Frame) -> Frame:
+        if frame.source != "none" or frame.object in ("", "kernel"):
+            return frame
+        place = symbolizer.in_file(frame.object, frame.build_id, frame.offset_bytes)
+        return Frame(frame.frame_id, *place) if place else frame
+
+    return name

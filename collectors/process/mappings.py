@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The files of which a process has code mapped, and how to open the very file from here.
+
+A path is no identity: the process may see another root directory (chroot, container), and a package
+may have replaced the file since it was mapped. Files are opened through /proc/PID/root, where the
+process's own paths hold, or through /proc/PID/map_files, which leads to the mapped file whatever
+became of its path. One that is found by its path is taken only if it is the mapped one: by the
+device and inode of map_files, or, where that is not permitted, by those that maps shows.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tlstax import ExitCode, TlstaxError
+
+if TYPE_CHECKING:
+    from tlstax.collectors.binary.elf import Headers
+
+PROC = Path("/proc")
+MAPS_LINE = re.compile(
+    r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+) *(.*)"
+)
+DELETED = " (deleted)"
+REPLACED = (
+    "the file that it has mapped was deleted or replaced, and can now only be opened through "
+    "map_files, which takes CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE"
+)
+UNREADABLE = "the file that it has mapped cannot be opened from here"
+
+
+@dataclass(frozen=True)
+class TextSegment:
+    """One executable mapping of an object. Addresses are the process's."""
+
+    start: int
+    end: int
+    file_offset: int
+
+
+@dataclass(frozen=True)
+class MappedObject:
+    """A file of which the process has code mapped."""
+
+    path: str  # as the process names it
+    open_path: str  # where it can be opened from here; "" when it cannot
+    device: str  # major:minor in hex, as in /proc/PID/maps
+    inode: int
+    build_id: str
+    deleted: bool
+    segments: tuple[TextSegment, ...]
+    headers: "Headers | None" = field(default=None, compare=False, repr=False)
+    file_identity: tuple[int, int] = field(default=(0, 0), compare=False)  # st_dev, st_ino
+    unreachable: str = ""  # why its code cannot be read, when it cannot; as part of a sentence
+
+    @property
+    def name(self) -> str:
+        """The file's own name, without its directory."""
+        return self.path.rpartition("/")[2]
+
+    def address_of(self, file_offset: int | None) -> int | None:
+        """Where the process has an offset of the file; None where its code is not mapped."""
+        if file_offset is None:
+            return None
+        for segment in self.segments:
+            if 0 <= file_offset - segment.file_offset < segment.end - segment.start:
+                return segment.start + file_offset - segment.file_offset
+        return None
+
+
+def root_of(pid: int) -> str:
+    """The process's root directory as it is called from here; "/" in a mount namespace of its own.
+
+    "/" too where it cannot be read.
+    """
+    with suppress(OSError):
+        return os.readlink(PROC / str(pid) / "root")
+    return "/"
+
+
+def seen_inside(path: str, root: str) -> str:
+    """A path as the process with that root directory calls the file."""
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
+
+
+def open_mapped(mapped: MappedObject) -> int:
+    """A file descriptor of the mapped file, which the caller closes.
+
+    Raises TlstaxError (exit code TARGET) when its path leads to another file by now.
+    """
+    try:
+        descriptor = os.open(mapped.open_path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _lost(mapped, error.strerror or str(error)) from None
+    found = os.fstat(descriptor)
+    if (found.st_dev, found.st_ino) != mapped.file_identity:
+        os.close(descriptor)
+        raise _lost(mapped, "it was replaced a moment ago")
+    return descriptor
+
+
+def _lost(mapped: MappedObject, why: str) -> TlstaxError:
+    return TlstaxError(
+        f"{mapped.path} cannot be probed", why, "Attach to the process again", ExitCode.TARGET
+    )
+
+
+def read_maps(
+    pid: int, maps: str, known: Sequence[MappedObject] = (), root: str = "/"
+) -> tuple[MappedObject, ...]:
+    """The objects with executable file mappings in the text of /proc/PID/maps.
+
+    Files among the `known` ones are not read again. `root` is the process's, see `root_of`.
+    """
+    segments: dict[tuple[str, int, str], list[TextSegment]] = {}
+    for line in maps.split("\n"):
+        match = MAPS_LINE.fullmatch(line)
+        if match is None or "x" not in match[3] or match[6] == "0":
+            continue
+        start, end, offset = int(match[1], 16), int(match[2], 16), int(match[4], 16)
+        key = (match[5], int(match[6]), match[7])
+        segments.setdefault(key, []).append(TextSegment(start, end, offset))
+    objects = []
+    for (device, inode, path), mapped in segments.items():
+        before = next((k for k in known if (k.device, k.inode) == (device, inode)), None)
+        if before is not None:
+            objects.append(replace(before, segments=tuple(mapped)))
+        else:
+            objects.append(_read_object(pid, path, root, device, inode, tuple(mapped)))
+    return tuple(objects)
+
+
+def _read_object(
+    pid: int, path: str, root: str, device: str, inode: int, mapped: tuple[TextSegment, ...]
+) -> MappedObject:
+    from tlstax.collectors.binary.elf import Elf  # only here: attach itself must stay small
+
+    named = path.removesuffix(DELETED)
+    inside = seen_inside(named, root)
+    open_path, identity = _open_path(pid, (inside, named), device, inode, mapped[0])
+    headers = None
+    unreachable = "" if open_path else UNREADABLE
+    if unreachable and path.endswith(DELETED):
+        unreachable = REPLACED
+    if open_path:
+        try:
+            with Elf(open_path) as elf:
+                headers = elf.headers
+        except TlstaxError:
+            open_path = ""  # not an ELF file (a JIT's dump, data mapped executable)
+    return MappedObject(
+        inside,
+        open_path,
+        device,
+        inode,
+        headers.build_id if headers else "",
+        path.endswith(DELETED),
+        mapped,
+        headers,
+        identity,
+        unreachable,
+    )
+
+
+def read_special_maps(pid: int) -> list[tuple[int, int, str]]:
+    """(start, end, name) of executable mappings without a file: [vdso], generated code."""
+    special = []
+    with suppress(OSError):
+        maps = (PROC / str(pid) / "maps").read_text(errors="surrogateescape")
+        for line in maps.split("\n"):
+            match = MAPS_LINE.fullmatch(line)
+            if match is not None and "x" in match[3] and match[6] == "0":
+                special.append((int(match[1], 16), int(match[2], 16), match[7] or "[anonymous]"))
+    return special
+
+
+def _open_path(
+    pid: int, names: tuple[str, str], device: str, inode: int, segment: TextSegment
+) -> tuple[str, tuple[int, int]]:
+    """A path that opens the mapped file itself from here and its (st_dev, st_ino); "" if none.
+
+    The kernel prints paths as seen from the reader's root where it can (a chroot), else as seen in
+    the process's own mount namespace (a container); so both names are tried.
+    """
+    inside, named = names
+    by_map = f"{PROC}/{pid}/map_files/{segment.start:x}-{segment.end:x}"
+    mapped: tuple[int, int] | None = None
+    try:
+        real = os.stat(by_map)
+        os.close(os.open(by_map, os.O_RDONLY | os.O_CLOEXEC))
+        mapped = (real.st_dev, real.st_ino)
+    except OSError:
+        by_map = ""  # needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
+    for candidate in (f"{PROC}/{pid}/root{inside}", named, f"{PROC}/{pid}/exe"):
+        try:
+            seen = os.stat(candidate)
+        except OSError:
+            continue
+        number = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}"
+        found = (seen.st_dev, seen.st_ino)
+        if found == mapped or (mapped is None and (number, seen.st_ino) == (device, inode)):
+            return candidate, found
+    return by_map, mapped or (0, 0)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The process that is asked about: its program, its mapped objects, its TLS library.
+
+Everything is read from /proc; nothing is traced or stopped. Process ids are those of the initial
+pid namespace, which the kernel's side of tlstax counts in; a process in a namespace of its own has
+another one there. Every way in which a process cannot be a target raises TlstaxError (exit code
+TARGET).
+"""
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.process.mappings import (
+    DELETED,
+    PROC,
+    MappedObject,
+    read_maps,
+    root_of,
+    seen_inside,
+)
+
+TLS_OBJECT = re.compile(r"lib(ssl|gnutls|wolfssl)[-.\w]*\.so[.\d]*", re.ASCII)
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # its inode, the same on every Linux (PROC_PID_INIT_INO)
+OTHER_MACHINES = {183: "AArch64", 243: "RISC-V", 21: "PowerPC", 22: "S/390", 258: "LoongArch"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A process that can be measured."""
+
+    pid: int
+    name: str  # the kernel's name of the main thread: any bytes, at most 15
+    exe: str  # path as the process sees it
+    start_ticks: int  # with the pid, this names one process for ever
+    objects: tuple[MappedObject, ...]
+    tls_objects: tuple[MappedObject, ...] = field(default=())
+    own_pid: int = 0  # its pid in its own pid namespace; 0 when not read
+
+    @property
+    def program(self) -> MappedObject:
+        """The executable itself."""
+        return next(entry for entry in self.objects if entry.path == self.exe)
+
+
+def open_target(pid: int) -> Target:
+    """Read what the process `pid` is made of. Raises TlstaxError when it cannot be a target."""
+    process = _process(pid)
+    if process.state in "ZX":
+        why = f"{process.name} has ended and only waits for its parent"
+        raise _no_target(pid, why, "Name a live one")
+    if process.group != pid:
+        why = f"it is a thread of process {process.group} ({process.name})"
+        raise _no_target(pid, why, f"Give the process: {process.group}")
+    exe, maps = _read_program(pid, process.name)
+    root = root_of(pid)
+    exe = seen_inside(exe.removesuffix(DELETED), root)
+    require_64_bit(pid, PROC / str(pid) / "exe")
+    objects = read_maps(pid, maps, root=root)
+    if not any(entry.path == exe for entry in objects):
+        raise _no_target(pid, "its program is not among its mappings", "Name a server process")
+    tls = tuple(entry for entry in objects if TLS_OBJECT.fullmatch(entry.name))
+    for entry in objects:
+        needed = entry in tls or entry.path == exe or entry.name.startswith("libcrypto")
+        if entry.unreachable and needed:
+            why = f"{entry.path}: {entry.unreachable}"
+            raise _no_target(pid, why, "Run as root, or restart the server")
+    return Target(pid, process.name, exe, process.start_ticks, objects, tls, process.own_pid)
+
+
+def require_host_pids() -> None:
+    """Raise TlstaxError (exit code HOST) unless pids here are those of the host."""
+    try:
+        here = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        here = 0
+    if here != INITIAL_PID_NAMESPACE:
+        raise TlstaxError(
+            "tlstax runs in a pid namespace of its own",
+            "the programs in the kernel count in the process ids of the host",
+            "Run it on the host, or in a container that shares the host's (--pid=host)",
+            ExitCode.HOST,
+        )
+
+
+def _read_program(pid: int, name: str) -> tuple[str, str]:
+    """(program, text of maps) of a process."""
+    try:
+        exe = os.readlink(PROC / str(pid) / "exe")
+        return exe, (PROC / str(pid) / "maps").read_text(errors="surrogateescape")
+    except PermissionError:
+        raise _no_target(
+            pid,
+            "it belongs to another user, or has more privileges",
+            "Run as root with CAP_SYS_PTRACE, or as the user of the process",
+        ) from None
+    except FileNotFoundError:
+        if (PROC / str(pid)).exists():
+            why = f"{name} is a kernel thread and has no program"
+            raise _no_target(pid, why, "Name a server process") from None
+        raise _gone(pid) from None
+    except ProcessLookupError:
+        raise _gone(pid) from None
+
+
+def still_runs(target: Target) -> bool:
+    """Whether the process still has its program mapped where it was: it did not execute another.
+
+    False also when it is gone. Programs that are loaded at a fixed address are taken for the same.
+    """
+    first = target.program.segments[0]
+    wanted = (
+        f"{first.start:08x}-{first.end:08x}",
+        target.program.device,
+        str(target.program.inode),
+    )
+    try:
+        with open(PROC / str(target.pid) / "maps", errors="surrogateescape") as maps:
+            lines = [line.split(maxsplit=5) for line in maps]
+        same_age = _process(target.pid).start_ticks == target.start_ticks
+    except (OSError, TlstaxError):
+        return False
+    return same_age and any((line[0], line[3], line[4]) == wanted for line in lines)
+
+
+class _Process(NamedTuple):
+    """What /proc tells of any process, whoever asks."""
+
+    name: str
+    state: str  # a letter, as ps shows it
+    group: int  # the pid of the process; another one than asked for if that was a thread's
+    start_ticks: int  # since boot
+    own_pid: int  # in the innermost pid namespace that it is in
+
+
+def _process(pid: int) -> _Process:
+    directory = PROC / str(pid)
+    try:
+        text = (directory / "stat").read_text(errors="surrogateescape")
+        status = (directory / "status").read_text(errors="surrogateescape")
+    except PermissionError:
+        raise _hidden(pid) from None
+    except (FileNotFoundError, ProcessLookupError):
+        raise _gone(pid) from None
+    name, _, rest = text.partition("(")[2].rpartition(") ")
+    values = rest.split()
+    lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    own_pid = lines.get("NSpid", str(pid)).split()[-1]
+    return _Process(name, values[0], int(lines["Tgid"]), int(values[19]), int(own_pid))
+
+
+def require_64_bit(pid: int, program: Path) -> None:
+    """Raise TlstaxError unless the program is for x86-64."""
+    try:
+        with program.open("rb") as file:
+            header = file.read(20)
+    except OSError as error:
+        raise _no_target(
+            pid, f"its program cannot be read ({error.strerror})", "Run as root"
+        ) from None
+    if header[:4] == b"\x7fELF" and header[4] == 1:
+        raise _no_target(
+            pid, "it is a 32-bit process", "Use a 64-bit build of the server; 32-bit is unsupported"
+        )
+    if header[18:20] != b"\x3e\x00":
+        machine = int.from_bytes(header[18:20], "little")
+        named = OTHER_MACHINES.get(machine, f"machine {machine}")
+        raise _no_target(
+            pid,
+            f"its program is not for x86-64 but for {named}",
+            "Use tlstax on an x86-64 machine",
+        )
+
+
+def _gone(pid: int) -> TlstaxError:
+    """There is no such process, or /proc hides it."""
+    try:
+        os.kill(pid, 0)  # asks whether it exists; sends nothing
+    except PermissionError:
+        return _hidden(pid)
+    except (ProcessLookupError, OverflowError):
+        return _no_target(pid, "there is no such process", "Look it up with ps -e")
+    return _hidden(pid)
+
+
+def _hidden(pid: int) -> TlstaxError:
+    why = "it exists, but /proc does not show it (mounted with hidepid)"
+    return _no_target(pid, why, "Run as root, or as a member of the group that /proc admits (gid=)")
+
+
+def _no_target(pid: int, why: str, do: str) -> TlstaxError:
+    return TlstaxError(f"Process {pid} cannot be measured", why, do, ExitCode.TARGET)

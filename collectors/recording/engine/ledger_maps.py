@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The maps of the ledger's programs: accounts of threads, latencies, handshakes, samples, waits."""
+
+import ctypes
+import mmap
+import struct
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from operator import add
+from typing import Final
+
+from tlstax.collectors.host import bpf_syscall
+from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.engine.libbpf import BpfObject
+
+_SCAN_STEP: Final = 64
+_ADDRESS_BYTES: Final = 8
+_RECORDS_CALLBACK: Final = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+)
+_SLOT_HEAD_BYTES: Final = layout.ThreadSlot.frames.offset
+_LAST_NS_OFFSET: Final = layout.ThreadSlot.last_ns.offset
+_CELLS: Final = struct.Struct(f"={layout.PHASE_CELLS * layout.STATE_CELLS}Q")
+_COUNTS: Final = struct.Struct(f"={layout.PHASE_CELLS}Q")
+_HISTOGRAM: Final = struct.Struct(f"={layout.LATENCY_BUCKETS}Q")
+_EMPTY_HISTOGRAM: Final = bytes(layout.LATENCY_BUCKETS * 8)
+
+
+@dataclass
+class SlotView:
+    """A thread's account at one instant."""
+
+    index: int
+    tid: int
+    exited: bool
+    paused: bool  # since detach_dense(): its cells stand still
+    role: int
+    comm: bytes
+    thread_start_ns: int
+    first_ns: int
+    last_ns: int
+    state: int
+    owner: int
+    uncertain_ns: int
+    steal_ns: int
+    healed_count: int
+    cells: tuple[int, ...]  # [phase][state], flat, ns
+    counts: tuple[int, ...]  # finished instances by phase
+    stack_base: int = 0  # address behind the thread's stack; 0: not known
+
+
+class LedgerMaps:
+    """The maps of a loaded object, read while its programs fill them."""
+
+    def __init__(self, bpf: BpfObject, slots_count: int, stack: ExitStack) -> None:
+        """`stack` closes what is opened. Raises TlstaxError (HOST) for an object of another build.
+
+        `slots_count` threads have an account at a time.
+        """
+        self._object = bpf
+        self._stack = stack
+        self._records: list[bytes] = []
+        self._slot_bytes = bpf.value_bytes("slots")
+        bpf.require_value_bytes(
+            slots=ctypes.sizeof(layout.ThreadSlot),
+            latency=layout.LATENCY_SHARD_BYTES,
+            hits=layout.SITE_HITS_BYTES,
+        )
+        self._slots = self._mapped("slots", slots_count * self._slot_bytes, writable=True)
+        self._latency = self._mapped("latency", layout.LATENCY_SHARDS * layout.LATENCY_SHARD_BYTES)
+        self._hits = self._mapped("hits", layout.LATENCY_SHARDS * layout.SITE_HITS_BYTES)
+        self._losses = self._mapped("losses", layout.LOSS_CELLS * 8)
+        self._status = memoryview(self._slots).cast("I")[1 :: self._slot_bytes // 4]
+        self._stack.callback(self._status.release)
+        self._scanned = min(_SCAN_STEP, slots_count)
+        self._slots_fd = bpf.map_fd("slots")
+        self._free_fd = bpf.map_fd("free_slots")
+        for index in range(slots_count):
+            bpf_syscall.map_update(self._free_fd, None, struct.pack("=I", index))
+        self._ring_callback = _RECORDS_CALLBACK(self._keep_record)
+        self._ring = bpf.library.ring_buffer__new(
+            bpf.map_fd("records"), self._ring_callback, None, None
+        )
+        if not self._ring:
+            raise bpf.error("cannot read the ring buffer", ctypes.get_errno())
+        self._stack.callback(bpf.library.ring_buffer__free, self._ring)
+
+    def _mapped(self, name: str, length_bytes: int, writable: bool = False) -> mmap.mmap:
+        memory = bpf_syscall.map_memory(self._object.map_fd(name), length_bytes, writable)
+        self._stack.callback(memory.close)
+        return memory
+
+    def slots(self) -> Iterable[SlotView]:
+        """Every thread's account; those that exited stay until `recycle`."""
+        # Slots are taken in order, so only the pages of those in use are ever touched.
+        while True:
+            used = self._status[: self._scanned].tolist()
+            if self._scanned == len(self._status) or not any(used[-_SCAN_STEP:]):
+                break
+            self._scanned = min(self._scanned + _SCAN_STEP, len(self._status))
+        for index, status in enumerate(used):
+            if status != layout.ThreadStatus.FREE:
+                yield self._read_slot(index)
+
+    def _read_slot(self, index: int) -> SlotView:
+        """A copy that no charge interrupted: the time of the last charge is the same afterwards."""
+        start = index * self._slot_bytes
+        for _ in range(4):
+            raw = self._slots[start : start + _SLOT_HEAD_BYTES]
+            again = self._slots[start + _LAST_NS_OFFSET : start + _LAST_NS_OFFSET + 8]
+            if raw[_LAST_NS_OFFSET : _LAST_NS_OFFSET + 8] == again:
+                break
+        tid, status, role, _, born, first, last = struct.unpack_from("=IIIIQQQ", raw)
+        uncertain = struct.unpack_from("=Q", raw, layout.ThreadSlot.uncertain_ns.offset)[0]
+        steal = struct.unpack_from("=q", raw, layout.ThreadSlot.steal_ns.offset)[0]
+        state, owner = struct.unpack_from("=II", raw, layout.ThreadSlot.state.offset)
+        healed = struct.unpack_from("=I", raw, layout.ThreadSlot.healed_count.offset)[0]
+        comm = struct.unpack_from("=16s", raw, layout.ThreadSlot.comm.offset)[0]
+        return SlotView(
+            index=index,
+            tid=tid,
+            exited=status == layout.ThreadStatus.EXITED,
+            paused=status == layout.ThreadStatus.PAUSED,
+            role=role,
+            comm=comm.partition(b"\0")[0],
+            thread_start_ns=born,
+            first_ns=first,
+            last_ns=last,
+            state=state,
+            owner=owner,
+            uncertain_ns=uncertain,
+            steal_ns=steal,
+            healed_count=healed,
+            cells=_CELLS.unpack_from(raw, layout.ThreadSlot.ns.offset),
+            counts=_COUNTS.unpack_from(raw, layout.ThreadSlot.count.offset),
+            stack_base=struct.unpack_from("=Q", raw, layout.ThreadSlot.stack_base.offset)[0],
+        )
+
+    def mark_gone(self) -> None:
+        """Threads that are live still, after all that live were told to pause, have ended."""
+        for index, status in enumerate(self._status[: self._scanned].tolist()):
+            if status == layout.ThreadStatus.LIVE:
+                self._status[index] = layout.ThreadStatus.EXITED
+
+    def recycle(self, index: int) -> None:
+        """Give an exited thread's slot back."""
+        bpf_syscall.map_update(self._slots_fd, struct.pack("=I", index), bytes(self._slot_bytes))
+        bpf_syscall.map_update(self._free_fd, None, struct.pack("=I", index))
+
+    def latency_counts(self) -> dict[int, tuple[int, ...]]:
+        """Histogram of each phase that ended at all: LATENCY_BUCKETS counts, over all shards."""
+        histograms: dict[int, tuple[int, ...]] = {}
+        row = layout.LATENCY_BUCKETS * 8
+        for phase in range(layout.PHASE_CELLS):
+            total: tuple[int, ...] | None = None
+            for shard in range(layout.LATENCY_SHARDS):
+                start = shard * layout.LATENCY_SHARD_BYTES + phase * row
+                raw = self._latency[start : start + row]
+                if raw == _EMPTY_HISTOGRAM:
+                    continue
+                counts = _HISTOGRAM.unpack(raw)
+                total = tuple(map(add, total, counts)) if total else counts
+            if total:
+                histograms[phase] = total
+        return histograms
+
+    def site_hits(self, sites_count: int) -> list[int]:
+        """Hits of each of so many sites."""
+        hits = [0] * sites_count
+        for shard in range(layout.LATENCY_SHARDS):
+            start = shard * layout.SITE_HITS_BYTES
+            counts = struct.unpack_from(f"={len(hits)}Q", self._hits, start)
+            hits = list(map(add, hits, counts))
+        return hits
+
+    def losses(self) -> list[int]:
+        """What the programs themselves lost or repaired, in the order of LOSS_NAMES."""
+        return list(struct.unpack_from(f"={len(layout.LOSS_NAMES)}Q", self._losses))
+
+    def handshake_records(self) -> list[layout.HandshakeRecord]:
+        """Take the handshakes that ended since the last call."""
+        self._object.library.ring_buffer__consume(self._ring)
+        records = [layout.HandshakeRecord.from_buffer_copy(raw) for raw in self._records]
+        self._records.clear()
+        return records
+
+    def _keep_record(self, _context: int, data: int, size: int) -> int:
+        self._records.append(ctypes.string_at(data, size))
+        return 0
+
+    def forget_handshakes(self) -> None:
+        """Drop those in flight."""
+        fd = self._object.map_fd("handshakes")
+        bpf_syscall.map_drain(fd, 8, ctypes.sizeof(layout.HandshakeRecord))
+
+    def samples(self) -> list[tuple[layout.SampleKey, int]]:
+        """Take the CPU samples counted since the last call."""
+        fd = self._object.map_fd("samples")
+        return [
+            (layout.SampleKey.from_buffer_copy(key), int.from_bytes(value, "little"))
+            for key, value in bpf_syscall.map_drain(fd, ctypes.sizeof(layout.SampleKey), 8)
+        ]
+
+    def waits(self) -> list[tuple[layout.OffcpuKey, layout.OffcpuValue]]:
+        """Take the off-CPU stacks accumulated since the last call."""
+        fd = self._object.map_fd("offcpu")
+        key_bytes = ctypes.sizeof(layout.OffcpuKey)
+        value_bytes = ctypes.sizeof(layout.OffcpuValue)
+        return [
+            (
+                layout.OffcpuKey.from_buffer_copy(key),
+                layout.OffcpuValue.from_buffer_copy(value),
+            )
+            for key, value in bpf_syscall.map_drain(fd, key_bytes, value_bytes)
+        ]
+
+    def stack_addresses(self, stack: int) -> tuple[int, ...]:
+        """Addresses of a stack, leaf first; empty when it is gone."""
+        name = "more_stacks" if stack & layout.MORE_STACKS else "stacks"
+        raw = bpf_syscall.map_lookup(
+            self._object.map_fd(name),
+            struct.pack("=I", stack & ~layout.MORE_STACKS),
+            layout.STACK_DEPTH * _ADDRESS_BYTES,
+        )
+        if raw is None:
+            return ()
+        addresses = struct.unpack(f"={layout.STACK_DEPTH}Q", raw)
+        return addresses[: addresses.index(0)] if 0 in addresses else addresses
+
+    def executed_ns(self) -> int:
+        """When the target became another program (exec); from then on nothing is recorded.
+
+        0 as long as it did not.
+        """
+        return self._lifecycle()[0]
+
+    def forked_count(self) -> int:
+        """Processes that the target started while recording; they are not measured."""
+        return self._lifecycle()[1]
+
+    def _lifecycle(self) -> tuple[int, int]:
+        fd = self._object.map_fd_ending(".data.lifecycle")
+        raw = bpf_syscall.map_lookup(fd, bytes(4), layout.LIFECYCLE.size)
+        executed_ns, forked_count = layout.LIFECYCLE.unpack(raw or bytes(layout.LIFECYCLE.size))
+        return executed_ns, forked_count

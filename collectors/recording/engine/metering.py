@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What measuring costs while it runs: hits, run times and clocks, turned into CPU time.
+
+A probe hit costs its trap, calibrated on this host, and its program, timed by the kernel in this
+very server. A calibration runs in a loop whose caches are warm; in a server a trap costs more,
+which IN_SITU allows for. Scheduler events and samples cost what the kernel counts for their
+programs. The kernel only counts while its statistics are on, which is not free either: with a
+budget in dense windows, else until the first busy window and again after thirty. In between the
+last rates stand, per CPU time of the server.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tlstax.collectors.host.bpf_syscall import enable_statistics
+from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.host.prices import Kernel
+from tlstax.collectors.placement.model import Site
+from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, Load, Spent, has_ledger
+from tlstax.collectors.recording.engine.native import DENSE_TRACEPOINTS, SAMPLER, Engine
+from tlstax.probes.model import Level
+
+IN_SITU: Final = 1.5
+"""What a trap costs in a server over what it costs in a loop (limits.md says how that was seen)."""
+_PROBES: Final = ("on_enter", "on_leave")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The counters at an instant."""
+
+    time_ns: int
+    target_cpu_ns: int
+    own_cpu_ns: int
+    hits: tuple[int, ...]
+    programs: dict[str, tuple[int, int]]
+    is_timed: bool
+    """The kernel is timing the programs."""
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a span of time cost."""
+
+    span_ns: int
+    target_cpu_ns: int
+    spent: Spent
+    by_level_ns: tuple[float, ...]
+    """Cost of the probes of each `Level`."""
+
+
+class Meter:
+    """Reads an engine's counters and puts prices on their differences."""
+
+    def __init__(self, engine: Engine, sites: Sequence[Site], levels: Sequence[Level]) -> None:
+        """`levels` says with which level each site comes."""
+        self._engine = engine
+        self._levels = levels
+        self._sites = sites
+        self._cpus = os.cpu_count() or 1
+        self._clock = (~engine.pid << 3) | 2  # CPUCLOCK_SCHED of a process (clock_getcpuclockid(3))
+        self._statistics: int | None = None
+        self._programs: dict[str, tuple[int, int]] = {}
+        self._body_ns = dict.fromkeys(_PROBES, 0.0)
+        self._scheduler = 0.0  # ns per ns of the target's CPU time
+        self._is_of_load = False  # that rate was seen while the target was not idle
+        self.saw_load = False
+        """Whether the kernel timed the programs while the target was not idle."""
+        self._sample_ns: float | None = None  # of one sample
+        kernel = engine.plan.kernel
+        self.prices_are_known = kernel.measured
+        known = replace(kernel, measured=True)  # else those of another machine, as a guess
+        self._traps = [price or 0.0 for price in site_costs(known, sites)]
+
+    def statistics(self, on: bool) -> None:
+        """Have the kernel time the programs, or not; where it cannot, nothing changes."""
+        if on and self._statistics is None:
+            try:
+                self._statistics = enable_statistics()
+            except OSError:
+                return
+        elif not on and self._statistics is not None:
+            os.close(self._statistics)
+            self._statistics = None
+            self._programs = self._engine.program_times()
+
+    def close(self) -> None:
+        """Statistics off."""
+        if self._statistics is not None:
+            os.close(self._statistics)
+            self._statistics = None
+
+    def read(self) -> Reading:
+        """The counters now."""
+        if self._statistics is not None or not self._programs:
+            self._programs = self._engine.program_times()  # they stand still otherwise
+        return Reading(
+            monotonic_ns(),
+            self._target_cpu_ns(),
+            time.process_time_ns(),
+            tuple(self._engine.site_hits()),
+            self._programs,
+            self._statistics is not None,
+        )
+
+    def _target_cpu_ns(self) -> int:
+        try:
+            return time.clock_gettime_ns(self._clock)
+        except OSError:  # the target has ended
+            return 0
+
+    def bill(self, before: Reading, after: Reading, level: Level | None, samples: int) -> Bill:
+        """What came between two readings; `samples` is the rate of the sampler, in Hz."""
+        span_ns = after.time_ns - before.time_ns
+        cpu_ns = max(0, after.target_cpu_ns - before.target_cpu_ns)
+        timed = {
+            name: (after.programs[name][0] - ns, after.programs[name][1] - runs)
+            for name, (ns, runs) in before.programs.items()
+        }
+        self._learn(timed, cpu_ns, FLOOR_CPUS * span_ns, after.is_timed)
+        by_level = [0.0] * len(Level)
+        for number, hits in enumerate(after.hits):
+            new = hits - before.hits[number]
+            if new:
+                by_level[self._levels[number]] += new * self._price(number)
+        scheduler_ns = float(sum(timed[name][0] for name in self._engine.tracepoints))
+        if not after.is_timed and level is not None and has_ledger(level):
+            scheduler_ns = self._scheduler * cpu_ns
+        taken = samples * self._cpus * span_ns / 1e9 if level is not None else 0.0
+        spent = Spent(
+            sum(by_level),
+            scheduler_ns,
+            taken * (self._sample_ns or 0.0),
+            float(after.own_cpu_ns - before.own_cpu_ns),
+        )
+        return Bill(span_ns, cpu_ns, spent, tuple(by_level))
+
+    def _price(self, number: int) -> float:
+        program = _PROBES[0 if self._sites[number].event == "enter" else 1]
+        return self._traps[number] * IN_SITU + self._body_ns[program]
+
+    def _learn(
+        self, timed: dict[str, tuple[int, int]], cpu_ns: int, floor_ns: float, is_timed: bool
+    ) -> None:
+        """Keep the rates of a span in which the kernel timed the programs.
+
+        The programs also run at other processes' events. What that costs while the target does next
+        to nothing says nothing of its busy time, so a rate per CPU time needs some of that.
+        """
+        for name in _PROBES:
+            run_ns, runs = timed[name]
+            if runs:
+                self._body_ns[name] = run_ns / runs
+        run_ns, runs = timed[SAMPLER]
+        if runs:
+            self._sample_ns = run_ns / runs
+        switches = sum(timed[name][1] for name in DENSE_TRACEPOINTS)
+        if switches and is_timed and (cpu_ns >= floor_ns or not self._is_of_load):
+            programs = self._engine.tracepoints
+            self._scheduler = sum(timed[name][0] for name in programs) / max(cpu_ns, floor_ns)
+            self.saw_load = self._is_of_load = cpu_ns >= floor_ns
+
+    def load(self, bill: Bill, cut_ns: float, turn_ns: float, tail_ns: float) -> Load:
+        """The load that a trial saw at the full level."""
+        cpu_ns = bill.target_cpu_ns
+        span_ns = max(1, bill.span_ns)
+        return Load(
+            cpus=cpu_ns / span_ns,
+            probes=tuple(cost / cpu_ns if cpu_ns else 0.0 for cost in bill.by_level_ns),
+            scheduler=bill.spent.scheduler_ns / cpu_ns if cpu_ns else 0.0,
+            samples=bill.spent.samples_ns / span_ns,
+            cut_ns=cut_ns,
+            turn_ns=turn_ns,
+            tail_ns=tail_ns,
+        )
+
+
+def site_costs(kernel: Kernel, sites: Sequence[Site]) -> list[float | None]:
+    """Calibrated ns of one hit of each site; None where nothing was calibrated.
+
+    A return probe also traps at the function's entry, unless an entry probe does so anyway.
+    """
+    entries = {(site.object, site.file_offset) for site in sites if site.kind == "uprobe"}
+    if not kernel.measured:
+        return [None] * len(sites)
+    prices: list[float | None] = []
+    for site in sites:
+        trap_ns = kernel.prices.trap_ns(not site.stepped)
+        if site.kind != "uprobe":
+            shared = (site.object, site.file_offset) in entries
+            trap_ns = kernel.prices.return_ns + (0.0 if shared else trap_ns)
+        prices.append(trap_ns)
+    return prices

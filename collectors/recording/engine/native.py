@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The native engine: load the ledger's BPF programs, attach them as planned, read their maps.
+
+Everything hangs on file descriptors of this process: when it dies, however it dies, the kernel
+takes every probe, link and map away.
+"""
+
+import ctypes
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.host import bpf_syscall
+from tlstax.collectors.host.settings import LackError
+from tlstax.collectors.host.trials import uprobe_multi
+from tlstax.collectors.placement.model import Plan, Site
+from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.engine.ledger_layout import Action
+from tlstax.collectors.recording.engine.ledger_maps import LedgerMaps
+from tlstax.collectors.recording.engine.libbpf import (
+    BpfObject,
+    Link,
+    LinkGroup,
+    tracepoint_argument_counts,
+)
+from tlstax.collectors.recording.engine.uprobe_links import (
+    Attachment,
+    File,
+    ProbedFiles,
+    UprobeAttacher,
+)
+from tlstax.probes.model import Level
+
+OBJECT_NAME: Final = "ledger.bpf.o"
+SLOTS_COUNT: Final = 1024
+RARE_TRACEPOINTS: Final = ("on_new_thread", "on_exit_thread", "on_exec")
+DENSE_TRACEPOINTS: Final = ("on_switch", "on_wakeup")
+SOCKET_TRACEPOINTS: Final = {"on_receive": "sock_recv_length", "on_send": "sock_send_length"}
+_DENSE_ACTIONS: Final = (
+    *("await_command", "await_receive", "phase_open", "phase_close", "phase_send", "wait", "call"),
+)
+SAMPLER: Final = "on_sample"
+_ACCESSORS: Final = {
+    "ssl_version": "off_version",
+    "ssl_rwstate": "off_rwstate",
+    "ssl_state": "off_state",
+    "ssl_hit": "off_hit",
+    "ssl_session": "off_session",
+    "session_cipher": "off_session_cipher",
+    "cipher_id": "off_cipher_id",
+    "ssl_server": "off_server",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to record besides the ledger itself."""
+
+    sample_hz: int = 99
+    slots_count: int = SLOTS_COUNT
+    uprobes_only: bool = False  # probe also what the kernel itself tells, as on kernels before 6.3
+
+
+class Engine:
+    """Loaded and attached programs of one target."""
+
+    def __init__(self, pid: int, plan: Plan, options: Options) -> None:
+        """Load the programs. Raises TlstaxError HOST when the kernel refuses them."""
+        self.pid = pid
+        self.plan = plan
+        self.options = options
+        self.multi = uprobe_multi_works()
+        self._stack = ExitStack()
+        self._links: list[Link] = []
+        self._always = LinkGroup()
+        self._rare = LinkGroup()
+        self._dense = LinkGroup()
+        self._is_rare = self._is_dense = False
+        self._sampler_fds: list[int] = []
+        self._control = layout.Control()
+        self._files = ProbedFiles(self._stack)
+        self._object = self._stack.enter_context(BpfObject(object_path()))
+        self._uprobes = UprobeAttacher(self._object, "on_enter", "on_leave", multi=self.multi)
+        has = tracepoint_argument_counts(
+            self._object.library, "sched_switch", *SOCKET_TRACEPOINTS.values()
+        )
+        self._switch_has_state = has["sched_switch"] >= 4
+        self.kernel_tells = (
+            not options.uprobes_only
+            and any(plan.is_told(site) for site in plan.sites)
+            and all(has[event] for event in SOCKET_TRACEPOINTS.values())
+        )
+        sockets = tuple(SOCKET_TRACEPOINTS) if self.kernel_tells else ()
+        self._dense_tracepoints = (*DENSE_TRACEPOINTS, *sockets)
+        self.tracepoints = (*self._dense_tracepoints, *RARE_TRACEPOINTS)
+        try:
+            self._configure()
+            self._object.load()
+            self.maps = LedgerMaps(self._object, options.slots_count, self._stack)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    # ---- loading ----
+
+    def is_attached(self, site: Site) -> bool:
+        """Whether a site of the plan gets its probe: the kernel may tell what it would."""
+        return not (self.kernel_tells and self.plan.is_told(site))
+
+    def _configure(self) -> None:
+        bpf = self._object
+        for program in SOCKET_TRACEPOINTS:
+            bpf.set_autoload(program, self.kernel_tells)
+        config = layout.Config()
+        config.tgid = self.pid
+        config.client = {"server": 0, "client": 1}.get(self.plan.role, 2)
+        config.switch_has_state = self._switch_has_state
+        config.kernel_tells = self.kernel_tells
+        for accessor, name in _ACCESSORS.items():
+            setattr(config, name, self.plan.accessors.get(accessor, -1))
+        kinds = layout.wait_kinds()
+        ctypes.memmove(config.wait_kind, kinds, len(kinds))
+        bpf.set_constants(".rodata.config", bytes(config))
+        bpf.resize("slots", self.options.slots_count)
+        bpf.resize("free_slots", self.options.slots_count)
+        self._uprobes.prepare()
+
+    # ---- attaching ----
+
+    def attach(self, dense: bool = True, rare: bool = True) -> None:
+        """Attach the scheduler's tracepoints, then the boundaries, then the sampler.
+
+        In that order no boundary meets a thread that the ledger does not know yet. Without
+        `dense` only what is cheap is attached: see attach_dense(); without `rare` no boundary is.
+        """
+        if len(self.plan.sites) > layout.MAX_SITES:
+            raise TlstaxError(
+                f"cannot place {len(self.plan.sites)} probes",
+                f"the programs tell at most {layout.MAX_SITES} apart",
+                "give fewer definitions",
+                ExitCode.USAGE,
+            )
+        self._set_control(paused=1)
+        for name in RARE_TRACEPOINTS:
+            self._attach_program(name, self._always)
+        if dense:
+            self.attach_dense()
+        if rare:
+            self.attach_rare()
+        if self.options.sample_hz:
+            self._attach_sampler()
+
+    def attach_dense(self) -> None:
+        """Attach what commands and switches cross: boundaries and the scheduler's programs.
+
+        Threads known already go on from here: connections are `unknown` up to their next boundary
+        (those that are being set up, torn down or parked are not), the others are `background`.
+        What a cell held before is still in it, so begin a window by reading the slots once.
+        """
+        self._is_dense = True
+        self._set_control(paused=0)
+        for name in self._dense_tracepoints:
+            self._attach_program(name, self._dense)
+        self._object.run_iterator("each_thread")
+        self._attach_sites(is_dense=True)
+
+    def detach_dense(self) -> None:
+        """Detach what attach_dense() attached; end the window (read the slots) before.
+
+        Rare boundaries, handshake records and samples go on. A thread's cells stand still
+        (`SlotView.paused`), and a handshake's record says that its states are not known
+        (`HandshakeRecord.unfollowed`), while its wall times and those of its operations are.
+        """
+        self._is_dense = False
+        self._dense.close()
+        self._set_control(paused=1)
+        self._object.run_iterator("each_thread")
+        self.maps.mark_gone()  # while nothing looked
+
+    def go(self, level: Level | None) -> None:
+        """Attach and detach until what a level needs is on, and no more; None: no samples either.
+
+        The sites of the plan stay what they are: above `handshake` there is only all or nothing.
+        """
+        wants_dense = level is not None and level >= Level.COMMAND
+        wants_rare = level is not None and level >= Level.HANDSHAKE
+        if self._is_dense and not wants_dense:
+            self.detach_dense()
+        if self._is_rare and not wants_rare:
+            self.detach_rare()
+        if wants_dense and not self._is_dense:
+            self.attach_dense()
+        if wants_rare and not self._is_rare:
+            self.attach_rare()
+        for fd in self._sampler_fds:
+            bpf_syscall.enable_perf_event(fd, on=level is not None)
+
+    def attach_rare(self) -> None:
+        """Attach the boundaries that connections and handshakes cross."""
+        self._is_rare = True
+        self._attach_sites(is_dense=False)
+
+    def detach_rare(self) -> None:
+        """Detach what attach_rare() attached, after detach_dense().
+
+        Handshakes in flight are forgotten, as their ends will not be seen.
+        """
+        self._is_rare = False
+        self._rare.close()
+        self._set_control(paused=layout.FORGOTTEN)
+        self._object.run_iterator("each_thread")
+        self.maps.forget_handshakes()
+        self._set_control(paused=1)
+
+    def _attach_program(self, name: str, group: LinkGroup) -> None:
+        group.callback(self._object.attach(name).close)
+
+    def _set_control(self, **values: int) -> None:
+        for name, value in values.items():
+            setattr(self._control, name, value)
+        fd = self._object.map_fd_ending(".data.control")
+        bpf_syscall.map_update(fd, bytes(4), bytes(self._control))
+
+    def _attach_sites(self, is_dense: bool) -> None:
+        probes = [
+            Attachment(
+                site.event,
+                File(site.object.path, self._files.path(site.object)),
+                site.file_offset,
+                _cookie(number, site),
+                site.kind == "uretprobe",
+            )
+            for number, site in enumerate(self.plan.sites)
+            if dense(site) == is_dense and self.is_attached(site)
+        ]
+        self._uprobes.attach(probes, self.pid, self._dense if is_dense else self._rare)
+
+    def _attach_sampler(self) -> None:
+        for cpu in _online_cpus():
+            try:
+                fd = bpf_syscall.open_cpu_clock(cpu, self.options.sample_hz)
+                self._links.append(self._object.attach_perf_event(SAMPLER, fd))
+                bpf_syscall.enable_perf_event(fd)
+                self._sampler_fds.append(fd)
+            except OSError as error:
+                raise TlstaxError(
+                    f"cannot sample CPU {cpu}",
+                    error.strerror or str(error),
+                    "run `tlstax doctor`, or record without samples (--sample-hz 0)",
+                    ExitCode.HOST,
+                ) from error
+
+    # ---- reading ----
+
+    def shared_maps(self) -> dict[str, int]:
+        """Descriptors of the maps in which another object finds the phase of a thread."""
+        return {name: self._object.map_fd(name) for name in ("slots", "slot_of_task")}
+
+    def site_hits(self) -> list[int]:
+        """Hits of each site of the plan so far."""
+        return self.maps.site_hits(len(self.plan.sites))
+
+    def loss_counts(self) -> dict[str, int]:
+        """Everything that was lost or repaired so far, by kind."""
+        counts = self.maps.losses()
+        missed = layout.LOSS_NAMES.index("probe_recursion_missed")
+        for program in (*self.tracepoints, "on_enter", "on_leave"):
+            fd = self._object.program_fd(program)
+            counts[missed] += bpf_syscall.program_recursion_misses(fd)
+        return dict(zip(layout.LOSS_NAMES, counts, strict=True))
+
+    def program_costs(self) -> dict[str, tuple[str, int, float | None]]:
+        """Kind, runs and mean ns a run of the programs behind tracepoints and the sampler.
+
+        The kernel only keeps them while BPF statistics are on, so they are None otherwise.
+        """
+        costs: dict[str, tuple[str, int, float | None]] = {}
+        for name in (*self.tracepoints, SAMPLER):
+            run_ns, runs = bpf_syscall.program_run_time(self._object.program_fd(name))
+            kind = "perf_event" if name == SAMPLER else "tp_btf"
+            costs[name] = (kind, runs, run_ns / runs if runs else None)
+        return costs
+
+    def program_times(self) -> dict[str, tuple[int, int]]:
+        """Run time in ns and runs of each program while the kernel's statistics were on."""
+        return {
+            name: bpf_syscall.program_run_time(self._object.program_fd(name))
+            for name in (*self.tracepoints, SAMPLER, "on_enter", "on_leave")
+        }
+
+    def walk_one_wait_in(self, share: int) -> None:
+        """Walk the stacks of one blocking wait in `share` (a power of two) from now on."""
+        self._set_control(offcpu_mask=share - 1)
+
+    def close(self) -> None:
+        """Detach and unload everything."""
+        for link in self._links:
+            link.close()
+        self._links.clear()
+        self._dense.close()
+        self._rare.close()
+        self._always.close()
+        self._stack.close()
+
+
+def object_path(name: str = OBJECT_NAME) -> Path:
+    """The compiled programs. TlstaxError HOST when they were not built."""
+    path = Path(str(resources.files("tlstax.probes"))) / "bpf" / name
+    if not path.is_file():
+        raise TlstaxError(
+            f"{name} is missing",
+            "the BPF programs were not built",
+            "run `make bpf`, or install a wheel that contains them",
+            ExitCode.HOST,
+        )
+    return path
+
+
+def dense(site: Site) -> bool:
+    """Whether every command crosses it; the others are crossed once a connection or rarer."""
+    return site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in)
+
+
+def level_of(site: Site) -> Level:
+    """The lowest level at which a site is probed."""
+    if not dense(site):
+        return Level.HANDSHAKE
+    return Level.COMMAND if site.action in _DENSE_ACTIONS else Level.RECORD
+
+
+def _cookie(number: int, site: Site) -> int:
+    """What the programs are told of a site of the plan."""
+    return layout.cookie(
+        Action[site.action.upper()],
+        _phase(site),
+        number,
+        site.only_in == "handshake",
+        site.blocking,
+        site.success == "zero",
+        site.stack_bytes,
+        site.register,
+        site.state,
+        site.role,
+        site.side,
+    )
+
+
+def _phase(site: Site) -> str | None:
+    if site.action in ("handshake_bound", "handshake_call"):
+        return "handshake"
+    return site.phase or None
+
+
+def uprobe_multi_works() -> bool:
+    """Whether one uprobe_multi link sees every thread of a process, tried on ourselves."""
+    try:
+        uprobe_multi()
+    except (OSError, LackError):
+        return False
+    return True
+
+
+def _online_cpus() -> list[int]:
+    """CPUs that are online, from sysfs's list format such as 0-3,6."""
+    text = Path("/sys/devices/system/cpu/online").read_text(encoding="ascii").strip()
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        cpus.extend(range(int(first), int(last or first) + 1))
+    return cpus

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""When to look closely and when not: a budget, spent window by window.
+
+Pure decisions: the recorder tells what each window took and cost, and asks what comes next. A dense
+window begins once the account can pay for it; how long the light time before it is varies by a
+fifth, so that dense windows do not fall into step with something periodic in the server. A window
+that turns out dearer than it may be is ended early (`overspends`), whatever was expected.
+"""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tlstax import TlstaxError
+from tlstax.collectors.recording.engine.budget import (
+    FLOOR_CPUS,
+    NS_PER_S,
+    Account,
+    Choice,
+    Load,
+    choose,
+    percent,
+    window_cost,
+    with_rates,
+)
+from tlstax.collectors.recording.engine.metering import Bill
+from tlstax.probes.model import Level
+
+TRIAL_NS: Final = 200_000_000
+_WATCH_NS: Final = 2 * NS_PER_S
+"""How often light time is looked at: on a busy host, with cold caches, a look is a millisecond."""
+_WATCHES: Final = 2
+"""A dense window is looked at this often."""
+_LONGEST_LIGHT_NS: Final = 10 * NS_PER_S
+_SHORTEST_LIGHT_NS: Final = NS_PER_S // 2
+_JITTER: Final = 0.2
+_SURPRISE: Final = 1.5
+"""A dense window may cost this many times what was expected before it is ended."""
+_SLACK_NS: Final = NS_PER_S // 2
+"""Recording that does not alternate may be this much of its income behind."""
+_NEW: Final = 0.3
+"""The weight of a window's rates against those of the windows before it."""
+_FALLING: Final = 0.3
+"""How much of a window's collector time goes into the running mean."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the recorder does next."""
+
+    level: Level | None
+    """What is on; None: nothing."""
+    length_ns: int
+    watch_ns: int
+    """How often to look whether it overspends."""
+
+
+class Pace:
+    """The course of a recording under a budget."""
+
+    def __init__(self, share: float, most: Level, window_ns: int, seed: int = 0) -> None:
+        """At most level `most`, for `share` of the server's CPU time."""
+        self.most = most
+        self.window_ns = window_ns
+        self.account = Account(share)
+        self._jitter = random.Random(seed)
+        self._load: Load | None = None
+        self.choice: Choice | None = None
+        self._step = Step(most, TRIAL_NS, TRIAL_NS)
+        self._allowance_ns = float("inf")
+        self._rests = 0  # light windows since the last dense one
+
+    def begin(self, load: Load, trial: Bill) -> Choice:
+        """Choose by what the trial saw, which is the first debt; TlstaxError when nothing fits."""
+        self._load = load
+        self.choice = choose(load, self.account.share, self.most, self.window_ns)
+        self._settle(trial)
+        return self.choice
+
+    @property
+    def level(self) -> Level | None:
+        """What is on."""
+        return self._step.level
+
+    def _settle(self, bill: Bill) -> None:
+        self.account.settle(bill.span_ns, bill.target_cpu_ns, bill.spent)
+
+    def ended(self, bill: Bill, cut_ns: float, turn_ns: float | None, watch: float) -> Step:
+        """A window has ended: pay for it, learn from it, and say what comes next."""
+        load = self._require_load()
+        self._settle(bill)
+        level = self._step.level
+        if level is not None:
+            seen = (*bill.by_level_ns, bill.spent.scheduler_ns)
+            load = with_rates(load, level, bill.target_cpu_ns, bill.span_ns, seen, _NEW)
+        else:
+            load = replace(load, cpus=bill.target_cpu_ns / max(1, bill.span_ns))
+        load = replace(load, cut_ns=_mean(load.cut_ns, cut_ns))
+        if bill.span_ns >= _WATCH_NS:  # shorter ones are looked at more often
+            load = replace(load, watch=_mean(load.watch, watch))
+        if turn_ns is not None:
+            load = replace(load, turn_ns=_mean(load.turn_ns, turn_ns))
+        self._load = load
+        alternates = self.choice is None or not self.choice.is_continuous
+        try:
+            self.choice = choose(load, self.account.share, self.most, self.window_ns, alternates)
+        except TlstaxError:
+            self.choice = None  # the load has changed: nothing is on until it fits again
+        self._step = self._next(load, self.choice)
+        return self._step
+
+    def first(self) -> Step:
+        """What follows the trial."""
+        self._step = self._next(self._require_load(), self.choice, after_dense=True)
+        return self._step
+
+    def _next(self, load: Load, choice: Choice | None, after_dense: bool | None = None) -> Step:
+        was_dense = self._step.level == self.most if after_dense is None else after_dense
+        if choice is None:
+            return self._rest(None, _LONGEST_LIGHT_NS)
+        income = self.account.share * load.base  # ns per ns
+        if choice.is_continuous:
+            behind_ns = -self.account.balance_ns
+            if behind_ns <= income * _SLACK_NS:
+                return self._dense(choice, float("inf"))
+            lower = _below(choice.dense)
+            return self._rest(lower, int(self._wait_ns(load, lower, behind_ns)))
+        one_ns = window_cost(load, choice.dense, choice.light, choice.dense_ns).total_ns
+        lacking_ns = one_ns - self.account.balance_ns
+        if lacking_ns <= 0 and not was_dense:
+            return self._dense(choice, _SURPRISE * one_ns)
+        wait_ns = self._wait_ns(load, choice.light, lacking_ns)
+        if was_dense:
+            wait_ns = max(wait_ns, choice.cycle_ns - choice.dense_ns)
+            wait_ns *= 1 + self._jitter.uniform(-_JITTER, _JITTER)
+        return self._rest(choice.light, int(wait_ns))
+
+    def _wait_ns(self, load: Load, level: Level | None, lacking_ns: float) -> float:
+        """How long until the account has earned what is lacking, with `level` on."""
+        earned = self.account.share * load.base - load.running(level).total_ns / NS_PER_S
+        lacking_ns += load.cut_ns  # of the light window itself
+        wait_ns = lacking_ns / earned if earned > 0 else float(_LONGEST_LIGHT_NS)
+        # Each light window costs something, too: the longer it takes, the fewer there should be.
+        return max(wait_ns, _SHORTEST_LIGHT_NS * 2.0 ** min(self._rests, 6))
+
+    def _dense(self, choice: Choice, allowance_ns: float) -> Step:
+        self._allowance_ns = allowance_ns
+        self._rests = 0
+        watch_ns = _WATCH_NS if choice.is_continuous else choice.dense_ns // _WATCHES
+        return Step(choice.dense, choice.dense_ns, watch_ns)
+
+    def _rest(self, level: Level | None, length_ns: int) -> Step:
+        self._allowance_ns = float("inf")
+        self._rests += 1
+        length_ns = min(max(length_ns, _SHORTEST_LIGHT_NS), _LONGEST_LIGHT_NS)
+        return Step(level, length_ns, _WATCH_NS if level is not None else length_ns)
+
+    def overspends(self, bill: Bill) -> bool:
+        """Whether the window that runs must end now, by what it has cost so far."""
+        load = self._require_load()
+        spent_ns = bill.spent.total_ns
+        if self.level is None:
+            return False  # there is nothing to drop
+        if spent_ns > self._allowance_ns:
+            return True
+        if self._allowance_ns != float("inf"):
+            return False
+        base_ns = max(bill.target_cpu_ns, FLOOR_CPUS * bill.span_ns)
+        earned_ns = self.account.share * base_ns
+        if self.choice is not None and self.choice.is_continuous and self.level == self.most:
+            slack_ns = self.account.share * load.base * _SLACK_NS
+            return spent_ns - earned_ns > max(0.0, self.account.balance_ns) + slack_ns
+        # Light time must leave something over for the next dense window.
+        return spent_ns > max(earned_ns, self.account.share * FLOOR_CPUS * NS_PER_S)
+
+    def _require_load(self) -> Load:
+        assert self._load is not None, "begin() comes first"
+        return self._load
+
+    def words(self) -> str:
+        """How the budget is spent, for people."""
+        choice = self.choice
+        budget = f"Budget {percent(self.account.share)} of the server's CPU time"
+        if choice is None:
+            return f"{budget}: nothing fits under the present load."
+        what = _WORDS[choice.dense]
+        if choice.is_continuous:
+            return f"{budget}: {what}, all the time; expected cost {choice.share:.2%}."
+        per_second = choice.dense_ns / choice.cycle_ns * 1000
+        return (
+            f"{budget}: {what}, in windows of {choice.dense_ns // 1_000_000} ms, about "
+            f"{per_second:.0f} of 1,000 ms; in between {_WORDS[choice.light]}; expected cost "
+            f"{choice.share:.2%}."
+        )
+
+
+_WORDS: Final = {
+    None: "nothing",
+    Level.SAMPLE: "CPU samples alone",
+    Level.HANDSHAKE: "handshakes and CPU samples",
+    Level.COMMAND: "handshakes and commands",
+    Level.RECORD: "everything",
+}
+
+
+def _below(level: Level) -> Level | None:
+    """What is on while a recording at this level pauses."""
+    if level > Level.HANDSHAKE:
+        return Level.HANDSHAKE
+    return Level.SAMPLE if level == Level.HANDSHAKE else None
+
+
+def _mean(old: float, new: float) -> float:
+    return new if not old else old + _FALLING * (new - old)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A second process in a recording: a client, or a tunnel or proxy on its way to the server.
+
+It has its own engine, so its own programs and maps, and writes windows with the same start and end
+as the server's into the same capture. It may come and go while the server is recorded.
+"""
+
+import os
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture import schema
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.process.symbols import Symbolizer
+from tlstax.collectors.process.target import still_runs
+from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.stack_store import StackStore
+from tlstax.collectors.recording.target_rows import SERVER_ID, gap_rows, probe_rows, target_row
+from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
+from tlstax.probes.model import Level
+
+SLOTS_COUNT: Final = 256
+"""Threads of a client that can be told apart at a time."""
+TUNNEL_SLOTS_COUNT: Final = 2048
+"""Of a tunnel or proxy: some make a thread for each connection, which counts until the next cut."""
+WAIT_SHARE: Final = 64
+"""A client waits once for each query, and nobody knows yet how many there are: few are walked."""
+
+
+@dataclass(frozen=True)
+class PeerRequest:
+    """What to record of a client, or of a process on its way."""
+
+    pid: int
+    level: Level = Level.HANDSHAKE
+    sample_hz: int = 99
+    definitions: Path | None = None
+    role: str = "client"  # or "tunnel", "proxy"
+    label: str = ""  # what people call it
+
+
+class Peer:
+    """A client that is being recorded."""
+
+    def __init__(self, target_id: int, request: PeerRequest) -> None:
+        """Attach to it. Raises TlstaxError when it is gone or cannot be a client."""
+        self.target_id = target_id
+        self.pid = request.pid
+        self.role = request.role
+        self._label = request.label
+        target, plan = plan_in_child(
+            request.pid, request.level, request.definitions, role=request.role
+        )
+        try:
+            self._pidfd = os.pidfd_open(request.pid)
+        except OSError as error:
+            raise _gone(request.pid, error.strerror or str(error)) from error
+        self._exited = select.poll()
+        self._exited.register(self._pidfd, select.POLLIN)
+        self._target = target
+        slots_count = SLOTS_COUNT if request.role == "client" else TUNNEL_SLOTS_COUNT
+        options = Options(sample_hz=request.sample_hz, slots_count=slots_count)
+        try:
+            self._engine = Engine(request.pid, plan, options)
+        except BaseException:
+            os.close(self._pidfd)
+            raise
+        try:
+            self._symbolizer = Symbolizer(target)
+            self._stacks = StackStore(
+                self._engine.maps.stack_addresses, self._symbolizer, target_id
+            )
+            self._engine.walk_one_wait_in(WAIT_SHARE)
+            self._engine.attach()
+            if not still_runs(target):
+                raise _gone(request.pid, "it ended or executed another program meanwhile")
+        except BaseException:
+            self._engine.close()
+            os.close(self._pidfd)
+            raise
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone, or runs another program by now."""
+        return bool(self._exited.poll(0)) or bool(self._engine.maps.executed_ns())
+
+    def begin(self, start_ns: int) -> list[schema.Row]:
+        """Its first window begins then; the rows that describe it."""
+        self._cutter = WindowCutter(
+            self._engine,
+            self._stacks,
+            target_id=self.target_id,
+            start_ns=start_ns,
+            wait_share=WAIT_SHARE,
+            all_clocks=self.role != "client",
+        )
+        row = target_row(self._target, self._engine.plan, self.target_id, self._label)
+        gaps = gap_rows(self._engine.plan, self.target_id)
+        return [row, *gaps, *probe_rows(self._engine, self.target_id)]
+
+    def cut(self, run_id: int | None, end_ns: int) -> tuple[list[schema.Row], WindowTotals]:
+        """End its window together with the server's."""
+        return self._cutter.cut(run_id, end_ns)
+
+    def finish(self) -> list[schema.Row]:
+        """Detach; what the probes counted, and the names of its functions."""
+        rows: list[schema.Row] = [*probe_rows(self._engine, self.target_id)]
+        self._engine.close()
+        self._stacks.name_frames(rows)
+        self.close()
+        return rows
+
+    def close(self) -> None:
+        """Detach and close everything. Closing twice does nothing."""
+        self._engine.close()
+        self._symbolizer.close()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
+class PeerSet:
+    """The processes that are recorded beside the server; they come and go."""
+
+    def __init__(self) -> None:
+        self._peers: list[Peer] = []
+        self._last_target_id = SERVER_ID
+        self.client_handshakes_count = 0
+        """Handshakes that clients finished, since whoever counts them set it to 0."""
+
+    @property
+    def has_client(self) -> bool:
+        """Whether one of them is a client."""
+        return any(peer.role == "client" for peer in self._peers)
+
+    def attach(self, request: PeerRequest) -> Peer:
+        """A further one, of which `begin` makes one of the set. Raises what Peer raises."""
+        peer = Peer(self._last_target_id + 1, request)
+        self._last_target_id += 1
+        return peer
+
+    def begin(self, peer: Peer, start_ns: int) -> list[schema.Row]:
+        """Its first window begins then; the rows that describe it."""
+        rows = peer.begin(start_ns)
+        self._peers.append(peer)
+        return rows
+
+    def cut(self, run_id: int | None, end_ns: int) -> Iterator[list[schema.Row]]:
+        """End the window of each of them."""
+        for peer in self._peers:
+            rows, totals = peer.cut(run_id, end_ns)
+            yield rows
+            if peer.role == "client":
+                good = (one for one in totals.handshakes if one.outcome == "success")
+                self.client_handshakes_count += sum(1 for _ in good)
+
+    def finish(self, all_of_them: bool = False) -> Iterator[list[schema.Row]]:
+        """Detach from those that have ended, or from all; their last rows."""
+        for peer in list(self._peers):
+            if all_of_them or peer.has_ended:
+                self._peers.remove(peer)
+                yield peer.finish()
+
+    def close(self) -> None:
+        """Detach from all of them, and forget what they had."""
+        for peer in self._peers:
+            peer.close()
+        self._peers.clear()
+
+
+def _gone(pid: int, why: str) -> TlstaxError:
+    return TlstaxError(
+        f"client process {pid} cannot be watched",
+        why,
+        "check that it is still running",
+        ExitCode.TARGET,
+    )

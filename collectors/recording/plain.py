@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A recording without the native engine: its sources alone."""
+
+import contextlib
+import os
+import select
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.host.recording_facts import recording_facts
+from tlstax.collectors.process.find_process import open_pidfd
+from tlstax.collectors.recording.source_set import SourceSet
+
+
+class PlainRecording:
+    """A recording without the native engine, for hosts that do not allow it."""
+
+    def __init__(self, pid: int, capture: Path, sources: SourceSet, overwrite: bool) -> None:
+        self.pid = pid
+        self.capture = capture
+        self.ending = ""
+        self._sources = sources
+        self._pidfd = open_pidfd(pid)
+        self._exited = select.poll()
+        self._exited.register(self._pidfd, select.POLLIN)
+        try:
+            self._writer = CaptureWriter.create(capture, overwrite)
+        except BaseException:
+            os.close(self._pidfd)
+            raise
+        try:
+            self._writer.add(self._facts())
+            self._writer.add(sources.start())
+            self._writer.commit()
+        except BaseException:
+            sources.stop()
+            self._writer.close()
+            os.close(self._pidfd)
+            capture.unlink(missing_ok=True)
+            raise
+
+    def _facts(self) -> Iterable[schema.Row]:
+        yield from recording_facts("none", "sample")
+        exe = ""
+        with contextlib.suppress(OSError):  # another user's, or a thread of the kernel
+            exe = os.readlink(f"/proc/{self.pid}/exe")
+        yield schema.Target(
+            1, self.pid, exe, "", "unknown", "unknown", "unknown", "unknown", "none"
+        )
+
+    def wake_on(self, fd: int) -> None:
+        """Have `poll` return at once when there is something to read from `fd`."""
+        self._exited.register(fd, select.POLLIN)
+
+    def poll(self, seconds: float) -> None:
+        """Wait, and store what the sources have."""
+        ready = [fd for fd, _ in self._exited.poll(int(seconds * 1000))]
+        if self._pidfd in ready:
+            self.ending = "it exited or was killed"
+        self._writer.add(self._sources.poll(monotonic_ns()))
+        self._writer.commit()
+
+    def ended(self) -> TlstaxError:
+        """The error that says how the target ended, and that the capture is good until then."""
+        return TlstaxError(
+            f"process {self.pid} ended while it was recorded",
+            self.ending,
+            f"{self.capture} is complete until then",
+            ExitCode.TARGET,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._writer.add(self._sources.stop())
+            self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
+            self._writer.commit()
+        finally:
+            self._writer.close()
+            os.close(self._pidfd)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Stacks of addresses become rows: each address is one frame, each stack is stored once.
+
+While recording, a frame only says where its address lies (file, build-id, offset). Names are looked
+up at the end, on the host that recorded, in a forked child, because symbol tables are large: so
+the recorder stays small, and the report needs neither the host nor the binaries.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.host.child import run_in_child
+from tlstax.collectors.process.symbols import Place, Symbolizer
+from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
+
+# The recorder's own frames on top of a stack that was walked in the scheduler's tracepoint.
+_OWN_FRAMES: Final = ("bpf_", "__bpf_", "__traceiter_", "bpf:", "trace_event_raw")
+
+
+class StackStore:
+    """Rows for stacks, made when a stack is seen for the first time."""
+
+    def __init__(
+        self,
+        addresses_of: Callable[[int], tuple[int, ...]],
+        symbolizer: Symbolizer,
+        target_id: int = SERVER_ID,
+    ) -> None:
+        """`addresses_of` gives the addresses of a kernel stack id, leaf first."""
+        self._before = ids_before(target_id)
+        self._addresses_of = addresses_of
+        self._symbolizer = symbolizer
+        self._frames: dict[tuple[bool, int], int] = {}  # (of the kernel, address) -> frame id
+        self._unnamed: dict[tuple[bool, int], int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+        self._ids: dict[tuple[bool, int], int | None] = {}
+        self._waits: set[int] = set()  # kernel stacks that begin with the recorder's own frames
+
+    def user(self, stack: int, rows: list[schema.Row], leaf: int = 0) -> int | None:
+        """The stored id of a user stack, None when there was none; new rows go to `rows`.
+
+        A stack that the kernel could not keep has only its `leaf`, the address of the instruction.
+        """
+        return self._store(stack, False, rows, leaf)
+
+    def kernel(self, stack: int, rows: list[schema.Row], leaf: int = 0) -> int | None:
+        """The same for a kernel stack."""
+        return self._store(stack, True, rows, leaf)
+
+    def wait(self, stack: int, rows: list[schema.Row]) -> int | None:
+        """The same for a kernel stack that was walked when the thread left the CPU."""
+        stored = self._store(stack, True, rows)
+        if stored is not None:
+            self._waits.add(stored)
+        return stored
+
+    def name_frames(self, rows: list[schema.Row]) -> None:
+        """Look up the names of all frames that are still without; the rows replace earlier ones."""
+        if not self._unnamed:
+            return
+        addresses = list(self._unnamed)
+        places = run_in_child(
+            "Naming the functions of the recorded stacks",
+            lambda: [self._resolve(*address) for address in addresses],
+        )
+        own: set[int] = set()
+        for address, place in zip(addresses, places, strict=True):
+            frame = self._unnamed[address]
+            rows.append(schema.Frame(frame, *place))
+            if address[0] and place.symbol.startswith(_OWN_FRAMES):
+                own.add(frame)
+        self._unnamed.clear()
+        for frames, stack in self._stacks.items():
+            if stack in self._waits and frames[0] in own:
+                first = next((i for i, frame in enumerate(frames) if frame not in own), 0)
+                rows.append(_stack_row(stack, frames[first:]))
+
+    def _resolve(self, kernel: bool, address: int) -> Place:
+        return self._symbolizer.kernel(address) if kernel else self._symbolizer.user(address)
+
+    def _store(self, stack: int, kernel: bool, rows: list[schema.Row], leaf: int = 0) -> int | None:
+        if stack < 0:
+            return self._keep((self._frame(leaf, kernel, rows),), rows) if leaf else None
+        key = (kernel, stack)
+        if key in self._ids:
+            return self._ids[key]
+        # A return address can lie behind the end of a function that never returns.
+        frames = tuple(
+            self._frame(address - (depth > 0), kernel, rows)
+            for depth, address in enumerate(self._addresses_of(stack))
+        )
+        stored = self._keep(frames, rows) if frames else None
+        self._ids[key] = stored
+        return stored
+
+    def _keep(self, frames: tuple[int, ...], rows: list[schema.Row]) -> int:
+        stored = self._stacks.get(frames)
+        if stored is None:
+            stored = self._before + len(self._stacks) + 1
+            self._stacks[frames] = stored
+            rows.append(_stack_row(stored, frames))
+        return stored
+
+    def _frame(self, address: int, kernel: bool, rows: list[schema.Row]) -> int:
+        key = (kernel, address)
+        frame = self._frames.get(key)
+        if frame is None:
+            frame = self._before + len(self._frames) + 1
+            self._frames[key] = self._unnamed[key] = frame
+            place = KERNEL if kernel else self._symbolizer.locate(address)
+            rows.append(schema.Frame(frame, *place))
+        return frame
+
+
+KERNEL: Final = Place("kernel", "", 0, "[kernel]", 0, "none", "")
+
+
+def _stack_row(stack: int, frames: tuple[int, ...]) -> schema.Stack:
+    return schema.Stack(stack, " ".join(map(str, frames)))

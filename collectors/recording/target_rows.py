@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a capture says about a target once: what it is, and which probes it has at which price."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.placement.model import Library, Plan, Site
+from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.engine.metering import site_costs
+from tlstax.collectors.recording.engine.native import SAMPLER, SOCKET_TRACEPOINTS, Engine
+
+SERVER_ID: Final = 1
+"""target_id of the server."""
+
+
+def ids_before(target_id: int) -> int:
+    """What to add to the keys of a target's rows, so that no two targets share one."""
+    return (target_id - SERVER_ID) << 32
+
+
+def target_row(
+    target: Target, plan: Plan, target_id: int = SERVER_ID, label: str = ""
+) -> schema.Target:
+    """What the process is, by the libraries that were recognised in it."""
+    tls, kind = plan.library("tls"), plan.library(plan.role)
+    return describe(target, tls, kind)._replace(target_id=target_id, role=plan.role, label=label)
+
+
+def describe(target: Target, tls: Library | None, kind: Library | None) -> schema.Target:
+    """A server, by its TLS library and by what knows the server itself."""
+    # A library without names cannot be told from none. OpenSSL 3 and 1.0 differ by version.
+    library = tls.name.split()[0] if tls else "unknown"
+    return schema.Target(
+        SERVER_ID,
+        target.pid,
+        target.exe,
+        target.program.build_id,
+        kind.id if kind else "unknown",
+        (kind.version if kind else "") or "unknown",
+        library,
+        (tls.version.removeprefix(f"{library} ") if tls else "") or "unknown",
+        tls.linkage if tls else "unknown",
+        own_pid=target.own_pid,
+    )
+
+
+def gap_rows(plan: Plan, target_id: int = SERVER_ID) -> Iterator[schema.Gap]:
+    """What the plan could not have, and what the report lacks for it."""
+    for missing in (*plan.missing, *plan.gaps):
+        why = f" ({missing.why})" if missing.why else ""
+        yield schema.Gap(target_id, missing.boundary, f"{missing.consequence}{why}")
+    for note in plan.notes:
+        yield schema.Gap(target_id, "TLS library", f"{note}.")
+
+
+def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]:
+    """Every probe of an engine with its hits so far and the calibrated cost of one."""
+    suffix = "_multi" if engine.multi else ""
+    sites = engine.plan.sites
+    number = ids_before(target_id)
+    rows = []
+    for site, hits, cost_ns in zip(
+        sites, engine.site_hits(), site_costs(engine.plan.kernel, sites), strict=True
+    ):
+        number += 1
+        if not engine.is_attached(site):
+            continue  # the kernel tells what it would
+        row = probe_row(number, site, suffix, hits, cost_ns)
+        rows.append(row._replace(target_id=target_id))
+    for name, (kind, hits, cost_ns) in engine.program_costs().items():
+        number += 1
+        boundary = "sample" if name == SAMPLER else "scheduler"
+        if name in SOCKET_TRACEPOINTS:
+            boundary = "socket"
+        rows.append(
+            schema.Probe(
+                number, boundary, "enter", name, "kernel", "", 0, "", kind, 0, hits, cost_ns,
+                target_id,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def probe_row(
+    number: int, site: Site, suffix: str, hits: int, cost_ns: float | None
+) -> schema.Probe:
+    """A probe in a file; `suffix` tells in its kind how it is attached."""
+    return schema.Probe(
+        number,
+        site.boundary,
+        site.event,
+        site.function,
+        site.object.path,
+        site.object.build_id,
+        site.file_offset,
+        site.instruction,
+        site.kind + suffix,
+        int(site.stepped),
+        hits,
+        cost_ns,
+    )
+
+
+def calibration_rows(plan: Plan) -> list[schema.Calibration]:
+    """What a hit of each kind of probe costs on this host."""
+    return [schema.Calibration(*row) for row in plan.kernel.rows]

@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Turn the engine's running totals into the rows of one window after another.
+
+The maps only ever grow. A window is the difference to what was handed out before, with the open
+interval of each thread (its last charge to the end of the window) added to where it is now, so
+that windows join without a gap. What a charge put behind the window's end is held back for the
+next one, so that a window's rows add up to its length.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.vocabulary import (
+    HANDSHAKE_PHASES,
+    LEDGER_LEVELS,
+    PHASES,
+    ROLES,
+    STATES,
+)
+from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.recording.engine.ledger_layout import (
+    LATENCY_BUCKETS,
+    OUTCOMES,
+    PHASE_CELLS,
+    STATE_CELLS,
+    HandshakeRecord,
+    bucket_bounds,
+)
+from tlstax.collectors.recording.engine.ledger_maps import SlotView
+from tlstax.collectors.recording.engine.native import Engine
+from tlstax.collectors.recording.stack_store import StackStore
+from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
+from tlstax.collectors.recording.thread_roles import ThreadRoles
+from tlstax.collectors.recording.tls_names import cipher_name, version_name
+
+_CELLS: Final = PHASE_CELLS * STATE_CELLS
+_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_WAITS_MANY: Final = 2000
+_WAITS_FEW: Final = 200
+_SHARE_LIMIT: Final = 1 << 12
+_SCHEDSTAT_THREADS: Final = 256
+_SEEN: Final[Mapping[str, frozenset[str]]] = {
+    "handshake": frozenset(HANDSHAKE_PHASES),
+    "sample": frozenset(),
+    "none": frozenset(),
+}
+"""Phases whose boundaries are probed at levels without a ledger; the others see them all."""
+_OF_TURNING: Final = ("healed", "unmatched_exit", "switch_missed", "clock_retry_failed")
+
+
+@dataclass
+class _Account:
+    """What of a thread was already handed out."""
+
+    thread_id: int
+    tid: int
+    start_ns: int
+    cells: list[int] = field(default_factory=lambda: [0] * _CELLS)
+    uncertain_ns: int = 0
+    healed_count: int = 0
+    steal_ns: int = 0
+    schedstat: tuple[int, int] | None = None
+    row: schema.Thread | None = None
+
+
+@dataclass(frozen=True)
+class WindowTotals:
+    """What one window saw, for live progress and for the proofs of an experiment's arms."""
+
+    start_ns: int
+    end_ns: int
+    handshakes: tuple[schema.Handshake, ...]
+    phase_counts: dict[str, int]
+    losses: dict[str, int]
+    on_cpu_ns: int
+
+
+class WindowCutter:
+    """Cuts windows out of an attached engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        stacks: StackStore,
+        roles: ThreadRoles | None = None,
+        target_id: int = SERVER_ID,
+        start_ns: int | None = None,
+        wait_share: int = 1,
+        all_clocks: bool = False,
+    ) -> None:
+        """Everything up to `start_ns`, or to now, is left out of the first window.
+
+        The stacks of one wait in `wait_share` are walked at first. Clocks are kept of threads that
+        serve connections, or of all of them (`all_clocks`).
+        """
+        self._roles = roles
+        self._engine = engine
+        self._stacks = stacks
+        self._accounts: dict[tuple[int, int, int], _Account] = {}
+        self._target_id = target_id
+        self._threads_count = self._handshakes_count = self.windows_count = ids_before(target_id)
+        self._latency: dict[int, tuple[int, ...]] = {}
+        self._counted: dict[int, tuple[int, ...]] | None = None  # when the ledger began again
+        self._losses: dict[str, int] = {}
+        self._wait_share = wait_share
+        self._all_clocks = all_clocks
+        self._host = _host_times()
+        self._own_cpu_ns = time.process_time_ns()
+        self._start_ns = start_ns or monotonic_ns()
+        self._discard()
+
+    def _discard(self) -> None:
+        """Take what was recorded while attaching, and drop it."""
+        for slot in self._engine.maps.slots():
+            account = self._account(slot)
+            account.cells = _settled(slot, self._start_ns)
+            account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
+            account.steal_ns = slot.steal_ns
+            account.start_ns = slot.thread_start_ns
+            account.schedstat = _schedstat(self._engine.pid, slot.tid)
+        self._engine.maps.handshake_records()
+        self._engine.maps.samples()
+        self._engine.maps.waits()
+        self._losses = self._engine.loss_counts()
+        self._latency = self._engine.maps.latency_counts()
+
+    def resume(self) -> int:
+        """The ledger begins again: what its cells hold now is left out of the next window.
+
+        The time at which it begins, where the window that runs is to be cut.
+        """
+        start_ns = monotonic_ns()
+        self._counted = self._engine.maps.latency_counts()
+        for slot in self._engine.maps.slots():
+            account = self._account(slot)
+            account.cells = _settled(slot, start_ns)
+            account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
+            account.steal_ns = slot.steal_ns
+            account.schedstat = _schedstat(self._engine.pid, slot.tid)
+        self._engine.maps.waits()
+        return start_ns
+
+    def repairs(self) -> dict[str, int]:
+        """Repairs since the last window, before probes come or go."""
+        now = self._engine.loss_counts()
+        return {kind: now[kind] - self._losses.get(kind, 0) for kind in _OF_TURNING if kind in now}
+
+    def turned(self, repairs: Mapping[str, int]) -> None:
+        """Probes have come or gone: exits without entries and the like were no losses then."""
+        now = self._engine.loss_counts()
+        self._losses |= {kind: now[kind] - count for kind, count in repairs.items()}
+
+    def cut(
+        self, run_id: int | None, end_ns: int | None = None, level: str = "full"
+    ) -> tuple[list[schema.Row], WindowTotals]:
+        """End the window recorded at `level` now, or a moment ago, and begin the next one."""
+        self.windows_count += 1
+        window = self.windows_count
+        # What comes behind an exec is another program's.
+        start_ns = self._start_ns
+        end_ns = self._engine.maps.executed_ns() or end_ns or monotonic_ns()
+        self._start_ns = end_ns
+        counted = self._counted or self._engine.maps.latency_counts()
+        self._counted = None
+        rows: list[schema.Row] = [
+            schema.Window(window, run_id, start_ns, end_ns, self._target_id, level)
+        ]
+        on_cpu_ns = 0
+        if level in LEDGER_LEVELS:
+            on_cpu_ns = self._cut_threads(rows, window, start_ns, end_ns)
+        else:
+            self._forget_threads(rows)
+        seen = _SEEN.get(level, frozenset(PHASES))
+        records = self._engine.maps.handshake_records()
+        handshakes = tuple(self._handshake(window, r) for r in records if "handshake" in seen)
+        rows.extend(handshakes)
+        phase_counts = self._cut_latency(rows, window, seen, counted)
+        self._cut_samples(rows, window, seen)
+        self._cut_waits(rows, window, end_ns - start_ns, level)
+        losses = self._cut_losses(rows, window)
+        if self._target_id == SERVER_ID:
+            rows.append(self._system(window))
+        return rows, WindowTotals(start_ns, end_ns, handshakes, phase_counts, losses, on_cpu_ns)
+
+    # ---- threads ----
+
+    def _account(self, slot: SlotView) -> _Account:
+        key = (slot.index, slot.tid, slot.thread_start_ns)
+        account = self._accounts.get(key)
+        if account is None:
+            self._threads_count += 1
+            account = _Account(self._threads_count, slot.tid, slot.thread_start_ns)
+            account.schedstat = (0, 0)
+            self._accounts[key] = account
+        return account
+
+    def _cut_threads(self, rows: list[schema.Row], window: int, start_ns: int, end_ns: int) -> int:
+        on_cpu_ns = 0
+        clocks_left = _SCHEDSTAT_THREADS
+        for slot in self._engine.maps.slots():
+            account = self._account(slot)
+            role = self._role(slot)
+            finish_ns = slot.last_ns if slot.exited else None
+            name = slot.comm.decode("utf-8", "replace")
+            row = schema.Thread(
+                account.thread_id,
+                slot.tid,
+                name,
+                role,
+                slot.thread_start_ns,
+                finish_ns,
+                self._target_id,
+            )
+            if row != account.row:
+                account.row = row
+                rows.append(row)
+            for cell, spent_ns in enumerate(_spent(account.cells, _settled(slot, end_ns))):
+                if spent_ns > 0:
+                    phase, state = divmod(cell, STATE_CELLS)
+                    rows.append(
+                        schema.Ledger(
+                            window, account.thread_id, PHASES[phase], STATES[state], spent_ns
+                        )
+                    )
+                    account.cells[cell] += spent_ns
+                    on_cpu_ns += spent_ns if state == 0 else 0
+            if (slot.role or self._all_clocks) and clocks_left:
+                clocks_left -= 1
+                rows.append(self._clock(window, slot, account, start_ns, end_ns))
+            if slot.exited:
+                del self._accounts[slot.index, slot.tid, slot.thread_start_ns]
+                if self._roles is not None:
+                    self._roles.forget(slot)
+                self._engine.maps.recycle(slot.index)
+        return on_cpu_ns
+
+    def _role(self, slot: SlotView) -> str:
+        """By what the thread did, else by its name or the functions that it never leaves."""
+        if slot.role or self._roles is None:
+            return ROLES[slot.role]
+        return self._roles.role_of(slot)
+
+    def _forget_threads(self, rows: list[schema.Row]) -> None:
+        """Without a ledger: only make room where threads have ended."""
+        for slot in self._engine.maps.slots():
+            if not slot.exited:
+                continue
+            account = self._accounts.pop((slot.index, slot.tid, slot.thread_start_ns), None)
+            if account is not None and account.row is not None:
+                rows.append(account.row._replace(end_ns=slot.last_ns))
+            self._engine.maps.recycle(slot.index)
+
+    def _clock(
+        self, window: int, slot: SlotView, account: _Account, start_ns: int, end_ns: int
+    ) -> schema.ThreadClock:
+        born = max(account.start_ns, start_ns)
+        died = slot.last_ns if slot.exited else end_ns
+        before = account.schedstat
+        gone = slot.exited or self._engine.maps.executed_ns()
+        now = None if gone else _schedstat(self._engine.pid, slot.tid)
+        account.schedstat = now
+        known = before is not None and now is not None
+        clock = schema.ThreadClock(
+            window,
+            account.thread_id,
+            max(0, died - born),
+            now[0] - before[0] if known and now and before else None,
+            now[1] - before[1] if known and now and before else None,
+            slot.uncertain_ns - account.uncertain_ns,
+            slot.healed_count - account.healed_count,
+            slot.steal_ns - account.steal_ns,
+        )
+        account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
+        account.steal_ns = slot.steal_ns
+        return clock
+
+    # ---- the rest ----
+
+    def _handshake(self, window: int, record: HandshakeRecord) -> schema.Handshake:
+        self._handshakes_count += 1
+        state, phase = record.state_ns, record.phase_ns
+        waits = (state[0], state[1], state[2], sum(state[3:]))
+        if record.unfollowed:
+            waits = (-1, -1, -1, -1)
+        return schema.Handshake(
+            self._handshakes_count,
+            window,
+            record.tid,
+            record.start_ns,
+            record.end_ns,
+            *waits,
+            phase[1],
+            phase[2],
+            phase[3],
+            phase[4],
+            phase[5],
+            record.call_count,
+            record.network_wait_count,
+            OUTCOMES[record.outcome],
+            version_name(record.tls_version),
+            cipher_name(record.cipher_id),
+            record.group.decode("ascii", "replace") or "unknown",
+            record.resumed if record.resumed in (0, 1) else None,
+            {0: "client", 1: "server"}.get(record.is_server, "unknown"),
+        )
+
+    def _cut_latency(
+        self,
+        rows: list[schema.Row],
+        window: int,
+        seen: frozenset[str],
+        now: dict[int, tuple[int, ...]],
+    ) -> dict[str, int]:
+        ended: dict[str, int] = {}
+        for phase, counts in now.items():
+            before = self._latency.get(phase)
+            if before == counts or PHASES[phase] not in seen:
+                continue
+            total = 0
+            for bucket in range(LATENCY_BUCKETS):
+                count = counts[bucket] - (before[bucket] if before else 0)
+                if count:
+                    low, high = bucket_bounds(bucket)
+                    rows.append(schema.Latency(window, PHASES[phase], low, high, count))
+                    total += count
+            ended[PHASES[phase]] = total
+            rows.append(schema.PhaseCount(window, PHASES[phase], total))
+        self._latency = now
+        return ended
+
+    def _cut_samples(self, rows: list[schema.Row], window: int, seen: frozenset[str]) -> None:
+        for key, count in self._engine.maps.samples():
+            user = self._stacks.user(key.user_stack, rows, key.user_ip)
+            kernel = self._stacks.kernel(key.kernel_stack, rows, key.kernel_ip)
+            phase = PHASES[key.phase] if PHASES[key.phase] in seen else "unknown"
+            rows.append(schema.SampleStack(window, phase, key.syscall, user, kernel, count))
+
+    def _cut_waits(self, rows: list[schema.Row], window: int, span_ns: int, level: str) -> None:
+        walked = 0
+        if level not in LEDGER_LEVELS:
+            self._engine.maps.waits()
+            return
+        for wait, value in self._engine.maps.waits():
+            walked += value.wait_count
+            rows.append(
+                schema.OffcpuStack(
+                    window,
+                    PHASES[wait.phase],
+                    STATES[wait.state],
+                    wait.syscall,
+                    self._stacks.user(wait.user_stack, rows),
+                    self._stacks.wait(wait.kernel_stack, rows),
+                    value.wait_count,
+                    value.time_ns,
+                )
+            )
+        self._tune_waits(walked / self._wait_share / max(span_ns / 1e9, 0.05))
+
+    def _tune_waits(self, walks_per_second: float) -> None:
+        """Keep stack walks of waits cheap: halve or double the share that is walked."""
+        share = self._wait_share
+        if walks_per_second > _WAITS_MANY and share < _SHARE_LIMIT:
+            share *= 2
+        elif walks_per_second < _WAITS_FEW and share > 1:
+            share //= 2
+        if share != self._wait_share:
+            self._engine.walk_one_wait_in(share)
+            self._wait_share = share
+
+    def _cut_losses(self, rows: list[schema.Row], window: int) -> dict[str, int]:
+        now = self._engine.loss_counts()
+        lost = {kind: now[kind] - self._losses.get(kind, 0) for kind in now}
+        self._losses = now
+        rows.extend(schema.Loss(window, kind, count) for kind, count in lost.items() if count)
+        return {kind: count for kind, count in lost.items() if count}
+
+    def _system(self, window: int) -> schema.System:
+        host, own = _host_times(), time.process_time_ns()
+        user, system, interrupt, steal, idle = (
+            now - before for now, before in zip(host, self._host, strict=True)
+        )
+        row = schema.System(
+            window, user, system, interrupt, steal, idle, own - self._own_cpu_ns, resident_bytes()
+        )
+        self._host, self._own_cpu_ns = host, own
+        return row
+
+
+def _settled(slot: SlotView, end_ns: int) -> list[int]:
+    """A thread's cells at `end_ns`: the interval since its last charge belongs to where it is.
+
+    Charged past the end already, the interval is negative. The sum is the thread's age either way.
+    """
+    cells = list(slot.cells)
+    if not slot.exited:
+        cells[slot.owner * STATE_CELLS + slot.state] += end_ns - slot.last_ns
+    return cells
+
+
+def _spent(before: list[int], now: list[int]) -> list[int]:
+    """What to hand out for each cell, none of it negative, and together what has passed.
+
+    A cell that got too much in an earlier window, because the thread moved on while it was looked
+    at, is put right by giving less to the others now.
+    """
+    spent = [value - already for value, already in zip(now, before, strict=True)]
+    too_much = -sum(value for value in spent if value < 0)
+    while too_much > 0 and max(spent) > 0:
+        largest = spent.index(max(spent))
+        taken = min(spent[largest], too_much)
+        spent[largest] -= taken
+        too_much -= taken
+    return spent
+
+
+def _schedstat(pid: int, tid: int) -> tuple[int, int] | None:
+    """CPU time and run-queue wait of a thread in ns, by the scheduler; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/task/{tid}/schedstat", "rb", buffering=0) as file:
+            cpu, wait, _ = file.read(64).split()
+    except (OSError, ValueError):
+        return None
+    return int(cpu), int(wait)
+
+
+def _host_times() -> tuple[int, int, int, int, int]:
+    """User, system, interrupt, steal and idle time of the host in ns (10 ms resolution)."""
+    with open("/proc/stat", "rb", buffering=0) as file:
+        fields = [int(field) for field in file.read(256).split(b"\n", 1)[0].split()[1:9]]
+    user, nice, system, idle, iowait, irq, softirq, steal = fields
+    times = (user + nice, system, irq + softirq, steal, idle + iowait)
+    return tuple(ticks * _TICK_NS for ticks in times)  # type: ignore[return-value]
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    text = Path("/proc/self/statm").read_text(encoding="ascii")
+    return int(text.split()[1]) * _PAGE_BYTES
+
+
+def count_outcomes(handshakes: Iterable[schema.Handshake]) -> dict[str, int]:
+    """Handshakes by outcome."""
+    counts: dict[str, int] = {}
+    for handshake in handshakes:
+        counts[handshake.outcome] = counts.get(handshake.outcome, 0) + 1
+    return counts

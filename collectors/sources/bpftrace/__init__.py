@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""bpftrace programs as sources: attach points, rendered programs, their output and its rows."""

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where a bpftrace program's probes go in one process.
+
+bpftrace takes less than the kernel does: a return probe of a function that has a name only at its
+start, an offset into one only where bpftrace was built with a disassembler to check it (Debian 12's
+was not), and an address only where the function has no name in the file, and with --unsafe. Of the
+places that `placement.probe_points` finds the cheapest of those that it takes is chosen.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from tlstax.collectors.binary.elf import Symbol
+from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
+from tlstax.collectors.host.prices import Kernel
+from tlstax.collectors.placement.detection import Detected, OpenObject, detect
+from tlstax.collectors.placement.method_table import functions_in
+from tlstax.collectors.placement.probe_points import Finder, Option, Spot
+from tlstax.collectors.process.mappings import MappedObject
+from tlstax.collectors.process.target import Target
+from tlstax.probes.model import Boundary, Definition, Function
+
+SAFE_PATH: Final = re.compile(r"[\w./+@~-]+", re.ASCII)
+SAFE_NAME: Final = re.compile(r"\w+", re.ASCII)
+COMMAND_ENUM: Final = "19enum_server_command"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One attach point of a program."""
+
+    boundary: str
+    event: str
+    function: str
+    mapped: MappedObject
+    file_offset: int
+    point: str  # as bpftrace writes it
+    spot: Spot
+    cost_ns: float  # of one hit
+    unsafe: bool  # it is an address, which bpftrace takes with --unsafe only
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a pair of blocks asks for."""
+
+    selectors: tuple[tuple[str, ...], ...]
+    events: tuple[str, ...]
+    argument: int  # that is read on entry, -1 for none
+    returned: bool  # the exit reads what the function returns
+
+
+class Places:
+    """Finds them in one process. Raises TlstaxError what `detect` does."""
+
+    def __init__(
+        self,
+        target: Target,
+        definitions: Sequence[Definition],
+        kernel: Kernel,
+        resources: ExitStack,
+        offsets: bool,
+    ) -> None:
+        """`offsets`: whether this bpftrace takes an offset into a function."""
+        kinds = ("tls", "server")
+        mine = [entry for entry in definitions if entry.kind in kinds]
+        self.detected = detect(target, mine, resources)
+        self._kernel = kernel
+        self._offsets = offsets
+        self._finders: dict[str, Finder] = {}
+
+    def find(self, wanted: Wanted) -> list[Place]:
+        """The places for what is asked, each once; none where the process has no such function."""
+        found: dict[str, Place] = {}
+        for library in self.detected:
+            for boundary, functions in _chosen(library, wanted.selectors):
+                for place in self._placed(boundary, functions, library, wanted):
+                    found.setdefault(f"{place.event} {place.point}", place)
+        return list(found.values())
+
+    def consequences(self, wanted: Wanted) -> list[str]:
+        """What the definitions say of the boundaries that are asked for, for those missing."""
+        return [
+            f"{boundary.id}: {boundary.missing}"
+            for library in self.detected
+            for boundary in library.definition.boundaries
+            if _is_meant(boundary, wanted.selectors)
+        ]
+
+    def _placed(
+        self, name: Boundary | str, functions: Sequence[Function], library: Detected, want: Wanted
+    ) -> list[Place]:
+        """The cheapest of the functions that the process has."""
+        best: tuple[float, list[Place]] | None = None
+        for function in functions:
+            cost, places = 0.0, []
+            for entry, symbol in self._functions(name, function, library):
+                option = self._option(entry, symbol, want)
+                if option is not None:
+                    cost += option.cost_ns * function.hits
+                    places += self._places(name, entry, symbol, option)
+            if places and (best is None or cost < best[0]):
+                best = cost, places
+        return best[1] if best else []
+
+    def _functions(
+        self, boundary: Boundary | str, function: Function, library: Detected
+    ) -> list[tuple[OpenObject, Symbol]]:
+        found: list[tuple[OpenObject, Symbol]] = []
+        for mapped, _, symbol in library.functions(function):
+            entry = next(one for one in library.objects if one.mapped == mapped)
+            table = boundary.method_table if isinstance(boundary, Boundary) else None
+            hidden = functions_in(table, entry) if table else []
+            same = all(entry.elf.to_offset(one.address) == one.address for one in hidden)
+            found += [(entry, one) for one in hidden] if hidden and same else [(entry, symbol)]
+        return found
+
+    def _option(self, entry: OpenObject, symbol: Symbol, want: Wanted) -> Option | None:
+        finder = self._finders.get(entry.mapped.open_path)
+        if finder is None:
+            emulated = ALWAYS_EMULATED | self._kernel.emulated
+            finder = Finder(entry.elf, emulated, self._kernel.prices)
+            self._finders[entry.mapped.open_path] = finder
+        argument = _argument(symbol.name, want.argument)
+        named = self._has_name(entry, symbol)
+        for option in finder.options(symbol, want.events, argument, want.returned):
+            at_start = all(spot.address == symbol.address for _, spot in option.spots)
+            entered = all(spot.kind == "uprobe" for _, spot in option.spots)
+            if at_start or not named or (entered and self._offsets):
+                return option
+        return None
+
+    def _has_name(self, entry: OpenObject, symbol: Symbol) -> bool:
+        """Whether the file itself names it: bpftrace sees no separate debug file of a server."""
+        known = SAFE_NAME.fullmatch(symbol.name)
+        return bool(known and entry.elf.find(re.compile(re.escape(symbol.name))))
+
+    def _places(
+        self, boundary: Boundary | str, entry: OpenObject, symbol: Symbol, option: Option
+    ) -> list[Place]:
+        places = []
+        named = self._has_name(entry, symbol)
+        traps = {spot.address for event, spot in option.spots if event == "enter"}
+        for event, spot in option.spots:
+            offset = entry.elf.to_offset(spot.address)
+            if offset is None or not SAFE_PATH.fullmatch(entry.mapped.open_path):
+                continue
+            inside = spot.address - symbol.address
+            text = f"{symbol.name}+{inside}" if inside else symbol.name
+            point = f"{spot.kind}:{entry.mapped.open_path}:{text if named else hex(offset)}"
+            cost = self._kernel.prices.trap_ns(spot.emulated)
+            if spot.kind == "uretprobe":
+                shared = spot.address in traps
+                cost = self._kernel.prices.return_ns + (0.0 if shared else cost)
+            name = boundary if isinstance(boundary, str) else boundary.id
+            shown = symbol.name or f"[{entry.elf.name}+{symbol.address:#x}]"
+            places.append(
+                Place(name, event, shown, entry.mapped, offset, point, spot, cost, not named)
+            )
+        return places
+
+
+def _chosen(
+    library: Detected, selectors: Collection[tuple[str, ...]]
+) -> Iterable[tuple[Boundary | str, Sequence[Function]]]:
+    """Boundaries and primitives of a library that are meant, with their functions."""
+    for boundary in library.definition.boundaries:
+        if _is_meant(boundary, selectors):
+            yield boundary, boundary.functions
+    categories = {
+        term.partition(":")[2]
+        for terms in selectors
+        for term in terms
+        if term.startswith("primitive:")
+    }
+    for primitive in library.definition.primitives:
+        rare = primitive.on_request or primitive.unit == "block"
+        if primitive.category in categories and not rare:
+            yield primitive.id, primitive.functions
+
+
+def _is_meant(boundary: Boundary, selectors: Collection[tuple[str, ...]]) -> bool:
+    facts = {
+        boundary.id,
+        f"action:{boundary.action}",
+        f"phase:{boundary.phase}",
+        f"state:{boundary.state}",
+    }
+    return any(all(term in facts for term in terms) for terms in selectors)
+
+
+def _argument(name: str, argument: int) -> int:
+    """The command's type moved: it is the first argument, or the third one from MySQL 5.7 on."""
+    at = name.find(COMMAND_ENUM)
+    if at > 0 and argument == 0:
+        return 0 if name[:at].endswith("dispatch_command") else 2
+    return argument

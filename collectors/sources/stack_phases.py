@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The phase of a stack, told by the boundary functions in it: for engines without probes.
+
+The definitions name the functions at which a thread changes what it is doing; the innermost of
+them in a whole stack says what it was doing. That is as good as the stack: one that broke off
+before it reached such a function is `unknown`, and so is its time.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from tlstax.probes.model import Boundary, Definition, compile_names
+
+UNKNOWN: Final = "unknown"
+BACKGROUND: Final = "background"
+HELD: Final = (
+    "phase", "phase_open", "phase_send", "call", "await_command", "await_receive", "base_connect",
+    "base_disconnect", "base_pool", "handshake_bound", "handshake_call",
+)  # fmt: skip
+"""Actions whose function holds the thread for as long as the phase lasts."""
+_BASES: Final = (
+    *("base_connect", "base_disconnect"),
+    *("await_command", "await_receive", "phase_open"),
+)
+_BETWEEN: Final = ("connect", "disconnect")
+_RECORDS: Final = ("record_read", "record_write")
+_HANDSHAKE: Final = ("handshake", "sign", "keygen", "derive", "verify", "certificate")
+_ROOTS: Final = re.compile(r"_?_?clone3?|start_thread|__libc_start_main|_start|__libc_start_call")
+# Compilers split functions (.cold, .part.0, .constprop.0), linkers version them (@@GLIBC_2.34).
+_SUFFIX: Final = re.compile(r"(?:\.|@).*")
+_ARGUMENTS: Final = re.compile(r"\(.*")
+_MANGLED: Final = re.compile(r"_ZN?[KL]*(?=\d)")
+_LENGTH: Final = re.compile(r"\d+")
+
+
+class _Entry(NamedTuple):
+    names: re.Pattern[str]
+    phase: str
+    only_in: str
+    is_base: bool
+
+
+class StackPhases:
+    """Tells the phases of stacks by the boundaries of some definitions.
+
+    Names may be mangled, or C++ names with or without their arguments, as debuggers print them.
+    """
+
+    def __init__(self, definitions: Iterable[Definition]) -> None:
+        boundaries = [one for entry in definitions for one in entry.boundaries]
+        self._entries = [entry for one in boundaries if (entry := _entry(one))]
+        self._waits = [(_names(one), one.state) for one in boundaries if one.action == "wait"]
+        self._known: dict[str, tuple[_Entry, ...]] = {}
+
+    def wait_state(self, functions: Sequence[str]) -> str:
+        """What a wait inside one of the server's own wait functions is for; "" elsewhere."""
+        plain = [_plain(name) for name in functions]
+        for names, state in self._waits:
+            if any(names.fullmatch(name) for name in plain):
+                return state
+        return ""
+
+    def phase(self, functions: Sequence[str], *, cut: bool = False) -> str:
+        """The phase of a user stack given as symbol names, leaf first.
+
+        `cut`: the stack is known to end below a boundary function, whose callers were hidden; what
+        counts only inside of a handshake is then taken to be in one.
+        """
+        frames = [self._entries_of(name) for name in functions]
+        for depth, entry in ((depth, one) for depth, found in enumerate(frames) for one in found):
+            outer = [one for found in frames[depth + 1 :] for one in found]
+            if entry.only_in and not (cut or any(one.phase in _HANDSHAKE for one in outer)):
+                continue
+            base = next((one.phase for one in outer if one.is_base), "")
+            if entry.phase in _RECORDS and not entry.is_base and base in _BETWEEN:
+                return base  # a connection's own reads and writes belong to its set-up
+            return entry.phase
+        is_whole = bool(functions) and _ROOTS.match(functions[-1]) is not None
+        return BACKGROUND if is_whole else UNKNOWN
+
+    def _entries_of(self, name: str) -> tuple[_Entry, ...]:
+        if name not in self._known:
+            plain = _plain(name)
+            self._known[name] = tuple(one for one in self._entries if one.names.fullmatch(plain))
+        return self._known[name]
+
+
+def _plain(name: str) -> str:
+    """A name without its arguments and what compilers and linkers added."""
+    return _ARGUMENTS.sub("", _SUFFIX.sub("", name))
+
+
+def _names(boundary: Boundary) -> re.Pattern[str]:
+    """The boundary's functions, mangled and as people write them."""
+    patterns = [function.pattern for function in boundary.functions]
+    spoken = [name for pattern in patterns if (name := spoken_name(pattern))]
+    return re.compile("|".join([compile_names(patterns).pattern, *map(re.escape, spoken)]))
+
+
+def spoken_name(pattern: str) -> str:
+    """`MDL_wait::timed_wait` for `_ZN8MDL_wait10timed_waitE*`; "" if it is not a plain C++ name."""
+    rest = _MANGLED.sub("", pattern)
+    if rest == pattern:
+        return ""
+    parts = []
+    while found := _LENGTH.match(rest):
+        length = int(found[0])
+        rest = rest[found.end() :]
+        if length > len(rest):
+            return ""
+        parts.append(rest[:length])
+        rest = rest[length:]
+    return "::".join(parts) if all(part.isidentifier() for part in parts) else ""
+
+
+def _entry(boundary: Boundary) -> _Entry | None:
+    """What a function of this boundary means while it is on the stack."""
+    if boundary.action not in HELD or not boundary.phase:
+        return None
+    names = _names(boundary)
+    is_base = boundary.action in _BASES
+    return _Entry(names, boundary.phase, boundary.only_in, is_base)

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The server's own counters, second by second, over one connection of a read-only account.
+
+A `mysql` or `mariadb` client stays open behind pipes; it takes user and password from an option
+file or a login path, so neither is ever in an argument, the environment or the capture. Questions
+are sent at one poll and the answer is read at the next: a slow server delays its own counters and
+nothing else. Only counters that moved are stored.
+"""
+
+import os
+import re
+import select
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture import schema
+from tlstax.collectors.host.clock import monotonic_ns
+
+CLIENTS: Final = ("mariadb", "mysql")
+COUNTERS: Final = re.compile(
+    r"(Aborted_|Binlog_|Bytes_|Connections$|Created_tmp|Handler_|Innodb_(rows|row_lock|os_log|log_|"
+    r"data_|buffer_pool_(read|wait|pages_flushed)|dblwr|adaptive_hash)|Com_(select|insert|update|"
+    r"delete|commit|rollback|begin|stmt_execute|stmt_prepare|change_user)$|Questions$|Slow_queries|"
+    r"Ssl_|Sort_|Table_locks|Table_open_cache|Threads_|Uptime$)"
+)
+"""Names of SHOW GLOBAL STATUS that explain where a TLS server's time may go."""
+WAITS: Final = (
+    "SELECT EVENT_NAME, COUNT_STAR, SUM_TIMER_WAIT FROM"
+    " performance_schema.events_waits_summary_global_by_event_name"
+    " WHERE COUNT_STAR > 0 AND EVENT_NAME <> 'idle'"
+)
+"""Timer values are picoseconds. https://dev.mysql.com/doc/refman/8.4/en/performance-schema.html"""
+WRITES: Final = re.compile(
+    r"\b(ALL PRIVILEGES|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER|SUPER|FILE|SHUTDOWN|GRANT OPTION)\b"
+)
+
+_STATUS, _GRANTS, _END = "tlstax-status", "tlstax-grants", "tlstax-end"
+_PATIENCE_S: Final = 10.0
+_ANSWER_BYTES_MAX: Final = 4 << 20
+
+
+class ServerStatus:
+    """One client process that asks once a second."""
+
+    name = "status"
+
+    def __init__(self, *, option_file: Path | None = None, login_path: str | None = None) -> None:
+        """Give one of the two; what else the connection needs stands in there as well."""
+        self._access = (
+            f"--defaults-file={option_file}" if option_file else f"--login-path={login_path}"
+        )
+        self._option_file = option_file
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pending = b""
+        self._asked_ns = 0
+        self._last: dict[str, str] = {}
+        self._with_waits = False
+        self.warning = ""
+
+    def start(self) -> str:
+        """Connect. Raises TlstaxError with the client's own words if that fails."""
+        if self._option_file is not None and not self._option_file.is_file():
+            raise _refused(f"there is no option file {self._option_file}")
+        client = self._client()
+        arguments = ["--batch", "--unbuffered", "--skip-column-names", "--force"]
+        self._process = subprocess.Popen(
+            [client, self._access, *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={"PATH": os.defpath, "LC_ALL": "C", "HOME": os.environ.get("HOME", "/")},
+            start_new_session=True,
+        )  # fmt: skip
+        os.set_blocking(self._pipe("stdout"), False)
+        try:
+            version, grants = self._introduce()
+        except TlstaxError:
+            self._close()
+            raise
+        if any(WRITES.search(grant.upper()) for grant in grants):
+            self.warning = (
+                "this account may change data; GRANT PROCESS ON *.* and SELECT ON"
+                " performance_schema.* are all that it needs"
+            )
+        self._ask(monotonic_ns())
+        return f"server {version}"
+
+    def poll(self, now_ns: int) -> Iterable[schema.Row]:
+        """The answer to the last question, if it has come; then the next question."""
+        if self._asked_ns and (answer := self._answer()) is not None:
+            rows = self._rows(answer)
+            self._ask(now_ns)
+            return rows
+        if now_ns - self._asked_ns > _PATIENCE_S * 1e9:
+            raise _refused(f"no answer within {_PATIENCE_S:.0f} s")
+        return ()
+
+    def stop(self) -> Iterable[schema.Row]:
+        """Take the answer that is under way, if it is there, and leave."""
+        if self._process is None:
+            return ()
+        try:
+            answer = self._answer()
+        except TlstaxError:
+            answer = None
+        rows = self._rows(answer) if answer else ()
+        self._close()
+        return rows
+
+    def _introduce(self) -> tuple[str, list[str]]:
+        """Version and grants; whether the server times its waits."""
+        self._send(
+            "SELECT VERSION(), @@global.performance_schema",
+            f"SELECT '{_GRANTS}'",
+            "SHOW GRANTS",
+        )
+        lines = self._wait()
+        if lines and lines[0].startswith("ERROR"):
+            raise _refused(lines[0])
+        facts = lines[0].split("\t") if lines else []
+        if len(facts) != 2:
+            raise _refused(lines[0] if lines else "it ended without a word")
+        self._with_waits = facts[1] == "1"
+        return facts[0], lines[lines.index(_GRANTS) + 1 :] if _GRANTS in lines else []
+
+    def _ask(self, now_ns: int) -> None:
+        statements = ["SHOW GLOBAL STATUS"]
+        if self._with_waits:
+            statements += [f"SELECT '{_STATUS}'", WAITS]
+        self._send(*statements)
+        self._asked_ns = now_ns
+
+    def _rows(self, lines: list[str]) -> list[schema.Row]:
+        """What moved since the last answer, stamped with the time of the question."""
+        current: dict[str, str] = {}
+        prefix = ""
+        for line in lines:
+            if line == _STATUS:
+                prefix = "wait/"
+                continue
+            name, _, value = line.partition("\t")
+            if prefix and value.count("\t") == 1:
+                waits, _, picoseconds = value.partition("\t")
+                current[f"{name}#count"] = waits
+                current[f"{name}#time_ns"] = str(int(picoseconds) // 1000)
+            elif not prefix and COUNTERS.match(name):
+                current[name] = value
+        moved = {name: value for name, value in current.items() if self._last.get(name) != value}
+        self._last.update(moved)
+        return [schema.Status(self._asked_ns, None, name, value) for name, value in moved.items()]
+
+    # ---- the client ----
+
+    def _client(self) -> str:
+        """The program to ask with. Raises TlstaxError (HOST) where none serves."""
+        clients = list(filter(None, map(shutil.which, CLIENTS)))
+        if not clients:
+            raise TlstaxError(
+                "no client to read the server's counters with",
+                f"neither {' nor '.join(CLIENTS)} is on the PATH",
+                "Install the package mariadb-client-core or mysql-client",
+                ExitCode.HOST,
+            )
+        if self._option_file is not None:
+            return clients[0]
+        knowing = [client for client in clients if _knows_login_paths(client)]
+        if not knowing:
+            raise TlstaxError(
+                "no client here reads login paths",
+                "MySQL's do; MariaDB's do not know the file of mysql_config_editor",
+                "Give an option file with --status-file, or install MySQL's client",
+                ExitCode.HOST,
+            )
+        return knowing[0]
+
+    def _send(self, *statements: str) -> None:
+        text = ";\n".join([*statements, f"SELECT '{_END}'"]) + ";\n"
+        try:
+            os.write(self._pipe("stdin"), text.encode())
+        except BrokenPipeError as error:
+            raise _refused(self._said()) from error
+
+    def _answer(self) -> list[str] | None:
+        """The lines before the end mark, or None while they are not all there."""
+        while True:
+            try:
+                received = os.read(self._pipe("stdout"), 1 << 16)
+            except BlockingIOError:
+                break
+            if not received:
+                raise _refused(self._said())
+            self._pending += received
+            if len(self._pending) > _ANSWER_BYTES_MAX:
+                raise _refused("it answers with more than a server's counters")
+        text, mark, rest = self._pending.partition(f"{_END}\n".encode())
+        if not mark:
+            return None
+        self._pending = rest
+        return text.decode(errors="replace").splitlines()
+
+    def _wait(self) -> list[str]:
+        """The answer now; only while starting."""
+        end_ns = monotonic_ns() + int(_PATIENCE_S * 1e9)
+        while monotonic_ns() < end_ns:
+            if (answer := self._answer()) is not None:
+                return answer
+            select.select([self._pipe("stdout")], [], [], 0.1)
+        raise _refused(f"no answer within {_PATIENCE_S:.0f} s")
+
+    def _said(self) -> str:
+        """The client's last words; it prints no password."""
+        lines = self._pending.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "its client ended without a word"
+
+    def _pipe(self, which: str) -> int:
+        pipe = getattr(self._process, which, None)
+        if pipe is None:
+            raise _refused("its client does not run")
+        return int(pipe.fileno())
+
+    def _close(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _refused(why: str) -> TlstaxError:
+    return TlstaxError(
+        "the server's counters cannot be read",
+        why,
+        "Check user, password and socket in the option file or login path",
+        ExitCode.FAILED,
+    )
+
+
+def _knows_login_paths(client: str) -> bool:
+    """Whether it says so itself."""
+    said = subprocess.run(
+        [client, "--no-defaults", "--help"], capture_output=True, check=False, timeout=_PATIENCE_S,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return b"login-path" in said.stdout

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Arguments of `tlstax attach`, and results that come from a child process."""
+
+import argparse
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.__main__ import main
+from tlstax.collectors.commands.attach import sample_hz
+from tlstax.collectors.commands.options import duration
+from tlstax.collectors.host.child import run_in_child
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600), ("100ms", 0.1), ("2", 2)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "0s", "5d", "nan", "1e9h", "ten"])
+def test_durations_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        duration(text)
+
+
+@pytest.mark.parametrize("text", ["-1", "1000", "99.5", "x", ""])
+def test_sampling_rates_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        sample_hz(text)
+
+
+def test_who_is_asked_for_must_be_said() -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["attach", "-o", "x.tlstax"])
+    assert stop.value.code == ExitCode.USAGE
+
+
+def test_a_child_gives_its_result() -> None:
+    assert run_in_child("never", lambda: [os.getpid() == os.getppid(), "text"]) == [False, "text"]
+
+
+def test_a_childs_error_is_raised_here() -> None:
+    def fail() -> None:
+        raise TlstaxError("what", "why", "do", ExitCode.TARGET)
+
+    with pytest.raises(TlstaxError, match="why") as caught:
+        run_in_child("never", fail)
+    assert caught.value.exit_code == ExitCode.TARGET
+
+
+def test_a_child_that_is_killed_is_one_error() -> None:
+    with pytest.raises(TlstaxError, match="status 9"):
+        run_in_child("names", lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--collect", "procfs", "--level", "sample"],
+        ["--collect", "perf", "--functions", "cipher"],
+        ["--collect", "native,perf", "--budget", "1%"],
+    ],
+)
+def test_options_that_the_sources_cannot_keep_are_refused(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "x.tlstax"
+    assert main(["attach", "1", "-o", str(out), *options]) == ExitCode.USAGE
+    assert "--collect" in capsys.readouterr().err
+    assert not out.exists()

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`tlstax probes plan`: the same plan as text and as JSON, and its errors."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from tlstax import ExitCode
+from tlstax.__main__ import main
+from tlstax.collectors.capture.printable import visible
+from tlstax.collectors.commands.plan_text import as_lines
+from tlstax.collectors.placement.placement import plan
+from tlstax.collectors.process.target import Target
+from tlstax.probes.definitions import load_definitions
+from tlstax.probes.model import Function
+
+
+def test_text_shows_every_probe_with_its_reason(
+    tls_process: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probes", "plan", str(tls_process.pid)]) == ExitCode.OK
+    text = capsys.readouterr().out
+    planned = plan(tls_process, load_definitions())
+    for site in planned.sites:
+        assert f"{site.boundary} {site.event}" in text
+        assert site.instruction in text
+        assert site.reason in text
+    assert "OpenSSL 3." in text
+    assert f"{len(planned.sites)} probes" in text
+    assert "for each handshake: " in text
+    assert "not taken" not in text
+    assert main(["probes", "plan", "-v", str(tls_process.pid)]) == ExitCode.OK
+    assert "not taken: " in capsys.readouterr().out
+
+
+def test_json_says_the_same(tls_process: Target, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probes", "plan", "--json", "--level", "handshake", str(tls_process.pid)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["pid"] == tls_process.pid
+    assert document["level"] == "handshake"
+    assert {site["boundary"] for site in document["sites"]} >= {"handshake_call", "sign_digest"}
+    assert all(len(o["build_id"]) >= 16 for lib in document["libraries"] for o in lib["objects"])
+    assert document["accessors"]["ssl_version"] >= 0
+    assert all(site["cost_ns"] > 0 for site in document["sites"])
+    assert {"boundary", "function", "what", "why"} == document["refused"][0].keys()
+    assert document["totals"][0]["hits"] >= 1
+
+
+def test_missing_boundaries_are_printed_with_their_consequence(tls_process: Target) -> None:
+    (openssl,) = [entry for entry in load_definitions() if entry.id == "openssl3"]
+    first = replace(openssl.boundaries[0], functions=(Function("SSL_is_gone"),))
+    changed = replace(openssl, boundaries=(first,))
+    lines = as_lines(tls_process, plan(tls_process, [changed]))
+    assert lines[-1].startswith(f"missing: {first.id}: {first.missing} (no function has this name")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["probes", "plan", str((1 << 22) - 1)], ExitCode.TARGET, "no such process"),
+        (["probes", "plan", "--name", "no-such-name"], ExitCode.TARGET, "No process is called"),
+        (
+            ["probes", "plan", "--definitions", "/nowhere", str(os.getpid())],
+            ExitCode.USAGE,
+            "no .toml file",
+        ),
+    ],
+)
+def test_errors_are_one_line(
+    arguments: list[str], status: ExitCode, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == status
+    text = capsys.readouterr().err
+    assert message in text
+    assert text.count("\n") == 1
+
+
+def test_names_from_binaries_are_shown_with_escapes() -> None:
+    assert visible("a\x1b[31m\nb\udcff") == "a\\x1b[31m\\nb\\udcff"
+    assert visible("do_command(THD*)") == "do_command(THD*)"

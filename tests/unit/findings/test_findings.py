@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Findings: every rule fires on its cause, on nothing less, and never on noise."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tlstax import TlstaxError
+from tlstax.analysis.classify import wait_causes
+from tlstax.analysis.document import explain
+from tlstax.analysis.findings import finding_metrics
+from tlstax.analysis.findings import rules as finding_rules
+from tlstax.analysis.findings.finding_metrics import LABELS, Judged
+from tlstax.analysis.findings.rules import Condition, Rule
+from tlstax.analysis.findings.window_metrics import Fact, Facts
+from tlstax.analysis.rows import tables
+from tlstax.collectors.capture.schema import (
+    Effect,
+    Frame,
+    Handshake,
+    Ledger,
+    OffcpuStack,
+    PhaseCount,
+    Run,
+    SampleStack,
+    Stack,
+    Status,
+    Target,
+    Thread,
+    Window,
+)
+
+S = 1_000_000_000
+MS = 1_000_000
+ALL = tables.Group("all", "", "", "", (), frozenset())
+
+
+def satisfied(condition: Condition, wrong: bool = False) -> Fact:
+    """A fact for which a condition holds, or does not."""
+    if condition.text is not None:
+        return Fact(None, text="something else" if wrong else f"{condition.text} 1")
+    bound = condition.above if condition.above is not None else condition.below
+    assert bound is not None
+    is_more = (condition.above is not None) != wrong
+    value = bound * 1.5 + 1 if is_more else bound * 0.5 - (bound <= 0)
+    return Fact(value, value, value)
+
+
+def met(rule: Rule) -> Facts:
+    """Facts with which a rule fires."""
+    facts = {name: Fact(0.5, 0.5, 0.5, "x") for name in LABELS}
+    facts |= {one.fact: satisfied(one) for one in rule.when}
+    for one in rule.unless:
+        facts[one.fact] = satisfied(one, wrong=True)
+    return facts
+
+
+RULES = pytest.mark.parametrize("rule", finding_rules.rules(), ids=lambda rule: rule.id)
+
+
+@RULES
+def test_a_rule_fires_on_its_cause_and_says_how_much_it_is(rule: Rule) -> None:
+    facts = met(rule)
+    assert rule.fires(facts)
+    (finding,) = finding_rules.judge(ALL, Judged(facts, "command", 1000.0, 8), [rule])
+    assert finding.size.value_ns == pytest.approx(1000.0 * finding.share.value)
+    assert "{" not in finding.sentence
+    assert finding.evidence
+    assert finding.advice
+    assert finding.source
+
+
+@RULES
+def test_a_rule_needs_each_of_its_conditions(rule: Rule) -> None:
+    for condition in rule.when:
+        assert not rule.fires(met(rule) | {condition.fact: satisfied(condition, wrong=True)})
+        assert not rule.fires(met(rule) | {condition.fact: Fact(None)}), "not measured"
+    for condition in rule.unless:
+        assert not rule.fires(met(rule) | {condition.fact: satisfied(condition)})
+
+
+@RULES
+def test_a_rule_never_fires_on_an_interval_that_spans_its_bound(rule: Rule) -> None:
+    for condition in rule.when:
+        if condition.text is not None:
+            continue
+        fact = met(rule)[condition.fact]
+        assert fact.value is not None
+        bound = condition.above if condition.above is not None else condition.below
+        assert bound is not None
+        low, high = sorted((fact.value, bound))
+        wide = replace(fact, low=low - 1, high=high + 1)
+        assert not rule.fires(met(rule) | {condition.fact: wide})
+        alone = replace(fact, low=None, high=None)
+        assert not rule.fires(met(rule) | {condition.fact: alone}), "too few windows"
+
+
+def test_ids_are_unique_and_rules_without_their_facts_are_refused() -> None:
+    names = [rule.id for rule in finding_rules.rules()]
+    assert len(set(names)) == len(names) >= 16
+    for text in ("finding = 3", "[[finding]]\nid = 'a'", "no toml"):
+        with pytest.raises(TlstaxError, match="rules of findings"):
+            finding_rules.parse(text)
+    good = next(rule for rule in finding_rules.rules() if rule.id == "run_queue")
+    text = f"""
+        [[finding]]
+        id = "x"
+        title = "x"
+        question = "x"
+        size = "no_such_fact"
+        when = [{{ fact = "{good.size}", above = 1.0 }}]
+        sentence = "x"
+        evidence = []
+        advice = "x"
+        source = "x"
+    """
+    with pytest.raises(TlstaxError, match="no_such_fact"):
+        finding_rules.parse(text)
+
+
+def test_what_explains_most_of_a_larger_finding_stands_before_it() -> None:
+    by_id = {rule.id: rule for rule in finding_rules.rules()}
+    fired = [by_id["connections_not_reused"], by_id["rsa_key_size"]]
+    for share, first in ((0.6, "rsa_key_size"), (0.2, "connections_not_reused")):
+        facts = {"connecting_share": Fact(0.9), "sign_share": Fact(share)}
+        assert finding_rules.order(fired, facts)[0].id == first
+    fired.append(by_id["profiler_costs"])
+    facts["observer_share"] = Fact(0.5)
+    assert finding_rules.order(fired, facts)[0].id == "profiler_costs"
+
+
+# ---- captures ----
+
+
+def capture(**more: object) -> tables.Tables:
+    """Eight windows of a second; one connection thread."""
+    rows = tables.Tables(
+        targets=[Target(1, 9, "mariadbd", "", "mariadb", "11", "OpenSSL", "3.0.19", "shared")],
+        windows=[Window(at, None, at * S, (at + 1) * S) for at in range(1, 9)],
+        threads=[Thread(1, 9, "one", "connection", 0, None)],
+    )
+    return replace(rows, **more)  # type: ignore[arg-type]
+
+
+def times(cells: dict[tuple[str, str], int], windows: range = range(1, 9)) -> list[Ledger]:
+    return [
+        Ledger(window, 1, phase, state, time_ns)
+        for window in windows
+        for (phase, state), time_ns in cells.items()
+    ]
+
+
+def counts(cells: dict[str, int]) -> list[PhaseCount]:
+    return [PhaseCount(w, phase, count) for w in range(1, 9) for phase, count in cells.items()]
+
+
+def found(rows: tables.Tables) -> list[str]:
+    return [finding.id for finding in explain.explain(rows).findings]
+
+
+BUSY = {("command", "on_cpu"): 300 * MS, ("record_write", "on_cpu"): 100 * MS}
+COMMANDS = counts({"command": 10_000})
+
+
+def test_a_starved_server_is_found_and_a_busy_one_is_not() -> None:
+    starved = BUSY | {("command", "runnable"): 900 * MS}
+    assert found(capture(ledger=times(starved), phase_counts=COMMANDS)) == ["run_queue"]
+    busy = BUSY | {("command", "runnable"): 100 * MS}
+    assert found(capture(ledger=times(busy), phase_counts=COMMANDS)) == []
+
+
+def test_one_bad_window_is_no_cause() -> None:
+    rows = times(BUSY) + times({("command", "runnable"): 5 * S}, range(1, 2))
+    assert found(capture(ledger=rows, phase_counts=COMMANDS)) == []
+
+
+def test_few_windows_are_no_proof() -> None:
+    starved = BUSY | {("command", "runnable"): 900 * MS}
+    rows = capture(ledger=times(starved), phase_counts=COMMANDS)
+    rows.windows = rows.windows[:3]
+    made = explain.explain(rows)
+    assert made.findings == []
+    assert "record longer" in made.findings_note
+
+
+def handshakes(wait_ns: int, sign_ns: int, cpu_ns: int, resumed: int | None) -> list[Handshake]:
+    return [
+        Handshake(
+            number, number % 8 + 1, 9, number % 8 * S, number % 8 * S + wait_ns + cpu_ns, cpu_ns, 0,
+            wait_ns, 0, sign_ns, 0, 0, 0, 0, 2, 1, "success", "TLSv1.3", "TLS_AES_256_GCM_SHA384",
+            "X25519", resumed,
+        )
+        for number in range(400)
+    ]  # fmt: skip
+
+
+def connecting(
+    *, sign: int = 50_000, wait: int = 500_000, other_wait: int = 300_000, commands: int = 1
+) -> tables.Tables:
+    """Fifty connections a window; times in ns for each."""
+    per = {
+        ("sign", "on_cpu"): sign,
+        ("handshake", "on_cpu"): 800_000,
+        ("handshake", "blocked_network"): wait,
+        ("connect", "blocked_network"): other_wait,
+        ("connect", "on_cpu"): 100_000,
+        ("command", "on_cpu"): 50_000 * commands,
+    }
+    return capture(
+        ledger=times({key: 50 * value for key, value in per.items()}),
+        phase_counts=counts({"connect": 50, "handshake": 50, "command": 50 * commands}),
+        handshakes=handshakes(wait, sign, 800_000 + sign, 0),
+        status=[Status(at * S, None, "Ssl_session_cache_mode", "SERVER") for at in range(1, 9)],
+    )
+
+
+def test_the_cause_of_dear_connections_is_named() -> None:
+    assert found(connecting())[0] == "connections_not_reused"
+    assert found(connecting(sign=4 * MS))[0] == "rsa_key_size"
+    assert found(connecting(wait=20 * MS, other_wait=20 * MS))[0] == "round_trips"
+    assert found(connecting(wait=9 * MS))[0] == "client_crypto"
+    assert found(connecting(wait=42 * MS))[0] == "constant_wait"
+    assert found(connecting(wait=42 * MS, other_wait=42 * MS))[0] == "round_trips"
+    assert found(connecting(commands=12, sign=MS // 2))[0] == "no_resumption"
+    assert found(connecting(commands=500)) == []
+
+
+def test_resumption_that_nobody_offers_is_told_from_one_that_nobody_takes() -> None:
+    rows = connecting(commands=12, sign=MS // 2)
+    rows.status = [row._replace(value="OFF") for row in rows.status]
+    assert found(rows)[0] == "resumption_not_offered"
+    rows.status = []
+    assert "no_resumption" not in found(rows), "not known"
+    rows = connecting(commands=12, sign=MS // 2)
+    rows.handshakes = [row._replace(resumed=1) for row in rows.handshakes]
+    assert not {"no_resumption", "resumption_not_offered"}.intersection(found(rows))
+
+
+LOCKS = {
+    "table_lock": "MDL_wait::timed_wait(MDL_context_owner*, timespec*)",
+    "adaptive_hash": "btr_search_guess_on_hash",
+    "commit": "MYSQL_BIN_LOG::trx_group_commit_leader(MYSQL_BIN_LOG::group_commit_entry*)",
+    "row_lock": "lock_wait(que_thr_t*)",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "finding"),
+    [*((kind, kind) for kind in LOCKS if kind != "commit"), ("commit", "commit_flush")],
+)
+def test_locks_and_commits_are_told_by_the_stacks_of_waits(kind: str, finding: str) -> None:
+    frames = [Frame(1, "mariadbd", "", 0, LOCKS[kind], 0, "dynsym", "")]
+    waits = [OffcpuStack(w, "command", "blocked_futex", 202, 1, None, 9, S) for w in range(1, 9)]
+    rows = capture(
+        ledger=times(BUSY | {("command", "blocked_futex"): S}),
+        phase_counts=COMMANDS,
+        frames=frames,
+        stacks=[Stack(1, "1")],
+        waits=waits,
+    )
+    assert found(rows) == [finding]
+    rows.ledger = times(BUSY | {("command", "blocked_futex"): 20 * MS})
+    assert found(rows) == []
+
+
+def test_row_locks_of_builds_without_names_are_told_by_the_counter() -> None:
+    cells = BUSY | {("command", "blocked_futex"): S}
+    status = [Status(at * S, None, "Innodb_row_lock_time", str(1000 * at)) for at in range(1, 9)]
+    assert found(capture(ledger=times(cells), phase_counts=COMMANDS, status=status)) == ["row_lock"]
+    assert found(capture(ledger=times(cells), phase_counts=COMMANDS)) == [], "a futex says little"
+
+
+def test_pages_from_disk_and_their_decryption() -> None:
+    read = OffcpuStack(1, "command", "blocked_disk", 17, None, None, 9, S)
+    waits = [read._replace(window_id=w) for w in range(1, 9)]
+    rows = capture(
+        ledger=times(BUSY | {("command", "blocked_disk"): S}), phase_counts=COMMANDS, waits=waits
+    )
+    assert found(rows) == ["disk_reads"]
+    rows.ledger += times({("tde", "on_cpu"): 700 * MS})
+    assert found(rows) == ["tde_reads"]
+
+
+def sampled(category_symbol: str, object_name: str, count: int) -> dict[str, list[object]]:
+    return {
+        "frames": [
+            Frame(1, object_name, "", 0, category_symbol, 0, "dynsym", ""),
+            Frame(2, "mariadbd", "", 0, "dispatch_command", 0, "dynsym", ""),
+        ],
+        "stacks": [Stack(1, "1"), Stack(2, "2")],
+        "samples": [
+            SampleStack(w, phase, -1, stack, None, count)
+            for w in range(1, 9)
+            for phase, stack in (("record_write", 1), ("command", 2))
+        ],
+    }
+
+
+def test_a_cipher_without_hardware_is_found_by_library_cipher_and_cpu() -> None:
+    cells = {("record_write", "on_cpu"): 800 * MS, ("command", "on_cpu"): 200 * MS}
+    rows = capture(
+        ledger=times(cells),
+        phase_counts=COMMANDS,
+        meta={"cpu_flags": "aes sha_ni"},
+        **sampled("AES_encrypt", "libcrypto.so.3", 90),
+    )
+    assert "cipher_without_hardware" not in found(rows)
+    rows.targets = [rows.targets[0]._replace(tls_library="yaSSL", tls_version="")]
+    assert "cipher_without_hardware" in found(rows)
+
+
+def test_fetching_methods_is_the_tax_of_openssl_3_alone() -> None:
+    cells = {("record_write", "on_cpu"): 800 * MS, ("command", "on_cpu"): 200 * MS}
+    rows = capture(
+        ledger=times(cells),
+        phase_counts=COMMANDS,
+        **sampled("EVP_CIPHER_fetch", "libcrypto.so.3", 90),
+    )
+    assert found(rows) == ["fetch_tax"]
+    rows.targets = [rows.targets[0]._replace(tls_version="1.1.1w")]
+    assert found(rows) == []
+
+
+def test_tiny_records_need_the_bytes_that_were_sent() -> None:
+    cells = {("record_write", "on_cpu"): 800 * MS, ("command", "on_cpu"): 200 * MS}
+    ended = counts({"command": 100, "record_write": 20_000})
+    more = sampled("AES_encrypt", "libcrypto.so.3", 30)
+    rows = capture(ledger=times(cells), phase_counts=ended, **more)
+    assert found(rows) == [], "how large they are is not known"
+    for size, expected in ((900, ["tiny_records"]), (16_000, [])):
+        rows.status = [
+            Status(at * S, None, "Bytes_sent", str(at * 20_000 * size)) for at in range(1, 10)
+        ]
+        assert found(rows) == expected
+
+
+def test_measuring_that_costs_too_much_leads() -> None:
+    starved = BUSY | {("command", "runnable"): 900 * MS}
+    for probe_ns, expected in ((500 * MS, ["profiler_costs", "run_queue"]), (MS, ["run_queue"])):
+        effects = [Effect(w, S, probe_ns, 0, 0) for w in range(1, 9)]
+        rows = capture(ledger=times(starved), phase_counts=COMMANDS, effects=effects)
+        assert found(rows) == expected
+
+
+def test_a_plaintext_arm_with_handshakes_leads() -> None:
+    runs = [
+        Run(at, "pooled", "x", arm, at // 2, at * S, (at + 1) * S, 1, 1, 9000, 9, 9, 9, 9, "{}")
+        for at, arm in enumerate(("plaintext", "tls") * 4, start=1)
+    ]
+    rows = capture(ledger=times(BUSY), phase_counts=COMMANDS, runs=runs)
+    rows.windows = [window._replace(run_id=window.window_id) for window in rows.windows]
+    assert "plaintext_baseline" not in found(rows)
+    rows.phase_counts = rows.phase_counts + counts({"handshake": 3})
+    made = explain.explain(rows)
+    assert made.findings[0].id == "plaintext_baseline"
+    assert made.answer.sentence.startswith("The plaintext baseline was not plaintext")
+
+
+def test_noise_is_no_cause() -> None:
+    """Windows in which now this and now that is large, but nothing in all of them."""
+    generator = random.Random(7)
+    cells = [
+        ("command", "runnable"), ("command", "blocked_lock"), ("command", "blocked_disk"),
+        ("connect", "blocked_network"), ("tde", "on_cpu"), ("record_write", "on_cpu"),
+    ]  # fmt: skip
+    for _ in range(60):
+        rows = times({("command", "on_cpu"): 100 * MS})
+        for window in range(1, 9):
+            key = generator.choice(cells)
+            rows.append(Ledger(window, 1, *key, generator.randrange(S)))
+        assert found(capture(ledger=rows, phase_counts=COMMANDS)) == []
+
+
+def test_every_fact_of_a_label_is_gathered_from_some_capture() -> None:
+    gathered: set[str] = set()
+    for rows in (connecting(), capture(ledger=times(BUSY), phase_counts=COMMANDS)):
+        (part,) = tables.groups(rows)
+        waits = wait_causes.classify(rows.waits, None)  # type: ignore[arg-type]
+        sums: dict[int, dict[tuple[str, str], int]] = {}
+        gathered |= finding_metrics.gather(part, rows, sums, {}, waits, {}).facts.keys()
+    optional = {name for name in LABELS if name.startswith(("client_", "plaintext_"))}
+    assert LABELS.keys() - gathered - optional == set()

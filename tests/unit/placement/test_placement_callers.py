@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Functions that are seen where they are called, and when that is refused."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
+from tlstax.collectors.host.prices import Prices
+from tlstax.collectors.placement.call_sites import RefusedError
+from tlstax.collectors.placement.callers import Callers, CallerSpot, FindersOf
+from tlstax.collectors.process.target import Target
+
+Compile = Callable[..., Path]
+MakeTarget = Callable[..., Target]
+Find = Callable[..., list[CallerSpot]]
+MAIN = "int main(void) { return 0; }"
+
+
+def assembly(name: str, *lines: str) -> str:
+    """C source with one function written in assembly."""
+    body = "".join(f"{line}\\n" for line in lines)
+    head = f".text\\n.globl {name}\\n.type {name}, @function\\n{name}:\\n"
+    return f'asm("{head}{body}.size {name}, .-{name}\\n");\n'
+
+
+DULL = assembly("dull", "mov (%rdi),%rax", "jmp *%rax")
+
+
+@pytest.fixture
+def find(target_of: MakeTarget) -> Iterator[Find]:
+    """The spots around the calls of `dull`, defined in the first of some files."""
+    with ExitStack() as stack:
+
+        def run(
+            *paths: Path,
+            events: Sequence[str] = ("enter", "exit"),
+            argument: int = -1,
+            returned: bool = False,
+        ) -> list[CallerSpot]:
+            target = target_of(*paths)
+            finders = FindersOf(stack, {}, ALWAYS_EMULATED, Prices())
+            (symbol,) = finders.of(target.objects[0]).elf.find(re.compile("^dull$"))
+            callers = Callers(target, finders)
+            return callers.spots(target.objects[0], symbol, events, argument, returned)
+
+        yield run
+
+
+def test_the_call_and_what_follows_it(compile_c: Compile, find: Find) -> None:
+    lines = ("push %rbx", "sub $16,%rsp", "call dull", "mov %eax,%ebx", "test %eax,%eax", "je 1f",
+             "inc %ebx", "1: mov %ebx,%eax", "add $16,%rsp", "pop %rbx", "ret")  # fmt: skip
+    path = compile_c(DULL + assembly("one", *lines) + MAIN)
+    enter, leave = find(path, argument=1, returned=True)
+    assert (enter.event, enter.spot.instruction.split()[0]) == ("enter", "call")
+    assert (enter.spot.register, enter.spot.stack_bytes) == ("rsi", -8)
+    assert (leave.event, leave.spot.instruction.split()[0]) == ("exit", "je")
+    assert (leave.spot.register, leave.spot.stack_bytes) == ("rax", 0)
+    assert {spot.spot.kind for spot in (enter, leave)} == {"uprobe"}
+    assert "where one calls dull" in enter.spot.reason
+
+
+def test_a_jump_into_it_is_left_where_the_function_returns_to(
+    compile_c: Compile, find: Find
+) -> None:
+    path = compile_c(DULL + assembly("one", "mov %rsi,%rdi", "jmp dull") + MAIN)
+    enter, leave = find(path)
+    assert enter.spot.address == leave.spot.address
+    assert (enter.spot.kind, leave.spot.kind) == ("uprobe", "uretprobe")
+    assert (enter.spot.stack_bytes, leave.spot.stack_bytes) == (0, 0)
+
+
+def test_calls_from_another_object_go_through_its_stub(
+    compile_c: Compile, find: Find, tmp_path: Path
+) -> None:
+    library = compile_c(DULL, "-shared", "-fPIC", name="libdull.so")
+    source = "int dull(void *); int main(void) { return dull(0) > 3 ? 5 : 6; }"
+    program = compile_c(source, "-O0", "-ldull", f"-L{tmp_path}")
+    spots = find(library, program)
+    assert {spot.mapped.name for spot in spots} == {"program"}
+    assert [spot.event for spot in spots] == ["enter", "exit"]
+
+
+def test_a_name_that_is_the_end_of_another_one_is_found(
+    compile_c: Compile, find: Find, tmp_path: Path
+) -> None:
+    # The linker keeps one text for both, as for DH_compute_key and ECDH_compute_key of libcrypto.
+    library = compile_c(DULL + assembly("very_dull", "ret"), "-shared", "-fPIC", name="libdull.so")
+    source = (
+        "int dull(void *), very_dull(void *);"
+        "int main(void) { return dull(0) > 3 ? very_dull(0) : 6; }"
+    )
+    program = compile_c(source, "-O0", "-ldull", f"-L{tmp_path}")
+    assert b"\0dull\0" not in program.read_bytes().partition(b"libdull.so")[0]
+    assert len([spot for spot in find(library, program) if spot.mapped.name == "program"]) == 2
+
+
+TAKEN = "int dull(void *); int (*volatile pointer)(void *) = dull;"
+LOADED = "int dull(void *); void *address(void) { return (void *)dull; }"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("-no-pie", "-fno-pie"), ("-pie", "-fPIE", "-Wl,-z,pack-relative-relocs")],
+    ids=["fixed", "packed"],
+)
+@pytest.mark.parametrize("source", [TAKEN, LOADED], ids=["kept", "loaded"])
+def test_an_address_is_found_without_a_relocation(
+    compile_c: Compile, find: Find, source: str, flags: tuple[str, ...]
+) -> None:
+    with pytest.raises(RefusedError, match=r"a pointer to it|its address"):
+        find(compile_c(DULL + source + MAIN, *flags))
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("", "nothing in the process calls it directly"),
+        (TAKEN, "keeps a pointer to it"),
+        (LOADED, "takes its address"),
+        (assembly("one", "test %edi,%edi", "push %rbx", "je dull", "pop %rbx", "ret"), "jumps"),
+        (assembly("one", "sub $8,%rsp", "call dull", "add $8,%rsp", "ret"), "no emulated"),
+        (assembly("one", "sub $8,%rsp", "1: test %eax,%eax", "je 2f", "call dull",
+                  "2: test %edx,%edx", "jne 1b", "add $8,%rsp", "ret"), "from elsewhere"),
+        (assembly("one", "sub $8,%rsp", "call dull", "xor %eax,%eax", "je 1f", "1: add $8,%rsp",
+                  "ret"), "does not keep what it returns"),
+        (assembly("one", "sub $8,%rsp", "call dull", "test %eax,%eax", "je 1f",
+                  "jmp *(%rdx,%rax,8)", "1: add $8,%rsp", "ret"), "from elsewhere"),
+        ("".join(assembly(f"one{n}", "sub $8,%rsp", "call dull", "nop", "add $8,%rsp", "ret")
+                 for n in range(17)), "more than 16 places"),
+    ],
+    ids=["none", "pointer", "address", "jcc", "no place", "join", "value", "table", "many"],
+)  # fmt: skip
+def test_what_is_refused(compile_c: Compile, find: Find, source: str, why: str) -> None:
+    path = compile_c(DULL + source + MAIN, "-fPIE", "-pie")
+    with pytest.raises(RefusedError, match=why):
+        find(path, returned=True)

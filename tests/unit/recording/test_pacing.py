@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The course of a recording under a budget, against servers that are arithmetic."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tlstax import TlstaxError
+from tlstax.collectors.recording.engine.budget import NS_PER_S, Load, Spent, has_ledger
+from tlstax.collectors.recording.engine.metering import Bill
+from tlstax.collectors.recording.engine.pacing import Pace
+from tlstax.probes.model import Level
+
+MS = 1_000_000
+SECOND = NS_PER_S
+CUT_NS, TURN_NS = 2.0 * MS, 2.0 * MS
+PRICES = (0.0, 0.005, 0.08, 0.04)
+SCHEDULER = 0.06
+SAMPLES = 0.0005
+
+
+def bill(
+    level: Level | None,
+    span_ns: int,
+    cpus: float,
+    dearer: float = 1.0,
+    own_ns: float = CUT_NS + TURN_NS,
+) -> Bill:
+    """What a span costs on a server that uses `cpus`, and the collector."""
+    cpu_ns = int(span_ns * cpus)
+    on = -1 if level is None else int(level)
+    by_level = tuple(
+        cpu_ns * price * dearer if one <= on else 0.0
+        for one, price in zip(Level, PRICES, strict=True)
+    )
+    spent = Spent(
+        sum(by_level),
+        cpu_ns * SCHEDULER if level is not None and has_ledger(level) else 0.0,
+        span_ns * SAMPLES if level is not None else 0.0,
+        own_ns,
+    )
+    return Bill(span_ns, cpu_ns, spent, by_level)
+
+
+def begun(share: float, cpus: float = 1.2) -> Pace:
+    """A pace after its trial."""
+    pace = Pace(share, Level.RECORD, SECOND)
+    load = Load(cpus, PRICES, SCHEDULER, SAMPLES, CUT_NS, TURN_NS)
+    pace.begin(load, bill(Level.RECORD, 200 * MS, cpus))
+    return pace
+
+
+@dataclass(frozen=True)
+class Driven:
+    """A window of a recording, and the account at its end."""
+
+    level: Level | None
+    length_s: float
+    balance_ns: float
+    """What the account held at its beginning."""
+    dearest_ns: float
+    """The most that was spent between two looks, in this window."""
+    overdrawn_ns: float
+    """What was spent and not earned, since the beginning."""
+
+
+def drive(
+    pace: Pace, seconds: float, cpus: Callable[[float], float], dearer: float = 1.0
+) -> list[Driven]:
+    """Follow the pace on a server that uses so many CPUs at a time; each window."""
+    course = []
+    now_s = 0.0
+    step = pace.first()
+    last: Level | None = Level.RECORD
+    while now_s < seconds:
+        length_ns = step.length_ns
+        used = cpus(now_s)
+        balance_ns = pace.account.balance_ns
+        dearest_ns = looked_at_ns = 0.0
+        # The watchdog: at each look the window may end.
+        for looked_ns in range(step.watch_ns, length_ns, step.watch_ns):
+            so_far = bill(step.level, looked_ns, used, dearer, own_ns=0.0)
+            dearest_ns = max(dearest_ns, so_far.spent.total_ns - looked_at_ns)
+            looked_at_ns = so_far.spent.total_ns
+            if pace.overspends(so_far):
+                length_ns = looked_ns
+                break
+        now_s += length_ns / NS_PER_S
+        own_ns = CUT_NS + (TURN_NS if step.level != last else 0.0)
+        one = bill(step.level, length_ns, used, dearer, own_ns)
+        dearest_ns = max(dearest_ns, one.spent.total_ns - looked_at_ns)
+        last, level = step.level, step.level
+        step = pace.ended(one, CUT_NS, TURN_NS, 0.0001)
+        overdrawn_ns = pace.account.spent.total_ns - pace.account.earned_ns
+        length_s = length_ns / NS_PER_S
+        course.append(Driven(level, length_s, balance_ns, dearest_ns, overdrawn_ns))
+    return course
+
+
+def dense_share(course: list[Driven]) -> float:
+    dense = sum(window.length_s for window in course if window.level == Level.RECORD)
+    return dense / sum(window.length_s for window in course)
+
+
+def test_dense_windows_alternate_with_light_ones_and_the_budget_holds() -> None:
+    pace = begun(0.01)
+    course = drive(pace, 120, lambda _: 1.2)
+    levels = [window.level for window in course]
+    assert levels.count(Level.RECORD) > 10
+    assert not any(a == b == Level.RECORD for a, b in itertools.pairwise(levels))
+    assert pace.account.spent_share is not None
+    assert 0.006 < pace.account.spent_share <= 0.0105
+    assert "windows of" in pace.words()
+
+
+def test_a_rise_of_the_load_makes_it_back_off() -> None:
+    pace = begun(0.02, cpus=0.002)
+    assert pace.choice is not None
+    quiet = drive(pace, 60, lambda _: 0.002)
+    assert dense_share(quiet) > 0.5
+    loud = drive(pace, 120, lambda _: 2.0)
+    assert dense_share(loud) < 0.1
+    assert pace.account.spent_share is not None
+    assert pace.account.spent_share <= 0.025
+
+
+def test_a_window_that_turns_out_dear_is_ended_early() -> None:
+    pace = begun(0.01)
+    course = drive(pace, 60, lambda _: 1.2, dearer=10.0)
+    first = next(window.length_s for window in course if window.level == Level.RECORD)
+    assert pace.choice is not None
+    assert first <= 0.05
+
+
+def test_a_dense_window_waits_until_the_account_can_pay_for_it() -> None:
+    course = drive(begun(0.005, cpus=0.6), 120, lambda _: 0.6, dearer=4.0)
+    dense = [window for window in course if window.level == Level.RECORD]
+    assert len(dense) > 5
+    assert all(window.balance_ns > 0 for window in dense)
+
+
+def test_a_recording_without_light_time_pauses_until_it_has_paid() -> None:
+    calm = drive(begun(0.5, cpus=1.0), 60, lambda _: 1.0)
+    assert {window.level for window in calm} == {Level.RECORD}
+    pace = begun(0.5, cpus=1.0)
+    first, second, *_ = drive(pace, 60, lambda _: 1.0, dearer=7.0)
+    assert first.level == Level.RECORD
+    assert first.overdrawn_ns > 0.25 * SECOND  # half a second of what is earned
+    assert second.level == Level.HANDSHAKE
+
+
+def test_light_time_that_leaves_nothing_over_is_ended_early() -> None:
+    course = drive(begun(0.02), 60, lambda _: 1.2, dearer=10.0)
+    light = [window for window in course if window.level == Level.HANDSHAKE]
+    assert light
+    assert max(window.length_s for window in light) <= 2
+
+
+def test_it_takes_more_once_the_load_is_gone() -> None:
+    pace = begun(0.02, cpus=1.5)
+    drive(pace, 30, lambda _: 1.5)
+    assert dense_share(drive(pace, 120, lambda _: 0.002)) > 0.5
+
+
+def test_nothing_is_on_while_nothing_fits() -> None:
+    pace = begun(0.005, cpus=0.6)
+    assert drive(pace, 10, lambda _: 0.6)[-1].level is not None
+    # The samples alone would take all that an idle server earns; the first window finds that out.
+    _, *idle = drive(pace, 60, lambda _: 0.0)
+    assert idle
+    assert {window.level for window in idle} == {None}
+    assert pace.choice is None
+    assert "nothing fits" in pace.words()
+    assert drive(pace, 60, lambda _: 0.6)[-1].level is not None
+
+
+def test_light_time_varies() -> None:
+    course = drive(begun(0.02), 120, lambda _: 1.2)
+    lengths = {round(window.length_s, 3) for window in course if window.level == Level.HANDSHAKE}
+    assert len(lengths) > 5
+
+
+def test_a_hopeless_budget_is_refused_after_the_trial() -> None:
+    pace = Pace(0.001, Level.RECORD, SECOND)
+    load = Load(0.5, PRICES, SCHEDULER, 0.01, CUT_NS, TURN_NS)
+    with pytest.raises(TlstaxError, match="nothing can be recorded"):
+        pace.begin(load, bill(Level.RECORD, 200 * MS, 0.5))
+
+
+@given(
+    st.floats(0.005, 0.3),
+    st.lists(st.floats(0.0, 4.0), min_size=1, max_size=6),
+    st.floats(0.5, 4.0),
+)
+def test_whatever_the_load_does_the_budget_holds(
+    share: float, loads: list[float], dearer: float
+) -> None:
+    pace = begun(share, cpus=1.0)
+    trial_ns = bill(Level.RECORD, 200 * MS, 1.0).spent.total_ns
+    assert pace.account.spent.total_ns == trial_ns
+    course = drive(pace, 300, lambda now_s: loads[int(now_s // 50) % len(loads)], dearer)
+    # The trial is a debt from the start, and a surprise is seen at the next look.
+    dearest_ns = max(window.dearest_ns for window in course)
+    assert max(window.overdrawn_ns for window in course) <= trial_ns + dearest_ns

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Windows cut out of growing totals: they join without gaps and lose nothing.
+
+The engine is a stand-in here, because the point is the arithmetic between two looks at its
+memory; tests/truth and tests/kernel use the real one.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.vocabulary import PHASES, STATES
+from tlstax.collectors.recording import windows
+from tlstax.collectors.recording.engine.ledger_layout import (
+    LATENCY_BUCKETS,
+    PHASE_CELLS,
+    PHASE_INDEX,
+    STATE_CELLS,
+    STATE_INDEX,
+    bucket_bounds,
+)
+from tlstax.collectors.recording.engine.ledger_maps import SlotView
+from tlstax.collectors.recording.tls_names import cipher_name, version_name
+
+CELLS = PHASE_CELLS * STATE_CELLS
+
+
+def slot(cells: dict[tuple[str, str], int], last_ns: int, owner: str, state: str) -> SlotView:
+    flat = [0] * CELLS
+    for (phase, name), value in cells.items():
+        flat[PHASE_INDEX[phase] * STATE_CELLS + STATE_INDEX[name]] = value
+    return SlotView(
+        index=0,
+        tid=7,
+        exited=False,
+        paused=False,
+        role=1,
+        comm=b"conn",
+        thread_start_ns=0,
+        first_ns=0,
+        last_ns=last_ns,
+        state=STATE_INDEX[state],
+        owner=PHASE_INDEX[owner],
+        uncertain_ns=0,
+        steal_ns=0,
+        healed_count=0,
+        cells=tuple(flat),
+        counts=(0,) * PHASE_CELLS,
+    )
+
+
+class StillEngine:
+    """What WindowCutter asks of an engine, answered from a list of looks."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.views: list[SlotView] = []
+        self.maps = self
+
+    def slots(self) -> list[SlotView]:
+        return self.views
+
+    def handshake_records(self) -> list[Any]:
+        return []
+
+    samples = waits = handshake_records
+
+    def executed_ns(self) -> int:
+        return 0
+
+    def loss_counts(self) -> dict[str, int]:
+        return {"healed": 0}
+
+    def latency_counts(self) -> dict[int, tuple[int, ...]]:
+        return {}
+
+
+def cut_at(
+    monkeypatch: pytest.MonkeyPatch, looks: list[tuple[int, SlotView]]
+) -> list[list[schema.Ledger]]:
+    """The ledger rows of each window; the first look is the start."""
+    engine = StillEngine()
+    monkeypatch.setattr(windows, "_schedstat", lambda *_: (0, 0))
+    clock = [looks[0][0]]
+    monkeypatch.setattr(windows, "monotonic_ns", lambda: clock[0])
+    engine.views = [looks[0][1]]
+    cutter = windows.WindowCutter(engine, None)  # type: ignore[arg-type]
+    result = []
+    for clock[0], view in looks[1:]:
+        engine.views = [view]
+        rows, _ = cutter.cut(None)
+        result.append([row for row in rows if isinstance(row, schema.Ledger)])
+    return result
+
+
+def test_the_open_interval_belongs_to_where_the_thread_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = slot({}, 100, "idle", "blocked_network")
+    (first, second) = cut_at(monkeypatch, [(100, start), (1100, start), (2100, start)])
+    for rows in (first, second):
+        assert [(r.phase, r.state, r.time_ns) for r in rows] == [("idle", "blocked_network", 1000)]
+
+
+def test_a_charge_after_the_end_waits_for_the_next_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = slot({}, 0, "command", "on_cpu")
+    # Between the clock and the look at memory the thread was charged 50 ns past the end.
+    late = slot({("command", "on_cpu"): 1050}, 1050, "record_write", "on_cpu")
+    after = slot(
+        {("command", "on_cpu"): 1050, ("record_write", "on_cpu"): 950}, 2000, "idle", "on_cpu"
+    )
+    first, second = cut_at(monkeypatch, [(0, start), (1000, late), (2000, after)])
+    assert sum(row.time_ns for row in first) == 1000
+    assert sum(row.time_ns for row in second) == 1000
+    assert {row.phase: row.time_ns for row in second} == {"command": 50, "record_write": 950}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(PHASES), st.sampled_from(STATES), st.integers(1, 10**9), st.booleans()
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_windows_add_up_to_the_whole(steps: list[tuple[str, str, int, bool]]) -> None:
+    """However time is spent and wherever windows end, their sums are the elapsed time."""
+    cells: dict[tuple[str, str], int] = {}
+    time_ns = 0
+    looks = [(0, slot({}, 0, "idle", "on_cpu"))]
+    owner, state = "idle", "on_cpu"
+    for phase, name, spent, charged in steps:
+        time_ns += spent
+        if charged:
+            last = looks[-1][1].last_ns if not cells else max(0, sum(cells.values()))
+            cells[owner, state] = cells.get((owner, state), 0) + time_ns - last
+            owner, state = phase, name
+        looks.append((time_ns, slot(cells, sum(cells.values()), owner, state)))
+    with pytest.MonkeyPatch.context() as patch:
+        rows = [row for window in cut_at(patch, looks) for row in window]
+    assert sum(row.time_ns for row in rows) == time_ns
+
+
+def test_buckets_touch_and_stay_narrow() -> None:
+    previous = 0
+    for bucket in range(LATENCY_BUCKETS):
+        low, high = bucket_bounds(bucket)
+        assert low == previous
+        previous = high
+        assert high - low <= max(1, low / 16)  # the middle is at most 3.1 % off
+
+
+def test_names_on_the_wire() -> None:
+    assert version_name(0x0304) == "TLSv1.3"
+    assert version_name(-1) == "unknown"
+    assert cipher_name(0x03001302) == "TLS_AES_256_GCM_SHA384"
+    assert cipher_name(0x0300C030) == "ECDHE-RSA-AES256-GCM-SHA384"
+    assert cipher_name(-1) == "unknown"

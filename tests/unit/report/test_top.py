@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What `tlstax top` draws on any terminal, live captures read in steps, exit codes."""
+
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode
+from tlstax.__main__ import main
+from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.document import live_snapshot
+from tlstax.analysis.report.live import screen as top_screen
+from tlstax.analysis.report.live import terminal as top_terminal
+from tlstax.analysis.report.live.feed import Feed
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import (
+    Frame,
+    Handshake,
+    Ledger,
+    PhaseCount,
+    SampleStack,
+    Stack,
+    Target,
+    Window,
+)
+from tlstax.collectors.capture.writer import CaptureWriter
+
+DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
+SECOND = 10**9
+HOSTILE = "evil\x1b[2J\n"
+
+
+def window(number: int, target_id: int = 1) -> Window:
+    key = number + ((target_id - 1) << 32)
+    return Window(key, None, number * SECOND, (number + 1) * SECOND, target_id)
+
+
+def shake(number: int, window_id: int) -> Handshake:
+    times = (0, 10**6, -1, -1, -1, -1, 0, 0, 0, 0, 0, 1, 1)
+    return Handshake(number, window_id, 1, *times, "success", "TLSv1.3", "", "", 0)
+
+
+def test_a_live_capture_is_read_in_steps(tmp_path: Path) -> None:
+    path = tmp_path / "live.tlstax"
+    names: list[int] = []
+
+    def name(frame: Frame) -> Frame:
+        names.append(frame.frame_id)
+        return frame._replace(symbol="EVP_DigestSign", source="dynsym")
+
+    with CaptureWriter.create(path) as writer:
+        writer.add(Target(1, 7, "/mariadbd", "", "mariadb", "1", "OpenSSL", "3", "shared"))
+        writer.add(Frame(1, "/libcrypto.so.3", "", 64, "[libcrypto+0x40]", 0, "none", ""))
+        writer.add(Stack(1, "1"))
+        writer.commit()
+        with CaptureReader.open(path) as reader:
+            feed = Feed(reader, name, 2 * SECOND)
+            assert not feed.advance()
+            for number in range(1, 6):
+                writer.add([window(number), window(number, target_id=2)])
+                writer.add(Ledger(number, 1, "command", "on_cpu", SECOND // 2))
+                writer.add(Ledger(number + (1 << 32), 1, "command", "on_cpu", SECOND))
+                writer.add(PhaseCount(number, "command", 100))
+                writer.add(shake(number, number))
+                writer.add(SampleStack(number, "sign", -1, 1, None, 9))
+                writer.commit()
+                assert feed.advance()
+                assert not feed.advance()
+            assert sorted(feed.seen) == [4, 5]
+            seen = live_snapshot.look(list(feed.seen.values()), feed.stack, builtin())
+    assert seen.span_ns == seen.measured_ns == 2 * SECOND
+    assert seen.handshakes_per_second == 1
+    (command,) = [line for line in seen.phases if line.name == "command"]
+    assert (command.per_second, command.total) == (100, 0.5)
+    (function,) = seen.functions
+    assert (function.name, function.phase, function.share) == ("EVP_DigestSign", "handshake", 1.0)
+    assert names == [1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 60), (80, 8)])
+@pytest.mark.parametrize("sort", top_screen.SORTS)
+def test_a_picture_fits_its_terminal(size: tuple[int, int], sort: str) -> None:
+    with CaptureReader.open(DEMO) as reader:
+        feed = Feed(reader, lambda frame: frame._replace(symbol=HOSTILE), 3 * SECOND)
+        feed.advance()
+        picture = live_snapshot.look(list(feed.seen.values()), feed.stack, builtin())
+    frame = top_screen.Frame(feed.target, SECOND, "note", True, sort, "x.tlstax")
+    lines = top_screen.draw(picture, frame, *size)
+    assert len(lines) == size[1]
+    assert max(line.cell_len for line in lines) <= size[0]
+    assert not any(control in line.plain for line in lines for control in "\x1b\n")
+    assert lines[0].plain.startswith("PAUSED")
+    if size == (80, 24):
+        assert any(line.plain.startswith("handshake ") for line in lines)
+
+
+def test_no_colour_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = top_screen.draw(
+        live_snapshot.look([], lambda _: (), builtin()), top_screen.Frame(None, 0), 80, 24
+    )
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" in "".join(top_terminal.encode(lines, True))
+    assert "\x1b" not in "".join(top_terminal.encode(lines, False))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in "".join(top_terminal.encode(lines, True))
+
+
+def test_arguments(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["top", str(DEMO), "--once", "--over", "30s"]) == 0
+    assert "handshakes" in capsys.readouterr().out
+    assert main(["top"]) == ExitCode.USAGE
+    assert main(["top", "1", "--name", "x"]) == ExitCode.USAGE
+    assert main(["top", str(tmp_path / "none"), "--once"]) == ExitCode.CAPTURE

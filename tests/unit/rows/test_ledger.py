@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sums of the ledger, its closure, operations, and statistics, on hand-made rows."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tlstax.analysis import statistics
+from tlstax.analysis.rows import ledger, operations
+from tlstax.analysis.rows.roles import tabulate
+from tlstax.collectors.capture.schema import Ledger, PhaseCount, Run, Thread, ThreadClock
+from tlstax.collectors.capture.vocabulary import PHASES, STATES
+
+MS = 1_000_000
+KEYS = st.tuples(st.sampled_from(PHASES), st.sampled_from(STATES))
+LEDGERS = st.lists(
+    st.builds(
+        lambda window, thread, key, ns: Ledger(window, thread, key[0], key[1], ns),
+        st.integers(1, 3),
+        st.integers(1, 4),
+        KEYS,
+        st.integers(0, 10**12),
+    ),
+    max_size=40,
+)
+
+
+def run(driver: str, scenario: str, connections: int, finished: int) -> Run:
+    return Run(1, driver, scenario, "tls", 0, 0, 9, 2, connections, finished, 5, 6, 7, 8, "{}")
+
+
+@given(rows=LEDGERS)
+def test_every_way_of_summing_gives_the_same_total(rows: list[Ledger]) -> None:
+    everything = sum(row.time_ns for row in rows)
+    windows = {1, 2, 3}
+    assert sum(ledger.totals(rows, windows).values()) == everything
+    for sums in (
+        ledger.by_window(rows),
+        ledger.by_thread(rows, windows),
+        ledger.by_role(rows, [Thread(1, 9, "a", "connection", 0, None)], windows),
+    ):
+        assert sum(sum(part.values()) for part in sums.values()) == everything
+    totals = ledger.totals(rows, windows)
+    unserved = ledger.phase_time(totals, ledger.UNSERVED_PHASES)
+    assert sum(ledger.served(totals).values()) + unserved == everything
+
+
+def test_threads_are_summed_by_what_they_are_for() -> None:
+    threads = [
+        Thread(1, 9, "a", "connection", 0, None),
+        Thread(2, 8, "a", "connection", 0, None),
+        Thread(3, 7, "b", "purge", 0, None),
+    ]
+    rows = [
+        Ledger(1, 1, "record_read", "on_cpu", 3),
+        Ledger(1, 2, "command", "on_cpu", 4),
+        Ledger(1, 2, "idle", "blocked_network", 50),
+        Ledger(1, 3, "background", "blocked_disk", 6),
+        Ledger(1, 4, "background", "on_cpu", 1),
+        Ledger(2, 3, "background", "on_cpu", 100),
+    ]
+    connection, unknown, purge = tabulate(rows, threads, {1})
+    assert (connection.role, connection.thread_count) == ("connection", 2)
+    assert (connection.on_cpu_ns, connection.tls_ns, connection.idle_ns) == (7, 3, 50)
+    assert connection.blocked_ns == {}, "idle waits are not among them"
+    assert (unknown.role, unknown.meaning) == ("unknown", "")
+    assert purge.blocked_ns == {"blocked_disk": 6}
+    assert purge.meaning
+
+
+def test_totals_are_in_vocabulary_order_and_of_the_windows_asked_for() -> None:
+    rows = [
+        Ledger(1, 1, "command", "runnable", 3),
+        Ledger(1, 1, "connect", "on_cpu", 1),
+        Ledger(1, 2, "command", "on_cpu", 2),
+        Ledger(2, 2, "command", "on_cpu", 100),
+        Ledger(1, 2, "a_later_phase", "on_cpu", 5),
+    ]
+    assert list(ledger.totals(rows, {1}).items()) == [
+        (("connect", "on_cpu"), 1),
+        (("command", "on_cpu"), 2),
+        (("command", "runnable"), 3),
+        (("a_later_phase", "on_cpu"), 5),
+    ]
+
+
+def closure_of(
+    rows: list[Ledger], clocks: list[ThreadClock], roles: tuple[str, ...] = ("connection",) * 9
+) -> ledger.WindowClosure:
+    threads = [Thread(n, 100 + n, "t", role, 0, None) for n, role in enumerate(roles, 1)]
+    (line,) = ledger.closures(rows, clocks, threads)
+    return line
+
+
+def test_a_full_ledger_closes() -> None:
+    rows = [
+        Ledger(1, 1, "idle", "blocked_network", 900 * MS),
+        Ledger(1, 1, "command", "on_cpu", 100 * MS),
+    ]
+    line = closure_of(rows, [ThreadClock(1, 1, 1000 * MS, 100 * MS, 0, 0, 0)])
+    assert line.closure == 1.0
+    assert line.on_cpu_ratio == 1.0
+    assert (line.ledger_ns, line.clock_ns) == (100 * MS, 100 * MS)
+
+
+def test_a_gap_is_set_against_the_time_that_was_not_idle() -> None:
+    rows = [
+        Ledger(1, 1, "idle", "blocked_network", 900 * MS),
+        Ledger(1, 1, "command", "on_cpu", 95 * MS),
+    ]
+    line = closure_of(rows, [ThreadClock(1, 1, 1000 * MS, None, None, 7, 2)])
+    assert line.closure == pytest.approx(0.95)
+    assert line.on_cpu_ratio is None
+    assert (line.uncertain_ns, line.healed_count) == (7, 2)
+
+
+def test_a_surplus_of_one_thread_does_not_hide_the_gap_of_another() -> None:
+    rows = [Ledger(1, 1, "command", "on_cpu", 110 * MS), Ledger(1, 2, "command", "on_cpu", 90 * MS)]
+    clocks = [ThreadClock(1, n, 100 * MS, None, None, 0, 0) for n in (1, 2)]
+    assert closure_of(rows, clocks).closure == pytest.approx(0.9)
+
+
+def test_an_idle_window_has_nothing_to_close() -> None:
+    rows = [Ledger(1, 1, "idle", "blocked_network", 1000 * MS)]
+    line = closure_of(rows, [ThreadClock(1, 1, 1000 * MS + 900, None, None, 0, 0)])
+    assert line.closure is None
+
+
+def test_background_threads_are_left_out_and_those_that_served_are_not() -> None:
+    rows = [
+        Ledger(1, 1, "background", "on_cpu", 5 * MS),
+        Ledger(1, 2, "command", "on_cpu", 50 * MS),
+    ]
+    clocks = [ThreadClock(1, n, 50 * MS, None, None, 0, 0) for n in (1, 2)]
+    line = closure_of(rows, clocks, ("background", "background"))
+    assert (line.thread_count, line.closure) == (1, 1.0)
+
+
+def test_threads_whose_clocks_were_not_read_are_counted_as_unchecked() -> None:
+    rows = [Ledger(1, 1, "command", "on_cpu", 50 * MS), Ledger(1, 2, "handshake", "on_cpu", 7)]
+    line = closure_of(rows, [ThreadClock(1, 1, 50 * MS, None, None, 0, 0)])
+    assert (line.closure, line.unchecked_count, line.unchecked_ns) == (1.0, 1, 7)
+
+
+def test_stolen_time_is_not_held_against_the_ledger() -> None:
+    rows = [Ledger(1, 1, "command", "on_cpu", 110 * MS)]
+    line = closure_of(rows, [ThreadClock(1, 1, 110 * MS, 100 * MS, 0, 0, 0, 10 * MS)])
+    assert line.on_cpu_ratio == 1.0
+
+
+@given(rows=LEDGERS)
+def test_windows_combine(rows: list[Ledger]) -> None:
+    clocks = [ThreadClock(w, t, 10**12, 5, 5, 1, 1) for w in (1, 2) for t in (1, 2)]
+    lines = ledger.closures(rows, clocks, [Thread(1, 2, "a", "connection", 0, None)])
+    whole = ledger.combine(lines)
+    assert whole.ledger_ns == sum(line.ledger_ns for line in lines)
+    assert whole.unchecked_ns == sum(line.unchecked_ns for line in lines)
+    assert ledger.combine([]) == ledger.WindowClosure(-1)
+
+
+@pytest.mark.parametrize(
+    ("given_run", "name"),
+    [
+        (run("storm", "connect_query", 1000, 1000), "connection"),
+        (run("pooled", "oltp_point_select", 4, 100_000), "query"),
+        (run("pooled", "oltp_read_only", 4, 5000), "transaction"),
+        (run("pooled", "oltp_read_only", 4, 0), "transaction"),
+    ],
+)
+def test_what_an_operation_is(given_run: Run, name: str) -> None:
+    assert operations.operation_name([given_run]) == name
+
+
+def test_per_operation() -> None:
+    assert operations.operation_name([]) == ""
+    assert operations.per_operation(10, 4) == 2.5
+    assert operations.per_operation(10, 0) is None
+    rows = [PhaseCount(1, "handshake", 2), PhaseCount(2, "handshake", 3), PhaseCount(9, "sign", 1)]
+    assert operations.phase_counts(rows, {1, 2}) == {"handshake": 5}
+
+
+def test_wilson_interval_against_published_values() -> None:
+    # Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+    for hits, total, low, high in (
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ):
+        assert statistics.wilson(hits, total) == pytest.approx((low, high), abs=1e-4)
+    assert statistics.wilson(0, 0) == (0.0, 1.0)
+
+
+def test_the_bootstrap_interval_holds_what_it_promises() -> None:
+    """Rounds from a known distribution: the interval covers its mean in about 95 % of the cases."""
+    generator = np.random.default_rng(7)
+    for rounds, least in ((4, 0.80), (6, 0.88), (12, 0.91)):
+        weights = statistics.resample_weights(rounds)
+        covered = 0
+        for _ in range(300):
+            values = generator.normal(10, 2, rounds)
+            low, high = statistics.interval(weights @ values / rounds, rounds)
+            covered += low <= 10 <= high
+        assert covered / 300 >= least, rounds
+
+
+def test_resamples_are_the_same_every_time() -> None:
+    assert np.array_equal(statistics.resample_weights(5), statistics.resample_weights(5))
+    assert (statistics.resample_weights(5).sum(axis=1) == 5).all()
+
+
+def test_mean_interval() -> None:
+    assert statistics.mean_interval(np.arange(29.0)) == (None, None)
+    low, high = statistics.mean_interval(np.array([0.0, 2.0] * 50))
+    assert low is not None
+    assert high is not None
+    assert (low + high) / 2 == pytest.approx(1)
+    assert high - low == pytest.approx(2 * 1.96 * math.sqrt(100 / 99) / 10, rel=1e-3)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`tlstax whatif`: the arithmetic, what is refused, what is called too wide. Against real runs:
+`make check-whatif`."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.__main__ import main
+from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.compare import replicates, selections
+from tlstax.analysis.compare.selections import Side
+from tlstax.analysis.rows import tables
+from tlstax.analysis.whatif import cipher_change, predict
+from tlstax.analysis.whatif.summary import Wish
+from tlstax.collectors.capture import micro_costs
+from tlstax.collectors.capture.ciphers import bulk_cipher
+from tlstax.collectors.capture.micro_costs import (
+    Cost,
+    HandshakeCost,
+    KeyCosts,
+    MicroCosts,
+    RecordCosts,
+)
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Status
+from tlstax.collectors.microbench import micro_costs as measuring
+
+DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
+
+
+def cost(us: float) -> Cost:
+    return Cost(us * 1000, us * 990, us * 1010)
+
+
+def key(sign: float, verify: float, full: float, resumed: float, setup: float) -> KeyCosts:
+    """Costs in us: of the server; a client takes as much."""
+    return KeyCosts(
+        cost(sign), cost(verify), HandshakeCost(cost(full), cost(full)),
+        HandshakeCost(cost(resumed), cost(resumed)), cost(setup),
+    )  # fmt: skip
+
+
+def records(us: float, us_per_byte: float) -> RecordCosts:
+    """Both ways alike."""
+    curve = {size: cost(us + size * us_per_byte) for size in (64, 256, 1024, 4096, 16384)}
+    return RecordCosts(curve, curve)
+
+
+COSTS = MicroCosts(
+    library="OpenSSL 3.0.19", hostname="vm", cpu_model="Intel(R) Xeon(R) Processor",
+    tls_version="TLSv1.3", mutual=True, keygen=cost(40), derive=cost(35),
+    keys={
+        "rsa:2048": key(280, 22, 1200, 480, 860),
+        "rsa:4096": key(3800, 66, 4900, 490, 870),
+        "ec:p256": key(27, 70, 1080, 490, 900),
+    },
+    records={
+        "AES256-GCM": records(0.7, 0.00025), "AES128-GCM": records(0.7, 0.0002),
+        "CHACHA20-POLY1305": records(0.9, 0.0006), "AES256-CBC-SHA1": records(1.5, 0.0016),
+    },
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def storm() -> Side:
+    with CaptureReader.open(DEMO) as reader:
+        rows = tables.load(reader)
+    return Side("demo", rows, selections.matching(rows, "connect/tls")[0])
+
+
+def test_the_recorded_key_is_told_by_its_signature(storm: Side) -> None:
+    assert predict.present_key(storm, COSTS) == "rsa:2048"
+    with pytest.raises(TlstaxError, match="cannot tell what key was recorded"):
+        predict.present_key(storm, replace(COSTS, keys={"ec:p256": COSTS.keys["ec:p256"]}))
+
+
+def test_another_key_changes_what_the_costs_say(storm: Side) -> None:
+    found = {}
+    for name in ("rsa:2048", "rsa:4096", "ec:p256"):
+        line = predict.predict(storm, Wish(key=name, present_key="rsa:2048"), COSTS).forecasts[0]
+        assert line.then is not None
+        assert line.then.low_ns is not None
+        assert line.then.high_ns is not None
+        assert line.then.low_ns <= line.then.value_ns <= line.then.high_ns
+        found[name] = line
+    same = found["rsa:2048"]
+    assert same.then is not None
+    assert same.then.low_ns is not None
+    assert same.then.high_ns is not None
+    assert same.then.low_ns < same.now.value_ns < same.then.high_ns
+    assumed = predict.predict(storm, Wish(key="ec:p256", present_key="rsa:2048"), COSTS).assumptions
+    assert any("for each ms by which a signature is shorter" in one for one in assumed)
+    for name, us in (("rsa:4096", 3700), ("ec:p256", -120)):
+        for model in found[name].models.values():
+            assert model.value_ns - same.now.value_ns == pytest.approx(us * 1000, rel=0.25, abs=9e4)
+
+
+def test_resumption_saves_a_share(storm: Side) -> None:
+    lines = [
+        predict.predict(storm, Wish(resume=share, present_key="rsa:2048"), COSTS).forecasts[0]
+        for share in (0.0, 0.5, 1.0)
+    ]
+    assumed = predict.predict(storm, Wish(resume=0.5, present_key="rsa:2048"), COSTS).assumptions
+    assert any("up to 40 % less in the kernel" in one.replace("\u00a0", " ") for one in assumed)
+    middles = [line.models["by handshake"].value_ns for line in lines]
+    assert middles[0] == pytest.approx(lines[0].now.value_ns)
+    assert middles[0] - middles[1] == pytest.approx(middles[1] - middles[2], rel=0.01)
+    assert middles[0] - middles[2] == pytest.approx(720_000, rel=0.15)
+
+
+def test_pooling_without_a_warm_query_is_said_to_be_too_wide(storm: Side) -> None:
+    prediction = predict.predict(storm, Wish(pool=20), None)
+    line = prediction.forecasts[0]
+    assert line.is_wide
+    assert "no prediction within ±20 %" in prediction.sentence
+    assert "--warm" in line.reason
+    warm = Side(
+        "demo", storm.tables, selections.matching(storm.tables, "pooled/point_select/tls")[0]
+    )
+    line = predict.predict(storm, Wish(pool=20, warm=warm), None).forecasts[0]
+    assert not line.is_wide
+    with pytest.raises(TlstaxError, match="says nothing about warm queries"):
+        predict.predict(storm, Wish(pool=20, warm=storm), None)
+
+
+@pytest.fixture(scope="module")
+def pooled(storm: Side) -> Side:
+    return Side("demo", storm.tables, selections.matching(storm.tables, "pooled/read_only/tls")[0])
+
+
+def test_another_cipher_changes_records(pooled: Side) -> None:
+    assert cipher_change.present_cipher(pooled) == "AES256-GCM"
+    found = {}
+    for name in ("AES256-GCM", "AES128-GCM", "CHACHA20-POLY1305"):
+        wish = Wish(cipher=name, present_cipher="AES256-GCM")
+        prediction = predict.predict(pooled, wish, COSTS)
+        assert prediction.cipher == "AES256-GCM"
+        line = prediction.forecasts[0]
+        assert line.then is not None
+        found[name] = line.then.value_ns - line.now.value_ns
+    assert abs(found["AES256-GCM"]) < abs(found["AES128-GCM"])
+    assert found["AES128-GCM"] < 0 < found["CHACHA20-POLY1305"]
+
+
+def test_traffic_is_what_the_server_counted(pooled: Side) -> None:
+    base = replicates.of_side(pooled, "query", builtin(), by_driver=True)
+    flows = cipher_change.traffic(base, by_driver=True)
+    with CaptureReader.open(DEMO) as reader:
+        readings = [row for row in reader.rows(Status) if row.name == "Bytes_sent"]
+    runs = {run.run_id for run in pooled.group.runs}
+    grown = sum(
+        max(values) - min(values)
+        for run in runs
+        if (values := [int(row.value) for row in readings if row.run_id == run])
+    )
+    count = sum(run.operation_count for run in pooled.group.runs)
+    assert flows.sent.size_bytes == pytest.approx(grown / count)
+    assert flows.sent.mean_bytes > flows.received.mean_bytes > 10
+    silent = replace(pooled.tables, status=[])
+    base = replicates.of_side(replace(pooled, tables=silent), "query", builtin(), by_driver=True)
+    with pytest.raises(TlstaxError, match="does not say how many bytes"):
+        cipher_change.traffic(base, by_driver=True)
+
+
+def test_stretches_without_operations_leave_an_interval(storm: Side) -> None:
+    group = replace(storm.group, runs=())
+    own = [row for row in storm.tables.phase_counts if row.window_id in group.window_ids]
+    busy = max(row.window_id for row in own if row.phase == "connect" and row.ended_count)
+    rows = replace(
+        storm.tables,
+        phase_counts=[row for row in own if row.window_id == busy],
+    )
+    base = replicates.of_side(Side("demo", rows, group), "connection", builtin(), by_driver=False)
+    assert (base.arm.operations > 0).sum() == 1
+    assert base.operations.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("suite", "cipher"),
+    [
+        ("TLS_AES_128_GCM_SHA256", "AES128-GCM"),
+        ("DHE-RSA-AES256-GCM-SHA384", "AES256-GCM"),
+        ("TLS_CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
+        ("ECDHE-RSA-CHACHA20-POLY1305", "CHACHA20-POLY1305"),
+        ("AES256-SHA", "AES256-CBC-SHA1"),
+        ("ECDHE-ECDSA-AES128-SHA256", "AES128-CBC-SHA256"),
+        ("TLS_AES_128_CCM_SHA256", ""),
+        ("AES128-CCM8", ""),
+        ("DES-CBC3-SHA", ""),
+        ("unknown", ""),
+    ],
+)
+def test_the_cipher_of_a_suite(suite: str, cipher: str) -> None:
+    assert bulk_cipher(suite) == cipher
+
+
+def test_records_are_measured_with_the_suite_that_was_asked_for() -> None:
+    ciphers = ("AES128-GCM", "AES256-CBC-SHA1")
+    found = measuring.measure((), (), False, "TLSv1.2", ciphers).records
+    for name in ciphers:
+        curve = found[name].sent
+        assert curve[16384].value_ns > curve[1024].value_ns
+    # A cipher and a hash against one pass with carry-less multiplications: never near each other.
+    assert found["AES256-CBC-SHA1"].sent[16384].value_ns > found["AES128-GCM"].sent[16384].value_ns
+
+
+def test_costs_survive_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    micro_costs.save(COSTS, path)
+    assert micro_costs.load(path) == COSTS
+    for text in ("", "[]", '{"version": 9}', '{"version": 1, "keys": {"a": 1}}'):
+        path.write_text(text)
+        with pytest.raises(TlstaxError, match="cannot read the costs"):
+            micro_costs.load(path)
+
+
+def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    costs, data = tmp_path / "costs.json", tmp_path / "w.json"
+    micro_costs.save(COSTS, costs)
+    wish = ["whatif", f"{DEMO}:connect", "--costs", str(costs)]
+    assert main([*wish, "--key", "rsa:4096", "--json", str(data)]) == 0
+    printed = capsys.readouterr().out
+    document = json.loads(data.read_text())
+    assert document["sentence"].replace(" ", "") in printed.replace("\n", "").replace(
+        "\u00a0", ""
+    ).replace(" ", "")
+    assert document["key"] == "rsa:2048"
+    assert main([*wish, "--pool", "20"]) == ExitCode.FAILED
+    assert main(["whatif", str(DEMO)]) == ExitCode.USAGE
+    assert main([*wish, "--key", "ed25519"]) == ExitCode.USAGE
+    assert main(["whatif", f"{DEMO}:plaintext", "--pool", "3"]) == ExitCode.CAPTURE
+    capsys.readouterr()
+    assert main([*wish, "--library", "wolfssl"]) == ExitCode.HOST
+    assert "cannot be measured here" in capsys.readouterr().err
+    assert main([*wish, "--cipher", "AES128-GCM"]) == ExitCode.CAPTURE
+    assert "samples of answers and questions" in capsys.readouterr().err
+    pooled = ["whatif", f"{DEMO}:pooled/read_only/tls", "--costs", str(costs), "--cipher"]
+    assert main([*pooled, "AES128-GCM"]) == 0
+    assert "cipher AES128-GCM" in capsys.readouterr().out
+    assert main([*wish, "--cipher", "AES128-CBC-SHA1"]) == ExitCode.USAGE
+    assert "TLSv1.3 cannot use AES128-CBC-SHA1" in capsys.readouterr().err
+    assert main([*wish, "--cipher", "AES128-GCM", "--pool", "3"]) == ExitCode.USAGE
+    assert main([*pooled, "AES128-GCM", "--from-cipher", "AES128-CBC-SHA1"]) == ExitCode.USAGE
+    micro_costs.save(replace(COSTS, hostname="elsewhere"), costs)
+    assert main([*wish, "--key", "rsa:4096"]) == ExitCode.HOST
+    assert "costs of another host" in capsys.readouterr().err
+    micro_costs.save(replace(COSTS, library="OpenSSL 3.5.0"), costs)
+    assert main([*wish, "--key", "rsa:4096"]) == ExitCode.HOST
+
+
+def test_this_host_is_measured() -> None:
+    found = measuring.measure(["ed25519"], ["ec:p256"], True, "TLSv1.3")
+    assert found.library == measuring.host_library()
+    shake = found.keys["ec:p256"]
+    assert shake.full is not None
+    assert shake.resumed is not None
+    assert shake.full.server.value_ns > shake.sign.value_ns
+    assert shake.resumed.server.value_ns < shake.full.server.value_ns
+    assert found.keys["ed25519"].full is None
+    with pytest.raises(TlstaxError, match="cannot measure TLSv1 handshakes"):
+        measuring.measure([], [], True, "TLSv1")
