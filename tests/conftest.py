@@ -6,8 +6,8 @@ host lacks is skipped and listed with its reason. With CI set a skip is a failur
 proves nothing, and nobody reads the list. The exception is a kernel feature of FEATURES that was
 looked for and is not there.
 
-As root the tests have a mount namespace of their own: what they mount ends with them, however they
-end, and the host's mounts stay as they are.
+As root the tests have a mount namespace of their own, with the file systems of MOUNTED in it: what
+they mount ends with them, however they end, and the host's mounts stay as they are.
 
 A test that compares durations is marked `timing`. What else runs on the host, or on the host of a
 virtual machine, can spoil such a measurement, and not one of counts. So where an assertion of such
@@ -33,6 +33,8 @@ from tlstax.collectors.host.tracefs import separate_mounts
 
 PMU_DIRECTORY = Path("/sys/bus/event_source/devices")
 MEASURED_AGAIN_MAX, MEASURED_AGAIN_AFTER_S = 2, 5
+MOUNTED = {Path("/sys/fs/bpf"): "bpf", Path("/sys/fs/cgroup"): "cgroup2"}
+"""File systems of the kernel that tests use, and not every host has mounted."""
 MISSING_FEATURE = "this kernel lacks "  # how a permitted skip begins
 MADE_GOOD = {"user_stack_failed", "kernel_stack_failed", "stack_map_full", "switch_missed"}
 
@@ -70,11 +72,24 @@ def limits_disks() -> bool:
     return unified or (root / "blkio").is_dir()
 
 
+def mount_apart() -> None:
+    """Enter a mount namespace, and mount there what the host has not mounted."""
+    try:
+        separate_mounts()
+    except OSError:  # in a container, which may not mount either
+        return
+    for place, kind in MOUNTED.items():
+        if not place.is_mount():
+            # A kernel that lacks it is asked again by the tests that need it (FEATURES).
+            subprocess.run(
+                ["mount", "-t", kind, kind, place], stderr=subprocess.DEVNULL, check=False
+            )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers (an unknown one is an error), and keep mounts from the host."""
     if os.geteuid() == 0:
-        with contextlib.suppress(OSError):  # in a container that may not mount either
-            separate_mounts()
+        mount_apart()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # Inherited from a shell that started the tests in the background. So would be by what they
         # start, and Ctrl-C is what some of them test.

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A skip that would hide a failure must not pass in CI; a measurement has three attempts."""
+"""A skip that would hide a failure must not pass in CI; a measurement has three attempts.
+
+What tests mount is not mounted on the host.
+"""
 
 import os
 import subprocess
@@ -41,6 +44,14 @@ def test_first():
 @pytest.mark.timing
 def test_unmeasured():
     pytest.skip("no clock")
+"""
+
+
+MOUNTING = """
+import subprocess
+def test_mounts(tmp_path):
+    subprocess.run(["mount", "-t", "tmpfs", "left-behind", str(tmp_path)], check=True)
+    assert tmp_path.is_mount()
 """
 
 
@@ -93,3 +104,10 @@ def test_first_try_rate_is_said(tmp_path: Path, repository: Path) -> None:
     # One at the third try, one never, one that broke; neither the count nor the skipped one.
     assert "timing: 1 of 4 tests passed at the first try" in lines
     assert "timing: " not in output(tmp_path, conftest, None, SKIPPING)
+
+
+@pytest.mark.root
+def test_what_a_test_mounts_is_gone_with_the_tests(tmp_path: Path, repository: Path) -> None:
+    before = Path("/proc/self/mounts").read_text()
+    assert "1 passed" in run(tmp_path, repository / "tests/conftest.py", None, MOUNTING)
+    assert Path("/proc/self/mounts").read_text() == before
