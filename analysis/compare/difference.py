@@ -16,7 +16,7 @@ from tlstax.analysis.compare import changes, replicates, selections
 from tlstax.analysis.compare.changes import measure
 from tlstax.analysis.compare.replicates import Replicates
 from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts, close, costs_of
-from tlstax.analysis.compare.selections import Side
+from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.compare.waterfall import NO_DIFFERENCE, NO_INTERVAL, judge
 from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS, SAMPLED_PHASES
 from tlstax.analysis.model.difference import (
@@ -43,7 +43,9 @@ _PRUNE_SHARE: Final = 0.001
 
 
 def compare_recordings(
-    pairs: Sequence[tuple[Side, Side]], per: str | None = None, taxonomy: Taxonomy | None = None
+    pairs: Sequence[tuple[RecordingSelection, RecordingSelection]],
+    per: str | None = None,
+    taxonomy: Taxonomy | None = None,
 ) -> Difference:
     """The comparison of each pair; `per` counts by connection, handshake or query instead."""
     rules = taxonomy or builtin()
@@ -51,7 +53,9 @@ def compare_recordings(
     return Difference(DIFFERENCE_VERSION, "What changed, operation by operation", lines)
 
 
-def compare_pair(before: Side, after: Side, per: str | None, taxonomy: Taxonomy) -> PairDifference:
+def compare_pair(
+    before: RecordingSelection, after: RecordingSelection, per: str | None, taxonomy: Taxonomy
+) -> PairDifference:
     """One pair, compared or refused."""
     by_driver = per is None and bool(before.group.runs) and bool(after.group.runs)
     unit = selections.choose_unit(before, after, per)
@@ -170,7 +174,7 @@ def _functions(
     return changes.shown(lines, total_ns)[:SHOWN_FUNCTIONS]
 
 
-def _latencies(before: Side, after: Side) -> list[LatencyPair]:
+def _latencies(before: RecordingSelection, after: RecordingSelection) -> list[LatencyPair]:
     """The distributions of every phase that both sides went through, and of whole handshakes."""
     found = []
     buckets = [
@@ -279,7 +283,9 @@ def _note(both: Sequence[Replicates], *, by_driver: bool) -> str:
     return f"{note}."
 
 
-def _refused(before: Side, after: Side, unit: str, reasons: list[str]) -> PairDifference:
+def _refused(
+    before: RecordingSelection, after: RecordingSelection, unit: str, reasons: list[str]
+) -> PairDifference:
     name = f"{before.label} → {after.label}"
     return PairDifference(
         name=name,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from tlstax.analysis.classify.composition import Counts, add_counts, compose_phases
-from tlstax.analysis.compare.side_breakdown import STAGE_OF, Key, Lanes, Sides, by_stage
+from tlstax.analysis.compare.side_breakdown import STAGE_OF, Key, SideBreakdown, Sides, by_stage
 from tlstax.analysis.model.clients import EndToEnd
 from tlstax.analysis.model.tables import PhaseComposition
 from tlstax.analysis.rows import ledger, operations
@@ -56,7 +56,7 @@ def end_to_end(
             )
         }
         made_of = {lane: by_stage(composed[lane]) for lane in composed}
-        lanes = Lanes(sides, made_of, plaintext if part.arm == "tls" else None)
+        lanes = SideBreakdown(sides, made_of, plaintext if part.arm == "tls" else None)
         line = _line(part, operation, sides, lanes, (server, clients), ids)
         phases = [phase for phase in composed["client"] if phase.on_cpu_ns > 0]
         lines.append(replace(line, phases=phases))
@@ -164,7 +164,7 @@ def _line(
     part: Group,
     operation: str,
     sides: Sides,
-    lanes: Lanes,
+    lanes: SideBreakdown,
     tables: tuple[Tables, Tables],
     ids: Collection[int],
 ) -> EndToEnd:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from tlstax.analysis.model.clients import Between, BetweenProcess
+from tlstax.analysis.model.clients import Intermediaries, IntermediaryProcess
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.quantities import time_text
 from tlstax.analysis.rows import ledger
@@ -26,7 +26,7 @@ IDLE_SHARE: Final = 0.001
 BLOCKED: Final = tuple(state for state in STATES if state.startswith("blocked_"))
 
 
-def tabulate(parts: Sequence[Group], server: Tables) -> list[Between]:
+def tabulate(parts: Sequence[Group], server: Tables) -> list[Intermediaries]:
     """One for each group during which a tunnel or proxy worked."""
     if server.ways is None:
         return []
@@ -34,7 +34,7 @@ def tabulate(parts: Sequence[Group], server: Tables) -> list[Between]:
     return [line for line in lines if line.processes]
 
 
-def _group(part: Group, tables: Tables) -> Between:
+def _group(part: Group, tables: Tables) -> Intermediaries:
     run_ids = {run.run_id for run in part.runs}
     windows = [w for w in tables.windows if not part.runs or w.run_id in run_ids]
     unit_of, done = _units(part)
@@ -54,7 +54,7 @@ def _group(part: Group, tables: Tables) -> Between:
     busy = {process.target_id for process in processes}
     sums = [times[number, "on_cpu"] for number in busy]
     total = _measure(np.sum(sums, axis=0) if sums else np.zeros(len(done)), done)
-    return Between(
+    return Intermediaries(
         name=part.name,
         label=part.label,
         operation=part.operation,
@@ -97,10 +97,10 @@ def _process(
     window_ids: Collection[int],
     times: defaultdict[tuple[int, str], Floats],
     done: Floats,
-) -> BetweenProcess:
+) -> IntermediaryProcess:
     number = target.target_id
     library, version = target.tls_library, target.tls_version
-    return BetweenProcess(
+    return IntermediaryProcess(
         target_id=number,
         label=target.label or PurePosixPath(target.exe).name,
         role=target.role,
@@ -130,7 +130,7 @@ def _measure(times_ns: Floats, done: Floats) -> Measure:
     return Measure(value, *interval((weights @ times_ns) / (weights @ done), len(done)))
 
 
-def _sentence(part: Group, total: Measure, processes: Sequence[BetweenProcess]) -> str:
+def _sentence(part: Group, total: Measure, processes: Sequence[IntermediaryProcess]) -> str:
     if not processes:
         return ""
     each = ", ".join(f"{line.label} {time_text(line.cpu.value_ns)}" for line in processes)

@@ -16,7 +16,7 @@ from tlstax.analysis.classify.composition import Counts, Stacks, count_samples
 from tlstax.analysis.classify.taxonomy import Taxonomy
 from tlstax.analysis.compare import rounds
 from tlstax.analysis.compare.rounds import COLUMNS, ArmRounds
-from tlstax.analysis.compare.selections import UNITS, Side
+from tlstax.analysis.compare.selections import UNITS, RecordingSelection
 from tlstax.analysis.compare.waterfall_steps import BESIDE
 from tlstax.analysis.rows import coverage, ledger
 from tlstax.analysis.rows.tables import Tables
@@ -30,7 +30,7 @@ MOST_STRETCHES: Final = 30
 class Replicates:
     """One side, ready to be resampled."""
 
-    side: Side
+    side: RecordingSelection
     tables: Tables
     """Scaled to the whole time where it was recorded within a budget."""
     stacks: Stacks
@@ -55,7 +55,12 @@ class Replicates:
 
 
 def paired(
-    before: Side, after: Side, unit: str, taxonomy: Taxonomy, *, by_driver: bool
+    before: RecordingSelection,
+    after: RecordingSelection,
+    unit: str,
+    taxonomy: Taxonomy,
+    *,
+    by_driver: bool,
 ) -> tuple[Replicates, Replicates]:
     """Both sides with the weights of their resamples."""
     is_paired = by_driver and before.tables is after.tables
@@ -74,14 +79,16 @@ def paired(
     return made[0], made[1]
 
 
-def of_side(side: Side, unit: str, taxonomy: Taxonomy, *, by_driver: bool) -> Replicates:
+def of_side(
+    side: RecordingSelection, unit: str, taxonomy: Taxonomy, *, by_driver: bool
+) -> Replicates:
     """One side alone."""
     numbers = sorted({run.round for run in side.group.runs if run.operation_count > 0})
     return _replicates(side, numbers, unit, taxonomy, 0, by_driver=by_driver)
 
 
 def _replicates(
-    side: Side,
+    side: RecordingSelection,
     numbers: Sequence[int],
     unit: str,
     taxonomy: Taxonomy,
@@ -110,7 +117,7 @@ def _replicates(
     return Replicates(side, tables, stacks, sums, counts, rows, arm, weights)
 
 
-def _stretches(side: Side) -> dict[int, int]:
+def _stretches(side: RecordingSelection) -> dict[int, int]:
     """The stretch of each window with a ledger."""
     ordered = sorted(
         (

@@ -25,7 +25,7 @@ _OTHER_LOAD: Final = 1.5
 
 
 @dataclass(frozen=True)
-class Side:
+class RecordingSelection:
     """A group of a capture."""
 
     capture: str
@@ -80,7 +80,9 @@ def _contains(name: Sequence[str], parts: Sequence[str]) -> bool:
     return any(list(name[start : start + len(parts)]) == list(parts) for start in range(last + 1))
 
 
-def pair_up(before: Sequence[Side], after: Sequence[Side]) -> list[tuple[Side, Side]]:
+def pair_up(
+    before: Sequence[RecordingSelection], after: Sequence[RecordingSelection]
+) -> list[tuple[RecordingSelection, RecordingSelection]]:
     """What is compared with what: one with one, else by scenario and arm, else by scenario."""
     if len(before) == 1 and len(after) == 1:
         return [(before[0], after[0])]
@@ -97,7 +99,7 @@ def pair_up(before: Sequence[Side], after: Sequence[Side]) -> list[tuple[Side, S
     return []
 
 
-def choose_unit(before: Side, after: Side, wanted: str | None) -> str:
+def choose_unit(before: RecordingSelection, after: RecordingSelection, wanted: str | None) -> str:
     """What one operation is: the driver's, or what can be counted at the server."""
     if wanted is not None:
         return wanted
@@ -111,7 +113,9 @@ def choose_unit(before: Side, after: Side, wanted: str | None) -> str:
     return "query"
 
 
-def refusals(before: Side, after: Side, unit: str, *, by_driver: bool) -> list[str]:
+def refusals(
+    before: RecordingSelection, after: RecordingSelection, unit: str, *, by_driver: bool
+) -> list[str]:
     """Why two sides must not be compared, all reasons; empty where they may be."""
     if before.tables is after.tables and before.group == after.group:
         return ["both sides are the same recording"]
@@ -132,7 +136,7 @@ def refusals(before: Side, after: Side, unit: str, *, by_driver: bool) -> list[s
     return found
 
 
-def unseen(side: Side) -> list[str]:
+def unseen(side: RecordingSelection) -> list[str]:
     """What a side lacks by itself."""
     engines = side.engines
     if not engines:
@@ -150,7 +154,7 @@ def unseen(side: Side) -> list[str]:
     return []
 
 
-def _other_load(before: Side, after: Side) -> list[str]:
+def _other_load(before: RecordingSelection, after: RecordingSelection) -> list[str]:
     """What differs between the drivers of two experiments."""
     found = []
     names = [f"{side.group.driver}/{_load(side)}" for side in (before, after)]
@@ -172,12 +176,12 @@ def _other_load(before: Side, after: Side) -> list[str]:
     return found
 
 
-def _load(side: Side) -> str:
+def _load(side: RecordingSelection) -> str:
     """The scenario without the way to the server, which a matrix puts before it."""
     return side.group.scenario.rpartition(" ")[2]
 
 
-def _other_mix(before: Side, after: Side, unit: str) -> list[str]:
+def _other_mix(before: RecordingSelection, after: RecordingSelection, unit: str) -> list[str]:
     """What differs between two servers whose clients are not ours."""
     phase = UNITS[unit]
     counts = [side.phase_counts for side in (before, after)]
@@ -195,12 +199,12 @@ def _other_mix(before: Side, after: Side, unit: str) -> list[str]:
     return found
 
 
-def uncounted(side: Side, unit: str) -> list[str]:
+def uncounted(side: RecordingSelection, unit: str) -> list[str]:
     """Says so where an operation was never seen."""
     return [] if side.phase_counts.get(UNITS[unit]) else [f"no {unit} was seen in {side.label}"]
 
 
-def _arms(before: Side, after: Side) -> list[str]:
+def _arms(before: RecordingSelection, after: RecordingSelection) -> list[str]:
     """Plaintext arms that spoke TLS, TLS arms that did not."""
     found = []
     for side in (before, after):
@@ -222,7 +226,9 @@ def too_few(counts: Sequence[int], names: Sequence[str], what: str) -> list[str]
     ]
 
 
-def cautions(before: Side, after: Side, unit: str, *, by_driver: bool) -> list[str]:
+def cautions(
+    before: RecordingSelection, after: RecordingSelection, unit: str, *, by_driver: bool
+) -> list[str]:
     """What differs beside what is asked about, so that a reader can judge."""
     found = []
     for key, name in (
@@ -246,7 +252,7 @@ def cautions(before: Side, after: Side, unit: str, *, by_driver: bool) -> list[s
     return found
 
 
-def facts(side: Side, replicate_count: int, operation_count: float) -> SideFacts:
+def facts(side: RecordingSelection, replicate_count: int, operation_count: float) -> SideFacts:
     """A side for the reader."""
     target = next(iter(side.tables.targets), None)
     meta = side.tables.meta

@@ -72,7 +72,7 @@ class Sides:
         return Measure(float(values[0]), *interval(values[1:], self.count))
 
 
-class Lanes:
+class SideBreakdown:
     """Makes the parts of both lanes, each starting where the one before it ended."""
 
     def __init__(

@@ -15,12 +15,12 @@ import numpy as np
 
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts, close, costs_of, gather, paired_rounds
-from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS, SAMPLED_PHASES, CellKind
+from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS, SAMPLED_PHASES, StepKind
 from tlstax.analysis.model.tables import (
-    Cell,
     Comparison,
     Measure,
     Ratio,
+    WaterfallStep,
 )
 from tlstax.analysis.rows import operations
 from tlstax.analysis.rows.ledger import Totals
@@ -141,7 +141,7 @@ def _measure(values: Floats, round_count: int) -> Measure:
 
 def _lines(
     plaintext: ArmCosts, tls: ArmCosts, round_count: int, total: Measure | None
-) -> list[Cell]:
+) -> list[WaterfallStep]:
     """All cells in order; bars of the waterfall start where the previous one ended."""
     position_ns = float(plaintext.latency_ns[0])
     lines = []
@@ -158,11 +158,13 @@ def _lines(
         costs = float(plaintext.cells_ns[0, index]), float(tls.cells_ns[0, index])
         verdict = judge(difference)
         samples = _samples_behind(kind, tls.sample_counts)
-        lines.append(Cell(*kind, *costs, difference, share, verdict, start_ns, end_ns, samples))
+        lines.append(
+            WaterfallStep(*kind, *costs, difference, share, verdict, start_ns, end_ns, samples)
+        )
     return lines
 
 
-def _samples_behind(kind: CellKind, counts: Mapping[str, int]) -> int | None:
+def _samples_behind(kind: StepKind, counts: Mapping[str, int]) -> int | None:
     """Samples of the phases that the cell is a part of; None for cells that need none."""
     if kind.basis != "sampled":
         return None

@@ -8,7 +8,7 @@ from tlstax.analysis.rows.ledger import SERVED_PHASES
 from tlstax.collectors.capture.vocabulary import ASYMMETRIC_PHASES, HANDSHAKE_PHASES
 
 
-class CellKind(NamedTuple):
+class StepKind(NamedTuple):
     """A step of the waterfall."""
 
     name: str
@@ -19,151 +19,151 @@ class CellKind(NamedTuple):
 
 
 KINDS: Final = (
-    CellKind(
+    StepKind(
         "handshake_sign",
         "handshake: signature",
         "handshake",
         "exact",
         "the server's private-key operation",
     ),
-    CellKind(
+    StepKind(
         "handshake_keygen",
         "handshake: key generation",
         "handshake",
         "exact",
         "the server's ephemeral key",
     ),
-    CellKind(
+    StepKind(
         "handshake_derive", "handshake: shared secret", "handshake", "exact", "ECDH or DH agreement"
     ),
-    CellKind(
+    StepKind(
         "handshake_verify",
         "handshake: verification",
         "handshake",
         "exact",
         "checking the client's signatures",
     ),
-    CellKind(
+    StepKind(
         "handshake_certificate",
         "handshake: certificates",
         "handshake",
         "sampled",
         "chain checks (exact), X.509 and ASN.1 (sampled)",
     ),
-    CellKind(
+    StepKind(
         "handshake_asymmetric",
         "handshake: other public-key work",
         "handshake",
         "sampled",
         "public-key arithmetic outside of the timed operations",
     ),
-    CellKind(
+    StepKind(
         "handshake_symmetric",
         "handshake: symmetric crypto",
         "handshake",
         "sampled",
         "ciphers, hashes, key derivation and random numbers",
     ),
-    CellKind(
+    StepKind(
         "handshake_fetch",
         "handshake: method fetch",
         "handshake",
         "sampled",
         "OpenSSL 3 looking up methods and parameters",
     ),
-    CellKind(
+    StepKind(
         "handshake_protocol",
         "handshake: TLS protocol",
         "handshake",
         "sampled",
         "state machine, messages, BIO, error queue",
     ),
-    CellKind(
+    StepKind(
         "handshake_memory",
         "handshake: memory",
         "handshake",
         "sampled",
         "allocating, copying, clearing",
     ),
-    CellKind(
+    StepKind(
         "handshake_kernel",
         "handshake: system calls",
         "handshake",
         "sampled",
         "the kernel on behalf of the handshake",
     ),
-    CellKind(
+    StepKind(
         "handshake_other",
         "handshake: anything else",
         "handshake",
         "sampled",
         "server code, lock operations, and what the taxonomy cannot file",
     ),
-    CellKind("record_cipher", "records: cipher", "record", "sampled", "bulk encryption"),
-    CellKind("record_digest", "records: digest", "record", "sampled", "hashes and MACs"),
-    CellKind(
+    StepKind("record_cipher", "records: cipher", "record", "sampled", "bulk encryption"),
+    StepKind("record_digest", "records: digest", "record", "sampled", "hashes and MACs"),
+    StepKind(
         "record_stitched",
         "records: cipher and digest in one",
         "record",
         "sampled",
         "stitched kernels such as AES-GCM",
     ),
-    CellKind(
+    StepKind(
         "record_protocol",
         "records: TLS protocol",
         "record",
         "sampled",
         "framing, BIO, method fetch and other library work",
     ),
-    CellKind(
+    StepKind(
         "record_copies",
         "records: copies and system calls",
         "record",
         "sampled",
         "memory and kernel; the plaintext arm has them too",
     ),
-    CellKind(
+    StepKind(
         "record_other",
         "records: anything else",
         "record",
         "sampled",
         "server code, lock operations, and what the taxonomy cannot file",
     ),
-    CellKind("connect", "connect: CPU", "server", "exact", "accept to authenticated"),
-    CellKind("command", "command: CPU", "server", "exact", "parse to result"),
-    CellKind("tde", "encryption at rest: CPU", "server", "exact", "pages and logs"),
-    CellKind(
+    StepKind("connect", "connect: CPU", "server", "exact", "accept to authenticated"),
+    StepKind("command", "command: CPU", "server", "exact", "parse to result"),
+    StepKind("tde", "encryption at rest: CPU", "server", "exact", "pages and logs"),
+    StepKind(
         "handshake_wait",
         "handshake: waiting for the client",
         "waiting",
         "exact",
         "the network and the client's own handshake work",
     ),
-    CellKind(
+    StepKind(
         "network_wait",
         "other waiting for the client",
         "waiting",
         "exact",
         "authentication round trips, full socket buffers",
     ),
-    CellKind("locks", "locks and futexes", "waiting", "exact", "waits for locks, known or not"),
-    CellKind("disk", "disk", "waiting", "exact", "waits for block devices and files"),
-    CellKind("other_waits", "other waits", "waiting", "exact", "waits for anything else"),
-    CellKind(
+    StepKind("locks", "locks and futexes", "waiting", "exact", "waits for locks, known or not"),
+    StepKind("disk", "disk", "waiting", "exact", "waits for block devices and files"),
+    StepKind("other_waits", "other waits", "waiting", "exact", "waits for anything else"),
+    StepKind(
         "scheduling",
         "waiting for a CPU",
         "waiting",
         "exact",
         "server threads that were ready and had no CPU",
     ),
-    CellKind(
+    StepKind(
         "probe",
         "measurement",
         "measurement",
         "sampled",
         "the probes, as far as samples see them, in handshake and record phases",
     ),
-    CellKind(
+    StepKind(
         "client",
         "client: CPU",
         "client",
@@ -171,7 +171,7 @@ KINDS: Final = (
         "CPU time of the driver that TLS adds beyond the server's longer waits for it or for a CPU",
     ),
 )
-UNEXPLAINED: Final = CellKind(
+UNEXPLAINED: Final = StepKind(
     "unexplained",
     "unexplained",
     "unexplained",
@@ -180,14 +180,14 @@ UNEXPLAINED: Final = CellKind(
     "the client waiting for a CPU; below zero where client and server worked at the same time",
 )
 BESIDE: Final = (
-    CellKind(
+    StepKind(
         "disconnect",
         "disconnect",
         "server",
         "exact",
         "end of the connection: the client does not wait for it, the CPU does it",
     ),
-    CellKind(
+    StepKind(
         "client_cpu",
         "client: all CPU",
         "client",

@@ -9,11 +9,11 @@ from tlstax.analysis.compare.waterfall import NO_DIFFERENCE, NO_INTERVAL
 from tlstax.analysis.model.clients import EndToEnd, LanePart
 from tlstax.analysis.model.report import Answer
 from tlstax.analysis.model.tables import (
-    Cell,
     Comparison,
     Composition,
     HandshakeTable,
     LedgerBar,
+    WaterfallStep,
 )
 from tlstax.analysis.quantities import (
     factor_text,
@@ -149,7 +149,7 @@ def _largest(parts: Sequence[LanePart], lane: str) -> str:
     return f" ({percent_text(times[category] / whole)} {category.replace('_', ' ')})"
 
 
-def _causes(lines: Sequence[Cell]) -> str:
+def _causes(lines: Sequence[WaterfallStep]) -> str:
     """The largest causes that are beyond doubt, and what is left unexplained."""
     texts = [f"{percent_text(share)} is {label}" for share, label in _largest_causes(lines)]
     unexplained = next((cell.share for cell in lines if cell.name == "unexplained"), None)
@@ -159,7 +159,7 @@ def _causes(lines: Sequence[Cell]) -> str:
     return ", ".join(texts)
 
 
-def _largest_causes(lines: Sequence[Cell]) -> list[tuple[float, str]]:
+def _largest_causes(lines: Sequence[WaterfallStep]) -> list[tuple[float, str]]:
     """Share of the difference and name of at most two causes, largest first."""
     shares = {cell.name: cell.share or 0.0 for cell in lines}
     firm = {cell.name for cell in lines if cell.verdict in ("more", NO_INTERVAL)}

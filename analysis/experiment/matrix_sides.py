@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tlstax.analysis.compare.side_breakdown import Lanes, Sides
+from tlstax.analysis.compare.side_breakdown import SideBreakdown, Sides
 from tlstax.analysis.experiment.matrix_costs import RunCost
 from tlstax.analysis.model.matrix import BothSides, SidePart
 from tlstax.analysis.model.tables import Measure
@@ -18,8 +18,8 @@ def both_sides(
     if not all(any(key[0] == "client" for key in cost.lanes) for cost in runs):
         return None
     low, high = _sides(base), _sides(cell)
-    before = Lanes(low, {"client": {}, "server": {}}, high, keeps_all=True)
-    after = Lanes(high, {"client": {}, "server": {}}, low, keeps_all=True)
+    before = SideBreakdown(low, {"client": {}, "server": {}}, high, keeps_all=True)
+    after = SideBreakdown(high, {"client": {}, "server": {}}, low, keeps_all=True)
     sums = before.summary(), after.summary()
     parts = _parts(before, after)
     closures = [cost.client_closure for cost in runs if cost.client_closure is not None]
@@ -38,7 +38,7 @@ def _sides(costs: Sequence[RunCost]) -> Sides:
     return Sides(times, {"client": done, "server": done}, len(costs))
 
 
-def _parts(before: Lanes, after: Lanes) -> list[SidePart]:
+def _parts(before: SideBreakdown, after: SideBreakdown) -> list[SidePart]:
     """Both have the same parts in the same order."""
     found = []
     pairs = zip(
@@ -62,7 +62,7 @@ def _parts(before: Lanes, after: Lanes) -> list[SidePart]:
     return found
 
 
-def _between(before: Measure, after: Measure, lanes: Lanes) -> SidePart:
+def _between(before: Measure, after: Measure, lanes: SideBreakdown) -> SidePart:
     """Below zero, the server computed at least so long while the client did not wait."""
     added = lanes.between(after).added
     assert added is not None

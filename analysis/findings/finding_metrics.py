@@ -20,8 +20,8 @@ from tlstax.analysis.findings.window_metrics import (
     RECORD_PHASES,
     SAVED_PHASES,
     Blocks,
-    Fact,
-    Facts,
+    Metric,
+    Metrics,
     counted,
     growth,
     ratio,
@@ -146,7 +146,7 @@ LABELS: Final[Mapping[str, Label]] = {
 class Judged:
     """The facts of one group, and what turns shares into times."""
 
-    facts: Facts
+    metrics: Metrics
     operation: str
     served_per_operation_ns: float
     block_count: int
@@ -164,7 +164,7 @@ def gather(
     blocks = window_metrics.fill(part, tables, sums, counts, waits)
     served = blocks.sums(*blocks.matching(lambda phase, state: True))
     operation, operations = _operations(part, blocks)
-    found: Facts = {}
+    found: Metrics = {}
     _add_ledger(found, blocks, served, operations)
     _add_connections(found, blocks)
     _add_texts(found, part, tables, blocks)
@@ -174,7 +174,7 @@ def gather(
     _add_cost(found, blocks)
     if part.arm == "plaintext":
         count = float(blocks.sums("ended:handshake")[0])
-        found["plaintext_handshakes_count"] = Fact(count, count, count)
+        found["plaintext_handshakes_count"] = Metric(count, count, count)
         found["plaintext_handshake_share"] = found["handshake_share"]
     if tables.clients is not None:
         _add_client(found, part, tables, client_counts, blocks, served)
@@ -192,7 +192,7 @@ def _operations(part: Group, blocks: Blocks) -> tuple[str, Floats]:
     return "command", commands
 
 
-def _add_ledger(found: Facts, blocks: Blocks, served: Floats, operations: Floats) -> None:
+def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floats) -> None:
     """Times and shares of what the ledger knows, or splits by samples or stacks of waits.
 
     The share of what is computed has its part of the waiting for a CPU, which it causes as much as
@@ -212,9 +212,9 @@ def _add_ledger(found: Facts, blocks: Blocks, served: Floats, operations: Floats
         with_queue = time_ns
         if name in _COMPUTED:
             with_queue = time_ns + ratio(time_ns, computed) * queued
-        found[f"{name}_share"] = blocks.fact(ratio(with_queue, served))
+        found[f"{name}_share"] = blocks.metric(ratio(with_queue, served))
         whole = time_ns if len(per) == len(time_ns) else time_ns[:1]
-        found[f"{name}_ns"] = blocks.fact(ratio(whole, per))
+        found[f"{name}_ns"] = blocks.metric(ratio(whole, per))
 
 
 def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
@@ -251,18 +251,18 @@ def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _add_connections(found: Facts, blocks: Blocks) -> None:
+def _add_connections(found: Metrics, blocks: Blocks) -> None:
     connects = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
-    found["commands_per_connection"] = blocks.fact(ratio(blocks.sums("ended:command"), connects))
+    found["commands_per_connection"] = blocks.metric(ratio(blocks.sums("ended:command"), connects))
     shakes = float(blocks.sums("ended:handshake")[0])
-    found["handshakes_count"] = Fact(shakes, shakes, shakes)
+    found["handshakes_count"] = Metric(shakes, shakes, shakes)
     samples = float(blocks.sums("samples")[0])
-    found["samples_count"] = Fact(samples, samples, samples)
+    found["samples_count"] = Metric(samples, samples, samples)
     full, resumed = (round(float(blocks.sums(name)[0])) for name in ("full", "resumed"))
     found["full_share"] = counted(full, full + resumed)
 
 
-def _add_waits(found: Facts, blocks: Blocks) -> None:
+def _add_waits(found: Metrics, blocks: Blocks) -> None:
     """Waits for the client, in the handshake and beside it; timers; the host."""
     network = {
         place: blocks.sums(
@@ -277,24 +277,24 @@ def _add_waits(found: Facts, blocks: Blocks) -> None:
     shakes, connects = blocks.sums("ended:handshake"), blocks.sums("ended:connect")
     handshake = ratio(network["handshake"], shakes)
     connect = ratio(network["connect"], connects)
-    found["handshake_wait_ns"] = blocks.fact(handshake)
-    found["connect_wait_ns"] = blocks.fact(connect)
+    found["handshake_wait_ns"] = blocks.metric(handshake)
+    found["connect_wait_ns"] = blocks.metric(connect)
     own = blocks.sums(
         *blocks.matching(lambda phase, state: phase in HANDSHAKE_PHASES and state == "on_cpu")
     )
-    found["handshake_wait_ratio"] = blocks.fact(ratio(network["handshake"], own))
-    found["connect_wait_ratio"] = blocks.fact(ratio(connect, handshake))
+    found["handshake_wait_ratio"] = blocks.metric(ratio(network["handshake"], own))
+    found["connect_wait_ratio"] = blocks.metric(ratio(connect, handshake))
     found["connecting_wait_ns"] = found["connecting_network_ns"]
     records = blocks.sums("records")
-    found["timer_purity"] = blocks.fact(ratio(blocks.sums("timers"), records))
+    found["timer_purity"] = blocks.metric(ratio(blocks.sums("timers"), records))
     timers = float(blocks.sums("timers")[0])
-    found["timer_count"] = Fact(timers, timers, timers)
+    found["timer_count"] = Metric(timers, timers, timers)
     for name in ("idle", "steal"):
         share = ratio(blocks.sums(f"host:{name}"), blocks.sums("host:all"))
-        found[f"host_{name}_share"] = blocks.fact(share)
+        found[f"host_{name}_share"] = blocks.metric(share)
 
 
-def _add_texts(found: Facts, part: Group, tables: Tables, blocks: Blocks) -> None:
+def _add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:
     """What is a name and no number."""
     target = tables.targets[0] if tables.targets else None
     library = f"{target.tls_library} {target.tls_version}" if target else ""
@@ -303,17 +303,17 @@ def _add_texts(found: Facts, part: Group, tables: Tables, blocks: Blocks) -> Non
     )
     mode = window_metrics.last_text(tables, "Ssl_session_cache_mode").upper()
     offered = {"SERVER": "offered", "BOTH": "offered", "OFF": "not offered", "NONE": "not offered"}
-    found["tls_library"] = Fact(None, text=library)
-    found["cipher"] = Fact(None, text=suites)
-    found["session_cache"] = Fact(None, text=offered.get(mode, "not known"))
-    found["experiment"] = Fact(None, text=part.operation)
-    found["software_crypto"] = Fact(
+    found["tls_library"] = Metric(None, text=library)
+    found["cipher"] = Metric(None, text=suites)
+    found["session_cache"] = Metric(None, text=offered.get(mode, "not known"))
+    found["experiment"] = Metric(None, text=part.operation)
+    found["software_crypto"] = Metric(
         None,
         text="yes" if _is_software(library, suites, tables.meta.get("cpu_flags", "")) else "no",
     )
     crypto = blocks.sums(*(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")))
     used = bool(crypto[0] > 0.02 * blocks.sums("time:record_write/on_cpu")[0])
-    found["tls_bytes"] = Fact(None, text="yes" if used else "no")
+    found["tls_bytes"] = Metric(None, text="yes" if used else "no")
 
 
 def _is_software(library: str, suites: str, cpu_flags: str) -> bool:
@@ -332,23 +332,25 @@ def _is_software(library: str, suites: str, cpu_flags: str) -> bool:
     return bool(legacy) and "sha_ni" not in flags
 
 
-def _add_records(found: Facts, part: Group, tables: Tables, blocks: Blocks) -> None:
+def _add_records(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:
     """Writes to the client, their size, and counters of the server that explain waits."""
     writes, commands = blocks.sums("ended:record_write"), blocks.sums("ended:command")
-    found["writes_per_command"] = blocks.fact(ratio(writes, commands))
+    found["writes_per_command"] = blocks.metric(ratio(writes, commands))
     sent, reads = growth(part, tables, "Bytes_sent"), _reading_share(part, tables)
     mean = sent / (writes[0] * reads) if sent and writes[0] and reads else None
     # A counter has no interval; it is read once a second, which is as good as 10 % here.
-    found["bytes_per_write"] = Fact(None) if mean is None else Fact(mean, 0.9 * mean, 1.1 * mean)
+    found["bytes_per_write"] = (
+        Metric(None) if mean is None else Metric(mean, 0.9 * mean, 1.1 * mean)
+    )
     for name, counter in (
         ("row_lock_waits", "Innodb_row_lock_waits"),
         ("flushes_count", "Innodb_os_log_fsyncs"),
     ):
         value = growth(part, tables, counter)
-        found[name] = Fact(None) if value is None else Fact(value, value, value)
+        found[name] = Metric(None) if value is None else Metric(value, value, value)
 
 
-def _add_locks(found: Facts, part: Group, tables: Tables, blocks: Blocks, served: Floats) -> None:
+def _add_locks(found: Metrics, part: Group, tables: Tables, blocks: Blocks, served: Floats) -> None:
     """Waits in the server's own lock function, and for rows where builds hide InnoDB's names.
 
     No stack may tell them apart: the server's counter of the time in row locks (ms) does. Futex
@@ -369,8 +371,8 @@ def _add_locks(found: Facts, part: Group, tables: Tables, blocks: Blocks, served
         if row_ns >= 0.5 * futexes[0] > 0:
             rows = rows + futexes
     for name, time_ns in (("row_lock", rows), ("table_lock", tables_wait)):
-        found[f"{name}_share"] = blocks.fact(ratio(time_ns, served))
-        found[f"{name}_ns"] = blocks.fact(ratio(time_ns, blocks.sums("ended:command")))
+        found[f"{name}_share"] = blocks.metric(ratio(time_ns, served))
+        found[f"{name}_ns"] = blocks.metric(ratio(time_ns, blocks.sums("ended:command")))
 
 
 def _reading_share(part: Group, tables: Tables) -> float:
@@ -382,15 +384,15 @@ def _reading_share(part: Group, tables: Tables) -> float:
     return (max(times) - min(times)) / whole_ns if len(times) > 1 and whole_ns else 0.0
 
 
-def _add_cost(found: Facts, blocks: Blocks) -> None:
+def _add_cost(found: Metrics, blocks: Blocks) -> None:
     target = np.maximum(blocks.sums("cost:target"), blocks.sums("cost:floor"))
     inside = ("cost:probe_ns", "cost:function_ns", "cost:scheduler_ns", "cost:sample_ns")
-    found["observer_share"] = blocks.fact(ratio(blocks.sums(*inside), target))
-    found["probe_share"] = blocks.fact(ratio(blocks.sums(*inside[:2]), target))
+    found["observer_share"] = blocks.metric(ratio(blocks.sums(*inside), target))
+    found["probe_share"] = blocks.metric(ratio(blocks.sums(*inside[:2]), target))
 
 
 def _add_client(
-    found: Facts,
+    found: Metrics,
     part: Group,
     tables: Tables,
     client_counts: Mapping[int, Counts],
@@ -430,7 +432,7 @@ def _add_client(
         network = found["connecting_network_share"]
         part_of = min(1.0, (setup + waits) / count / awaited_ns)
         if network.value is not None and network.low is not None and network.high is not None:
-            found["client_setup_wait_share"] = Fact(
+            found["client_setup_wait_share"] = Metric(
                 network.value * part_of, network.low * part_of, network.high * part_of
             )
     hits = sum(n for (phase, kind), n in samples.items() if (phase, kind) == _CERTIFICATES)
@@ -444,9 +446,9 @@ def _sampled(samples: Counts, phases: Collection[str]) -> int:
     return sum(count for (phase, _), count in samples.items() if phase in phases)
 
 
-def _exact(value: float) -> Fact:
+def _exact(value: float) -> Metric:
     """A number that is a sum over many operations, exact in the ledger."""
-    return Fact(float(value), float(value), float(value))
+    return Metric(float(value), float(value), float(value))
 
 
 __all__ = ["LABELS", "RECORD_PHASES", "Judged", "Label", "gather"]

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from tlstax import TlstaxError
 from tlstax.analysis.findings.finding_metrics import LABELS, Judged
-from tlstax.analysis.findings.window_metrics import Fact, Facts
+from tlstax.analysis.findings.window_metrics import Metric, Metrics
 from tlstax.analysis.model.findings import Evidence, Finding
 from tlstax.analysis.model.report import Answer
 from tlstax.analysis.model.tables import Measure, Ratio
@@ -44,27 +44,27 @@ _KEYS: Final = {"fact", "above", "below", "is"}
 class Condition:
     """A bound of a fact."""
 
-    fact: str
+    metric: str
     above: float | None = None
     below: float | None = None
     text: str | None = None
 
-    def holds(self, facts: Facts) -> bool:
+    def holds(self, metrics: Metrics) -> bool:
         """Whether the fact lies beyond the bound with its whole interval."""
-        fact = facts.get(self.fact, Fact(None))
+        metric = metrics.get(self.metric, Metric(None))
         if self.text is not None:
-            return fact.text.startswith(self.text)
-        if fact.value is None or fact.low is None or fact.high is None:
+            return metric.text.startswith(self.text)
+        if metric.value is None or metric.low is None or metric.high is None:
             return False
-        if self.above is not None and not fact.low > self.above:
+        if self.above is not None and not metric.low > self.above:
             return False
-        return self.below is None or fact.high < self.below
+        return self.below is None or metric.high < self.below
 
-    def may_hold(self, facts: Facts) -> bool:
+    def may_hold(self, metrics: Metrics) -> bool:
         """The same by the estimate alone, which needs no interval."""
-        fact = facts.get(self.fact, Fact(None))
-        exact = Fact(fact.value, fact.value, fact.value, fact.text)
-        return self.holds({self.fact: exact})
+        metric = metrics.get(self.metric, Metric(None))
+        exact = Metric(metric.value, metric.value, metric.value, metric.text)
+        return self.holds({self.metric: exact})
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class Rule:
     specific: bool
     first: bool
 
-    def fires(self, facts: Facts) -> bool:
+    def fires(self, metrics: Metrics) -> bool:
         """Whether the cause is there beyond doubt."""
-        return all(one.holds(facts) for one in self.when) and not any(
-            one.may_hold(facts) for one in self.unless
+        return all(one.holds(metrics) for one in self.when) and not any(
+            one.may_hold(metrics) for one in self.unless
         )
 
 
@@ -141,15 +141,15 @@ def _condition(row: Mapping[str, Any]) -> Condition:
 
 def judge(part: Group, judged: Judged, among: Sequence[Rule] | None = None) -> list[Finding]:
     """The findings of one group, the first one first."""
-    fired = [rule for rule in (rules() if among is None else among) if rule.fires(judged.facts)]
-    return [_finding(rule, part, judged) for rule in order(fired, judged.facts)]
+    fired = [rule for rule in (rules() if among is None else among) if rule.fires(judged.metrics)]
+    return [_finding(rule, part, judged) for rule in order(fired, judged.metrics)]
 
 
-def order(fired: Sequence[Rule], facts: Facts) -> list[Rule]:
+def order(fired: Sequence[Rule], metrics: Metrics) -> list[Rule]:
     """By size; what explains most of a larger one before it; what makes all doubtful first."""
 
     def size(rule: Rule) -> float:
-        return facts[rule.size].value or 0.0
+        return metrics[rule.size].value or 0.0
 
     ordered = sorted(fired, key=lambda rule: -size(rule))
     general = [rule for rule in ordered if not rule.specific]
@@ -208,11 +208,11 @@ def lead(answer: Answer, found: Sequence[Finding]) -> Answer:
 
 
 def _finding(rule: Rule, part: Group, judged: Judged) -> Finding:
-    facts = judged.facts
-    share = facts[rule.size]
+    metrics = judged.metrics
+    share = metrics[rule.size]
     value = share.value or 0.0
     scale = judged.served_per_operation_ns
-    words = {name: fact_text(name, fact) for name, fact in facts.items()}
+    words = {name: metric_text(name, metric) for name, metric in metrics.items()}
     return Finding(
         id=rule.id,
         title=rule.title,
@@ -227,32 +227,38 @@ def _finding(rule: Rule, part: Group, judged: Judged) -> Finding:
             None if share.high is None else share.high * scale,
         ),
         share=Ratio(value, share.low, share.high),
-        evidence=[_evidence(name, facts[name]) for name in rule.evidence if _is_known(facts, name)],
+        evidence=[
+            _evidence(name, metrics[name]) for name in rule.evidence if _is_known(metrics, name)
+        ],
         advice=rule.advice,
         source=rule.source,
     )
 
 
-def _is_known(facts: Facts, name: str) -> bool:
-    return name in facts and (facts[name].value is not None or bool(facts[name].text))
+def _is_known(metrics: Metrics, name: str) -> bool:
+    return name in metrics and (metrics[name].value is not None or bool(metrics[name].text))
 
 
-def _evidence(name: str, fact: Fact) -> Evidence:
+def _evidence(name: str, metric: Metric) -> Evidence:
     label = LABELS[name]
-    exact = fact.low == fact.high
-    low, high = (None, None) if exact else (fact.low, fact.high)
-    return Evidence(name, label.text, label.unit, fact.value, low, high, fact.text, label.section)
+    exact = metric.low == metric.high
+    low, high = (None, None) if exact else (metric.low, metric.high)
+    return Evidence(
+        name, label.text, label.unit, metric.value, low, high, metric.text, label.section
+    )
 
 
-def fact_text(name: str, fact: Fact) -> str:
+def metric_text(name: str, metric: Metric) -> str:
     """A fact in a sentence."""
     label = LABELS[name]
-    if label.unit == "text" or fact.value is None:
-        return fact.text or "not known"
+    if label.unit == "text" or metric.value is None:
+        return metric.text or "not known"
     if label.unit == "ns":
-        return time_text(fact.value)
+        return time_text(metric.value)
     if label.unit == "share":
-        return percent_text(fact.value)
+        return percent_text(metric.value)
     if label.unit == "bytes":
-        return f"{fact.value:,.0f} bytes"
-    return f"{fact.value:,.0f}" if fact.value >= 10 else f"{fact.value:.1f}".removesuffix(".0")
+        return f"{metric.value:,.0f} bytes"
+    return (
+        f"{metric.value:,.0f}" if metric.value >= 10 else f"{metric.value:.1f}".removesuffix(".0")
+    )

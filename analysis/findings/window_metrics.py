@@ -38,7 +38,7 @@ LEAST_BUSY: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Fact:
+class Metric:
     """A number with its interval, or a text."""
 
     value: float | None
@@ -47,7 +47,7 @@ class Fact:
     text: str = ""
 
 
-Facts = dict[str, Fact]
+Metrics = dict[str, Metric]
 Series = dict[str, Floats]
 """Sums by name and block."""
 
@@ -105,16 +105,16 @@ class Blocks:
             if name.startswith("time:") and wanted(*name.removeprefix("time:").split("/"))
         )
 
-    def fact(self, values: Floats) -> Fact:
+    def metric(self, values: Floats) -> Metric:
         """An estimate with its interval."""
         if not np.isfinite(values[0]):
-            return Fact(None)
+            return Metric(None)
         if len(values) == 1:
-            return Fact(float(values[0]))
+            return Metric(float(values[0]))
         known = values[1:][np.isfinite(values[1:])]
         if len(known) < len(values) // 2:
-            return Fact(float(values[0]))
-        return Fact(float(values[0]), *interval(known, self.count))
+            return Metric(float(values[0]))
+        return Metric(float(values[0]), *interval(known, self.count))
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
@@ -234,11 +234,11 @@ def last_text(rows: Tables, name: str) -> str:
     return values[-1] if values else ""
 
 
-def counted(hits: int, total: int) -> Fact:
+def counted(hits: int, total: int) -> Metric:
     """A share of counted things, with Wilson's interval."""
     if total <= 0:
-        return Fact(None)
-    return Fact(hits / total, *wilson(hits, total))
+        return Metric(None)
+    return Metric(hits / total, *wilson(hits, total))
 
 
 def names_of(values: Iterable[str], unknown: str = "unknown") -> str:

@@ -64,7 +64,7 @@ class EndToEnd:
 
 
 @dataclass(frozen=True)
-class BetweenProcess:
+class IntermediaryProcess:
     """A tunnel or proxy that worked for the operations of a group."""
 
     target_id: Annotated[int, "target"]
@@ -81,7 +81,7 @@ class BetweenProcess:
 
 
 @dataclass(frozen=True)
-class Between:
+class Intermediaries:
     """What the processes on the way from the client to the server cost."""
 
     name: Annotated[str, "stable id: driver/scenario/arm, or all"]
@@ -89,6 +89,6 @@ class Between:
     operation: Annotated[str, "what one operation is; '' = times are of the whole recording"]
     operation_count: Annotated[int, "operations of the driver"]
     cpu: Annotated[Measure, "CPU time of all of them per operation"]
-    processes: Annotated[list[BetweenProcess], "the busiest first"]
+    processes: Annotated[list[IntermediaryProcess], "the busiest first"]
     idle_count: Annotated[int, "others that were recorded and did next to nothing meanwhile"]
     sentence: Annotated[str, "the result in one sentence"]

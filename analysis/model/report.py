@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from tlstax.analysis.model.clients import Between, EndToEnd
+from tlstax.analysis.model.clients import EndToEnd, Intermediaries
 from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.model.heatmap import Heatmap
 from tlstax.analysis.model.primitives import PrimitiveTable
@@ -124,9 +124,9 @@ class Document:
     end_to_end: Annotated[list[EndToEnd], "both sides; empty where no client was recorded"] = field(
         default_factory=list
     )
-    between: Annotated[list[Between], "tunnels and proxies on the way; empty without any"] = field(
-        default_factory=list
-    )
+    between: Annotated[
+        list[Intermediaries], "tunnels and proxies on the way; empty without any"
+    ] = field(default_factory=list)
     sources: Annotated[Sources | None, "what else was recorded; null = nothing was"] = None
     findings: Annotated[list[Finding], "causes beyond doubt, the first one leads"] = field(
         default_factory=list

@@ -27,7 +27,7 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Cell:
+class WaterfallStep:
     """One step of the waterfall: time per operation, plaintext and TLS."""
 
     name: Annotated[str, "stable id, for example handshake_sign"]
@@ -64,8 +64,10 @@ class Comparison:
     difference: Annotated[Measure | None, "latency, TLS less plaintext"]
     ratio: Annotated[Ratio | None, "latency, TLS / plaintext"]
     verdict: Annotated[str, "more, less, no difference seen, or no interval"]
-    cells: Annotated[list[Cell], "waterfall; with unexplained (last) they sum to the difference"]
-    beside: Annotated[list[Cell], "costs off the client's path, not part of the sum"]
+    cells: Annotated[
+        list[WaterfallStep], "waterfall; with unexplained (last) they sum to the difference"
+    ]
+    beside: Annotated[list[WaterfallStep], "costs off the client's path, not part of the sum"]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.compare.replicates import Replicates
-from tlstax.analysis.compare.selections import Side
+from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.findings.window_metrics import RECORD_CRYPTO, RECORD_PHASES
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import MicroCost
@@ -68,7 +68,7 @@ class Traffic:
     """The same with what else the TLS library does for records."""
 
 
-def present_cipher(side: Side) -> str:
+def present_cipher(side: RecordingSelection) -> str:
     """The bulk cipher of nearly all handshakes.
 
     Raises TlstaxError (USAGE) where there are several, or none that is known.
@@ -137,7 +137,7 @@ def traffic(base: Replicates, *, by_driver: bool) -> Traffic:
     return Traffic(flows[0], flows[1], crypto, crypto + beside)
 
 
-def _grown(side: Side, name: str, *, by_driver: bool) -> float:
+def _grown(side: RecordingSelection, name: str, *, by_driver: bool) -> float:
     """Bytes by a counter of the server over the recording; a counter that falls was set back."""
     readings: dict[int | None, list[tuple[int, float]]] = {}
     runs = {run.run_id for run in side.group.runs}
@@ -154,7 +154,7 @@ def _grown(side: Side, name: str, *, by_driver: bool) -> float:
     return grown * _recorded_ns(side.tables, side) / (max(times) - min(times))
 
 
-def _recorded_ns(tables: Tables, side: Side) -> float:
+def _recorded_ns(tables: Tables, side: RecordingSelection) -> float:
     return sum(
         window.end_ns - window.start_ns
         for window in tables.windows

@@ -18,7 +18,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.compare import replicates, selections
 from tlstax.analysis.compare.replicates import Replicates
-from tlstax.analysis.compare.selections import Side
+from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import PREDICTION_VERSION, Forecast, Prediction
 from tlstax.analysis.quantities import percent_text, time_text
@@ -27,7 +27,7 @@ from tlstax.analysis.statistics import Floats, interval
 from tlstax.analysis.whatif import cipher_change, forecast
 from tlstax.analysis.whatif import summary as whatif_words
 from tlstax.analysis.whatif.forecast import State
-from tlstax.analysis.whatif.summary import IDLE, Facts, Used, Wish, idle_share
+from tlstax.analysis.whatif.summary import IDLE, Facts, Scenario, Used, idle_share
 from tlstax.collectors.capture.micro_costs import MicroCosts, RecordCosts
 
 WIDEST: Final = 0.2
@@ -36,7 +36,7 @@ ALIKE: Final = 1.6
 """Factor within which a signature in the server is one of a kind that was measured here."""
 
 
-def handshake_facts(side: Side) -> Facts:
+def handshake_facts(side: RecordingSelection) -> Facts:
     """TLS version, client certificates and resumption of most handshakes.
 
     Raises TlstaxError (CAPTURE) where there was none.
@@ -59,13 +59,13 @@ def handshake_facts(side: Side) -> Facts:
     return Facts(version, 2 * checked > len(rows), resumed / len(rows))
 
 
-def predict(side: Side, wish: Wish, costs: MicroCosts | None) -> Prediction:
+def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | None) -> Prediction:
     """The prediction. Raises TlstaxError where it cannot be made, and says why."""
     unit = selections.choose_unit(side, side, None)
     by_driver = bool(side.group.runs)
     _refuse(side, unit, by_driver=by_driver)
     facts = handshake_facts(side)
-    if facts.resumed_share > 0.02 and wish.resume is not None:
+    if facts.resumed_share > 0.02 and scenario.resume is not None:
         raise TlstaxError(
             "cannot predict resumption",
             f"{percent_text(facts.resumed_share)} of the recorded handshakes were resumed already",
@@ -76,47 +76,47 @@ def predict(side: Side, wish: Wish, costs: MicroCosts | None) -> Prediction:
     now = forecast.present(base)
     state = now
     used: Used = ("", None, None)
-    if wish.library is not None:
-        state = forecast.with_library(state, _other_library(wish.library))
-    if costs is not None and (wish.key is not None or wish.resume is not None):
-        used = _keys(wish, costs)
-        state = _with_costs(state, wish, costs, used)
+    if scenario.library is not None:
+        state = forecast.with_library(state, _other_library(scenario.library))
+    if costs is not None and (scenario.key is not None or scenario.resume is not None):
+        used = _keys(scenario, costs)
+        state = _with_costs(state, scenario, costs, used)
     flows = None
-    if wish.cipher is not None:
-        cipher_change.require_suite(wish.cipher, facts.tls_version)
+    if scenario.cipher is not None:
+        cipher_change.require_suite(scenario.cipher, facts.tls_version)
         flows = cipher_change.traffic(base, by_driver=by_driver)
-        old, new = _record_costs(wish, costs)
+        old, new = _record_costs(scenario, costs)
         is_full = idle_share(base) < IDLE
         state = cipher_change.with_cipher(state, flows, old, new, is_full=is_full)
     operation = unit
-    warm = _warm(wish.warm) if wish.warm is not None and wish.pool is not None else None
-    if wish.pool is not None:
+    warm = _warm(scenario.warm) if scenario.warm is not None and scenario.pool is not None else None
+    if scenario.pool is not None:
         connections, queries = _per_operation(base)
         later = forecast.present(warm) if warm else None
-        state = forecast.with_pool(state, connections, queries, wish.pool, later)
+        state = forecast.with_pool(state, connections, queries, scenario.pool, later)
         operation = "query"
-    forecasts = [_server(base, now, state, operation, wish)]
+    forecasts = [_server(base, now, state, operation, scenario)]
     if by_driver:
-        forecasts.append(_latency(base, now, state, wish, warm))
+        forecasts.append(_latency(base, now, state, scenario, warm))
     return Prediction(
         version=PREDICTION_VERSION,
         title="What an operation would cost",
-        sentence=whatif_words.sentence(forecasts[0], wish, operation),
-        wishes=wish.words(),
+        sentence=whatif_words.sentence(forecasts[0], scenario, operation),
+        wishes=scenario.summary(),
         side=selections.facts(side, base.size, float(base.operations[0])),
         operation=operation,
         key=used[0],
-        cipher=wish.present_cipher or "" if flows else "",
+        cipher=scenario.present_cipher or "" if flows else "",
         forecasts=forecasts,
         costs=[
             *whatif_words.costs_used(costs, used),
-            *(cipher_change.costs_used(flows, *_record_costs(wish, costs)) if flows else ()),
+            *(cipher_change.costs_used(flows, *_record_costs(scenario, costs)) if flows else ()),
         ],
-        assumptions=whatif_words.assumptions(base, wish, costs, facts, flows),
+        assumptions=whatif_words.assumptions(base, scenario, costs, facts, flows),
     )
 
 
-def _refuse(side: Side, unit: str, *, by_driver: bool) -> None:
+def _refuse(side: RecordingSelection, unit: str, *, by_driver: bool) -> None:
     reasons = selections.unseen(side)
     if not by_driver and not reasons:
         reasons = selections.uncounted(side, unit)
@@ -129,7 +129,7 @@ def _refuse(side: Side, unit: str, *, by_driver: bool) -> None:
         )
 
 
-def _other_library(side: Side) -> State:
+def _other_library(side: RecordingSelection) -> State:
     """The handshakes of a recording with the wished library."""
     unit = selections.choose_unit(side, side, None)
     _refuse(side, unit, by_driver=bool(side.group.runs))
@@ -139,7 +139,7 @@ def _other_library(side: Side) -> State:
     )
 
 
-def present_key(side: Side, costs: MicroCosts) -> str:
+def present_key(side: RecordingSelection, costs: MicroCosts) -> str:
     """The kind of the recorded key, told by what a signature takes.
 
     Raises TlstaxError (USAGE) where nothing that was measured is alike.
@@ -162,10 +162,10 @@ def present_key(side: Side, costs: MicroCosts) -> str:
     return near[0][1]
 
 
-def _keys(wish: Wish, costs: MicroCosts) -> Used:
+def _keys(scenario: Scenario, costs: MicroCosts) -> Used:
     """The present kind of key, its costs, and those of the wished one."""
-    old = wish.present_key or ""
-    for name in (old, wish.key or old):
+    old = scenario.present_key or ""
+    for name in (old, scenario.key or old):
         key = costs.keys.get(name)
         if key is None or key.full is None:
             raise TlstaxError(
@@ -174,25 +174,25 @@ def _keys(wish: Wish, costs: MicroCosts) -> Used:
                 "Measure again without --costs",
                 ExitCode.USAGE,
             )
-    return old, costs.keys[old], costs.keys[wish.key or old]
+    return old, costs.keys[old], costs.keys[scenario.key or old]
 
 
-def _with_costs(state: State, wish: Wish, costs: MicroCosts, used: Used) -> State:
+def _with_costs(state: State, scenario: Scenario, costs: MicroCosts, used: Used) -> State:
     _, old, new = used
     assert old is not None
     assert new is not None
-    if wish.key is not None:
+    if scenario.key is not None:
         state = forecast.with_key(state, costs, old, new)
-    if wish.resume is not None:
-        state = forecast.with_resumption(state, costs, new, wish.resume)
+    if scenario.resume is not None:
+        state = forecast.with_resumption(state, costs, new, scenario.resume)
     return state
 
 
-def _record_costs(wish: Wish, costs: MicroCosts | None) -> tuple[RecordCosts, RecordCosts]:
+def _record_costs(scenario: Scenario, costs: MicroCosts | None) -> tuple[RecordCosts, RecordCosts]:
     """Of the present and of the wished cipher."""
-    assert wish.cipher is not None
+    assert scenario.cipher is not None
     records = costs.records if costs is not None else {}
-    for name in (wish.present_cipher or "", wish.cipher):
+    for name in (scenario.present_cipher or "", scenario.cipher):
         if name not in records:
             raise TlstaxError(
                 f"the costs of records with {name or 'the recorded cipher'} are not known",
@@ -200,7 +200,7 @@ def _record_costs(wish: Wish, costs: MicroCosts | None) -> tuple[RecordCosts, Re
                 "Measure again without --costs",
                 ExitCode.USAGE,
             )
-    return records[wish.present_cipher or ""], records[wish.cipher]
+    return records[scenario.present_cipher or ""], records[scenario.cipher]
 
 
 def _per_operation(base: Replicates, least: float = 1e-9) -> tuple[float, float]:
@@ -221,7 +221,7 @@ def _per_operation(base: Replicates, least: float = 1e-9) -> tuple[float, float]
     return connections, queries
 
 
-def _warm(side: Side) -> Replicates:
+def _warm(side: RecordingSelection) -> Replicates:
     """Queries on persistent connections. Raises TlstaxError where they are none."""
     by_driver = bool(side.group.runs)
     _refuse(side, "query", by_driver=by_driver)
@@ -237,10 +237,12 @@ def _warm(side: Side) -> Replicates:
     return warm
 
 
-def _server(base: Replicates, now: State, then: State, operation: str, wish: Wish) -> Forecast:
+def _server(
+    base: Replicates, now: State, then: State, operation: str, scenario: Scenario
+) -> Forecast:
     """The server's CPU time."""
     present = now.by_parts + now.connection + now.query
-    if wish.pool is not None:
+    if scenario.pool is not None:
         present = present / _per_operation(base)[1]
     return _forecast(
         "server_cpu",
@@ -250,27 +252,29 @@ def _server(base: Replicates, now: State, then: State, operation: str, wish: Wis
         base.size,
         "what a query costs on a connection that has asked before is not in this recording; "
         "record such a client, and give it with --warm"
-        if wish.pool is not None and wish.warm is None
+        if scenario.pool is not None and scenario.warm is None
         else "the rounds of the recording differ, and all else that the server does may follow"
-        if wish.cipher is not None
+        if scenario.cipher is not None
         else "",
     )
 
 
 def _latency(
-    base: Replicates, now: State, then: State, wish: Wish, warm: Replicates | None
+    base: Replicates, now: State, then: State, scenario: Scenario, warm: Replicates | None
 ) -> Forecast:
     """What the client waits for an operation."""
     latency = base.weights @ base.arm.latency_ns / base.operations
     label = "latency at the client"
     reason = ""
-    if wish.pool is not None and (wish.key or wish.library or wish.resume is not None):
+    if scenario.pool is not None and (
+        scenario.key or scenario.library or scenario.resume is not None
+    ):
         reason = "pooling together with another wish was not looked at"
-    elif wish.pool is not None and (warm is None or not warm.side.group.runs):
+    elif scenario.pool is not None and (warm is None or not warm.side.group.runs):
         reason = "how long a client waits for a query alone is not in a recording of connects"
-    elif wish.pool is not None and warm is not None:
-        return _pooled_latency(base, latency, wish.pool, warm)
-    elif wish.library is not None:
+    elif scenario.pool is not None and warm is not None:
+        return _pooled_latency(base, latency, scenario.pool, warm)
+    elif scenario.library is not None:
         reason = "what the clients' side of another library takes was not measured"
     elif not float(now.client[0]):
         reason = "the client's CPU time was not recorded"

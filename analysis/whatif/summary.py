@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tlstax.analysis.compare.replicates import Replicates
-from tlstax.analysis.compare.selections import Side
+from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import Forecast, MicroCost
 from tlstax.analysis.quantities import percent_text, time_text
@@ -23,20 +23,20 @@ Used = tuple[str, KeyCosts | None, KeyCosts | None]
 
 
 @dataclass(frozen=True)
-class Wish:
+class Scenario:
     """What is to change."""
 
     key: str | None = None
     resume: float | None = None
     pool: int | None = None
-    library: Side | None = None
-    warm: Side | None = None
+    library: RecordingSelection | None = None
+    warm: RecordingSelection | None = None
     """Persistent connections that ask the same, for pooling."""
     present_key: str | None = None
     cipher: str | None = None
     present_cipher: str | None = None
 
-    def words(self) -> list[str]:
+    def summary(self) -> list[str]:
         """For people."""
         found = []
         if self.library is not None:
@@ -71,9 +71,9 @@ def idle_share(base: Replicates) -> float:
     return idle / (idle + busy) if idle + busy else 1.0
 
 
-def sentence(line: Forecast, wish: Wish, operation: str) -> str:
+def sentence(line: Forecast, scenario: Scenario, operation: str) -> str:
     """The server's figure, or why there is none."""
-    what = " and ".join(wish.words())
+    what = " and ".join(scenario.summary())
     assert line.then is not None
     now, then = line.now.value_ns, line.then
     if line.is_wide:
@@ -126,7 +126,7 @@ def _plain(cost: Cost | None) -> Measure | None:
 
 def assumptions(
     base: Replicates,
-    wish: Wish,
+    scenario: Scenario,
     costs: MicroCosts | None,
     facts: Facts,
     flows: Traffic | None,
@@ -137,7 +137,7 @@ def assumptions(
         "Both figures hold what measuring costs the server.",
         "The load stays what it was: as many connections and queries, from as many clients.",
     ]
-    if costs is not None and wish.key is not None:
+    if costs is not None and scenario.key is not None:
         chain = "the CA's, the server's and the clients' keys" if facts.mutual else "CA and server"
         found.append(f"The whole chain changes its kind of key: {chain}.")
         found.append(
@@ -148,9 +148,9 @@ def assumptions(
             f"All else takes {least} to {most} less for each ms by which a signature is shorter, "
             f"or more where it is longer, {percent_text(forecast.WARMTH_MOST)} at most."
         )
-    if flows is not None and wish.cipher and wish.present_cipher:
-        found += cipher_change.assumptions(flows, wish.present_cipher, wish.cipher)
-    if wish.resume is not None:
+    if flows is not None and scenario.cipher and scenario.present_cipher:
+        found += cipher_change.assumptions(flows, scenario.present_cipher, scenario.cipher)
+    if scenario.resume is not None:
         found.append(
             "Clients that resume keep their TLS context, and the server accepts every ticket."
         )
@@ -159,16 +159,16 @@ def assumptions(
             f"{percent_text(forecast.RESUMED['rest'])} less outside of its handshake, and its "
             f"handshake up to {percent_text(forecast.RESUMED['kernel'])} less in the kernel."
         )
-    if wish.library is not None:
+    if scenario.library is not None:
         found.append(
-            f"A handshake costs what it cost in {wish.library.label}, with the same key and on a "
-            "host as fast; records cost what they do now."
+            f"A handshake costs what it cost in {scenario.library.label}, with the same key and "
+            "on a host as fast; records cost what they do now."
         )
-    if wish.pool is not None:
+    if scenario.pool is not None:
         found.append(
-            f"Further queries of a connection cost what they do in {wish.warm.label}, or up to "
+            f"Further queries of a connection cost what they do in {scenario.warm.label}, or up to "
             f"{percent_text(forecast.PARTED - 1)} more."
-            if wish.warm is not None
+            if scenario.warm is not None
             else "Further queries of a connection cost from a tenth of a first one to all of it."
         )
         found.append(f"Connecting may cost up to {percent_text(forecast.PARTED - 1)} more.")

@@ -20,7 +20,7 @@ from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.host.checks import Answer, engines, examine_all, ready
 
 if TYPE_CHECKING:
-    from tlstax.collectors.host.prices import Kernel
+    from tlstax.collectors.host.prices import HostCosts
 
 MARKS = {"note": "note", "engine": "absent", "useful": "lacks", "uprobe": "lacks"}
 
@@ -75,33 +75,33 @@ def calibrate(as_json: bool) -> int:
     from tlstax.collectors.host.calibration_events import measure_all
     from tlstax.collectors.host.costs import path, save
     from tlstax.collectors.host.emulation import emulated_forms
-    from tlstax.collectors.host.prices import kernel_of
+    from tlstax.collectors.host.prices import host_costs_of
 
-    kernel = kernel_of(measure_all(), emulated_forms())
-    if not kernel.measured:
+    host_costs = host_costs_of(measure_all(), emulated_forms())
+    if not host_costs.measured:
         raise TlstaxError(
             "Probes cannot be calibrated here",
             "the kernel refuses to attach a uprobe to a function of tlstax's own",
             "run `tlstax doctor` to see what this host lacks",
             ExitCode.HOST,
         )
-    save(kernel)
+    save(host_costs)
     if as_json:
-        rows = [row._asdict() for row in kernel.rows]
-        print(json.dumps({"calibration": rows, "emulated": sorted(kernel.emulated)}, indent=2))
+        rows = [row._asdict() for row in host_costs.rows]
+        print(json.dumps({"calibration": rows, "emulated": sorted(host_costs.emulated)}, indent=2))
     else:
-        print("\n".join(price_lines(kernel)))
+        print("\n".join(price_lines(host_costs)))
         print(f"\nkept for a week in {path()}")
     return ExitCode.OK
 
 
-def price_lines(kernel: "Kernel") -> list[str]:
+def price_lines(host_costs: "HostCosts") -> list[str]:
     """The prices as a table, and what the kernel emulates."""
     lines = [f"{'probe':18} {'on':28} {'ns per hit':>10}  95 % interval"]
-    for row in kernel.rows:
+    for row in host_costs.rows:
         interval = f"{row.low_ns:.0f} .. {row.high_ns:.0f}"
         lines.append(f"{row.kind:18} {row.instruction:28} {row.cost_ns:10.0f}  {interval}")
-    more = ", ".join(sorted(kernel.emulated)) or "nothing"
+    more = ", ".join(sorted(host_costs.emulated)) or "nothing"
     lines.append("")
     lines.append(f"emulated beside push, nop, jmp, jcc and call: {more}")
     return lines

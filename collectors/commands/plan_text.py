@@ -22,7 +22,7 @@ _WHY_NONE = {
 
 def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
     """The plan as plain data. Times are nanoseconds, offsets and addresses bytes."""
-    told = sites_told(planned)
+    told = sites_covered_by_tracepoint(planned)
     return {
         "pid": target.pid,
         "exe": target.exe,
@@ -70,7 +70,7 @@ def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
         ],
         "refused": [asdict(refused) for refused in planned.refused],
         "notes": list(planned.notes),
-        "prices": {**asdict(planned.kernel.prices), "measured": planned.kernel.measured},
+        "prices": {**asdict(planned.host_costs.prices), "measured": planned.host_costs.measured},
         "totals": [asdict(total) for total in totals_of(s for s in planned.sites if s not in told)],
         "gaps": [{"subject": g.boundary, "consequence": g.consequence} for g in planned.gaps],
         "accessors": planned.accessors,
@@ -113,7 +113,7 @@ def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[s
         version = visible(library.version) or f"{library.name}, version unknown"
         lines.append(f"  {version} ({library.linkage}): {paths}")
     lines.append("")
-    told = sites_told(planned)
+    told = sites_covered_by_tracepoint(planned)
     for site in planned.sites:
         lines += site_lines(site, told)
     probed = [site for site in planned.sites if site not in told]
@@ -127,7 +127,7 @@ def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[s
         " boundary is crossed once"
         for total in totals_of(probed)
     ]
-    if not planned.kernel.measured:
+    if not planned.host_costs.measured:
         lines.append("prices are those of another machine: nothing could be calibrated here")
     lines += [f"note: {visible(note)}" for note in planned.notes]
     unknown = sorted(name for name, offset in planned.accessors.items() if offset < 0)
@@ -148,13 +148,15 @@ def _missing_line(missing: "Missing") -> str:
     return f"missing: {missing.boundary}: {missing.consequence}{why}"
 
 
-def sites_told(planned: "Plan") -> frozenset["Site"]:
+def sites_covered_by_tracepoint(planned: "Plan") -> frozenset["Site"]:
     """Those that need no probe, because this kernel's own events tell what it would."""
     from tlstax.collectors.placement.model import KERNEL_EVENTS
     from tlstax.collectors.recording.engine.libbpf import load_library, tracepoint_argument_counts
 
     counts = tracepoint_argument_counts(load_library(), *KERNEL_EVENTS.values())
-    return frozenset(filter(planned.is_told, planned.sites) if all(counts.values()) else ())
+    return frozenset(
+        filter(planned.covered_by_tracepoint, planned.sites) if all(counts.values()) else ()
+    )
 
 
 def site_lines(site: "Site", told: frozenset["Site"] = frozenset()) -> list[str]:

@@ -67,7 +67,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run_plan(options: argparse.Namespace) -> int:
     """Print the plan. Raises TlstaxError when the process cannot be measured."""
     # The planner belongs to a later stage; only this command reaches over to it.
-    from tlstax.collectors.host.costs import this_kernel
+    from tlstax.collectors.host.costs import this_host_costs
     from tlstax.collectors.placement.placement import plan
     from tlstax.collectors.process.find_process import find_by_name
     from tlstax.collectors.process.target import open_target
@@ -77,7 +77,7 @@ def run_plan(options: argparse.Namespace) -> int:
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     target = open_target(pid)
     role = "client" if options.client else "server"
-    planned = plan(target, definitions, Level[options.level.upper()], role, this_kernel())
+    planned = plan(target, definitions, Level[options.level.upper()], role, this_host_costs())
     document, lines = as_document(target, planned), as_lines(target, planned, options.verbose)
     if options.functions:
         from tlstax.collectors.commands import function_listing

@@ -14,14 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tlstax.collectors.host.prices import Kernel, Price, kernel_of
+from tlstax.collectors.host.prices import HostCosts, Price, host_costs_of
 from tlstax.collectors.host.recording_facts import cpu_field
 
 FILE: Final = "calibration.json"
 FRESH_S: Final = 7 * 86_400
 
 
-def this_kernel() -> Kernel:
+def this_host_costs() -> HostCosts:
     """What is known of this host; measured now, in about a third of a second, if nothing is.
 
     Where nothing may be attached, the defaults. Forks: call it while this process has one thread.
@@ -33,30 +33,30 @@ def this_kernel() -> Kernel:
     from tlstax.collectors.host.calibration import measure_basic
     from tlstax.collectors.host.emulation import emulated_forms
 
-    kernel = kernel_of(measure_basic(), emulated_forms())
-    if kernel.measured:
-        save(kernel)
-    return kernel
+    host_costs = host_costs_of(measure_basic(), emulated_forms())
+    if host_costs.measured:
+        save(host_costs)
+    return host_costs
 
 
-def load() -> Kernel | None:
+def load() -> HostCosts | None:
     """What was kept for this kernel and CPU, None when that is nothing or too old."""
     try:
         content = json.loads(path().read_text(encoding="utf-8"))
         if content["host"] != host() or not 0 <= time.time() - content["time_s"] < FRESH_S:
             return None
-        return kernel_of((Price(*row) for row in content["rows"]), content["emulated"])
+        return host_costs_of((Price(*row) for row in content["rows"]), content["emulated"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
-def save(kernel: Kernel) -> None:
+def save(host_costs: HostCosts) -> None:
     """Keep it for the next run; where that cannot be, it is measured again."""
     content = {
         "host": host(),
         "time_s": int(time.time()),
-        "rows": kernel.rows,
-        "emulated": sorted(kernel.emulated),
+        "rows": host_costs.rows,
+        "emulated": sorted(host_costs.emulated),
     }
     with suppress(OSError):
         path().parent.mkdir(parents=True, exist_ok=True)

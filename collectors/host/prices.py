@@ -37,7 +37,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class HostCosts:
     """What was measured and tried on this host that placements depend on."""
 
     prices: Prices = Prices()
@@ -46,7 +46,7 @@ class Kernel:
     rows: tuple[Price, ...] = ()
 
 
-def kernel_of(rows: Iterable[Price], emulated: Iterable[str]) -> Kernel:
+def host_costs_of(rows: Iterable[Price], emulated: Iterable[str]) -> HostCosts:
     """The prices that placements compare, from those of each kind of probe."""
     rows = tuple(rows)
     known = {(row.kind, row.instruction): row.cost_ns for row in rows}
@@ -56,5 +56,5 @@ def kernel_of(rows: Iterable[Price], emulated: Iterable[str]) -> Kernel:
         stepped = known.get((f"uprobe{suffix}", STEPPED))
         if entry is not None and both is not None and stepped is not None:
             prices = Prices(max(1.0, entry), max(1.0, stepped), max(0.0, both - entry))
-            return Kernel(prices, True, frozenset(emulated), rows)
-    return Kernel(emulated=frozenset(emulated), rows=rows)
+            return HostCosts(prices, True, frozenset(emulated), rows)
+    return HostCosts(emulated=frozenset(emulated), rows=rows)

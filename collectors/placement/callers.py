@@ -21,7 +21,7 @@ from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.instructions import ARGUMENT_NAMES, REGISTER_NAMES, text_of
 from tlstax.collectors.host.prices import Prices
 from tlstax.collectors.placement.call_sites import References, RefusedError, imports
-from tlstax.collectors.placement.probe_points import Finder, Spot
+from tlstax.collectors.placement.probe_points import Finder, ProbePoint
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
 
@@ -34,7 +34,7 @@ class CallerSpot(NamedTuple):
     event: str
     mapped: MappedObject
     elf: Elf
-    spot: Spot
+    point: ProbePoint
 
 
 class Callers:
@@ -45,7 +45,7 @@ class Callers:
         self._finders = finders
         self._references: dict[str, References] = {}
 
-    def spots(
+    def points(
         self,
         defined_in: MappedObject,
         symbol: Symbol,
@@ -65,8 +65,8 @@ class Callers:
             if mapped.open_path not in self._references:
                 self._references[mapped.open_path] = References(finder)
             calls = self._references[mapped.open_path].calls_of(symbol.name, own)
-            for event, spot in _around(finder, calls, symbol, events, argument, returned):
-                found.append(CallerSpot(event, mapped, finder.elf, spot))
+            for event, point in _around(finder, calls, symbol, events, argument, returned):
+                found.append(CallerSpot(event, mapped, finder.elf, point))
         if not found:
             raise RefusedError("nothing in the process calls it directly")
         if len(found) > CALLERS_LIMIT * len(events):
@@ -107,7 +107,7 @@ def _around(
     events: Sequence[str],
     argument: int,
     returned: bool,
-) -> Iterator[tuple[str, Spot]]:
+) -> Iterator[tuple[str, ProbePoint]]:
     """Spots before and behind each call. Raises RefusedError where one has none."""
     by_function: dict[int, set[int]] = {}
     for address in calls:
@@ -138,7 +138,7 @@ def _tail(
     symbol: Symbol,
     events: Sequence[str],
     argument: int,
-) -> Iterator[tuple[str, Spot]]:
+) -> Iterator[tuple[str, ProbePoint]]:
     """A function that leaves by a jump into it: the stack is there as where it is entered."""
     if not finder.is_emulated(flow.at[place]):
         raise RefusedError(f"{name} jumps into it by an instruction that is single-stepped")
@@ -146,9 +146,9 @@ def _tail(
     text = text_of(flow.at[place])
     if "enter" in events:
         register = ARGUMENT_NAMES[argument] if argument >= 0 else ""
-        yield "enter", Spot(name, place, text, "uprobe", True, why, register)
+        yield "enter", ProbePoint(name, place, text, "uprobe", True, why, register)
     if "exit" in events:
-        yield "exit", Spot(name, place, text, "uretprobe", True, why, "rax")
+        yield "exit", ProbePoint(name, place, text, "uretprobe", True, why, "rax")
 
 
 def _pair(
@@ -161,7 +161,7 @@ def _pair(
     events: Sequence[str],
     argument: int,
     returned: bool,
-) -> Iterator[tuple[str, Spot]]:
+) -> Iterator[tuple[str, ProbePoint]]:
     depth = flow.depth_bytes.get(place)
     if depth is None or not finder.is_emulated(flow.at[place]):
         raise RefusedError(f"{name} does not call it by a plain call")
@@ -169,7 +169,7 @@ def _pair(
         register = ARGUMENT_NAMES[argument] if argument >= 0 else ""
         why = f"where {name} calls {symbol.name}, which has no emulated instruction to offer"
         text = text_of(flow.at[place])
-        yield "enter", Spot(name, place, text, "uprobe", True, why, register, -8)
+        yield "enter", ProbePoint(name, place, text, "uprobe", True, why, register, -8)
     if "exit" not in events:
         return
     behind = _first_emulated(finder, flow, place)
@@ -183,7 +183,7 @@ def _pair(
         register = REGISTER_NAMES[preferred(Register.RAX, held[address])] if returned else "rax"
         why = f"the first emulated instruction in {name} behind its call of {symbol.name}"
         text = text_of(flow.at[address])
-        yield "exit", Spot(name, address, text, "uprobe", True, why, register, below - depth)
+        yield "exit", ProbePoint(name, address, text, "uprobe", True, why, register, below - depth)
 
 
 def _first_emulated(finder: Finder, flow: Flow, place: int) -> set[int]:

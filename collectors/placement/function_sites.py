@@ -14,7 +14,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.placement.detection import Detected, detect
 from tlstax.collectors.placement.model import MAX_FUNCTIONS, FunctionPlan, ProbedFunction, Site
-from tlstax.collectors.placement.placement import Spot, spots_of
+from tlstax.collectors.placement.placement import ProbePoint, points_of
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
 from tlstax.probes.model import Definition, Primitive
@@ -73,33 +73,33 @@ def _probe(
 ) -> ProbedFunction | None:
     argument = primitive.size.value if primitive.size.source == "argument" else -1
     returned = primitive.size.source == "returned"
-    spots = spots_of(elf, symbol, ("enter", "exit"), argument, returned)
-    if not spots:
+    points = points_of(elf, symbol, ("enter", "exit"), argument, returned)
+    if not points:
         return None
-    why = _why_not_timed(primitive, symbol, [spot for event, spot in spots if event == "exit"])
+    why = _why_not_timed(primitive, symbol, [point for event, point in points if event == "exit"])
     if why:
-        spots = spots_of(elf, symbol, ("enter",), argument)
-    sites = [_site(primitive, event, mapped, elf, spot) for event, spot in spots]
+        points = points_of(elf, symbol, ("enter",), argument)
+    sites = [_site(primitive, event, mapped, elf, point) for event, point in points]
     placed = tuple(site for site in sites if site is not None)
     if len(placed) != len(sites):
         return None
     return ProbedFunction(primitive, symbol.name, mapped, placed, why)
 
 
-def _why_not_timed(primitive: Primitive, symbol: Symbol, exits: Sequence[Spot]) -> str:
+def _why_not_timed(primitive: Primitive, symbol: Symbol, exits: Sequence[ProbePoint]) -> str:
     """The reason to leave out the exits, or ""."""
-    for spot in exits:
-        if spot.function != symbol.name:
-            return f"it leaves by a jump into {spot.function}, which others call, too"
-        if not spot.emulated and primitive.category != "asymmetric":
-            return f"a probe on its return would be single-stepped ({spot.instruction})"
+    for point in exits:
+        if point.function != symbol.name:
+            return f"it leaves by a jump into {point.function}, which others call, too"
+        if not point.emulated and primitive.category != "asymmetric":
+            return f"a probe on its return would be single-stepped ({point.instruction})"
     return "" if exits else "no place for a probe on its return was found"
 
 
 def _site(
-    primitive: Primitive, event: str, mapped: MappedObject, elf: Elf, spot: Spot
+    primitive: Primitive, event: str, mapped: MappedObject, elf: Elf, point: ProbePoint
 ) -> Site | None:
-    offset = elf.to_offset(spot.address)
+    offset = elf.to_offset(point.address)
     if offset is None:
         return None
     read = {"argument": "enter", "returned": "exit"}.get(primitive.size.source)
@@ -108,15 +108,15 @@ def _site(
         action=ACTION,
         phase="",
         event=event,
-        function=spot.function,
+        function=point.function,
         object=mapped,
         file_offset=offset,
-        virtual_address=spot.address,
-        instruction=spot.instruction,
-        kind=spot.kind,
-        stepped=not spot.emulated,
-        register=spot.register if event == read else "",
-        stack_bytes=spot.stack_bytes,
+        virtual_address=point.address,
+        instruction=point.instruction,
+        kind=point.kind,
+        stepped=not point.emulated,
+        register=point.register if event == read else "",
+        stack_bytes=point.stack_bytes,
         only_in="",
-        reason=spot.reason,
+        reason=point.reason,
     )

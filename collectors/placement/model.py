@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from tlstax.collectors.host.prices import Kernel
+from tlstax.collectors.host.prices import HostCosts
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.probes.model import Level, Primitive
 
@@ -109,10 +109,10 @@ class Plan:
     role_marks: tuple[RoleMark, ...] = ()  # what tells the roles of its threads
     refused: tuple[Refused, ...] = ()
     notes: tuple[str, ...] = ()  # what is unusual about the process, one sentence each
-    kernel: Kernel = field(default_factory=Kernel)
+    host_costs: HostCosts = field(default_factory=HostCosts)
     gaps: tuple[Missing, ...] = ()  # what names are lacking beyond those of the boundaries
 
-    def is_told(self, site: Site) -> bool:
+    def covered_by_tracepoint(self, site: Site) -> bool:
         """Whether a kernel that has the events tells what the site's probe would.
 
         That a command is awaited must be known before the first one: where no boundary says that

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
-from tlstax.collectors.host.prices import Kernel
+from tlstax.collectors.host.prices import HostCosts
 from tlstax.collectors.placement.call_sites import RefusedError, exports
 from tlstax.collectors.placement.callers import Callers, FindersOf
 from tlstax.collectors.placement.detection import Detected, OpenObject, detect
@@ -33,12 +33,12 @@ from tlstax.collectors.placement.method_table import functions_in
 from tlstax.collectors.placement.model import Missing, Plan, Refused, RoleMark, Site
 from tlstax.collectors.placement.name_gaps import name_gaps, nothing_known
 from tlstax.collectors.placement.plan_notes import notes_on, other_machine, read_accessor
-from tlstax.collectors.placement.probe_points import Finder, Spot
+from tlstax.collectors.placement.probe_points import Finder, ProbePoint
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
 from tlstax.probes.model import Boundary, Definition, Function, Level, MethodTable
 
-__all__ = ["Planner", "Spot", "plan", "spots_of"]
+__all__ = ["Planner", "ProbePoint", "plan", "points_of"]
 
 MACHINE = "EM_X86_64"
 BETWEEN_ROLES = frozenset({"tunnel", "proxy"})
@@ -46,13 +46,13 @@ BETWEEN_ROLES = frozenset({"tunnel", "proxy"})
 READS_RETURNED = frozenset({"handshake_call"})
 
 
-class Chosen(NamedTuple):
+class PlacedProbes(NamedTuple):
     """A spot with its event and the object it is in."""
 
     event: str
     mapped: MappedObject
     elf: Elf
-    spot: Spot
+    point: ProbePoint
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Placed:
     """What became of one boundary."""
 
     boundary: Boundary
-    chosen: list[Chosen] = field(default_factory=list)
+    chosen: list[PlacedProbes] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     cost_ns: float = 0.0  # of one crossing
@@ -76,7 +76,7 @@ def plan(
     definitions: Sequence[Definition],
     level: Level = Level.RECORD,
     role: str = "server",
-    kernel: Kernel | None = None,
+    host_costs: HostCosts | None = None,
 ) -> Plan:
     """Decide every probe for a target. Raises TlstaxError when nothing in it is known.
 
@@ -89,32 +89,36 @@ def plan(
         detected = detect(target, mine, resources)
         if not detected and role not in BETWEEN_ROLES:
             raise nothing_known(target)
-        return Planner(target, detected, kernel or Kernel(), resources).plan(level, role)
+        return Planner(target, detected, host_costs or HostCosts(), resources).plan(level, role)
 
 
-def spots_of(
+def points_of(
     elf: Elf, symbol: Symbol, events: Sequence[str], argument: int = -1, returned: bool = False
-) -> list[tuple[str, Spot]]:
+) -> list[tuple[str, ProbePoint]]:
     """The spots for "enter" and "exit" of one function by itself; an exit may need several.
 
     `argument`: index of the argument that is read on entry, -1 for none; `returned`: whether the
     exit reads what the function returns. What to read is in the spot's `register`.
     """
-    return Finder(elf).spots(symbol, events, argument, returned)
+    return Finder(elf).points(symbol, events, argument, returned)
 
 
 class Planner:
     """The probes of one process."""
 
     def __init__(
-        self, target: Target, detected: Sequence[Detected], kernel: Kernel, resources: ExitStack
+        self,
+        target: Target,
+        detected: Sequence[Detected],
+        host_costs: HostCosts,
+        resources: ExitStack,
     ) -> None:
         self.target = target
         self.detected = detected
-        self.kernel = kernel
+        self.host_costs = host_costs
         opened = {entry.mapped.open_path: entry.elf for lib in detected for entry in lib.objects}
-        emulated = ALWAYS_EMULATED | kernel.emulated
-        self.finders = FindersOf(resources, opened, emulated, kernel.prices)
+        emulated = ALWAYS_EMULATED | host_costs.emulated
+        self.finders = FindersOf(resources, opened, emulated, host_costs.prices)
         self.callers = Callers(target, self.finders)
         for elf in opened.values():
             if elf.machine != MACHINE:
@@ -155,7 +159,7 @@ class Planner:
             role_marks=tuple(mark for entry in self.detected for mark in role_marks(entry)),
             refused=tuple(refused for entry in placed for refused in entry.refused),
             notes=tuple(notes_on(self.detected, accessors)),
-            kernel=self.kernel,
+            host_costs=self.host_costs,
             gaps=tuple(name_gaps(self.target, self.detected, role)),
         )
 
@@ -176,25 +180,25 @@ class Planner:
 
     def _choose_named(self, placed: Placed, library: Detected) -> None:
         """The cheapest of the boundary's named functions; nothing when the binary has none."""
-        best: tuple[float, Function, list[Chosen]] | None = None
+        best: tuple[float, Function, list[PlacedProbes]] | None = None
         for function in placed.boundary.functions:
             found = library.functions(function)
             if not found:
                 why = "no function has this name: another version, stripped, or inlined"
                 placed.refuse(function.pattern, "function", why)
                 continue
-            spots: list[Chosen] = []
+            points: list[PlacedProbes] = []
             cost = 0.0
             for mapped, _, symbol in found:
                 more, price = self._in_function(placed, mapped, symbol)
-                spots += more
+                points += more
                 cost += function.hits * price / len(found)
-            if not spots:
+            if not points:
                 placed.refuse(function.pattern, "function", "its code does not disassemble")
             elif best is None or cost < best[0]:
                 if best is not None:
                     placed.refuse(best[1].pattern, "function", _dearer(best[0], cost))
-                best = (cost, function, spots)
+                best = (cost, function, points)
             else:
                 placed.refuse(function.pattern, "function", _dearer(cost, best[0]))
         if best is not None:
@@ -202,7 +206,7 @@ class Planner:
 
     def _in_function(
         self, placed: Placed, mapped: MappedObject, symbol: Symbol
-    ) -> tuple[list[Chosen], float]:
+    ) -> tuple[list[PlacedProbes], float]:
         """The cheapest spots of one function, and what a call of it costs."""
         boundary = placed.boundary
         finder = self.finders.of(mapped)
@@ -215,38 +219,38 @@ class Planner:
             if other.name == "start" and other.cost_ns == best.cost_ns:
                 continue  # the same instruction
             placed.refuse(symbol.name, other.name, _dearer(other.cost_ns, best.cost_ns))
-        chosen = [Chosen(event, mapped, finder.elf, spot) for event, spot in best.spots]
+        chosen = [PlacedProbes(event, mapped, finder.elf, point) for event, point in best.points]
         if not best.stepped or not symbol.name:
             return chosen, best.cost_ns
         try:
             if not boundary.only_in and exports(finder.elf, symbol.name):
                 # What the library does within a phase of its own is called by itself.
                 raise RefusedError("an object that is loaded later may call it, too")
-            around = self.callers.spots(
+            around = self.callers.points(
                 mapped, symbol, boundary.events, boundary.argument, returned
             )
         except RefusedError as refused:
             placed.refuse(symbol.name, "its callers", str(refused))
             return [_with_reason(entry, str(refused)) for entry in chosen], best.cost_ns
-        cost = len(boundary.events) * self.kernel.prices.emulated_ns
+        cost = len(boundary.events) * self.host_costs.prices.emulated_ns
         placed.refuse(symbol.name, best.name, _dearer(best.cost_ns, cost))
-        return [Chosen(*entry) for entry in around], cost
+        return [PlacedProbes(*entry) for entry in around], cost
 
     def _choose_from_table(self, placed: Placed, table: MethodTable, entry: OpenObject) -> None:
         """Replace the named functions of an object by those of its method table."""
         named = [chosen for chosen in placed.chosen if chosen.mapped == entry.mapped]
         if not named:
             return
-        better: dict[tuple[str, int], Chosen] = {}
+        better: dict[tuple[str, int], PlacedProbes] = {}
         for symbol in functions_in(table, entry):
             code = self.finders.of(entry.mapped).code
             name = code.name_at(symbol.address) or f"[{entry.elf.name}+{symbol.address:#x}]"
-            spots, cost = self._in_function(placed, entry.mapped, symbol._replace(name=name))
+            points, cost = self._in_function(placed, entry.mapped, symbol._replace(name=name))
             placed.cost_ns = max(placed.cost_ns, cost)
-            for chosen in spots:
-                better.setdefault((chosen.event, chosen.spot.address), chosen)
+            for chosen in points:
+                better.setdefault((chosen.event, chosen.point.address), chosen)
         if better:
-            placed.refuse(named[0].spot.function, "function", "its method table leads to more")
+            placed.refuse(named[0].point.function, "function", "its method table leads to more")
             placed.chosen = [entry for entry in placed.chosen if entry not in named]
             placed.chosen += better.values()
         else:
@@ -256,20 +260,20 @@ class Planner:
 
     def _sites(self, placed: Placed) -> list[Site]:
         sites = []
-        traps = {(c.mapped, c.spot.address) for c in placed.chosen if c.event == "enter"}
+        traps = {(c.mapped, c.point.address) for c in placed.chosen if c.event == "enter"}
         for chosen in placed.chosen:
-            offset = chosen.elf.to_offset(chosen.spot.address)
+            offset = chosen.elf.to_offset(chosen.point.address)
             if offset is not None:
-                shared = (chosen.mapped, chosen.spot.address) in traps
+                shared = (chosen.mapped, chosen.point.address) in traps
                 cost_ns = self._cost_ns(chosen, shared)
                 sites.append(_site(placed, chosen, offset, cost_ns))
         return sites
 
-    def _cost_ns(self, chosen: Chosen, trap_is_shared: bool) -> float:
-        trap_ns = self.kernel.prices.trap_ns(chosen.spot.emulated)
-        if chosen.spot.kind == "uprobe":
+    def _cost_ns(self, chosen: PlacedProbes, trap_is_shared: bool) -> float:
+        trap_ns = self.host_costs.prices.trap_ns(chosen.point.emulated)
+        if chosen.point.kind == "uprobe":
             return trap_ns
-        return self.kernel.prices.return_ns + (0 if trap_is_shared else trap_ns)
+        return self.host_costs.prices.return_ns + (0 if trap_is_shared else trap_ns)
 
 
 def shared_once(sites: Iterable[Site]) -> tuple[Site, ...]:
@@ -326,30 +330,32 @@ def _dearer(cost_ns: float, than_ns: float) -> str:
     return f"dearer: {cost_ns / 1000:.2f} us against {than_ns / 1000:.2f} us"
 
 
-def _with_reason(chosen: Chosen, refusal: str) -> Chosen:
-    if chosen.spot.emulated:
+def _with_reason(chosen: PlacedProbes, refusal: str) -> PlacedProbes:
+    if chosen.point.emulated:
         return chosen
-    return chosen._replace(spot=replace(chosen.spot, reason=f"{chosen.spot.reason}, and {refusal}"))
+    return chosen._replace(
+        point=replace(chosen.point, reason=f"{chosen.point.reason}, and {refusal}")
+    )
 
 
-def _site(placed: Placed, chosen: Chosen, offset: int, cost_ns: float) -> Site:
-    boundary, spot = placed.boundary, chosen.spot
+def _site(placed: Placed, chosen: PlacedProbes, offset: int, cost_ns: float) -> Site:
+    boundary, point = placed.boundary, chosen.point
     return Site(
         boundary=boundary.id,
         action=boundary.action,
         phase=boundary.phase,
         event=chosen.event,
-        function=spot.function,
+        function=point.function,
         object=chosen.mapped,
         file_offset=offset,
-        virtual_address=spot.address,
-        instruction=spot.instruction,
-        kind=spot.kind,
-        stepped=not spot.emulated,
-        register=spot.register,
-        stack_bytes=spot.stack_bytes,
+        virtual_address=point.address,
+        instruction=point.instruction,
+        kind=point.kind,
+        stepped=not point.emulated,
+        register=point.register,
+        stack_bytes=point.stack_bytes,
         only_in=boundary.only_in,
-        reason=spot.reason,
+        reason=point.reason,
         blocking=boundary.blocking,
         success=boundary.success,
         state=boundary.state,

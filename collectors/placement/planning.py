@@ -27,13 +27,13 @@ def plan_in_child(
 
 
 def _plan(pid: int, level: Level, extra: Path | None, role: str) -> tuple[Target, Plan]:
-    from tlstax.collectors.host.costs import this_kernel
+    from tlstax.collectors.host.costs import this_host_costs
     from tlstax.collectors.placement.placement import plan
     from tlstax.collectors.process.target import open_target
     from tlstax.probes.definitions import load_definitions
 
     target = open_target(pid)
-    return target, plan(target, load_definitions(extra), level, role, this_kernel())
+    return target, plan(target, load_definitions(extra), level, role, this_host_costs())
 
 
 def plan_functions_in_child(

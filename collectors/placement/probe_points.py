@@ -50,7 +50,7 @@ STEPPED: Final = "stepped: no emulated instruction on every path"
 
 
 @dataclass(frozen=True)
-class Spot:
+class ProbePoint:
     """An instruction chosen for a probe, before it becomes a Site."""
 
     function: str
@@ -63,7 +63,7 @@ class Spot:
     stack_bytes: int = 0  # see Site
 
 
-Chosen = list[tuple[str, Spot]]
+PlacedProbes = list[tuple[str, ProbePoint]]
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class Option:
     """One way to see the events of a function."""
 
     name: str
-    spots: tuple[tuple[str, Spot], ...]
+    points: tuple[tuple[str, ProbePoint], ...]
     cost_ns: float  # of one crossing
 
     @property
     def stepped(self) -> bool:
         """Whether any of its probes is single-stepped."""
-        return any(not spot.emulated for _, spot in self.spots)
+        return any(not point.emulated for _, point in self.points)
 
 
 class Finder:
@@ -95,16 +95,16 @@ class Finder:
         self.prices = prices or Prices()
         self._flows: dict[int, Flow] = {}
 
-    def spots(
+    def points(
         self, symbol: Symbol, events: Sequence[str], argument: int = -1, returned: bool = False
-    ) -> Chosen:
+    ) -> PlacedProbes:
         """The cheapest spots for the events ("enter", "exit") of a function; [] if it has no code.
 
         `argument` is the index of the one that is read on entry, -1 for none; `returned` says
         whether the exit reads what the function returns.
         """
         options = self.options(symbol, events, argument, returned)
-        return list(options[0].spots) if options else []
+        return list(options[0].points) if options else []
 
     def options(
         self, symbol: Symbol, events: Sequence[str], argument: int = -1, returned: bool = False
@@ -169,13 +169,13 @@ class Finder:
                 break
         return sorted(found, key=lambda entry: entry.bypass != EVERY_PATH)
 
-    def _entry(self, symbol: Symbol, flow: Flow, entry: "Entry") -> Spot:
+    def _entry(self, symbol: Symbol, flow: Flow, entry: "Entry") -> ProbePoint:
         instruction = flow.at[entry.address]
         offset = entry.address - symbol.address
         why = "its first instruction is emulated"
         if offset:
             why = f"the first emulated instruction, {offset} bytes in; {entry.bypass}"
-        return Spot(
+        return ProbePoint(
             symbol.name, entry.address, text_of(instruction), "uprobe", True, why,
             entry.register, entry.depth,
         )  # fmt: skip
@@ -198,7 +198,7 @@ class Finder:
                 f" {armed.bypass}"
             )
         instruction = text_of(flow.at[armed.address])
-        leave = Spot(symbol.name, armed.address, instruction, "uretprobe", True, why, "rax")
+        leave = ProbePoint(symbol.name, armed.address, instruction, "uretprobe", True, why, "rax")
         enter = self._entry(symbol, flow, armed)
         return [self._option("return probe", _ordered(events, enter, [leave]))]
 
@@ -229,7 +229,7 @@ class Finder:
 
     def _leaves(
         self, symbol: Symbol, flow: Flow, cut: set[int], values: Mapping[int, int | None]
-    ) -> list[Spot]:
+    ) -> list[ProbePoint]:
         leaves = []
         for address in sorted(cut):
             register = REGISTER_NAMES[values.get(address) or int(Register.RAX)]
@@ -240,7 +240,7 @@ class Finder:
             if len(cut) > 1:
                 why = f"one of {len(cut)} emulated instructions; each way out has one of them"
             leaves.append(
-                Spot(
+                ProbePoint(
                     symbol.name, address, text_of(flow.at[address]), "uprobe", True, why,
                     register, depth + 8,
                 )
@@ -257,21 +257,21 @@ class Finder:
             why = f"{STEPPED}; it jumps through a table, so not every path is known"
         register = REGISTER_NAMES[ARGUMENT_REGISTERS[argument]] if argument >= 0 else ""
         text = text_of(first)
-        enter = Spot(symbol.name, symbol.address, text, "uprobe", emulated, why, register)
-        leave = Spot(symbol.name, symbol.address, text, "uretprobe", emulated, why, "rax")
+        enter = ProbePoint(symbol.name, symbol.address, text, "uprobe", emulated, why, register)
+        leave = ProbePoint(symbol.name, symbol.address, text, "uretprobe", emulated, why, "rax")
         return self._option("start", _ordered(events, enter, [leave]))
 
-    def _option(self, name: str, spots: Chosen) -> Option:
-        return Option(name, tuple(spots), self.cost_ns(spots))
+    def _option(self, name: str, points: PlacedProbes) -> Option:
+        return Option(name, tuple(points), self.cost_ns(points))
 
-    def cost_ns(self, spots: Chosen) -> float:
+    def cost_ns(self, points: PlacedProbes) -> float:
         """What one crossing costs: an instruction traps once for all its probes."""
-        traps = {spot.address: spot for _, spot in spots if spot.kind == "uretprobe"}
-        traps |= {spot.address: spot for event, spot in spots if event == "enter"}
-        cost = sum(self.prices.trap_ns(spot.emulated) for spot in traps.values())
-        if any(spot.kind == "uretprobe" for _, spot in spots):
+        traps = {point.address: point for _, point in points if point.kind == "uretprobe"}
+        traps |= {point.address: point for event, point in points if event == "enter"}
+        cost = sum(self.prices.trap_ns(point.emulated) for point in traps.values())
+        if any(point.kind == "uretprobe" for _, point in points):
             cost += self.prices.return_ns
-        either = [s for event, s in spots if event == "exit" and s.kind == "uprobe"]
+        either = [s for event, s in points if event == "exit" and s.kind == "uprobe"]
         return cost + (self.prices.trap_ns(all(s.emulated for s in either)) if either else 0)
 
 
@@ -285,8 +285,10 @@ class Entry:
     register: str  # that holds the argument, "" when none is needed
 
 
-def _ordered(events: Sequence[str], enter: Spot | None, leaves: Iterable[Spot]) -> Chosen:
-    chosen: Chosen = []
+def _ordered(
+    events: Sequence[str], enter: ProbePoint | None, leaves: Iterable[ProbePoint]
+) -> PlacedProbes:
+    chosen: PlacedProbes = []
     if "enter" in events and enter is not None:
         chosen.append(("enter", enter))
     return chosen + [("exit", leave) for leave in leaves if "exit" in events]

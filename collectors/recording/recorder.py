@@ -21,10 +21,10 @@ from tlstax.collectors.placement.planning import plan_functions_in_child, plan_i
 from tlstax.collectors.process.find_process import open_pidfd
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import Target, require_host_pids, still_runs
-from tlstax.collectors.recording.engine.metering import Bill
+from tlstax.collectors.recording.engine.metering import SpanOverhead
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.engine.pacing import Step
-from tlstax.collectors.recording.engine.schedule import Course, light_of
+from tlstax.collectors.recording.engine.schedule import Schedule, light_of
 from tlstax.collectors.recording.peers import PeerRequest, PeerSet
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
 from tlstax.collectors.recording.source_set import SourceSet
@@ -100,7 +100,7 @@ class Recorder:
         self._engine = Engine(
             self.request.pid, self._plan, Options(sample_hz=self.request.sample_hz)
         )
-        self._course = Course(
+        self._schedule = Schedule(
             self._engine,
             self.request.level,
             self._window_ns,
@@ -111,7 +111,7 @@ class Recorder:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.maps.stack_addresses, self._symbolizer)
             self._attach_functions()
-            self._course.attach()
+            self._schedule.attach()
             _require_same_program(self._target)
             roles = ThreadRoles(self.request.pid, self._plan.role_marks)
             start_cpu_ns = cpu_used_ns() - self._used_before_ns
@@ -126,7 +126,7 @@ class Recorder:
             if self.request.sources:
                 self._writer.add(self.request.sources.start())
             self._writer.commit()
-            self._course.begin()
+            self._schedule.begin()
             if self.request.budget is not None:
                 self._try_out()
         except BaseException:
@@ -144,14 +144,14 @@ class Recorder:
 
     def _try_out(self) -> None:
         """A short window at the full level, and the choice that follows from it."""
-        course = self._course
-        self._exited.poll(max(1, (course.next_ns - monotonic_ns()) // 1_000_000))
-        bill = course.bill()
+        schedule = self._schedule
+        self._exited.poll(max(1, (schedule.next_ns - monotonic_ns()) // 1_000_000))
+        bill = schedule.bill()
         self._cut(bill)
         self._turn(light_of(self.request.level))
-        course.judge(bill)
-        self._writer.add(course.facts())
-        self._follow(course.first_step(), is_cut=True)
+        schedule.judge(bill)
+        self._writer.add(schedule.facts())
+        self._follow(schedule.first_step(), is_cut=True)
 
     def _attach_functions(self) -> None:
         if self._function_plan:
@@ -174,18 +174,18 @@ class Recorder:
             if self._engine.maps.executed_ns():
                 self.ending = f"it executed {_program_of(self.request.pid)} in the same process"
                 return
-            if now_ns >= self._course.next_ns:
+            if now_ns >= self._schedule.next_ns:
                 self._end_window()
                 continue
             if now_ns >= end_ns:
                 return
-            wait_ms = max(1, (min(self._course.wake_ns, end_ns) - now_ns) // 1_000_000)
+            wait_ms = max(1, (min(self._schedule.wake_ns, end_ns) - now_ns) // 1_000_000)
             ready = [fd for fd, _ in self._exited.poll(wait_ms)]
             if self._pidfd in ready:
                 self.ending = "it exited or was killed"
             elif ready:
                 return
-            self._course.look()
+            self._schedule.look()
             if self.request.sources:
                 self._writer.add(self.request.sources.poll(monotonic_ns()))
 
@@ -264,12 +264,12 @@ class Recorder:
     @property
     def budget_words(self) -> str:
         """How the budget is spent; '' without one."""
-        return self._course.pace.words() if self._course.pace else ""
+        return self._schedule.pace.summary() if self._schedule.pace else ""
 
     @property
     def is_continuous(self) -> bool:
         """Whether everything is on all the time, as far as is known now."""
-        choice = self._course.pace.choice if self._course.pace else None
+        choice = self._schedule.pace.choice if self._schedule.pace else None
         return choice is None or choice.is_continuous
 
     @property
@@ -279,53 +279,53 @@ class Recorder:
 
     def _end_window(self) -> None:
         """End the window, and begin the next one at whatever level comes."""
-        bill = self._course.bill()
-        if self._course.pace is None:
+        bill = self._schedule.bill()
+        if self._schedule.pace is None:
             self._cut(bill)
             return
-        step = self._course.next_step(bill)
-        if not self._course.rises_to(step.level):
+        step = self._schedule.next_step(bill)
+        if not self._schedule.rises_to(step.level):
             self._cut(bill)
             self._follow(step, is_cut=True)
             return
         self._follow(step, is_cut=False, bill=bill)
 
-    def _follow(self, step: Step, *, is_cut: bool, bill: Bill | None = None) -> None:
+    def _follow(self, step: Step, *, is_cut: bool, bill: SpanOverhead | None = None) -> None:
         """Go to the level of a step. The ledger's programs come before the window that has it."""
-        rises = self._course.rises_to(step.level)
-        level = self._course.window_level
+        rises = self._schedule.rises_to(step.level)
+        level = self._schedule.window_level
         self._turn(step.level)
         if rises:
             self._cut(bill, level, self._cutter.resume())
         elif not is_cut:
             self._cut(bill, level)
-        self._course.follow(step)
+        self._schedule.follow(step)
 
     def _turn(self, level: Level | None) -> None:
-        if level != self._course.level:
+        if level != self._schedule.level:
             repairs = self._cutter.repairs()
-            self._course.turn(level)
+            self._schedule.turn(level)
             self._cutter.turned(repairs)
 
     def _cut(
-        self, bill: Bill | None = None, level: str | None = None, end_ns: int | None = None
+        self, bill: SpanOverhead | None = None, level: str | None = None, end_ns: int | None = None
     ) -> None:
         """Store the window that runs, and what it cost."""
-        bill = bill or self._course.bill()
-        level = level or self._course.window_level
-        self._course.measure_cut(lambda: self._store(bill, level, end_ns))
-        if self._course.pace is None:
-            self._course.expect()
-            self._course.go_on()
-        if self._course.windows_count % _NAME_EVERY_WINDOWS == 0:
+        bill = bill or self._schedule.bill()
+        level = level or self._schedule.window_level
+        self._schedule.measure_cut(lambda: self._store(bill, level, end_ns))
+        if self._schedule.pace is None:
+            self._schedule.expect()
+            self._schedule.go_on()
+        if self._schedule.windows_count % _NAME_EVERY_WINDOWS == 0:
             self._name_frames()
 
-    def _store(self, bill: Bill, level: str, end_ns: int | None) -> None:
+    def _store(self, bill: SpanOverhead, level: str, end_ns: int | None) -> None:
         rows, totals = self._cutter.cut(self._run_id, end_ns, level)
         self._writer.add(rows)
         if self._functions:
             self._writer.add(self._functions.cut(self._cutter.windows_count))
-        self._writer.add(self._course.effect(self._cutter.windows_count, bill))
+        self._writer.add(self._schedule.effect(self._cutter.windows_count, bill))
         for rows in self._peers.cut(self._run_id, totals.end_ns):
             self._writer.add(rows)
         self._writer.commit()
@@ -349,7 +349,7 @@ class Recorder:
             self._writer.add(self._probes())
             self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
             self._writer.add(self._fate())
-            self._writer.add(self._course.facts())
+            self._writer.add(self._schedule.facts())
             self._detach()
             self._writer.add(self._stop_sources())
             self._finish_peers(all_of_them=True)
@@ -371,7 +371,7 @@ class Recorder:
         self._writer.commit()
 
     def _detach(self) -> None:
-        self._course.close()
+        self._schedule.close()
         if self._functions:
             self._functions.close()
         self._engine.close()

@@ -61,7 +61,7 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
     number = ids_before(target_id)
     rows = []
     for site, hits, cost_ns in zip(
-        sites, engine.site_hits(), site_costs(engine.plan.kernel, sites), strict=True
+        sites, engine.site_hits(), site_costs(engine.plan.host_costs, sites), strict=True
     ):
         number += 1
         if not engine.is_attached(site):
@@ -104,4 +104,4 @@ def probe_row(
 
 def calibration_rows(plan: Plan) -> list[schema.Calibration]:
     """What a hit of each kind of probe costs on this host."""
-    return [schema.Calibration(*row) for row in plan.kernel.rows]
+    return [schema.Calibration(*row) for row in plan.host_costs.rows]

@@ -74,16 +74,16 @@ class ThreadRoles:
         """The function nearest to the far end of the stack decides."""
         if not self._spans or not slot.stack_base:
             return BACKGROUND
-        for word in reversed(self._words(slot.stack_base)):
+        for word in reversed(self._summary(slot.stack_base)):
             if self._lowest <= word < self._highest:
                 for start, end, role in self._spans:
                     if start <= word < end:
                         return role
         return BACKGROUND
 
-    def _words(self, stack_base: int) -> "array[int]":
+    def _summary(self, stack_base: int) -> "array[int]":
         """The thread's memory around its control block, as far as it can be read."""
-        words = array("Q")
+        summary = array("Q")
         with suppress(OSError):
             memory = os.open(f"/proc/{self._pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -91,5 +91,5 @@ class ThreadRoles:
                 raw = os.pread(memory, STACK_BYTES + CONTROL_BYTES, start)
             finally:
                 os.close(memory)
-            words.frombytes(raw[: len(raw) & ~7])
-        return words
+            summary.frombytes(raw[: len(raw) & ~7])
+        return summary

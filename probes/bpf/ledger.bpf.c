@@ -160,13 +160,13 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		return;
 	}
 	if (!left_as) {
-		if (config.kernel_tells)
+		if (config.covered_by_tracepoint)
 			pending_preempted(task, slot, now);
 		slot->state = STATE_RUNNABLE;
 		return;
 	}
 	classify_wait(task, slot, &wait);
-	if (config.kernel_tells)
+	if (config.covered_by_tracepoint)
 		pending_wait(task, slot, &wait, now);
 	slot->wait_start_ns = now;
 	slot->wait_syscall = wait.syscall;
@@ -413,9 +413,9 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		enter_phase(slot, now, sp, cookie, 0);
 		break;
 	case ACTION_PHASE_SEND:
-		if (config.kernel_tells)
+		if (config.covered_by_tracepoint)
 			note_answer(slot, value_at(cookie));
-		enter_phase(slot, now, sp, cookie, config.kernel_tells ? FRAME_SENDS : 0);
+		enter_phase(slot, now, sp, cookie, config.covered_by_tracepoint ? FRAME_SENDS : 0);
 		break;
 	case ACTION_COMMAND_READS:
 		slot->flags |= FLAG_RECEIVES;
@@ -466,7 +466,8 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 		leave_phase(slot, now, sp, cookie);
 		break;
 	case ACTION_BASE_IDLE:
-		change_base(slot, now, sp, PHASE_IDLE, config.kernel_tells ? FLAG_AWAIT : 0);
+		change_base(slot, now, sp, PHASE_IDLE,
+			    config.covered_by_tracepoint ? FLAG_AWAIT : 0);
 		break;
 	case ACTION_BASE_PARK:
 		change_base(slot, now, sp, PHASE_DISCONNECT, FLAG_PARK);

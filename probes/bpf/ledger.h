@@ -269,8 +269,8 @@ struct config {
 	s32 tgid;
 	u32 switch_has_state; /* tp_btf sched_switch passes prev_state (5.18+) */
 	u32 client;	      /* its threads' own work is background: 1 a client, 2 in between */
-	u32 kernel_tells;     /* sock_recv_length and sock_send_length are used (6.3+) */
-	s32 off_version;      /* struct offsets read from libssl's own accessors; -1: unknown */
+	u32 covered_by_tracepoint; /* sock_recv_length and sock_send_length are used (6.3+) */
+	s32 off_version; /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;
 	s32 off_state;
 	s32 off_hit;

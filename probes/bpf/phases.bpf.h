@@ -147,7 +147,7 @@ static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 s
 	if (flags & FRAME_OPEN && phase == PHASE_COMMAND) { /* it arrived just now */
 		if (slot->flags & (FLAG_AWAIT | FLAG_POOL))
 			finished(slot, PHASE_RECORD_READ, now - slot->base_start_ns);
-		else if (config.kernel_tells && slot->base == PHASE_IDLE)
+		else if (config.covered_by_tracepoint && slot->base == PHASE_IDLE)
 			finished(slot, PHASE_RECORD_READ, 0); /* it was received with another */
 		slot->flags &=
 			~(FLAG_AWAIT | FLAG_POOL | FLAG_ANSWERED | FLAG_RECEIVES | FLAG_RECEIVED);

@@ -27,7 +27,7 @@ from tlstax.collectors.host import bpf_trials as sys_calls
 from tlstax.collectors.host.bpf_syscall import attach_uprobe_multi
 from tlstax.collectors.host.bpf_trials import MapType, ProgramType
 from tlstax.collectors.placement.model import Site
-from tlstax.collectors.placement.placement import spots_of
+from tlstax.collectors.placement.placement import points_of
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
@@ -84,11 +84,11 @@ def library_sites(library: MappedObject, like: Site, names: Sequence[str]) -> li
     with Elf(library.open_path) as elf:
         for name in names:
             (symbol,) = elf.find(re.compile(name))
-            for event, spot in spots_of(elf, symbol, ("enter", "exit")):
-                offset = elf.to_offset(spot.address)
+            for event, point in points_of(elf, symbol, ("enter", "exit")):
+                offset = elf.to_offset(point.address)
                 assert offset is not None
-                site = replace(like, object=library, function=name, event=event, kind=spot.kind)
-                sites.append(replace(site, file_offset=offset, stepped=not spot.emulated))
+                site = replace(like, object=library, function=name, event=event, kind=point.kind)
+                sites.append(replace(site, file_offset=offset, stepped=not point.emulated))
     return sites
 
 

@@ -29,13 +29,13 @@ from pathlib import Path
 
 from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.compare import replicates
-from tlstax.analysis.compare.selections import Side, matching
+from tlstax.analysis.compare.selections import RecordingSelection, matching
 from tlstax.analysis.model.whatif import Forecast
 from tlstax.analysis.quantities import share
 from tlstax.analysis.quantities import time as time_text
 from tlstax.analysis.rows import tables
 from tlstax.analysis.whatif import cipher_change, forecast, predict
-from tlstax.analysis.whatif.summary import Wish
+from tlstax.analysis.whatif.summary import Scenario as WhatIfScenario
 from tlstax.certs.generate import KeyKind
 from tlstax.collectors.capture.ciphers import SUITES
 from tlstax.collectors.capture.reader import CaptureReader
@@ -91,7 +91,7 @@ class Case:
     name: str
     before: Setup
     after: Setup
-    wish: Wish
+    scenario: WhatIfScenario
 
 
 def _result(cipher: str, version: str) -> Setup:
@@ -103,16 +103,17 @@ WARM = Setup("warm", "rsa:2048", "warm")
 STORMS = {key: Setup(f"connect {key}", key, "connect") for key in ("rsa:2048", "rsa:4096")}
 CASES = (
     Case("RSA-2048 to ECDSA P-256", STORMS["rsa:2048"],
-         Setup("connect ec:p256", "ec:p256", "connect"), Wish(key="ec:p256")),
-    Case("RSA-4096 to RSA-2048", STORMS["rsa:4096"], STORMS["rsa:2048"], Wish(key="rsa:2048")),
+         Setup("connect ec:p256", "ec:p256", "connect"), WhatIfScenario(key="ec:p256")),
+    Case("RSA-4096 to RSA-2048", STORMS["rsa:4096"], STORMS["rsa:2048"],
+         WhatIfScenario(key="rsa:2048")),
     Case("no resumption to 90 %", Setup("full", "rsa:2048", "full"),
-         Setup("resumed", "rsa:2048", "resumed"), Wish(resume=SHARE)),
+         Setup("resumed", "rsa:2048", "resumed"), WhatIfScenario(resume=SHARE)),
     Case("a query each to twenty", STORMS["rsa:2048"],
-         Setup("pool", "rsa:2048", "pool"), Wish(pool=QUERIES)),
+         Setup("pool", "rsa:2048", "pool"), WhatIfScenario(pool=QUERIES)),
     Case("AES256-CBC-SHA1 to AES128-GCM", _result("AES256-CBC-SHA1", "TLSv1.2"),
-         _result("AES128-GCM", "TLSv1.2"), Wish(cipher="AES128-GCM")),
+         _result("AES128-GCM", "TLSv1.2"), WhatIfScenario(cipher="AES128-GCM")),
     Case("AES256-GCM to CHACHA20-POLY1305", _result("AES256-GCM", "TLSv1.3"),
-         _result("CHACHA20-POLY1305", "TLSv1.3"), Wish(cipher="CHACHA20-POLY1305")),
+         _result("CHACHA20-POLY1305", "TLSv1.3"), WhatIfScenario(cipher="CHACHA20-POLY1305")),
 )  # fmt: skip
 
 
@@ -199,15 +200,15 @@ def _row(
     )  # fmt: skip
 
 
-def side_of(setup: Setup, captures: dict[str, Path]) -> Side:
+def side_of(setup: Setup, captures: dict[str, Path]) -> RecordingSelection:
     """The rounds of a set-up."""
     with CaptureReader.open(captures[setup.server]) as reader:
         rows = tables.load(reader)
     (group,) = matching(rows, setup.scenario)
-    return Side(setup.name, rows, group)
+    return RecordingSelection(setup.name, rows, group)
 
 
-def measured(side: Side) -> dict[str, tuple[float, float, float]]:
+def measured(side: RecordingSelection) -> dict[str, tuple[float, float, float]]:
     """What the second set-up took, with its own interval."""
     base = replicates.of_side(side, side.group.operation, builtin(), by_driver=True)
     state = forecast.present(base)
@@ -227,22 +228,22 @@ def foretell(case: Case, captures: dict[str, Path]) -> list[Forecast]:
     """The prediction from the first set-up alone."""
     side = side_of(case.before, captures)
     facts = predict.handshake_facts(side)
-    wish, costs = case.wish, None
-    if wish.pool is not None:
-        wish = replace(wish, warm=side_of(WARM, captures))
-    if wish.key is not None or wish.resume is not None:
-        kinds = [case.before.key, wish.key or case.before.key]
+    scenario, costs = case.scenario, None
+    if scenario.pool is not None:
+        scenario = replace(scenario, warm=side_of(WARM, captures))
+    if scenario.key is not None or scenario.resume is not None:
+        kinds = [case.before.key, scenario.key or case.before.key]
         signatures = ("rsa:2048", "rsa:3072", "rsa:4096", "ec:p256")
         costs = micro_costs.measure(signatures, kinds, facts.mutual, facts.tls_version)
         told = predict.present_key(side, costs)
         assert told == case.before.key, f"taken for {told}"
-        wish = replace(wish, present_key=told)
-    if wish.cipher is not None:
+        scenario = replace(scenario, present_key=told)
+    if scenario.cipher is not None:
         now = cipher_change.present_cipher(side)
         assert case.before.suite == SUITES[now][case.before.version], f"taken for {now}"
-        costs = micro_costs.measure((), (), facts.mutual, facts.tls_version, (now, wish.cipher))
-        wish = replace(wish, present_cipher=now)
-    return predict.predict(side, wish, costs).forecasts
+        costs = micro_costs.measure((), (), facts.mutual, facts.tls_version, (now, scenario.cipher))
+        scenario = replace(scenario, present_cipher=now)
+    return predict.predict(side, scenario, costs).forecasts
 
 
 def main() -> int:

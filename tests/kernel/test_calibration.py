@@ -10,7 +10,7 @@ from tlstax.__main__ import main
 from tlstax.collectors.binary.instructions import TRIAL_FORMS
 from tlstax.collectors.host.costs import load
 from tlstax.collectors.host.emulation import emulated_forms
-from tlstax.collectors.host.prices import kernel_of
+from tlstax.collectors.host.prices import host_costs_of
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
 
@@ -30,7 +30,7 @@ def test_doctor_measures_every_kind_and_keeps_it(
     kept = load()
     assert kept is not None
     assert kept.measured
-    assert kept == kernel_of(kept.rows, document["emulated"])
+    assert kept == host_costs_of(kept.rows, document["emulated"])
 
 
 def test_what_is_emulated_is_seen_and_not_guessed() -> None:

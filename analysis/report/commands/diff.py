@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.compare import difference
-from tlstax.analysis.compare.selections import UNITS, Side, matching, pair_up
+from tlstax.analysis.compare.selections import UNITS, RecordingSelection, matching, pair_up
 from tlstax.analysis.report.export import jsondoc
 from tlstax.analysis.report.html import diff as diff_html
 from tlstax.analysis.report.markdown import diff as diff_markdown
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     return int(ExitCode.FAILED if refused else ExitCode.OK)
 
 
-def sides_of(text: str, loaded: dict[Path, Tables]) -> list[Side]:
+def sides_of(text: str, loaded: dict[Path, Tables]) -> list[RecordingSelection]:
     """The groups that an argument names. Raises TlstaxError (USAGE) where there is none."""
     path, wanted = Path(text), ""
     if not path.exists():
@@ -125,7 +125,7 @@ def sides_of(text: str, loaded: dict[Path, Tables]) -> list[Side]:
             "Name one of these, or an arm or scenario of them",
             ExitCode.USAGE,
         )
-    return [Side(path.stem, loaded[path], group) for group in found]
+    return [RecordingSelection(path.stem, loaded[path], group) for group in found]
 
 
 def _load(parts: list[Path]) -> Tables:

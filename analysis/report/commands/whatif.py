@@ -24,7 +24,7 @@ from typing import Any, Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import quantities
 from tlstax.analysis.compare import selections
-from tlstax.analysis.compare.selections import Side
+from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.report.commands.diff import sides_of
 from tlstax.analysis.report.export import jsondoc
 from tlstax.analysis.report.output import STANDARD_OUTPUT, print_safely, write
@@ -32,7 +32,7 @@ from tlstax.analysis.report.terminal import whatif as whatif_terminal
 from tlstax.analysis.rows import tables
 from tlstax.analysis.whatif import predict
 from tlstax.analysis.whatif.cipher_change import present_cipher, require_suite
-from tlstax.analysis.whatif.summary import Wish
+from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture import micro_costs
 from tlstax.collectors.capture.ciphers import SUITES
 from tlstax.collectors.capture.micro_costs import Measure, MicroCosts
@@ -125,10 +125,10 @@ def run(options: argparse.Namespace) -> int:
         key=lambda one: one.group.operation_count,
         default=None,
     )
-    wish = Wish(
+    scenario = Scenario(
         options.key, options.resume, options.pool, library, warm, old, options.cipher, *ciphers[:1]
     )
-    prediction = predict.predict(side, wish, costs)
+    prediction = predict.predict(side, scenario, costs)
     document: dict[str, Any] = dataclasses.asdict(prediction)
     if options.json is not None:
         write(options.json, jsondoc.render(document))
@@ -158,7 +158,7 @@ def _require_wish(options: argparse.Namespace) -> None:
         )
 
 
-def _ciphers(options: argparse.Namespace, side: Side) -> list[str]:
+def _ciphers(options: argparse.Namespace, side: RecordingSelection) -> list[str]:
     """The present and the wished cipher; none where no other is wished."""
     if options.cipher is None:
         return []
@@ -166,7 +166,7 @@ def _ciphers(options: argparse.Namespace, side: Side) -> list[str]:
     return [options.from_cipher or present_cipher(side), options.cipher]
 
 
-def choose(found: Sequence[Side], text: str) -> Side:
+def choose(found: Sequence[RecordingSelection], text: str) -> RecordingSelection:
     """The one part that is meant: of several the TLS arm with most handshakes.
 
     Raises TlstaxError (USAGE) where none made a handshake.
@@ -184,8 +184,8 @@ def choose(found: Sequence[Side], text: str) -> Side:
 
 def _costs(
     options: argparse.Namespace,
-    side: Side,
-    owner: Side,
+    side: RecordingSelection,
+    owner: RecordingSelection,
     signatures: Sequence[str],
     ciphers: Sequence[str],
 ) -> MicroCosts:
@@ -204,7 +204,7 @@ def _costs(
 
 def _with_handshakes(
     options: argparse.Namespace,
-    side: Side,
+    side: RecordingSelection,
     costs: MicroCosts,
     kinds: Sequence[str],
     ciphers: Sequence[str],
@@ -228,7 +228,7 @@ def _measure(options: argparse.Namespace) -> Measure:
     return measure
 
 
-def _require_library(owner: Side, measured: str) -> None:
+def _require_library(owner: RecordingSelection, measured: str) -> None:
     """Costs are those of the server's library, or they say nothing. Raises TlstaxError (HOST)."""
     target = owner.tables.targets[0] if owner.tables.targets else None
     name = quantities.library(target.tls_library, target.tls_version) if target else "?"
@@ -241,7 +241,7 @@ def _require_library(owner: Side, measured: str) -> None:
         )
 
 
-def _require_host(side: Side, costs: MicroCosts, *, is_given: bool) -> None:
+def _require_host(side: RecordingSelection, costs: MicroCosts, *, is_given: bool) -> None:
     """Costs are those of the host that recorded. Raises TlstaxError (HOST)."""
     meta = side.tables.meta
     here = (costs.hostname, costs.cpu_model)
@@ -261,7 +261,7 @@ def _branch(version: str) -> list[str]:
     return version.split()[-1].split(".")[:2]
 
 
-def _library(options: argparse.Namespace, side: Side) -> Side:
+def _library(options: argparse.Namespace, side: RecordingSelection) -> RecordingSelection:
     """A recording with the wished library. Raises TlstaxError (HOST) where there is none."""
     wanted = options.library.lower()
     paths: list[Path] = []
@@ -276,8 +276,13 @@ def _library(options: argparse.Namespace, side: Side) -> Side:
         name = _library_name(target.tls_library, target.tls_version) if target else ""
         seen.append(name or "unknown")
         if wanted in name and rows.meta.get("cpu_model") == side.tables.meta.get("cpu_model"):
-            groups = [Side(path.stem, rows, group) for group in selections.matching(rows, "tls")]
-            groups = groups or [Side(path.stem, rows, group) for group in tables.groups(rows)]
+            groups = [
+                RecordingSelection(path.stem, rows, group)
+                for group in selections.matching(rows, "tls")
+            ]
+            groups = groups or [
+                RecordingSelection(path.stem, rows, group) for group in tables.groups(rows)
+            ]
             return choose(_alike(groups, side), str(path))
     raise TlstaxError(
         f"{options.library} cannot be measured here",
@@ -294,6 +299,8 @@ def _library_name(name: str, version: str) -> str:
     return quantities.library(name, version).lower().replace(" ", "-")
 
 
-def _alike(groups: Sequence[Side], side: Side) -> Sequence[Side]:
+def _alike(
+    groups: Sequence[RecordingSelection], side: RecordingSelection
+) -> Sequence[RecordingSelection]:
     """Those of the same scenario, if there is any."""
     return [one for one in groups if one.group.scenario == side.group.scenario] or groups

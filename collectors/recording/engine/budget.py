@@ -48,7 +48,7 @@ MOST_SAVED_NS: Final = 10 * NS_PER_S
 
 
 @dataclass(frozen=True)
-class Spent:
+class Overhead:
     """CPU time that measuring took, in ns, by what took it."""
 
     probes_ns: float = 0.0
@@ -61,17 +61,17 @@ class Spent:
         """All of it."""
         return self.probes_ns + self.scheduler_ns + self.samples_ns + self.collector_ns
 
-    def __add__(self, other: "Spent") -> "Spent":
-        return Spent(
+    def __add__(self, other: "Overhead") -> "Overhead":
+        return Overhead(
             self.probes_ns + other.probes_ns,
             self.scheduler_ns + other.scheduler_ns,
             self.samples_ns + other.samples_ns,
             self.collector_ns + other.collector_ns,
         )
 
-    def times(self, factor: float) -> "Spent":
+    def times(self, factor: float) -> "Overhead":
         """The same rate for another length of time."""
-        return Spent(
+        return Overhead(
             self.probes_ns * factor,
             self.scheduler_ns * factor,
             self.samples_ns * factor,
@@ -105,12 +105,12 @@ class Load:
         """CPU time per time that the budget is a share of."""
         return max(self.cpus, FLOOR_CPUS)
 
-    def running(self, level: Level | None) -> Spent:
+    def running(self, level: Level | None) -> Overhead:
         """What a second costs with everything up to a level on, in ns; None: nothing is on."""
         if level is None:
-            return Spent(collector_ns=self.watch * NS_PER_S)
+            return Overhead(collector_ns=self.watch * NS_PER_S)
         used_ns = self.cpus * NS_PER_S
-        return Spent(
+        return Overhead(
             sum(self.probes[: level + 1]) * used_ns,
             self.scheduler * used_ns if has_ledger(level) else 0.0,
             self.samples * NS_PER_S,
@@ -130,7 +130,7 @@ class Choice:
     """Length of a dense window, or of a window where everything is on all the time."""
     cycle_ns: int
     """From one dense window to the next; `dense_ns` where everything is on all the time."""
-    predicted: Spent
+    predicted: Overhead
     """What a second is expected to cost."""
     base: float
     """CPUs that the budget is a share of."""
@@ -179,7 +179,7 @@ def choose(
 
 
 def _continuous(load: Load, level: Level, window_ns: int) -> Choice:
-    spent = load.running(level) + Spent(collector_ns=load.cut_ns * NS_PER_S / window_ns)
+    spent = load.running(level) + Overhead(collector_ns=load.cut_ns * NS_PER_S / window_ns)
     return Choice(level, None, window_ns, window_ns, spent, load.base)
 
 
@@ -207,11 +207,11 @@ def _alternating(load: Load, dense: Level, light: Level | None, limit_ns: float)
     return None
 
 
-def window_cost(load: Load, dense: Level, light: Level | None, dense_ns: int) -> Spent:
+def window_cost(load: Load, dense: Level, light: Level | None, dense_ns: int) -> Overhead:
     """What a dense window adds to light time: its own events, two cuts, attaching, detaching."""
     more = load.running(dense) + load.running(light).times(-1)
     on_ns = dense_ns + load.tail_ns
-    return more.times(on_ns / NS_PER_S) + Spent(collector_ns=2 * load.cut_ns + load.turn_ns)
+    return more.times(on_ns / NS_PER_S) + Overhead(collector_ns=2 * load.cut_ns + load.turn_ns)
 
 
 def refusal(load: Load, share: float) -> TlstaxError:
@@ -246,11 +246,11 @@ class Account:
         """Empty; `share` of the server's CPU time is earned."""
         self.share = share
         self.balance_ns = 0.0
-        self.spent = Spent()
+        self.spent = Overhead()
         self.earned_ns = 0.0
         self.server_cpu_ns = 0
 
-    def settle(self, span_ns: int, server_cpu_ns: int, spent: Spent) -> None:
+    def settle(self, span_ns: int, server_cpu_ns: int, spent: Overhead) -> None:
         """A span of time has passed: earn for what the server used, pay for what it cost."""
         income_ns = self.share * max(server_cpu_ns, FLOOR_CPUS * span_ns)
         self.earned_ns += income_ns

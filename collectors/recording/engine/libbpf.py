@@ -350,15 +350,15 @@ def _argument_count(library: ctypes.CDLL, btf: int, name: str) -> int:
     kind_typedef, kind_ptr, kind_func_proto = 8, 2, 13
     number = library.btf__find_by_name_kind(btf, f"btf_trace_{name}".encode(), kind_typedef)
     while number > 0:
-        words = library.btf__type_by_id(btf, number)
-        if not words:
+        summary = library.btf__type_by_id(btf, number)
+        if not summary:
             return 0
-        kind = (words[1] >> 24) & 0x1F
+        kind = (summary[1] >> 24) & 0x1F
         if kind == kind_func_proto:
-            return int(words[1] & 0xFFFF) - 1  # the first one is the tracepoint's own data
+            return int(summary[1] & 0xFFFF) - 1  # the first one is the tracepoint's own data
         if kind not in (kind_typedef, kind_ptr):
             return 0
-        number = words[2]
+        number = summary[2]
     return 0
 
 

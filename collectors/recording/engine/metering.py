@@ -17,9 +17,9 @@ from typing import Final
 
 from tlstax.collectors.host.bpf_syscall import enable_statistics
 from tlstax.collectors.host.clock import monotonic_ns
-from tlstax.collectors.host.prices import Kernel
+from tlstax.collectors.host.prices import HostCosts
 from tlstax.collectors.placement.model import Site
-from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, Load, Spent, has_ledger
+from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, Load, Overhead, has_ledger
 from tlstax.collectors.recording.engine.native import DENSE_TRACEPOINTS, SAMPLER, Engine
 from tlstax.probes.model import Level
 
@@ -42,12 +42,12 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Bill:
+class SpanOverhead:
     """What a span of time cost."""
 
     span_ns: int
     target_cpu_ns: int
-    spent: Spent
+    spent: Overhead
     by_level_ns: tuple[float, ...]
     """Cost of the probes of each `Level`."""
 
@@ -70,9 +70,9 @@ class Meter:
         self.saw_load = False
         """Whether the kernel timed the programs while the target was not idle."""
         self._sample_ns: float | None = None  # of one sample
-        kernel = engine.plan.kernel
-        self.prices_are_known = kernel.measured
-        known = replace(kernel, measured=True)  # else those of another machine, as a guess
+        host_costs = engine.plan.host_costs
+        self.prices_are_known = host_costs.measured
+        known = replace(host_costs, measured=True)  # else those of another machine, as a guess
         self._traps = [price or 0.0 for price in site_costs(known, sites)]
 
     def statistics(self, on: bool) -> None:
@@ -112,7 +112,9 @@ class Meter:
         except OSError:  # the target has ended
             return 0
 
-    def bill(self, before: Reading, after: Reading, level: Level | None, samples: int) -> Bill:
+    def bill(
+        self, before: Reading, after: Reading, level: Level | None, samples: int
+    ) -> SpanOverhead:
         """What came between two readings; `samples` is the rate of the sampler, in Hz."""
         span_ns = after.time_ns - before.time_ns
         cpu_ns = max(0, after.target_cpu_ns - before.target_cpu_ns)
@@ -130,13 +132,13 @@ class Meter:
         if not after.is_timed and level is not None and has_ledger(level):
             scheduler_ns = self._scheduler * cpu_ns
         taken = samples * self._cpus * span_ns / 1e9 if level is not None else 0.0
-        spent = Spent(
+        spent = Overhead(
             sum(by_level),
             scheduler_ns,
             taken * (self._sample_ns or 0.0),
             float(after.own_cpu_ns - before.own_cpu_ns),
         )
-        return Bill(span_ns, cpu_ns, spent, tuple(by_level))
+        return SpanOverhead(span_ns, cpu_ns, spent, tuple(by_level))
 
     def _price(self, number: int) -> float:
         program = _PROBES[0 if self._sites[number].event == "enter" else 1]
@@ -163,7 +165,7 @@ class Meter:
             self._scheduler = sum(timed[name][0] for name in programs) / max(cpu_ns, floor_ns)
             self.saw_load = self._is_of_load = cpu_ns >= floor_ns
 
-    def load(self, bill: Bill, cut_ns: float, turn_ns: float, tail_ns: float) -> Load:
+    def load(self, bill: SpanOverhead, cut_ns: float, turn_ns: float, tail_ns: float) -> Load:
         """The load that a trial saw at the full level."""
         cpu_ns = bill.target_cpu_ns
         span_ns = max(1, bill.span_ns)
@@ -178,19 +180,19 @@ class Meter:
         )
 
 
-def site_costs(kernel: Kernel, sites: Sequence[Site]) -> list[float | None]:
+def site_costs(host_costs: HostCosts, sites: Sequence[Site]) -> list[float | None]:
     """Calibrated ns of one hit of each site; None where nothing was calibrated.
 
     A return probe also traps at the function's entry, unless an entry probe does so anyway.
     """
     entries = {(site.object, site.file_offset) for site in sites if site.kind == "uprobe"}
-    if not kernel.measured:
+    if not host_costs.measured:
         return [None] * len(sites)
     prices: list[float | None] = []
     for site in sites:
-        trap_ns = kernel.prices.trap_ns(not site.stepped)
+        trap_ns = host_costs.prices.trap_ns(not site.stepped)
         if site.kind != "uprobe":
             shared = (site.object, site.file_offset) in entries
-            trap_ns = kernel.prices.return_ns + (0.0 if shared else trap_ns)
+            trap_ns = host_costs.prices.return_ns + (0.0 if shared else trap_ns)
         prices.append(trap_ns)
     return prices

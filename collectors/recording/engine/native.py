@@ -88,12 +88,12 @@ class Engine:
             self._object.library, "sched_switch", *SOCKET_TRACEPOINTS.values()
         )
         self._switch_has_state = has["sched_switch"] >= 4
-        self.kernel_tells = (
+        self.covered_by_tracepoint = (
             not options.uprobes_only
-            and any(plan.is_told(site) for site in plan.sites)
+            and any(plan.covered_by_tracepoint(site) for site in plan.sites)
             and all(has[event] for event in SOCKET_TRACEPOINTS.values())
         )
-        sockets = tuple(SOCKET_TRACEPOINTS) if self.kernel_tells else ()
+        sockets = tuple(SOCKET_TRACEPOINTS) if self.covered_by_tracepoint else ()
         self._dense_tracepoints = (*DENSE_TRACEPOINTS, *sockets)
         self.tracepoints = (*self._dense_tracepoints, *RARE_TRACEPOINTS)
         try:
@@ -108,17 +108,17 @@ class Engine:
 
     def is_attached(self, site: Site) -> bool:
         """Whether a site of the plan gets its probe: the kernel may tell what it would."""
-        return not (self.kernel_tells and self.plan.is_told(site))
+        return not (self.covered_by_tracepoint and self.plan.covered_by_tracepoint(site))
 
     def _configure(self) -> None:
         bpf = self._object
         for program in SOCKET_TRACEPOINTS:
-            bpf.set_autoload(program, self.kernel_tells)
+            bpf.set_autoload(program, self.covered_by_tracepoint)
         config = layout.Config()
         config.tgid = self.pid
         config.client = {"server": 0, "client": 1}.get(self.plan.role, 2)
         config.switch_has_state = self._switch_has_state
-        config.kernel_tells = self.kernel_tells
+        config.covered_by_tracepoint = self.covered_by_tracepoint
         for accessor, name in _ACCESSORS.items():
             setattr(config, name, self.plan.accessors.get(accessor, -1))
         kinds = layout.wait_kinds()

@@ -23,7 +23,7 @@ from tlstax.collectors.recording.engine.budget import (
     window_cost,
     with_rates,
 )
-from tlstax.collectors.recording.engine.metering import Bill
+from tlstax.collectors.recording.engine.metering import SpanOverhead
 from tlstax.probes.model import Level
 
 TRIAL_NS: Final = 200_000_000
@@ -70,7 +70,7 @@ class Pace:
         self._allowance_ns = float("inf")
         self._rests = 0  # light windows since the last dense one
 
-    def begin(self, load: Load, trial: Bill) -> Choice:
+    def begin(self, load: Load, trial: SpanOverhead) -> Choice:
         """Choose by what the trial saw, which is the first debt; TlstaxError when nothing fits."""
         self._load = load
         self.choice = choose(load, self.account.share, self.most, self.window_ns)
@@ -82,10 +82,10 @@ class Pace:
         """What is on."""
         return self._step.level
 
-    def _settle(self, bill: Bill) -> None:
+    def _settle(self, bill: SpanOverhead) -> None:
         self.account.settle(bill.span_ns, bill.target_cpu_ns, bill.spent)
 
-    def ended(self, bill: Bill, cut_ns: float, turn_ns: float | None, watch: float) -> Step:
+    def ended(self, bill: SpanOverhead, cut_ns: float, turn_ns: float | None, watch: float) -> Step:
         """A window has ended: pay for it, learn from it, and say what comes next."""
         load = self._require_load()
         self._settle(bill)
@@ -155,7 +155,7 @@ class Pace:
         length_ns = min(max(length_ns, _SHORTEST_LIGHT_NS), _LONGEST_LIGHT_NS)
         return Step(level, length_ns, _WATCH_NS if level is not None else length_ns)
 
-    def overspends(self, bill: Bill) -> bool:
+    def overspends(self, bill: SpanOverhead) -> bool:
         """Whether the window that runs must end now, by what it has cost so far."""
         load = self._require_load()
         spent_ns = bill.spent.total_ns
@@ -177,7 +177,7 @@ class Pace:
         assert self._load is not None, "begin() comes first"
         return self._load
 
-    def words(self) -> str:
+    def summary(self) -> str:
         """How the budget is spent, for people."""
         choice = self.choice
         budget = f"Budget {percent(self.account.share)} of the server's CPU time"

@@ -11,8 +11,8 @@ from typing import Final
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.clock import monotonic_ns
-from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, Spent, choose, has_ledger
-from tlstax.collectors.recording.engine.metering import Bill, Meter, Reading
+from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, Overhead, choose, has_ledger
+from tlstax.collectors.recording.engine.metering import Meter, Reading, SpanOverhead
 from tlstax.collectors.recording.engine.native import Engine, level_of
 from tlstax.collectors.recording.engine.pacing import TRIAL_NS, Pace, Step
 from tlstax.probes.model import Level
@@ -23,7 +23,7 @@ until one of them was a busy one. (Odd: in experiments every other window lies b
 _NEVER_NS: Final = 1 << 62
 
 
-class Course:
+class Schedule:
     """Levels and windows of one engine over time."""
 
     def __init__(
@@ -46,8 +46,8 @@ class Course:
         self._last: Reading
         self._watched: Reading
         self._predicted: dict[str, float] = {}
-        self._first_bill: Bill | None = None
-        self._words = ""
+        self._first_bill: SpanOverhead | None = None
+        self._summary = ""
 
     def attach(self) -> None:
         """Attach everything of the level; the kernel times the programs for a while."""
@@ -68,7 +68,7 @@ class Course:
 
     # ---- a window ends ----
 
-    def bill(self) -> Bill:
+    def bill(self) -> SpanOverhead:
         """What was spent since the last bill."""
         now = self._meter.read()
         bill = self._meter.bill(self._last, now, self.level, self._sample_hz)
@@ -77,7 +77,7 @@ class Course:
             self._first_bill = bill
         return bill
 
-    def effect(self, window_id: int, bill: Bill) -> schema.Effect:
+    def effect(self, window_id: int, bill: SpanOverhead) -> schema.Effect:
         """The bill as a row of the capture."""
         known = self._meter.prices_are_known
         return schema.Effect(
@@ -102,7 +102,7 @@ class Course:
         self._meter.statistics(not self._meter.saw_load)
         self.next_ns = monotonic_ns() + self._window_ns
 
-    def next_step(self, bill: Bill) -> Step:
+    def next_step(self, bill: SpanOverhead) -> Step:
         """With a budget: pay for the window, and choose what comes."""
         assert self.pace is not None
         idle_ns = self._last.own_cpu_ns - self._watched.own_cpu_ns
@@ -156,7 +156,7 @@ class Course:
         assert self.pace is not None
         return self.pace.first()
 
-    def judge(self, bill: Bill) -> None:
+    def judge(self, bill: SpanOverhead) -> None:
         """Choose by the trial's bill. Raises TlstaxError (BUDGET) when nothing fits.
 
         Probes that went off only while they were detached tell how long that takes.
@@ -168,7 +168,7 @@ class Course:
         tail_ns = (tail.probes_ns + tail.scheduler_ns) / per_ns if per_ns else 0.0
         load = self._meter.load(bill, self._cut_ns, 2 * (self._turn_ns or 0.0), tail_ns)
         choice = self.pace.begin(load, bill)
-        self._words = self.pace.words()
+        self._summary = self.pace.summary()
         self._predict(choice.predicted, choice.base)
 
     def expect(self) -> None:
@@ -180,7 +180,7 @@ class Course:
         choice = choose(load, 1e9, self._most, self._window_ns)
         self._predict(choice.predicted, choice.base)
 
-    def _predict(self, spent: Spent, base: float) -> None:
+    def _predict(self, spent: Overhead, base: float) -> None:
         base_ns = base * 1e9
         self._predicted = {
             "predicted_share": spent.total_ns / base_ns,
@@ -197,7 +197,7 @@ class Course:
             yield schema.Meta(key, f"{value:.6f}")
         if self.pace is not None:
             yield schema.Meta("budget_share", f"{self.pace.account.share:g}")
-            yield schema.Meta("budget_choice", self._words)
+            yield schema.Meta("budget_choice", self._summary)
 
     def close(self) -> None:
         """Statistics off."""

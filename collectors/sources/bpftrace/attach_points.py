@@ -15,10 +15,10 @@ from typing import Final
 
 from tlstax.collectors.binary.elf import Symbol
 from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
-from tlstax.collectors.host.prices import Kernel
+from tlstax.collectors.host.prices import HostCosts
 from tlstax.collectors.placement.detection import Detected, OpenObject, detect
 from tlstax.collectors.placement.method_table import functions_in
-from tlstax.collectors.placement.probe_points import Finder, Option, Spot
+from tlstax.collectors.placement.probe_points import Finder, Option, ProbePoint
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
 from tlstax.probes.model import Boundary, Definition, Function
@@ -37,8 +37,8 @@ class Place:
     function: str
     mapped: MappedObject
     file_offset: int
-    point: str  # as bpftrace writes it
-    spot: Spot
+    attach_point: str  # as bpftrace writes it
+    point: ProbePoint
     cost_ns: float  # of one hit
     unsafe: bool  # it is an address, which bpftrace takes with --unsafe only
 
@@ -60,7 +60,7 @@ class Places:
         self,
         target: Target,
         definitions: Sequence[Definition],
-        kernel: Kernel,
+        host_costs: HostCosts,
         resources: ExitStack,
         offsets: bool,
     ) -> None:
@@ -68,7 +68,7 @@ class Places:
         kinds = ("tls", "server")
         mine = [entry for entry in definitions if entry.kind in kinds]
         self.detected = detect(target, mine, resources)
-        self._kernel = kernel
+        self._kernel = host_costs
         self._offsets = offsets
         self._finders: dict[str, Finder] = {}
 
@@ -78,7 +78,7 @@ class Places:
         for library in self.detected:
             for boundary, functions in _chosen(library, wanted.selectors):
                 for place in self._placed(boundary, functions, library, wanted):
-                    found.setdefault(f"{place.event} {place.point}", place)
+                    found.setdefault(f"{place.event} {place.attach_point}", place)
         return list(found.values())
 
     def consequences(self, wanted: Wanted) -> list[str]:
@@ -127,8 +127,8 @@ class Places:
         argument = _argument(symbol.name, want.argument)
         named = self._has_name(entry, symbol)
         for option in finder.options(symbol, want.events, argument, want.returned):
-            at_start = all(spot.address == symbol.address for _, spot in option.spots)
-            entered = all(spot.kind == "uprobe" for _, spot in option.spots)
+            at_start = all(point.address == symbol.address for _, point in option.points)
+            entered = all(point.kind == "uprobe" for _, point in option.points)
             if at_start or not named or (entered and self._offsets):
                 return option
         return None
@@ -143,22 +143,24 @@ class Places:
     ) -> list[Place]:
         places = []
         named = self._has_name(entry, symbol)
-        traps = {spot.address for event, spot in option.spots if event == "enter"}
-        for event, spot in option.spots:
-            offset = entry.elf.to_offset(spot.address)
+        traps = {point.address for event, point in option.points if event == "enter"}
+        for event, point in option.points:
+            offset = entry.elf.to_offset(point.address)
             if offset is None or not SAFE_PATH.fullmatch(entry.mapped.open_path):
                 continue
-            inside = spot.address - symbol.address
+            inside = point.address - symbol.address
             text = f"{symbol.name}+{inside}" if inside else symbol.name
-            point = f"{spot.kind}:{entry.mapped.open_path}:{text if named else hex(offset)}"
-            cost = self._kernel.prices.trap_ns(spot.emulated)
-            if spot.kind == "uretprobe":
-                shared = spot.address in traps
+            attach_point = f"{point.kind}:{entry.mapped.open_path}:{text if named else hex(offset)}"
+            cost = self._kernel.prices.trap_ns(point.emulated)
+            if point.kind == "uretprobe":
+                shared = point.address in traps
                 cost = self._kernel.prices.return_ns + (0.0 if shared else cost)
             name = boundary if isinstance(boundary, str) else boundary.id
             shown = symbol.name or f"[{entry.elf.name}+{symbol.address:#x}]"
             places.append(
-                Place(name, event, shown, entry.mapped, offset, point, spot, cost, not named)
+                Place(
+                    name, event, shown, entry.mapped, offset, attach_point, point, cost, not named
+                )
             )
         return places
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.printable import visible
-from tlstax.collectors.host.costs import this_kernel
+from tlstax.collectors.host.costs import this_host_costs
 from tlstax.collectors.placement.detection import Detected
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.sources.bpftrace.attach_points import Place, Places, Wanted
@@ -54,7 +54,7 @@ def render(program: Program, target: Target, offsets: bool, extra: Path | None =
     """
     with ExitStack() as resources:
         definitions = load_definitions(extra)
-        finder = Places(target, definitions, this_kernel(), resources, offsets)
+        finder = Places(target, definitions, this_host_costs(), resources, offsets)
         blocks = [piece for piece in program.pieces if isinstance(piece, Block)]
         found = {pair: finder.find(_wanted(pair, blocks)) for pair in {b.selectors for b in blocks}}
         texts: list[str] = []
@@ -95,16 +95,16 @@ def _block(block: Block, places: Iterable[Place], pid: int) -> str:
     """The block once for all places that read the same registers."""
     groups: dict[tuple[str, int], list[Place]] = {}
     for place in places:
-        groups.setdefault((place.spot.register, place.spot.stack_bytes), []).append(place)
+        groups.setdefault((place.point.register, place.point.stack_bytes), []).append(place)
     texts = []
     for (register, stack_bytes), members in groups.items():
         lines = [
             f"// {place.boundary} {place.event}, {place.cost_ns / 1000:.2f} us a hit"
-            f"{' (single-stepped)' if not place.spot.emulated else ''}: "
-            f"{visible(place.function)}: {visible(place.spot.reason)}\n"
+            f"{' (single-stepped)' if not place.point.emulated else ''}: "
+            f"{visible(place.function)}: {visible(place.point.reason)}\n"
             for place in members
         ]
-        lines.append(",\n".join(place.point for place in members) + "\n")
+        lines.append(",\n".join(place.attach_point for place in members) + "\n")
         body = block.body.replace("$1", str(pid))
         if block.event == "enter":
             body = ENTRY_STACK.sub(f'reg("sp") + {stack_bytes + 8}', body)

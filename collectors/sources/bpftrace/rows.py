@@ -114,8 +114,8 @@ def _fact(
                 if bucket["count"]:
                     yield schema.Latency(stacks.window_id, key, low, high, int(bucket["count"]))
         elif name == "@samples":
-            (phase,), user, kernel = _split(key, 1)
-            frames, kernel_part = user_frames(user), kernel_frames(kernel)
+            (phase,), user, host_costs = _split(key, 1)
+            frames, kernel_part = user_frames(user), kernel_frames(host_costs)
             names = [one.symbol for one in kernel_part]
             call = syscall_of(names, frames[0].symbol if frames else "")
             pair = stacks.number(frames), stacks.number(kernel_part)
@@ -151,8 +151,8 @@ def _split(key: str, numbers: int) -> tuple[list[int], str, str]:
     if "\n" not in key:  # bpftrace 0.23 escapes keys twice
         key = ESCAPED.sub(lambda found: UNESCAPED.get(found[1], found[1]), key)
     parts = key.split(",", numbers)
-    user, _, kernel = parts[numbers].partition("\n,")
-    return [int(part) for part in parts[:numbers]], user, kernel
+    user, _, host_costs = parts[numbers].partition("\n,")
+    return [int(part) for part in parts[:numbers]], user, host_costs
 
 
 class BpftraceFrame(NamedTuple):

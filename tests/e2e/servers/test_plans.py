@@ -81,8 +81,8 @@ def test_no_probe_is_single_stepped_where_another_place_serves(
 
 def check_prices(plan: Plan) -> None:
     """Each price is the kernel's own for its kind."""
-    prices = plan.kernel.prices
-    assert plan.kernel.measured
+    prices = plan.host_costs.prices
+    assert plan.host_costs.measured
     for site in plan.sites:
         trap = prices.stepped_ns if site.stepped else prices.emulated_ns
         assert site.cost_ns in (trap, prices.return_ns, prices.return_ns + trap)

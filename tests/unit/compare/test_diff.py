@@ -13,7 +13,7 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.analysis.compare import difference, selections
-from tlstax.analysis.compare.selections import Side
+from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.difference import Difference, PairDifference
 from tlstax.analysis.report.commands import diff as diff_command
 from tlstax.analysis.report.html import diff as diff_html
@@ -68,7 +68,7 @@ def driven(latency_ns: int, threads: int = 2, rounds: int = 4, scenario: str = "
 
 
 def compare(before: Tables, after: Tables, per: str | None = None) -> PairDifference:
-    pair = [Side(name, rows, tables.groups(rows)[0]) for name, rows in
+    pair = [RecordingSelection(name, rows, tables.groups(rows)[0]) for name, rows in
             (("old", before), ("new", after))]  # fmt: skip
     (line,) = difference.compare_recordings([(pair[0], pair[1])], per).pairs
     return line
@@ -98,7 +98,7 @@ def test_recordings_without_a_driver_are_counted_by_query() -> None:
 def test_steps_of_an_experiment_sum_to_the_latency() -> None:
     with CaptureReader.open(DEMO) as reader:
         rows = tables.load(reader)
-    pair = [Side("demo", rows, selections.matching(rows, f"connect/{arm}")[0])
+    pair = [RecordingSelection("demo", rows, selections.matching(rows, f"connect/{arm}")[0])
             for arm in ("tls", "plaintext")]  # fmt: skip
     (line,) = difference.compare_recordings([(pair[0], pair[1])]).pairs
     assert line.difference is not None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tlstax.analysis import quantities
 from tlstax.analysis.compare import waterfall_steps
 from tlstax.analysis.document import explain
-from tlstax.analysis.model.tables import Cell, Comparison
+from tlstax.analysis.model.tables import Comparison, WaterfallStep
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import (
     Frame,
@@ -71,7 +71,7 @@ class Experiment:
         return comparison
 
 
-def by_name(comparison: Comparison) -> dict[str, Cell]:
+def by_name(comparison: Comparison) -> dict[str, WaterfallStep]:
     return {cell.name: cell for cell in (*comparison.cells, *comparison.beside)}
 
 

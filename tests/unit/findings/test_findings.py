@@ -13,7 +13,7 @@ from tlstax.analysis.findings import finding_metrics
 from tlstax.analysis.findings import rules as finding_rules
 from tlstax.analysis.findings.finding_metrics import LABELS, Judged
 from tlstax.analysis.findings.rules import Condition, Rule
-from tlstax.analysis.findings.window_metrics import Fact, Facts
+from tlstax.analysis.findings.window_metrics import Metric, Metrics
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.schema import (
     Effect,
@@ -36,24 +36,24 @@ MS = 1_000_000
 ALL = tables.Group("all", "", "", "", (), frozenset())
 
 
-def satisfied(condition: Condition, wrong: bool = False) -> Fact:
+def satisfied(condition: Condition, wrong: bool = False) -> Metric:
     """A fact for which a condition holds, or does not."""
     if condition.text is not None:
-        return Fact(None, text="something else" if wrong else f"{condition.text} 1")
+        return Metric(None, text="something else" if wrong else f"{condition.text} 1")
     bound = condition.above if condition.above is not None else condition.below
     assert bound is not None
     is_more = (condition.above is not None) != wrong
     value = bound * 1.5 + 1 if is_more else bound * 0.5 - (bound <= 0)
-    return Fact(value, value, value)
+    return Metric(value, value, value)
 
 
-def met(rule: Rule) -> Facts:
+def met(rule: Rule) -> Metrics:
     """Facts with which a rule fires."""
-    facts = {name: Fact(0.5, 0.5, 0.5, "x") for name in LABELS}
-    facts |= {one.fact: satisfied(one) for one in rule.when}
+    metrics = {name: Metric(0.5, 0.5, 0.5, "x") for name in LABELS}
+    metrics |= {one.metric: satisfied(one) for one in rule.when}
     for one in rule.unless:
-        facts[one.fact] = satisfied(one, wrong=True)
-    return facts
+        metrics[one.metric] = satisfied(one, wrong=True)
+    return metrics
 
 
 RULES = pytest.mark.parametrize("rule", finding_rules.rules(), ids=lambda rule: rule.id)
@@ -61,9 +61,9 @@ RULES = pytest.mark.parametrize("rule", finding_rules.rules(), ids=lambda rule: 
 
 @RULES
 def test_a_rule_fires_on_its_cause_and_says_how_much_it_is(rule: Rule) -> None:
-    facts = met(rule)
-    assert rule.fires(facts)
-    (finding,) = finding_rules.judge(ALL, Judged(facts, "command", 1000.0, 8), [rule])
+    metrics = met(rule)
+    assert rule.fires(metrics)
+    (finding,) = finding_rules.judge(ALL, Judged(metrics, "command", 1000.0, 8), [rule])
     assert finding.size.value_ns == pytest.approx(1000.0 * finding.share.value)
     assert "{" not in finding.sentence
     assert finding.evidence
@@ -74,10 +74,10 @@ def test_a_rule_fires_on_its_cause_and_says_how_much_it_is(rule: Rule) -> None:
 @RULES
 def test_a_rule_needs_each_of_its_conditions(rule: Rule) -> None:
     for condition in rule.when:
-        assert not rule.fires(met(rule) | {condition.fact: satisfied(condition, wrong=True)})
-        assert not rule.fires(met(rule) | {condition.fact: Fact(None)}), "not measured"
+        assert not rule.fires(met(rule) | {condition.metric: satisfied(condition, wrong=True)})
+        assert not rule.fires(met(rule) | {condition.metric: Metric(None)}), "not measured"
     for condition in rule.unless:
-        assert not rule.fires(met(rule) | {condition.fact: satisfied(condition)})
+        assert not rule.fires(met(rule) | {condition.metric: satisfied(condition)})
 
 
 @RULES
@@ -85,15 +85,15 @@ def test_a_rule_never_fires_on_an_interval_that_spans_its_bound(rule: Rule) -> N
     for condition in rule.when:
         if condition.text is not None:
             continue
-        fact = met(rule)[condition.fact]
-        assert fact.value is not None
+        metric = met(rule)[condition.metric]
+        assert metric.value is not None
         bound = condition.above if condition.above is not None else condition.below
         assert bound is not None
-        low, high = sorted((fact.value, bound))
-        wide = replace(fact, low=low - 1, high=high + 1)
-        assert not rule.fires(met(rule) | {condition.fact: wide})
-        alone = replace(fact, low=None, high=None)
-        assert not rule.fires(met(rule) | {condition.fact: alone}), "too few windows"
+        low, high = sorted((metric.value, bound))
+        wide = replace(metric, low=low - 1, high=high + 1)
+        assert not rule.fires(met(rule) | {condition.metric: wide})
+        alone = replace(metric, low=None, high=None)
+        assert not rule.fires(met(rule) | {condition.metric: alone}), "too few windows"
 
 
 def test_ids_are_unique_and_rules_without_their_facts_are_refused() -> None:
@@ -123,11 +123,11 @@ def test_what_explains_most_of_a_larger_finding_stands_before_it() -> None:
     by_id = {rule.id: rule for rule in finding_rules.rules()}
     fired = [by_id["connections_not_reused"], by_id["rsa_key_size"]]
     for share, first in ((0.6, "rsa_key_size"), (0.2, "connections_not_reused")):
-        facts = {"connecting_share": Fact(0.9), "sign_share": Fact(share)}
-        assert finding_rules.order(fired, facts)[0].id == first
+        metrics = {"connecting_share": Metric(0.9), "sign_share": Metric(share)}
+        assert finding_rules.order(fired, metrics)[0].id == first
     fired.append(by_id["profiler_costs"])
-    facts["observer_share"] = Fact(0.5)
-    assert finding_rules.order(fired, facts)[0].id == "profiler_costs"
+    metrics["observer_share"] = Metric(0.5)
+    assert finding_rules.order(fired, metrics)[0].id == "profiler_costs"
 
 
 # ---- captures ----
@@ -378,6 +378,6 @@ def test_every_fact_of_a_label_is_gathered_from_some_capture() -> None:
         (part,) = tables.groups(rows)
         waits = wait_causes.classify(rows.waits, None)  # type: ignore[arg-type]
         sums: dict[int, dict[tuple[str, str], int]] = {}
-        gathered |= finding_metrics.gather(part, rows, sums, {}, waits, {}).facts.keys()
+        gathered |= finding_metrics.gather(part, rows, sums, {}, waits, {}).metrics.keys()
     optional = {name for name in LABELS if name.startswith(("client_", "plaintext_"))}
     assert LABELS.keys() - gathered - optional == set()

@@ -10,7 +10,7 @@ import pytest
 from tlstax.collectors.host import costs
 from tlstax.collectors.host.calibration import median_rank, price_of
 from tlstax.collectors.host.costs import FRESH_S, load, save
-from tlstax.collectors.host.prices import Kernel, Price, Prices, kernel_of
+from tlstax.collectors.host.prices import HostCosts, Price, Prices, host_costs_of
 
 MULTI = (
     Price("uprobe_multi", "nop", 400.0, 390.0, 410.0, 25),
@@ -38,17 +38,17 @@ def test_a_price_is_the_median_of_its_rounds() -> None:
 
 def test_one_multi_link_is_preferred_to_perf_events() -> None:
     dearer = tuple(row._replace(cost_ns=row.cost_ns * 2) for row in EVENT)
-    assert kernel_of(MULTI + dearer, []).prices == Prices(400.0, 14_000.0, 250.0)
-    assert kernel_of(dearer, []).prices == Prices(800.0, 28_000.0, 500.0)
+    assert host_costs_of(MULTI + dearer, []).prices == Prices(400.0, 14_000.0, 250.0)
+    assert host_costs_of(dearer, []).prices == Prices(800.0, 28_000.0, 500.0)
 
 
 def test_without_a_measurement_the_defaults_hold_and_say_so() -> None:
-    assert kernel_of(MULTI[:2], []) == Kernel(rows=MULTI[:2])
-    assert not kernel_of([], []).measured
+    assert host_costs_of(MULTI[:2], []) == HostCosts(rows=MULTI[:2])
+    assert not host_costs_of([], []).measured
 
 
 def test_what_was_measured_is_kept_for_this_kernel_and_a_week(cache: Path) -> None:
-    kernel = kernel_of(MULTI, ["nop of 5"])
+    kernel = host_costs_of(MULTI, ["nop of 5"])
     assert load() is None
     save(kernel)
     assert load() == kernel
@@ -65,7 +65,7 @@ def test_a_place_that_cannot_be_written_is_no_error(
 ) -> None:
     (tmp_path / "tlstax").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    save(kernel_of(MULTI, []))
+    save(host_costs_of(MULTI, []))
     assert load() is None
 
 

@@ -13,7 +13,7 @@ from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.field_chains import returned_fields
 from tlstax.collectors.binary.instructions import decode, is_emulated
 from tlstax.collectors.placement.model import Plan
-from tlstax.collectors.placement.placement import Spot, plan, spots_of
+from tlstax.collectors.placement.placement import ProbePoint, plan, points_of
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.target import Target
 from tlstax.probes.definitions import load_definitions
@@ -38,13 +38,13 @@ def assembly(name: str, *lines: str, size: int | None = None) -> str:
 
 def all_spots(
     path: Path, name: str, *events: str, argument: int = -1, returned: bool = False
-) -> list[tuple[str, Spot]]:
+) -> list[tuple[str, ProbePoint]]:
     with Elf(path) as elf:
         (symbol,) = elf.find(re.compile(name))
-        return spots_of(elf, symbol, events, argument, returned)
+        return points_of(elf, symbol, events, argument, returned)
 
 
-def spots(path: Path, name: str, *events: str, argument: int = -1) -> dict[str, Spot]:
+def points(path: Path, name: str, *events: str, argument: int = -1) -> dict[str, ProbePoint]:
     found = all_spots(path, name, *events, argument=argument)
     assert len({event for event, _ in found}) == len(found)
     return dict(found)
@@ -87,7 +87,7 @@ def test_what_the_kernel_emulates(code: str, emulated: bool) -> None:
 
 def test_push_first_serves_entry_and_exit(compile_c: Compile) -> None:
     path = compile_c(assembly("f", "push %rbx", "mov %rdi,%rbx", "pop %rbx", "ret") + MAIN)
-    found = spots(path, "f", "enter", "exit")
+    found = points(path, "f", "enter", "exit")
     assert found["enter"].address == found["exit"].address
     assert (found["enter"].kind, found["exit"].kind) == ("uprobe", "uretprobe")
     assert found["enter"].emulated
@@ -98,49 +98,49 @@ def test_push_first_serves_entry_and_exit(compile_c: Compile) -> None:
 def test_entry_skips_what_must_be_stepped(compile_c: Compile) -> None:
     source = assembly("f", "endbr64", "sub $0x18,%rsp", "test %edx,%edx", "js 1f", "1: ret")
     path = compile_c(source + MAIN)
-    (spot,) = spots(path, "f", "enter").values()
+    (point,) = points(path, "f", "enter").values()
     with Elf(path) as elf:
         (symbol,) = elf.find(re.compile("f"))
-    assert spot.address == symbol.address + 10
-    assert spot.instruction.startswith("js ")
-    assert spot.emulated
+    assert point.address == symbol.address + 10
+    assert point.instruction.startswith("js ")
+    assert point.emulated
 
 
 def test_entry_that_needs_an_argument_does_not_wait_until_it_is_gone(compile_c: Compile) -> None:
     source = assembly("f", "mov (%rdi),%rdi", "push %rbx", "pop %rbx", "ret") + MAIN
     path = compile_c(source)
-    assert spots(path, "f", "enter")["enter"].emulated
-    (spot,) = spots(path, "f", "enter", argument=0).values()
-    assert not spot.emulated
-    assert spot.reason.startswith("stepped: no emulated instruction")
-    assert spots(path, "f", "enter", argument=1)["enter"].emulated
+    assert points(path, "f", "enter")["enter"].emulated
+    (point,) = points(path, "f", "enter", argument=0).values()
+    assert not point.emulated
+    assert point.reason.startswith("stepped: no emulated instruction")
+    assert points(path, "f", "enter", argument=1)["enter"].emulated
 
 
 def test_entry_is_never_inside_a_loop(compile_c: Compile) -> None:
     source = assembly("f", "mov $5,%eax", "1: push %rbx", "pop %rbx", "dec %eax", "jne 1b", "ret")
-    (spot,) = spots(compile_c(source + MAIN), "f", "enter").values()
-    assert not spot.emulated
-    assert "mov" in spot.instruction
+    (point,) = points(compile_c(source + MAIN), "f", "enter").values()
+    assert not point.emulated
+    assert "mov" in point.instruction
 
 
 def test_entry_stays_in_the_first_block(compile_c: Compile) -> None:
     source = assembly("f", "xor %eax,%eax", "ret", "push %rbx", "pop %rbx", "ret") + MAIN
-    (spot,) = spots(compile_c(source), "f", "enter").values()
-    assert spot.instruction.startswith("xor")
-    assert not spot.emulated
+    (point,) = points(compile_c(source), "f", "enter").values()
+    assert point.instruction.startswith("xor")
+    assert not point.emulated
 
 
 def test_a_short_symbol_ends_the_search(compile_c: Compile) -> None:
     source = assembly("f", "mov %rdi,%rax", "push %rbx", "pop %rbx", "ret", size=3) + MAIN
-    (spot,) = spots(compile_c(source), "f", "enter").values()
-    assert not spot.emulated
+    (point,) = points(compile_c(source), "f", "enter").values()
+    assert not point.emulated
 
 
 def test_tail_call_is_left_where_its_target_returns_to(compile_c: Compile) -> None:
     source = assembly("inner", "mov $1,%eax", "ret")
     source += assembly("outer", "mov %rdx,%rcx", "jmp inner")
     path = compile_c(source + MAIN)
-    found = spots(path, "outer", "enter", "exit")
+    found = points(path, "outer", "enter", "exit")
     with Elf(path) as elf:
         (outer,) = elf.find(re.compile("outer"))
     # The stack is as on entry at the jump, so the return address can be taken there.
@@ -151,7 +151,7 @@ def test_tail_call_is_left_where_its_target_returns_to(compile_c: Compile) -> No
 
 
 def test_a_return_probe_needs_the_stack_as_on_entry(libraries: dict[str, Path]) -> None:
-    found = spots(libraries["libssl"], "SSL_accept", "enter", "exit")
+    found = points(libraries["libssl"], "SSL_accept", "enter", "exit")
     assert found["enter"].address == found["exit"].address
     assert found["exit"].kind == "uretprobe"
     assert found["exit"].emulated
@@ -168,12 +168,12 @@ def test_exits_inside_where_the_stack_has_moved(compile_c: Compile) -> None:
     path = compile_c(assembly("f", *lines) + MAIN)
     found = all_spots(path, "f", "enter", "exit", returned=True)
     assert [event for event, _ in found] == ["enter", "exit", "exit"]
-    assert [spot.instruction.split()[0] for _, spot in found] == ["js", "jne", "jmp"]
+    assert [point.instruction.split()[0] for _, point in found] == ["js", "jne", "jmp"]
     assert found[0][1].stack_bytes == 0x18
-    assert all(spot.emulated and spot.kind == "uprobe" for _, spot in found)
+    assert all(point.emulated and point.kind == "uprobe" for _, point in found)
     # On the way out the value is still in ecx, and the return address lies above 0x18 bytes.
-    assert [spot.register for event, spot in found if event == "exit"] == ["rcx", "rcx"]
-    assert [spot.stack_bytes for event, spot in found if event == "exit"] == [0x20, 0x20]
+    assert [point.register for event, point in found if event == "exit"] == ["rcx", "rcx"]
+    assert [point.stack_bytes for event, point in found if event == "exit"] == [0x20, 0x20]
 
 
 @pytest.mark.parametrize(
@@ -189,50 +189,50 @@ def test_exits_inside_where_the_stack_has_moved(compile_c: Compile) -> None:
 def test_where_exits_inside_do_not_serve(compile_c: Compile, tail: tuple[str, ...]) -> None:
     lines = (*PROLOGUE, "test %edx,%edx", "js 9f", "9:", *tail)
     found = all_spots(compile_c(assembly("f", *lines) + MAIN), "f", "enter", "exit")
-    assert not any(spot.emulated for _, spot in found)
-    assert {spot.reason.partition(":")[0] for _, spot in found} == {"stepped"}
+    assert not any(point.emulated for _, point in found)
+    assert {point.reason.partition(":")[0] for _, point in found} == {"stepped"}
 
 
 def test_what_is_returned_must_be_known_at_every_exit(compile_c: Compile) -> None:
     lines = (*PROLOGUE, "test %edx,%edx", "js 1f", "1: call *%rdi", "test %eax,%eax", "je 2f",
              "2: xor %eax,%eax", *EPILOGUE)  # fmt: skip
     path = compile_c(assembly("f", *lines) + MAIN)
-    assert all(spot.emulated for _, spot in all_spots(path, "f", "enter", "exit"))
+    assert all(point.emulated for _, point in all_spots(path, "f", "enter", "exit"))
     reading = all_spots(path, "f", "enter", "exit", returned=True)
-    assert not any(spot.emulated for _, spot in reading)
+    assert not any(point.emulated for _, point in reading)
 
 
 def test_an_argument_is_followed_into_another_register(compile_c: Compile) -> None:
     lines = ("sub $8,%rsp", "mov %rdi,%rbx", "mov (%rsi),%rdi", "test %rdi,%rdi", "je 1f",
              "call *%rdi", "1: add $8,%rsp", "ret")  # fmt: skip
-    (spot,) = spots(compile_c(assembly("f", *lines) + MAIN), "f", "enter", argument=0).values()
-    assert spot.instruction.startswith("je")
-    assert spot.register == "rbx"
+    (point,) = points(compile_c(assembly("f", *lines) + MAIN), "f", "enter", argument=0).values()
+    assert point.instruction.startswith("je")
+    assert point.register == "rbx"
 
 
 def test_what_returns_at_once_may_go_around_the_entry(compile_c: Compile) -> None:
     lines = ("sub $8,%rsp", "jrcxz 1f", "push %rbx", "call *%rdi", "pop %rbx", "1: add $8,%rsp",
              "ret")  # fmt: skip
-    (spot,) = spots(compile_c(assembly("f", *lines) + MAIN), "f", "enter").values()
-    assert spot.instruction == "push %rbx"
-    assert "return at once" in spot.reason
+    (point,) = points(compile_c(assembly("f", *lines) + MAIN), "f", "enter").values()
+    assert point.instruction == "push %rbx"
+    assert "return at once" in point.reason
     bare = ("mov %rdi,%rax", "jrcxz 1f", "push %rbx", "call *%rdi", "pop %rbx", "1: ret")
     path = compile_c(assembly("f", *bare) + MAIN)
-    assert all(spot.emulated for spot in spots(path, "f", "enter", "exit").values())
+    assert all(point.emulated for point in points(path, "f", "enter", "exit").values())
     # An exit alone would be missing for the call that returned at once.
-    assert not spots(path, "f", "exit")["exit"].emulated
+    assert not points(path, "f", "exit")["exit"].emulated
 
 
 def test_code_that_does_not_disassemble_is_probed_at_its_start(compile_c: Compile) -> None:
     lines = ("mov %rdi,%rax", "test %eax,%eax", "je 1f", ".byte 0x06", "1: ret")
-    (spot,) = spots(compile_c(assembly("f", *lines) + MAIN), "f", "enter").values()
-    assert not spot.emulated
-    assert "does not disassemble" in spot.reason
-    assert spots(compile_c(assembly("f", ".byte 0x06", "ret") + MAIN), "f", "enter") == {}
+    (point,) = points(compile_c(assembly("f", *lines) + MAIN), "f", "enter").values()
+    assert not point.emulated
+    assert "does not disassemble" in point.reason
+    assert points(compile_c(assembly("f", ".byte 0x06", "ret") + MAIN), "f", "enter") == {}
     jump = ("test %edi,%edi", "je 1f+1", "1: mov $0x90909090,%eax", "ret")
     middle = compile_c(assembly("f", *jump) + MAIN)
-    (spot,) = spots(middle, "f", "enter").values()
-    assert "middle of an instruction" in spot.reason
+    (point,) = points(middle, "f", "enter").values()
+    assert "middle of an instruction" in point.reason
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_no_tls_library_is_one_clear_error(target_of: MakeTarget, compile_c: Com
 def test_plan_in_child_gives_the_same(tls_process: Target) -> None:
     target, planned = plan_in_child(tls_process.pid)
     assert target == tls_process
-    assert planned == plan(tls_process, load_definitions(), kernel=planned.kernel)
+    assert planned == plan(tls_process, load_definitions(), host_costs=planned.host_costs)
     check(planned)
     with pytest.raises(TlstaxError, match="no such process"):
         plan_in_child(1 << 22)

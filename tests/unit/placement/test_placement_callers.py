@@ -45,7 +45,7 @@ def find(target_of: MakeTarget) -> Iterator[Find]:
             finders = FindersOf(stack, {}, ALWAYS_EMULATED, Prices())
             (symbol,) = finders.of(target.objects[0]).elf.find(re.compile("^dull$"))
             callers = Callers(target, finders)
-            return callers.spots(target.objects[0], symbol, events, argument, returned)
+            return callers.points(target.objects[0], symbol, events, argument, returned)
 
         yield run
 
@@ -55,12 +55,12 @@ def test_the_call_and_what_follows_it(compile_c: Compile, find: Find) -> None:
              "inc %ebx", "1: mov %ebx,%eax", "add $16,%rsp", "pop %rbx", "ret")  # fmt: skip
     path = compile_c(DULL + assembly("one", *lines) + MAIN)
     enter, leave = find(path, argument=1, returned=True)
-    assert (enter.event, enter.spot.instruction.split()[0]) == ("enter", "call")
-    assert (enter.spot.register, enter.spot.stack_bytes) == ("rsi", -8)
-    assert (leave.event, leave.spot.instruction.split()[0]) == ("exit", "je")
-    assert (leave.spot.register, leave.spot.stack_bytes) == ("rax", 0)
-    assert {spot.spot.kind for spot in (enter, leave)} == {"uprobe"}
-    assert "where one calls dull" in enter.spot.reason
+    assert (enter.event, enter.point.instruction.split()[0]) == ("enter", "call")
+    assert (enter.point.register, enter.point.stack_bytes) == ("rsi", -8)
+    assert (leave.event, leave.point.instruction.split()[0]) == ("exit", "je")
+    assert (leave.point.register, leave.point.stack_bytes) == ("rax", 0)
+    assert {point.point.kind for point in (enter, leave)} == {"uprobe"}
+    assert "where one calls dull" in enter.point.reason
 
 
 def test_a_jump_into_it_is_left_where_the_function_returns_to(
@@ -68,9 +68,9 @@ def test_a_jump_into_it_is_left_where_the_function_returns_to(
 ) -> None:
     path = compile_c(DULL + assembly("one", "mov %rsi,%rdi", "jmp dull") + MAIN)
     enter, leave = find(path)
-    assert enter.spot.address == leave.spot.address
-    assert (enter.spot.kind, leave.spot.kind) == ("uprobe", "uretprobe")
-    assert (enter.spot.stack_bytes, leave.spot.stack_bytes) == (0, 0)
+    assert enter.point.address == leave.point.address
+    assert (enter.point.kind, leave.point.kind) == ("uprobe", "uretprobe")
+    assert (enter.point.stack_bytes, leave.point.stack_bytes) == (0, 0)
 
 
 def test_calls_from_another_object_go_through_its_stub(
@@ -79,9 +79,9 @@ def test_calls_from_another_object_go_through_its_stub(
     library = compile_c(DULL, "-shared", "-fPIC", name="libdull.so")
     source = "int dull(void *); int main(void) { return dull(0) > 3 ? 5 : 6; }"
     program = compile_c(source, "-O0", "-ldull", f"-L{tmp_path}")
-    spots = find(library, program)
-    assert {spot.mapped.name for spot in spots} == {"program"}
-    assert [spot.event for spot in spots] == ["enter", "exit"]
+    points = find(library, program)
+    assert {point.mapped.name for point in points} == {"program"}
+    assert [point.event for point in points] == ["enter", "exit"]
 
 
 def test_a_name_that_is_the_end_of_another_one_is_found(
@@ -95,7 +95,7 @@ def test_a_name_that_is_the_end_of_another_one_is_found(
     )
     program = compile_c(source, "-O0", "-ldull", f"-L{tmp_path}")
     assert b"\0dull\0" not in program.read_bytes().partition(b"libdull.so")[0]
-    assert len([spot for spot in find(library, program) if spot.mapped.name == "program"]) == 2
+    assert len([point for point in find(library, program) if point.mapped.name == "program"]) == 2
 
 
 TAKEN = "int dull(void *); int (*volatile pointer)(void *) = dull;"

@@ -13,7 +13,7 @@ from tlstax.collectors.recording.engine.budget import (
     NS_PER_S,
     Account,
     Load,
-    Spent,
+    Overhead,
     choose,
     has_ledger,
     percent,
@@ -140,9 +140,9 @@ def test_what_is_spent_was_earned(loads: list[tuple[float, bool]]) -> None:
     for cpus, surprise in loads:
         used_ns = int(cpus * SECOND)
         one_ns = 30.0 * MS * (3 if surprise else 1)
-        spent = Spent()
+        spent = Overhead()
         if account.balance_ns >= 30 * MS:
-            spent, dearest_ns = Spent(probes_ns=one_ns), max(dearest_ns, one_ns)
+            spent, dearest_ns = Overhead(probes_ns=one_ns), max(dearest_ns, one_ns)
         account.settle(SECOND, used_ns, spent)
     assert account.spent.total_ns <= account.earned_ns + dearest_ns
 
@@ -150,13 +150,13 @@ def test_what_is_spent_was_earned(loads: list[tuple[float, bool]]) -> None:
 def test_a_quiet_night_is_not_saved_up() -> None:
     account = Account(0.01)
     for _ in range(3600):
-        account.settle(SECOND, SECOND, Spent())
+        account.settle(SECOND, SECOND, Overhead())
     assert account.balance_ns == pytest.approx(10 * 0.01 * SECOND)
 
 
 def test_an_idle_server_earns_the_floor() -> None:
     account = Account(0.01)
-    account.settle(SECOND, 0, Spent())
+    account.settle(SECOND, 0, Overhead())
     assert account.balance_ns == pytest.approx(0.01 * FLOOR_CPUS * SECOND)
     assert account.spent_share is None
 

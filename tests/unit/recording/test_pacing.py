@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlstax import TlstaxError
-from tlstax.collectors.recording.engine.budget import NS_PER_S, Load, Spent, has_ledger
-from tlstax.collectors.recording.engine.metering import Bill
+from tlstax.collectors.recording.engine.budget import NS_PER_S, Load, Overhead, has_ledger
+from tlstax.collectors.recording.engine.metering import SpanOverhead
 from tlstax.collectors.recording.engine.pacing import Pace
 from tlstax.probes.model import Level
 
@@ -29,7 +29,7 @@ def bill(
     cpus: float,
     dearer: float = 1.0,
     own_ns: float = CUT_NS + TURN_NS,
-) -> Bill:
+) -> SpanOverhead:
     """What a span costs on a server that uses `cpus`, and the collector."""
     cpu_ns = int(span_ns * cpus)
     on = -1 if level is None else int(level)
@@ -37,13 +37,13 @@ def bill(
         cpu_ns * price * dearer if one <= on else 0.0
         for one, price in zip(Level, PRICES, strict=True)
     )
-    spent = Spent(
+    spent = Overhead(
         sum(by_level),
         cpu_ns * SCHEDULER if level is not None and has_ledger(level) else 0.0,
         span_ns * SAMPLES if level is not None else 0.0,
         own_ns,
     )
-    return Bill(span_ns, cpu_ns, spent, by_level)
+    return SpanOverhead(span_ns, cpu_ns, spent, by_level)
 
 
 def begun(share: float, cpus: float = 1.2) -> Pace:
@@ -72,7 +72,7 @@ def drive(
     pace: Pace, seconds: float, cpus: Callable[[float], float], dearer: float = 1.0
 ) -> list[Driven]:
     """Follow the pace on a server that uses so many CPUs at a time; each window."""
-    course = []
+    schedule = []
     now_s = 0.0
     step = pace.first()
     last: Level | None = Level.RECORD
@@ -97,24 +97,24 @@ def drive(
         step = pace.ended(one, CUT_NS, TURN_NS, 0.0001)
         overdrawn_ns = pace.account.spent.total_ns - pace.account.earned_ns
         length_s = length_ns / NS_PER_S
-        course.append(Driven(level, length_s, balance_ns, dearest_ns, overdrawn_ns))
-    return course
+        schedule.append(Driven(level, length_s, balance_ns, dearest_ns, overdrawn_ns))
+    return schedule
 
 
-def dense_share(course: list[Driven]) -> float:
-    dense = sum(window.length_s for window in course if window.level == Level.RECORD)
-    return dense / sum(window.length_s for window in course)
+def dense_share(schedule: list[Driven]) -> float:
+    dense = sum(window.length_s for window in schedule if window.level == Level.RECORD)
+    return dense / sum(window.length_s for window in schedule)
 
 
 def test_dense_windows_alternate_with_light_ones_and_the_budget_holds() -> None:
     pace = begun(0.01)
-    course = drive(pace, 120, lambda _: 1.2)
-    levels = [window.level for window in course]
+    schedule = drive(pace, 120, lambda _: 1.2)
+    levels = [window.level for window in schedule]
     assert levels.count(Level.RECORD) > 10
     assert not any(a == b == Level.RECORD for a, b in itertools.pairwise(levels))
     assert pace.account.spent_share is not None
     assert 0.006 < pace.account.spent_share <= 0.0105
-    assert "windows of" in pace.words()
+    assert "windows of" in pace.summary()
 
 
 def test_a_rise_of_the_load_makes_it_back_off() -> None:
@@ -130,15 +130,15 @@ def test_a_rise_of_the_load_makes_it_back_off() -> None:
 
 def test_a_window_that_turns_out_dear_is_ended_early() -> None:
     pace = begun(0.01)
-    course = drive(pace, 60, lambda _: 1.2, dearer=10.0)
-    first = next(window.length_s for window in course if window.level == Level.RECORD)
+    schedule = drive(pace, 60, lambda _: 1.2, dearer=10.0)
+    first = next(window.length_s for window in schedule if window.level == Level.RECORD)
     assert pace.choice is not None
     assert first <= 0.05
 
 
 def test_a_dense_window_waits_until_the_account_can_pay_for_it() -> None:
-    course = drive(begun(0.005, cpus=0.6), 120, lambda _: 0.6, dearer=4.0)
-    dense = [window for window in course if window.level == Level.RECORD]
+    schedule = drive(begun(0.005, cpus=0.6), 120, lambda _: 0.6, dearer=4.0)
+    dense = [window for window in schedule if window.level == Level.RECORD]
     assert len(dense) > 5
     assert all(window.balance_ns > 0 for window in dense)
 
@@ -154,8 +154,8 @@ def test_a_recording_without_light_time_pauses_until_it_has_paid() -> None:
 
 
 def test_light_time_that_leaves_nothing_over_is_ended_early() -> None:
-    course = drive(begun(0.02), 60, lambda _: 1.2, dearer=10.0)
-    light = [window for window in course if window.level == Level.HANDSHAKE]
+    schedule = drive(begun(0.02), 60, lambda _: 1.2, dearer=10.0)
+    light = [window for window in schedule if window.level == Level.HANDSHAKE]
     assert light
     assert max(window.length_s for window in light) <= 2
 
@@ -174,13 +174,13 @@ def test_nothing_is_on_while_nothing_fits() -> None:
     assert idle
     assert {window.level for window in idle} == {None}
     assert pace.choice is None
-    assert "nothing fits" in pace.words()
+    assert "nothing fits" in pace.summary()
     assert drive(pace, 60, lambda _: 0.6)[-1].level is not None
 
 
 def test_light_time_varies() -> None:
-    course = drive(begun(0.02), 120, lambda _: 1.2)
-    lengths = {round(window.length_s, 3) for window in course if window.level == Level.HANDSHAKE}
+    schedule = drive(begun(0.02), 120, lambda _: 1.2)
+    lengths = {round(window.length_s, 3) for window in schedule if window.level == Level.HANDSHAKE}
     assert len(lengths) > 5
 
 
@@ -202,7 +202,7 @@ def test_whatever_the_load_does_the_budget_holds(
     pace = begun(share, cpus=1.0)
     trial_ns = bill(Level.RECORD, 200 * MS, 1.0).spent.total_ns
     assert pace.account.spent.total_ns == trial_ns
-    course = drive(pace, 300, lambda now_s: loads[int(now_s // 50) % len(loads)], dearer)
+    schedule = drive(pace, 300, lambda now_s: loads[int(now_s // 50) % len(loads)], dearer)
     # The trial is a debt from the start, and a surprise is seen at the next look.
-    dearest_ns = max(window.dearest_ns for window in course)
-    assert max(window.overdrawn_ns for window in course) <= trial_ns + dearest_ns
+    dearest_ns = max(window.dearest_ns for window in schedule)
+    assert max(window.overdrawn_ns for window in schedule) <= trial_ns + dearest_ns

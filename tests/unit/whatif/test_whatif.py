@@ -12,10 +12,10 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.compare import replicates, selections
-from tlstax.analysis.compare.selections import Side
+from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.rows import tables
 from tlstax.analysis.whatif import cipher_change, predict
-from tlstax.analysis.whatif.summary import Wish
+from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture import micro_costs
 from tlstax.collectors.capture.ciphers import bulk_cipher
 from tlstax.collectors.capture.micro_costs import (
@@ -66,22 +66,24 @@ COSTS = MicroCosts(
 
 
 @pytest.fixture(scope="module")
-def storm() -> Side:
+def storm() -> RecordingSelection:
     with CaptureReader.open(DEMO) as reader:
         rows = tables.load(reader)
-    return Side("demo", rows, selections.matching(rows, "connect/tls")[0])
+    return RecordingSelection("demo", rows, selections.matching(rows, "connect/tls")[0])
 
 
-def test_the_recorded_key_is_told_by_its_signature(storm: Side) -> None:
+def test_the_recorded_key_is_told_by_its_signature(storm: RecordingSelection) -> None:
     assert predict.present_key(storm, COSTS) == "rsa:2048"
     with pytest.raises(TlstaxError, match="cannot tell what key was recorded"):
         predict.present_key(storm, replace(COSTS, keys={"ec:p256": COSTS.keys["ec:p256"]}))
 
 
-def test_another_key_changes_what_the_costs_say(storm: Side) -> None:
+def test_another_key_changes_what_the_costs_say(storm: RecordingSelection) -> None:
     found = {}
     for name in ("rsa:2048", "rsa:4096", "ec:p256"):
-        line = predict.predict(storm, Wish(key=name, present_key="rsa:2048"), COSTS).forecasts[0]
+        line = predict.predict(storm, Scenario(key=name, present_key="rsa:2048"), COSTS).forecasts[
+            0
+        ]
         assert line.then is not None
         assert line.then.low_ns is not None
         assert line.then.high_ns is not None
@@ -92,19 +94,23 @@ def test_another_key_changes_what_the_costs_say(storm: Side) -> None:
     assert same.then.low_ns is not None
     assert same.then.high_ns is not None
     assert same.then.low_ns < same.now.value_ns < same.then.high_ns
-    assumed = predict.predict(storm, Wish(key="ec:p256", present_key="rsa:2048"), COSTS).assumptions
+    assumed = predict.predict(
+        storm, Scenario(key="ec:p256", present_key="rsa:2048"), COSTS
+    ).assumptions
     assert any("for each ms by which a signature is shorter" in one for one in assumed)
     for name, us in (("rsa:4096", 3700), ("ec:p256", -120)):
         for model in found[name].models.values():
             assert model.value_ns - same.now.value_ns == pytest.approx(us * 1000, rel=0.25, abs=9e4)
 
 
-def test_resumption_saves_a_share(storm: Side) -> None:
+def test_resumption_saves_a_share(storm: RecordingSelection) -> None:
     lines = [
-        predict.predict(storm, Wish(resume=share, present_key="rsa:2048"), COSTS).forecasts[0]
+        predict.predict(storm, Scenario(resume=share, present_key="rsa:2048"), COSTS).forecasts[0]
         for share in (0.0, 0.5, 1.0)
     ]
-    assumed = predict.predict(storm, Wish(resume=0.5, present_key="rsa:2048"), COSTS).assumptions
+    assumed = predict.predict(
+        storm, Scenario(resume=0.5, present_key="rsa:2048"), COSTS
+    ).assumptions
     assert any("up to 40 % less in the kernel" in one.replace("\u00a0", " ") for one in assumed)
     middles = [line.models["by handshake"].value_ns for line in lines]
     assert middles[0] == pytest.approx(lines[0].now.value_ns)
@@ -112,32 +118,34 @@ def test_resumption_saves_a_share(storm: Side) -> None:
     assert middles[0] - middles[2] == pytest.approx(720_000, rel=0.15)
 
 
-def test_pooling_without_a_warm_query_is_said_to_be_too_wide(storm: Side) -> None:
-    prediction = predict.predict(storm, Wish(pool=20), None)
+def test_pooling_without_a_warm_query_is_said_to_be_too_wide(storm: RecordingSelection) -> None:
+    prediction = predict.predict(storm, Scenario(pool=20), None)
     line = prediction.forecasts[0]
     assert line.is_wide
     assert "no prediction within ±20 %" in prediction.sentence
     assert "--warm" in line.reason
-    warm = Side(
+    warm = RecordingSelection(
         "demo", storm.tables, selections.matching(storm.tables, "pooled/point_select/tls")[0]
     )
-    line = predict.predict(storm, Wish(pool=20, warm=warm), None).forecasts[0]
+    line = predict.predict(storm, Scenario(pool=20, warm=warm), None).forecasts[0]
     assert not line.is_wide
     with pytest.raises(TlstaxError, match="says nothing about warm queries"):
-        predict.predict(storm, Wish(pool=20, warm=storm), None)
+        predict.predict(storm, Scenario(pool=20, warm=storm), None)
 
 
 @pytest.fixture(scope="module")
-def pooled(storm: Side) -> Side:
-    return Side("demo", storm.tables, selections.matching(storm.tables, "pooled/read_only/tls")[0])
+def pooled(storm: RecordingSelection) -> RecordingSelection:
+    return RecordingSelection(
+        "demo", storm.tables, selections.matching(storm.tables, "pooled/read_only/tls")[0]
+    )
 
 
-def test_another_cipher_changes_records(pooled: Side) -> None:
+def test_another_cipher_changes_records(pooled: RecordingSelection) -> None:
     assert cipher_change.present_cipher(pooled) == "AES256-GCM"
     found = {}
     for name in ("AES256-GCM", "AES128-GCM", "CHACHA20-POLY1305"):
-        wish = Wish(cipher=name, present_cipher="AES256-GCM")
-        prediction = predict.predict(pooled, wish, COSTS)
+        scenario = Scenario(cipher=name, present_cipher="AES256-GCM")
+        prediction = predict.predict(pooled, scenario, COSTS)
         assert prediction.cipher == "AES256-GCM"
         line = prediction.forecasts[0]
         assert line.then is not None
@@ -146,7 +154,7 @@ def test_another_cipher_changes_records(pooled: Side) -> None:
     assert found["AES128-GCM"] < 0 < found["CHACHA20-POLY1305"]
 
 
-def test_traffic_is_what_the_server_counted(pooled: Side) -> None:
+def test_traffic_is_what_the_server_counted(pooled: RecordingSelection) -> None:
     base = replicates.of_side(pooled, "query", builtin(), by_driver=True)
     flows = cipher_change.traffic(base, by_driver=True)
     with CaptureReader.open(DEMO) as reader:
@@ -166,7 +174,7 @@ def test_traffic_is_what_the_server_counted(pooled: Side) -> None:
         cipher_change.traffic(base, by_driver=True)
 
 
-def test_stretches_without_operations_leave_an_interval(storm: Side) -> None:
+def test_stretches_without_operations_leave_an_interval(storm: RecordingSelection) -> None:
     group = replace(storm.group, runs=())
     own = [row for row in storm.tables.phase_counts if row.window_id in group.window_ids]
     busy = max(row.window_id for row in own if row.phase == "connect" and row.ended_count)
@@ -174,7 +182,9 @@ def test_stretches_without_operations_leave_an_interval(storm: Side) -> None:
         storm.tables,
         phase_counts=[row for row in own if row.window_id == busy],
     )
-    base = replicates.of_side(Side("demo", rows, group), "connection", builtin(), by_driver=False)
+    base = replicates.of_side(
+        RecordingSelection("demo", rows, group), "connection", builtin(), by_driver=False
+    )
     assert (base.arm.operations > 0).sum() == 1
     assert base.operations.min() > 0
 
@@ -221,35 +231,35 @@ def test_costs_survive_a_file(tmp_path: Path) -> None:
 def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs, data = tmp_path / "costs.json", tmp_path / "w.json"
     micro_costs.save(COSTS, costs)
-    wish = ["whatif", f"{DEMO}:connect", "--costs", str(costs)]
-    assert main([*wish, "--key", "rsa:4096", "--json", str(data)]) == 0
+    scenario = ["whatif", f"{DEMO}:connect", "--costs", str(costs)]
+    assert main([*scenario, "--key", "rsa:4096", "--json", str(data)]) == 0
     printed = capsys.readouterr().out
     document = json.loads(data.read_text())
     assert document["sentence"].replace(" ", "") in printed.replace("\n", "").replace(
         "\u00a0", ""
     ).replace(" ", "")
     assert document["key"] == "rsa:2048"
-    assert main([*wish, "--pool", "20"]) == ExitCode.FAILED
+    assert main([*scenario, "--pool", "20"]) == ExitCode.FAILED
     assert main(["whatif", str(DEMO)]) == ExitCode.USAGE
-    assert main([*wish, "--key", "ed25519"]) == ExitCode.USAGE
+    assert main([*scenario, "--key", "ed25519"]) == ExitCode.USAGE
     assert main(["whatif", f"{DEMO}:plaintext", "--pool", "3"]) == ExitCode.CAPTURE
     capsys.readouterr()
-    assert main([*wish, "--library", "wolfssl"]) == ExitCode.HOST
+    assert main([*scenario, "--library", "wolfssl"]) == ExitCode.HOST
     assert "cannot be measured here" in capsys.readouterr().err
-    assert main([*wish, "--cipher", "AES128-GCM"]) == ExitCode.CAPTURE
+    assert main([*scenario, "--cipher", "AES128-GCM"]) == ExitCode.CAPTURE
     assert "samples of answers and questions" in capsys.readouterr().err
     pooled = ["whatif", f"{DEMO}:pooled/read_only/tls", "--costs", str(costs), "--cipher"]
     assert main([*pooled, "AES128-GCM"]) == 0
     assert "cipher AES128-GCM" in capsys.readouterr().out
-    assert main([*wish, "--cipher", "AES128-CBC-SHA1"]) == ExitCode.USAGE
+    assert main([*scenario, "--cipher", "AES128-CBC-SHA1"]) == ExitCode.USAGE
     assert "TLSv1.3 cannot use AES128-CBC-SHA1" in capsys.readouterr().err
-    assert main([*wish, "--cipher", "AES128-GCM", "--pool", "3"]) == ExitCode.USAGE
+    assert main([*scenario, "--cipher", "AES128-GCM", "--pool", "3"]) == ExitCode.USAGE
     assert main([*pooled, "AES128-GCM", "--from-cipher", "AES128-CBC-SHA1"]) == ExitCode.USAGE
     micro_costs.save(replace(COSTS, hostname="elsewhere"), costs)
-    assert main([*wish, "--key", "rsa:4096"]) == ExitCode.HOST
+    assert main([*scenario, "--key", "rsa:4096"]) == ExitCode.HOST
     assert "costs of another host" in capsys.readouterr().err
     micro_costs.save(replace(COSTS, library="OpenSSL 3.5.0"), costs)
-    assert main([*wish, "--key", "rsa:4096"]) == ExitCode.HOST
+    assert main([*scenario, "--key", "rsa:4096"]) == ExitCode.HOST
 
 
 def test_this_host_is_measured() -> None:
