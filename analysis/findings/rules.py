@@ -5,15 +5,15 @@ The rules are `[[finding]]` tables of analysis/findings/*.toml:
 
 - `id` (never reused), `title`, `question`: the cause in a word, in a few, and as a question.
 - `when`: conditions that must all hold; `unless`: conditions of which none may. Each names a
-  `fact` of finding_metrics.py and a bound: `above` and `below` for numbers, `is` for texts
-  (what they begin with). A bound holds if the whole 95 % interval of the fact lies beyond it, so
+  `metric` of finding_metrics.py and a bound: `above` and `below` for numbers, `is` for texts
+  (what they begin with). A bound holds if the whole 95 % interval of the metric lies beyond it, so
   a number without an interval (too few windows) or without a value never fires a rule. In `unless`
   the estimate alone decides.
-- `size`: the fact, a share of the served time, that says how much of it the cause takes.
+- `size`: the metric, a share of the served time, that says how much of it the cause takes.
 - `specific`: it names why a larger finding is so large, and stands before it if it explains at
   least SPECIFIC of it. `first`: it makes the others doubtful and stands before all.
-- `sentence`: the finding with facts in braces, and `{share}` for its size. `evidence`: the facts
-  to show. `advice`, `source`: what helps, and where that is written.
+- `sentence`: the finding with metrics in braces, and `{share}` for its size. `evidence`: the
+  metrics to show. `advice`, `source`: what helps, and where that is written.
 
 Findings are ordered by size; the first one is the sentence at the head of the report.
 """
@@ -37,12 +37,12 @@ from tlstax.analysis.statistics import MIN_ROUNDS
 
 SPECIFIC: Final = 0.4
 """Share of a larger finding that a specific one must explain to stand before it."""
-_KEYS: Final = {"fact", "above", "below", "is"}
+_KEYS: Final = {"metric", "above", "below", "is"}
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A bound of a fact."""
+    """A bound of a metric."""
 
     metric: str
     above: float | None = None
@@ -50,7 +50,7 @@ class Condition:
     text: str | None = None
 
     def holds(self, metrics: Metrics) -> bool:
-        """Whether the fact lies beyond the bound with its whole interval."""
+        """Whether the metric lies beyond the bound with its whole interval."""
         metric = metrics.get(self.metric, Metric(None))
         if self.text is not None:
             return metric.text.startswith(self.text)
@@ -114,9 +114,9 @@ def parse(text: str) -> list[Rule]:
 
 def _rule(table: Mapping[str, Any]) -> Rule:
     named = {*table["evidence"], table["size"]}
-    named |= {row["fact"] for row in (*table["when"], *table.get("unless", ()))}
+    named |= {row["metric"] for row in (*table["when"], *table.get("unless", ()))}
     if unknown := sorted(named - LABELS.keys()):
-        raise KeyError(f"{table['id']}: there is no fact {unknown[0]}")
+        raise KeyError(f"{table['id']}: there is no metric {unknown[0]}")
     return Rule(
         id=table["id"],
         title=table["title"],
@@ -135,8 +135,8 @@ def _rule(table: Mapping[str, Any]) -> Rule:
 
 def _condition(row: Mapping[str, Any]) -> Condition:
     if odd := sorted(row.keys() - _KEYS):
-        raise KeyError(f"{row['fact']}: a condition has no {odd[0]}")
-    return Condition(row["fact"], row.get("above"), row.get("below"), row.get("is"))
+        raise KeyError(f"{row['metric']}: a condition has no {odd[0]}")
+    return Condition(row["metric"], row.get("above"), row.get("below"), row.get("is"))
 
 
 def judge(part: Group, judged: Judged, among: Sequence[Rule] | None = None) -> list[Finding]:
@@ -249,7 +249,7 @@ def _evidence(name: str, metric: Metric) -> Evidence:
 
 
 def metric_text(name: str, metric: Metric) -> str:
-    """A fact in a sentence."""
+    """A metric in a sentence."""
     label = LABELS[name]
     if label.unit == "text" or metric.value is None:
         return metric.text or "not known"

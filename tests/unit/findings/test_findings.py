@@ -108,14 +108,14 @@ def test_ids_are_unique_and_rules_without_their_facts_are_refused() -> None:
         id = "x"
         title = "x"
         question = "x"
-        size = "no_such_fact"
-        when = [{{ fact = "{good.size}", above = 1.0 }}]
+        size = "no_such_metric"
+        when = [{{ metric = "{good.size}", above = 1.0 }}]
         sentence = "x"
         evidence = []
         advice = "x"
         source = "x"
     """
-    with pytest.raises(TlstaxError, match="no_such_fact"):
+    with pytest.raises(TlstaxError, match="no_such_metric"):
         finding_rules.parse(text)
 
 
