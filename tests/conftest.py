@@ -119,7 +119,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     stats = terminalreporter.stats
     again = stats.get("rerun", [])
     ended = [report for kind in ("passed", "failed", "error") for report in stats.get(kind, [])]
-    timed = {report.nodeid for report in (*ended, *again) if "timing" in report.keywords}
+    timed = {
+        report.nodeid for report in (*ended, *again) if "timing" in getattr(report, "keywords", ())
+    }
     missed = {
         report.nodeid for report in (*stats.get("failed", []), *stats.get("error", []), *again)
     }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The facts that findings are judged by: their names, and how each follows from a capture.
+"""The metrics that findings are judged by: their names, and how each follows from a capture.
 
 Shares are of the time that the server spent on connections (`served`), times are per what their
-label says. What is missing in a capture is a fact without a value, and no rule holds on it.
+label says. What is missing in a capture is a metric without a value, and no rule holds on it.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,7 +34,7 @@ from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 
 class Label(NamedTuple):
-    """How a fact is called, in which unit, and where the report breaks it down."""
+    """How a metric is called, in which unit, and where the report breaks it down."""
 
     text: str
     unit: str
@@ -65,7 +65,7 @@ _LEDGER: Final = (
 )
 """Facts with a share of the served time (`_share`) and a time (`_ns`)."""
 _COMPUTED: Final = ("sign", "resumable", "fetch", "record_crypto", "sending")
-"""Facts about CPU time alone, whose shares have their part of the waiting for a CPU."""
+"""Metrics of CPU time alone, whose shares have their part of the waiting for a CPU."""
 _PER_HANDSHAKE: Final = ("handshake", "sign", "resumable", "handshake_network")
 _PER_CONNECTION: Final = ("connecting", "connecting_network")
 
@@ -144,7 +144,7 @@ LABELS: Final[Mapping[str, Label]] = {
 
 @dataclass(frozen=True)
 class Judged:
-    """The facts of one group, and what turns shares into times."""
+    """The metrics of one group, and what turns shares into times."""
 
     metrics: Metrics
     operation: str
@@ -160,7 +160,7 @@ def gather(
     waits: Mapping[int, WaitTimes],
     client_counts: Mapping[int, Counts],
 ) -> Judged:
-    """Every fact of a group."""
+    """Every metric of a group."""
     blocks = window_metrics.fill(part, tables, sums, counts, waits)
     served = blocks.sums(*blocks.matching(lambda phase, state: True))
     operation, operations = _operations(part, blocks)
@@ -218,7 +218,7 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
 
 
 def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
-    """The series that each fact of _LEDGER is the sum of."""
+    """The series that each metric of _LEDGER is the sum of."""
     by = blocks.matching
     waits = {
         name: (f"wait:{name}",)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Facts about one group of windows, each with a 95 % interval: what the rules of findings look at.
+"""Metrics of one group of windows, each with a 95 % interval: what the rules of findings look at.
 
-A fact is a ratio of sums over windows (or rounds, where there are enough of them). The windows are
+A metric is a ratio of sums over windows (or rounds, where there are enough). The windows are
 drawn again with replacement, so the interval holds what differs between them: a cause that is there
 in half of the windows is no more certain than that. Fewer than MIN_ROUNDS windows give none.
 """
