@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# Every step checks first and says what it does; nothing is done twice. `make` alone lists the targets.
+# Each step prints what it does and runs only if needed. `make` without a target lists the targets.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-# Debian packages, by what needs them. mariadb-client-core: mariadb-install-db calls its
-# my_print_defaults. bpftool strips DWARF from the BPF objects and keeps BTF.
+# Debian packages, by what needs them. mariadb-install-db calls my_print_defaults of
+# mariadb-client-core. bpftool strips DWARF from the BPF objects and keeps BTF.
 PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 make mariadb-client-core mariadb-server-core openssl \
 	python3-venv sysbench
 PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core gcc gdb git libbpf-tools libc6-dev libssl-dev linux-perf \
@@ -47,7 +47,7 @@ help: ## list the targets
 ##@ Install
 
 .PHONY: install
-install: packages-demo python bpf assets ## everything `tlstax` needs to run (Debian packages, .venv, BPF objects, web assets)
+install: packages-demo python bpf assets ## install what `tlstax` needs (Debian packages, .venv, BPF objects, web assets)
 	@echo "tlstax is ready: $(BIN)/tlstax --help"
 
 .PHONY: packages-demo packages-drivers packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports
@@ -64,7 +64,7 @@ packages-kernels: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_KERNELS))
 $(AS_ROOT:%=root-%): root-%:
 	@.ci/need --root $*
 
-# Two stamps, so that the demo does not wait for the test tools.
+# Two stamps: the demo does not need the test tools.
 .PHONY: python python-dev
 python: $(VENV)/.ready .types/tlstax
 python-dev: $(VENV)/.ready-dev .types/tlstax
@@ -83,7 +83,7 @@ $(VENV)/.ready-dev: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
 	touch $(VENV)/.ready $@
 
-# Type checkers do not read the mapping of pyproject.toml; they follow this link.
+# Type checkers do not read package-dir of pyproject.toml; they follow this link.
 .types/tlstax:
 	mkdir -p .types
 	ln -sfn .. $@
@@ -125,25 +125,25 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | pac
 ##@ Run
 
 .PHONY: demo
-demo: root-demo install ## measure the TLS tax of a real MariaDB on this host (about 4 minutes)
+demo: root-demo install ## measure the TLS overhead of a real MariaDB on this host (about 4 minutes)
 	$(BIN)/tlstax lab demo
 
 ##@ Check
 
 .PHONY: test
-test: root-test test-install ## every test but the benchmarks
+test: root-test test-install ## all tests except the benchmarks
 	TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)" $(PYTEST) --durations=15 $(wildcard $(RUNGS:%=tests/%))
 
 .PHONY: test-install
 test-install: packages-test python-dev bpf assets test-assets testprogs
 
 .PHONY: $(RUNGS:%=test-%)
-test-unit: test-install ## no root needed
-test-golden: test-install ## saved inputs -> saved outputs
-test-probes: test-install ## every BPF object through this kernel's verifier
+test-unit: test-install ## functions and files; no root needed
+test-golden: test-install ## saved inputs against saved outputs
+test-probes: test-install ## load every BPF object on this kernel
 test-kernel: test-install ## the engine on this kernel
-test-truth: test-install ## known phases, sleeps and spins must be found
-test-e2e: test-install ## real server, real clients, real browser
+test-truth: test-install ## measure programs with known phases, sleeps and spins
+test-e2e: test-install ## real server, clients and browser
 $(RUNGS:%=test-%): test-%:
 	$(PYTEST) tests/$*
 
@@ -157,36 +157,36 @@ lint: packages-lint python-dev ## ruff, mypy --strict, clang-format, shellcheck
 	@echo "lint: clean"
 
 .PHONY: format
-format: packages-lint python-dev ## rewrite the sources as `make lint` wants them
+format: packages-lint python-dev ## format the sources as `make lint` requires
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 	$(if $(C_SOURCES),clang-format -i $(C_SOURCES))
 
 .PHONY: crosscheck bench-overhead bench-placement check-crypto-cost
-crosscheck: root-crosscheck test-install ## native, bpftrace, bcc and perf on the same load must agree (under 6 minutes)
+crosscheck: root-crosscheck test-install ## compare native, bpftrace, bcc and perf on the same load (under 6 minutes)
 	$(BIN)/python tests/crosscheck/run.py --bcc-directory "$$($(NEWER) profile)"
 
-bench-overhead: root-bench-overhead test-install packages-bench ## what tlstax, perf and bpftrace cost the server; whether 1 % holds (2 hours, quiet host)
+bench-overhead: root-bench-overhead test-install packages-bench ## overhead of tlstax, perf and bpftrace; whether a budget of 1 % holds (2 hours, quiet host)
 	$(BIN)/python tests/bench/overhead.py
 	$(BIN)/python tests/bench/budget.py
 
-bench-placement: root-bench-placement test-install ## probes where tlstax puts them against the start of the same functions
+bench-placement: root-bench-placement test-install ## overhead of planned probes against probes at function start
 	$(BIN)/python tests/bench/placement.py
 
-check-crypto-cost: root-check-crypto-cost test-install ## tlstax against an EVP loop and `openssl speed`
+check-crypto-cost: root-check-crypto-cost test-install ## compare recorded crypto times with an EVP loop and `openssl speed`
 	$(BIN)/python tests/bench/crypto_cost.py
 
 .PHONY: bench-report
-bench-report: test-install ## time and memory of a report by the size of its capture; folding against other tools
+bench-report: test-install ## time and memory of a report by size of the capture; folding compared with other tools
 	$(BIN)/python tests/bench/report_scale.py
 	$(BIN)/python tests/bench/folding.py
 
 .PHONY: check-causes
-check-causes: root-check-causes test-install packages-servers ## inject causes into real servers; the findings must name them (about 15 min)
+check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and check the findings (about 15 minutes)
 	$(BIN)/python tests/truth/causes/check.py
 
 .PHONY: check-whatif
-check-whatif: root-check-whatif test-install ## what `tlstax whatif` predicts against real runs (4 minutes, quiet host)
+check-whatif: root-check-whatif test-install ## compare predictions of `tlstax whatif` with real runs (4 minutes, quiet host)
 	$(BIN)/python tests/bench/whatif.py
 
 .PHONY: test-kernels
@@ -194,29 +194,29 @@ test-kernels: root-test-kernels test-install packages-kernels ## kernel and trut
 	$(BIN)/python tests/kernels/run.py
 
 .PHONY: test-servers
-test-servers: root-test-servers test-install packages-servers ## end to end on servers with every TLS library (npm, maven, apt)
+test-servers: root-test-servers test-install packages-servers ## end-to-end tests on servers with every TLS library (npm, maven, apt)
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
 		$(PYTEST) $(addprefix tests/e2e/servers/test_,tls_libraries.py plans.py server_work.py at_rest.py x_protocol.py) \
 		tests/e2e/recording/test_functions.py
 
 .PHONY: test-transports
-test-transports: root-test-transports test-install packages-transports ## end to end over every tunnel, cipher and proxy; the truth of round trips
+test-transports: root-test-transports test-install packages-transports ## end-to-end tests over every tunnel, cipher and proxy; known round trips
 	TLSTAX_TRANSPORTS="veth wan:rtt_ms=40 ssh:cipher=aes256-cbc ssh:cipher=aes256-ctr ssh:cipher=aes256-gcm@openssh.com \
 		ssh:cipher=chacha20-poly1305@openssh.com ssh:session=no stunnel stunnel:cipher=TLS_CHACHA20_POLY1305_SHA256 \
 		openvpn:cipher=AES-256-CBC openvpn:cipher=AES-256-GCM openvpn:cipher=CHACHA20-POLY1305 wireguard \
 		ssh:rtt_ms=10 openvpn:rtt_ms=10" $(PYTEST) $(addprefix tests/e2e/network/test_,transports.py network_truth.py proxies.py)
 
 .PHONY: test-drivers
-test-drivers: root-test-drivers test-install packages-servers ## every client library against servers with every TLS library
+test-drivers: root-test-drivers test-install packages-servers ## test every client library with every TLS library
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
 		$(PYTEST) tests/e2e/experiment/test_client_drivers.py
 
 .PHONY: recipes-smoke
-recipes-smoke: root-recipes-smoke test-install packages-servers packages-transports ## every recipe at its smallest scale (about 30 minutes)
+recipes-smoke: root-recipes-smoke test-install packages-servers packages-transports ## run every recipe at its smallest scale (about 30 minutes)
 	$(BIN)/python tests/recipes/smoke.py lab-out
 
 .PHONY: test-bpftrace
-test-bpftrace: root-test-bpftrace test-install ## the bpftrace programs with Debian trixie's bpftrace, beside this host's
+test-bpftrace: root-test-bpftrace test-install ## test the bpftrace programs with this host's bpftrace and Debian trixie's
 	TLSTAX_BPFTRACE="$$($(NEWER) bpftrace)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/sources/test_bpftrace.py
 
 .PHONY: capture-docs
@@ -226,6 +226,6 @@ capture-docs: python ## regenerate docs/capture.md, report-json.md and report.sc
 	$(BIN)/python -m tlstax.analysis.document.json_schema > docs/report.schema.json
 
 .PHONY: clean
-clean: ## remove what was built (not the Debian packages)
+clean: ## remove build results (not the Debian packages)
 	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
