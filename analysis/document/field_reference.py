@@ -8,12 +8,14 @@ import inspect
 import re
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NotRequired, get_args, get_origin, get_type_hints
 
 from tlstax.analysis.model import difference as document_difference
 from tlstax.analysis.model import report as document
 from tlstax.analysis.model import whatif as document_whatif
 
+_MODEL: Final = document.__name__.rpartition(".")[0] + "."
+"""The package of the dataclasses."""
 _HEAD: Final = """\
 # The report as JSON
 
@@ -60,7 +62,7 @@ def _kinds(root: type[Any]) -> Iterator[type[Any]]:
 def _objects(hint: Any) -> Iterator[type[Any]]:
     for argument in get_args(hint):
         yield from _objects(argument)
-    if isinstance(hint, type) and hint.__module__.startswith(document.__name__):
+    if isinstance(hint, type) and hint.__module__.startswith(_MODEL):
         yield hint
 
 
@@ -78,6 +80,8 @@ def _section(kind: type[Any]) -> str:
 def _type_text(hint: Any) -> str:
     """A type as JSON people say it."""
     arguments = get_args(hint)
+    if get_origin(hint) is NotRequired:
+        return f"{_type_text(arguments[0])}, optional"
     if get_origin(hint) is types.UnionType:
         return " or ".join(_type_text(argument) for argument in arguments)
     if get_origin(hint) is list:

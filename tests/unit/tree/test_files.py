@@ -105,13 +105,21 @@ def test_exit_codes_are_documented(repository: Path) -> None:
     assert rows == [(str(int(code)), code.name) for code in ExitCode]
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 def test_links_between_pages_lead_somewhere(repository: Path) -> None:
     broken = []
     for page in tracked(repository):
         if page.suffix != ".md":
             continue
-        for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text()):
-            if not (page.parent / link).exists():
+        for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
                 broken.append(f"{page.relative_to(repository)}: {link}")
     assert broken == []
 
