@@ -8,6 +8,8 @@ from tlstax.analysis import quantities
 
 Json = Mapping[str, Any]
 
+QUANTILES: Final = (0.5, 0.99)
+"""Of each phase, side by side in a comparison."""
 WIDEST_COUNT: Final = 12
 """Stacks of each flame graph in its text alternative."""
 

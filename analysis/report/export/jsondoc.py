@@ -1,71 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Write a document as JSON: for programs, and as the data of the HTML page.
+"""Write a document as JSON, for programs.
 
 NaN and infinities have no place in JSON and none in a document; they raise ValueError.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
-
-_ESCAPES: Final = str.maketrans(
-    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-)
+from typing import Any
 
 
 def render(document: Mapping[str, Any]) -> str:
     """The document, readable, with a line break at the end."""
     return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-
-
-def for_script(document: Mapping[str, Any]) -> str:
-    """What the page's charts need of a document, for a script element that nothing in it can end.
-
-    All five escaped characters can occur inside JSON strings only, where their escapes mean the
-    same. Flame graphs are packed (see `_pack`, undone by assets/page.js).
-    """
-    parts = {
-        name: document[name]
-        for name in (
-            "comparisons",
-            "ledgers",
-            "end_to_end",
-            "compositions",
-            "primitives",
-            "method",
-            "sources",
-            "heatmaps",
-        )
-    }
-    names: dict[str, int] = {}
-    flames = [{**flame, "root": _pack(flame["root"], names)} for flame in document["flames"]]
-    parts |= {"handshakes": document["handshakes"], "flames": flames, "names": list(names)}
-    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return escape_script(text)
-
-
-def escape_script(text: str) -> str:
-    """JSON for a script element: escaped as above."""
-    return text.translate(_ESCAPES)
-
-
-def _pack(root: Mapping[str, Any], names: dict[str, int]) -> list[Any]:
-    """A flame graph's tree as [name, category, value, children], names as positions in `names`.
-
-    What of a node was repaired follows, where something was.
-
-    A third of the size: most functions occur in many stacks.
-    """
-    packed = _leaf(root, names)
-    waiting = [(root, packed)]
-    while waiting:
-        node, copy = waiting.pop()
-        for child in node["children"]:
-            copy[3].append(_leaf(child, names))
-            waiting.append((child, copy[3][-1]))
-    return packed
-
-
-def _leaf(node: Mapping[str, Any], names: dict[str, int]) -> list[Any]:
-    name, category = (names.setdefault(node[key], len(names)) for key in ("name", "category"))
-    return [name, category, node["value"], [], *([node["repaired"]] if "repaired" in node else [])]

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A comparison as one HTML page that opens from disk: sentence, waterfall, tables, flame graphs."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from markupsafe import Markup
 
 from tlstax import __version__
-from tlstax.analysis.report.export import jsondoc
-from tlstax.analysis.report.html import diff_pictures
+from tlstax.analysis.report import layout, texts
+from tlstax.analysis.report.html import diff_pictures, script_data
 from tlstax.analysis.report.html import page as html
-from tlstax.analysis.report.terminal import diff as diff_terminal
 
 Json = Mapping[str, Any]
 
@@ -36,7 +34,7 @@ def render(document: Json) -> str:
             style=Markup(style),
             script=Markup(script),
             policy=html.policy([script], [style]),
-            data=Markup(_for_script(flames)),
+            data=Markup(script_data.of_differences(flames)),
             first_flame=_first_flames(pairs),
             waterfalls=[
                 None if pair["refusals"] else diff_pictures.waterfall(pair) for pair in pairs
@@ -46,34 +44,11 @@ def render(document: Json) -> str:
                 for pair in pairs
             ],
             geometry=diff_pictures,
-            change_name=diff_terminal.change_name,
-            side_quantile=diff_terminal.quantile,
+            change_name=texts.change_name,
+            side_quantile=layout.quantile_at,
             leaves=changed_leaves,
         )
     )
-
-
-def _for_script(flames: Sequence[Json]) -> str:
-    """The flame graphs, packed, for a script element that nothing in it can end."""
-    parts = [{"per": flame["per"], "root": _pack(flame["root"])} for flame in flames]
-    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return jsondoc.escape_script(text)
-
-
-def _pack(root: Json) -> list[Any]:
-    """A tree as [name, before, after, is noise, children]; without recursion."""
-    top = _leaf(root)
-    waiting = [(root, top)]
-    while waiting:
-        node, packed = waiting.pop()
-        for child in node["children"]:
-            packed[4].append(_leaf(child))
-            waiting.append((child, packed[4][-1]))
-    return top
-
-
-def _leaf(node: Json) -> list[Any]:
-    return [node["name"], node["before_ns"], node["after_ns"], int(node["is_noise"]), []]
 
 
 def _first_flames(pairs: Sequence[Json]) -> list[int]:

@@ -8,9 +8,9 @@ from markupsafe import Markup
 
 from tlstax import __version__
 from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.html import page as html
-from tlstax.analysis.report.html.svg import category_colours
-from tlstax.analysis.report.terminal import libraries as libraries_terminal
+from tlstax.analysis.report.html.palette import category_colours
 
 Json = Mapping[str, Any]
 
@@ -50,9 +50,7 @@ def render(document: Json) -> str:
     style = html.asset("report.css") + "\n" + html.asset("libraries.css")
     servers = document["servers"]
     charts = [(title, text, *_chart(servers, cost)) for cost, title, text in COSTS]
-    tables = [
-        (title, libraries_terminal.columns_of(servers, cost), cost) for cost, title, _ in COSTS
-    ]
+    tables = [(title, texts.largest_categories(servers, cost), cost) for cost, title, _ in COSTS]
     return (
         html.environment()
         .get_template("libraries.html.j2")
@@ -67,7 +65,7 @@ def render(document: Json) -> str:
             bar=BAR,
             left=BARS_FROM,
             width=BARS_TO + 160,
-            hot_sentence=libraries_terminal.hot_sentence,
+            hot_sentence=texts.hot_sentence,
         )
     )
 

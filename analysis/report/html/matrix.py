@@ -7,9 +7,9 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from tlstax import __version__
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.html import diff_pictures, matrix_lanes, matrix_pictures
 from tlstax.analysis.report.html import page as html
-from tlstax.analysis.report.terminal import matrix as matrix_terminal
 
 Json = Mapping[str, Any]
 
@@ -36,10 +36,10 @@ def render(document: Json) -> str:
             chart=matrix_pictures,
             lane_left=matrix_lanes.LEFT,
             lane_kinds=matrix_lanes.KINDS,
-            rate=matrix_terminal.rate,
-            figure=matrix_terminal.figure,
-            ratio=matrix_terminal.ratio,
-            ratio_interval=matrix_terminal.ratio_interval,
-            on_the_way=matrix_terminal.on_the_way,
+            rate=texts.rate,
+            figure=texts.figure,
+            ratio=texts.ratio,
+            ratio_interval=texts.ratio_interval,
+            intermediaries=texts.intermediaries,
         )
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from tlstax.analysis import quantities
-from tlstax.analysis.report.terminal import matrix as matrix_terminal
+from tlstax.analysis.report import texts
 
 Json = Mapping[str, Any]
 
@@ -120,7 +120,7 @@ def _by_threads(title: str, cells: Sequence[Json]) -> Picture:
         "Mean of the rounds; the bars are one standard deviation to each side.",
         "client threads",
         [Tick(x(math.log2(count)), str(count)) for count in threads],
-        [Tick(y(value), matrix_terminal.rate(value)) for value in _round_values(0.0, top)],
+        [Tick(y(value), texts.rate(value)) for value in _round_values(0.0, top)],
         lines,
     )
 

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.analysis import quantities
 from tlstax.analysis.report import layout
-from tlstax.analysis.report.export import jsondoc
+from tlstax.analysis.report.html import script_data
 
 Json = Mapping[str, Any]
 
@@ -101,7 +101,7 @@ def render(document: Json) -> str:
             styles=[Markup(style) for style in styles],
             scripts=[Markup(script) for script in scripts],
             licences=[asset(f"vendor/{name}") for name in LICENCES],
-            data=Markup(jsondoc.for_script(document)),
+            data=Markup(script_data.of_report(document)),
             groups=layout.in_order(cell["group"] for cell in cells),
             states=layout.in_order(part["state"] for part in segments),
             ledger_groups=layout.ledger_groups(document),

@@ -6,16 +6,16 @@ was added, blue where it went, grey where chance would do. In a browser a click 
 Escape goes back and `/` searches. Nothing is loaded, and every name is escaped.
 """
 
-import functools
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from tlstax.analysis import quantities
 from tlstax.analysis.classify.flames import Block
+from tlstax.analysis.report.html.page import asset
+from tlstax.analysis.report.html.palette import category_colours
 
 WIDTH: Final = 1200.0
 ROW: Final = 18.0
@@ -34,7 +34,6 @@ MORE: Final = ((236, 226, 224), (200, 40, 30))
 LESS: Final = ((222, 228, 236), (30, 90, 190))
 NOISE: Final = "#c9ced6"
 CHANGES: Final = (("more", "#c8281e"), ("less", "#1e5abe"), ("not significant", NOISE))
-_COLOUR: Final = re.compile(r"--category-(\w+): (#[0-9a-f]{6});")
 # XML 1.0 has no place for these, escaped or not; symbol names may hold anything.
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -67,13 +66,13 @@ def render(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" '
         f'font-family="system-ui, DejaVu Sans, sans-serif" font-size="11" role="img" '
         f'aria-labelledby="title">\n<title id="title">{_text(title)}</title>\n'
-        f"<desc>{_text(' '.join(notes))}</desc>\n<style>{_asset('svg.css')}</style>\n"
+        f"<desc>{_text(' '.join(notes))}</desc>\n<style>{asset('svg.css')}</style>\n"
         f'<rect class="paper" width="100%" height="100%"/>\n'
         f'<text x="{MARGIN:g}" y="18" font-size="15">{_text(title)}</text>\n'
         f"{shown}"
         f'<text id="found" x="{WIDTH - MARGIN:g}" y="18" text-anchor="end" class="soft"></text>\n'
         f'{legend}\n<g id="frames" data-width="{WIDTH - 2 * MARGIN:g}">\n{body}</g>\n'
-        f"<script><![CDATA[\n{_asset('svg.js')}]]></script>\n</svg>\n"
+        f"<script><![CDATA[\n{asset('svg.js')}]]></script>\n</svg>\n"
     )
 
 
@@ -152,15 +151,3 @@ def _clean(text: str) -> str:
 
 def _text(text: str) -> str:
     return escape(_clean(text))
-
-
-def _asset(name: str) -> str:
-    return (
-        resources.files("tlstax.analysis.report.html").joinpath("assets", name).read_text("utf-8")
-    )
-
-
-@functools.cache
-def category_colours() -> dict[str, str]:
-    """The categories' colours, which both schemes of the page share."""
-    return dict(_COLOUR.findall(_asset("report.css")))

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tlstax.analysis import quantities
 from tlstax.analysis.document.live_snapshot import FunctionLine, Glance, PhaseLine
-from tlstax.analysis.report.terminal import console
+from tlstax.analysis.report import texts
 from tlstax.collectors.capture.schema import Target
 
 STATES: Final = {
@@ -83,7 +83,7 @@ def _title(frame: Frame) -> Text:
     line = Text("tlstax top  ", style="bold")
     if frame.is_paused:
         line = Text("PAUSED", style="bold reverse") + Text("  ")
-    return line + Text(console.clean(text))
+    return line + Text(texts.clean(text))
 
 
 def _rates(glance: Glance) -> Text:
@@ -127,7 +127,7 @@ def _legend() -> Text:
 def _phase(line: PhaseLine, widest: float, room: int) -> Text:
     """A phase with its times, and a bar of its states."""
     text = Text(
-        f"{console.name(line.name)[: NAME - 1]:<{NAME}}{line.per_second:>7,.0f}"
+        f"{texts.name(line.name)[: NAME - 1]:<{NAME}}{line.per_second:>7,.0f}"
         f"{quantities.time(line.p50_ns):>8}{quantities.time(line.p99_ns):>8}{line.total:>5.2f} "
     )
     drawn, ends = 0, 0.0
@@ -159,15 +159,15 @@ def _functions(glance: Glance, sort: str, columns: int) -> list[Text]:
         for line in found:
             sums[line.category] = sums.get(line.category, 0.0) + line.share
         found = [
-            FunctionLine(console.name(name), "", "", share)
+            FunctionLine(texts.name(name), "", "", share)
             for name, share in sorted(sums.items(), key=lambda item: -item[1])
         ]
     return [_function(line, columns) for line in found]
 
 
 def _function(line: FunctionLine, columns: int) -> Text:
-    where = f"{console.name(line.category)}, {console.name(line.phase)}" if line.category else ""
-    name = console.clean(line.name)
+    where = f"{texts.name(line.category)}, {texts.name(line.phase)}" if line.category else ""
+    name = texts.clean(line.name)
     room = columns - 8 - len(where) - 3
     if len(name) > room:
         name = name[: max(room - 1, 1)] + "…"
@@ -176,7 +176,7 @@ def _function(line: FunctionLine, columns: int) -> Text:
 
 
 def _losses(glance: Glance) -> Text:
-    lost = ", ".join(f"{count} {console.name(kind)}" for kind, count in glance.lost.items())
+    lost = ", ".join(f"{count} {texts.name(kind)}" for kind, count in glance.lost.items())
     engine = quantities.share(glance.engine_share)
     return Text(
         f"lost {lost or 'nothing'}, healed {glance.repaired_count} · cost "
@@ -192,4 +192,4 @@ def _keys(frame: Frame) -> Text:
         text += f"  recording to {frame.output}"
     if frame.note:
         text += f"  {frame.note}"
-    return Text(console.clean(text), style="dim")
+    return Text(texts.clean(text), style="dim")

@@ -1,25 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Write a comparison as Markdown, for pasting into a ticket."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tlstax.analysis import quantities
-from tlstax.analysis.report.terminal import console
-from tlstax.analysis.report.terminal.diff import (
-    QUANTILES,
-    SEEN,
-    change_name,
-    quantile,
-    side_text,
-)
+from tlstax.analysis.report import layout, texts
+from tlstax.analysis.report.markdown.escape import plain
 
 Json = Mapping[str, Any]
 
 ROWS: Final = 12
 """Rows of each table; the JSON has them all."""
-_MEANING: Final = re.compile(r"([\\`*_{}\[\]<>|#])")
 
 
 def render(document: Json) -> str:
@@ -27,31 +19,26 @@ def render(document: Json) -> str:
     return "\n".join(line for pair in document["pairs"] for line in _pair(pair)) + "\n"
 
 
-def escape(text: str) -> str:
-    """Text from a capture, which must not become markup."""
-    return _MEANING.sub(r"\\\1", console.clean(text))
-
-
 def _pair(pair: Json) -> Iterable[str]:
-    yield f"## {escape(pair['name'])}"
+    yield f"## {plain(pair['name'])}"
     yield ""
-    yield f"**{escape(pair['sentence'])}**"
+    yield f"**{plain(pair['sentence'])}**"
     yield ""
     for name in ("before", "after"):
-        yield f"- {name}: {escape(side_text(pair[name]))}"
+        yield f"- {name}: {plain(texts.side_text(pair[name]))}"
     for caution in pair["cautions"]:
-        yield f"- {escape(caution)}"
+        yield f"- {plain(caution)}"
     yield ""
     if pair["refusals"]:
         return
-    steps = [step for step in pair["steps"] if step["verdict"] in SEEN]
+    steps = [step for step in pair["steps"] if step["verdict"] in texts.SEEN]
     steps.sort(key=lambda step: -abs(step["difference"]["value_ns"]))
     yield from _table(f"steps that changed, per {pair['operation']}", "label", steps)
     yield from _table("CPU time by category", None, pair["categories"])
     yield from _table("functions", None, pair["functions"])
     yield from _table("waits", None, pair["waits"])
     yield from _latencies(pair["latencies"])
-    yield escape(pair["note"])
+    yield plain(pair["note"])
     yield ""
 
 
@@ -61,15 +48,15 @@ def _table(title: str, label: str | None, lines: Sequence[Json]) -> Iterable[str
     yield f"| {title} | before | after | difference | 95 % interval |"
     yield "|---|---:|---:|---:|---:|"
     for line in lines[:ROWS]:
-        name = line[label] if label else change_name(line)
-        seen = "" if line["verdict"] in SEEN else f" ({line['verdict']})"
+        name = line[label] if label else texts.change_name(line)
+        seen = "" if line["verdict"] in texts.SEEN else f" ({line['verdict']})"
         values = (
             quantities.time(line["before_ns"]),
             quantities.time(line["after_ns"]),
             quantities.time_change(line["difference"]["value_ns"]) + seen,
-            console.interval(line["difference"]),
+            texts.interval(line["difference"]),
         )
-        yield f"| {escape(name)} | {' | '.join(values)} |"
+        yield f"| {plain(name)} | {' | '.join(values)} |"
     yield ""
 
 
@@ -80,9 +67,9 @@ def _latencies(pairs: Sequence[Json]) -> Iterable[str]:
     yield "|---|---:|---:|---:|---:|"
     for pair in pairs:
         values = [
-            quantities.time(quantile(pair[name], q))
-            for q in QUANTILES
+            quantities.time(layout.quantile_at(pair[name], q))
+            for q in layout.QUANTILES
             for name in ("before", "after")
         ]
-        yield f"| {console.name(pair['phase'])} | {' | '.join(values)} |"
+        yield f"| {texts.name(pair['phase'])} | {' | '.join(values)} |"
     yield ""

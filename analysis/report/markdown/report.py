@@ -5,23 +5,17 @@ Computes nothing; every number is one of the document's, written as everywhere e
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report.markdown.escape import plain
 
 Json = Mapping[str, Any]
-
-_SPECIAL: Final = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#"})
 
 
 def render(document: Json) -> str:
     """The whole text."""
     return "\n".join(_lines(document)) + "\n"
-
-
-def plain(text: str) -> str:
-    """Text from a capture, in which Markdown finds nothing to interpret."""
-    return " ".join(text.translate(_SPECIAL).split())
 
 
 def _lines(document: Json) -> Iterator[str]:

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console
 
 Json = Mapping[str, Any]
@@ -46,7 +47,7 @@ def render(item: Json, width: int) -> RenderableType:
                 table.add_row(*_row("client", *total), style="bold")
             elif lane == "server":
                 table.add_row(Text("server", style="bold"))
-        label = "between" if lane == "between" else f"  {console.clean(part['label'])}"
+        label = "between" if lane == "between" else f"  {texts.clean(part['label'])}"
         table.add_row(
             *_row(label, part["cost"], part["share"], part["added"]),
             Text(
@@ -59,7 +60,7 @@ def render(item: Json, width: int) -> RenderableType:
 
 def _row(label: str, cost: Json, share: float, added: Json | None) -> tuple[str, str, str, str]:
     last = quantities.share(share) if added is None else quantities.time_change(added["value_ns"])
-    return label, quantities.time(cost["value_ns"]), console.interval(cost), last
+    return label, quantities.time(cost["value_ns"]), texts.interval(cost), last
 
 
 def _notes(item: Json) -> Iterable[str]:
@@ -68,7 +69,7 @@ def _notes(item: Json) -> Iterable[str]:
         between = "between, below zero: the server computed while the client did not wait"
     yield between
     if item["latency_added"] is not None:
-        yield f"TLS adds {console.change(item['latency_added'])} to a {item['operation']}"
+        yield f"TLS adds {texts.change(item['latency_added'])} to a {item['operation']}"
     for part in item["beside"]:
         time = quantities.time(part["cost"]["value_ns"])
         yield f"beside it: {part['lane']} {part['label']} {time}"

@@ -3,8 +3,7 @@
 
 import sys
 import textwrap
-from collections.abc import Mapping
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -12,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tlstax.analysis import quantities
-
-Json = Mapping[str, Any]
+from tlstax.analysis.report import texts
 
 WIDTH: Final = 100
 """Columns where the output is no terminal; a terminal's own width, up to this, otherwise."""
@@ -33,7 +31,7 @@ def screen(stream: TextIO | None = None) -> Console:
 def sentence(text: str, width: int, mark: str = "", style: str = "") -> Text:
     """A sentence on as many lines as it needs; unlike rich, textwrap keeps "12 ms" together."""
     lines = textwrap.wrap(
-        clean(quantities.typeset(text)),
+        texts.clean(quantities.typeset(text)),
         max(20, width),
         initial_indent=mark,
         subsequent_indent=" " * len(mark),
@@ -41,22 +39,10 @@ def sentence(text: str, width: int, mark: str = "", style: str = "") -> Text:
     return Text("\n".join(lines), style=style)
 
 
-def clean(text: str) -> str:
-    """Text from a capture without control characters: a name must not steer the terminal."""
-    return "".join(
-        letter if letter.isprintable() or letter == quantities.NO_BREAK else "�" for letter in text
-    )
-
-
-def name(identifier: str) -> str:
-    """An identifier for people, see `quantities.name`."""
-    return clean(quantities.name(identifier))
-
-
 def table(title: str, *columns: str) -> Table:
     """A table whose first column is text and whose others are numbers."""
     table = Table(
-        title=Text(clean(title), style="bold"),
+        title=Text(texts.clean(title), style="bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -88,13 +74,3 @@ def bar(start: float, end: float, whole: float) -> str:
     high = max(high, low + 1)  # what is not zero shows
     filled = [low <= half < high for half in range(halves)]
     return "".join(_HALVES[pair] for pair in zip(filled[::2], filled[1::2], strict=True)).rstrip()
-
-
-def change(measure: Json) -> str:
-    """A difference, with its interval if it has one."""
-    return f"{quantities.time_change(measure['value_ns'])} {interval(measure)}".rstrip()
-
-
-def interval(measure: Json) -> str:
-    """The interval of a measure, or nothing."""
-    return quantities.time_interval(measure["value_ns"], measure["low_ns"], measure["high_ns"])

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report import layout, texts
 from tlstax.analysis.report.terminal import console
 
 Json = Mapping[str, Any]
@@ -17,8 +18,6 @@ SMALLEST_STEP: Final = 0.005
 """Steps below this share of an operation are in the JSON and the HTML only."""
 FUNCTIONS: Final = 12
 WAITS: Final = 8
-QUANTILES: Final = (0.5, 0.99)
-SEEN: Final = ("more", "less")
 NAME_COLUMNS: Final = 44
 
 
@@ -41,7 +40,7 @@ def _pair(pair: Json, width: int) -> Iterable[RenderableType]:
         pair["sentence"], width, style="bold red" if pair["refusals"] else "bold"
     )
     for name in ("before", "after"):
-        yield console.sentence(side_text(pair[name]), width, mark=f"{name:>6}  ", style="dim")
+        yield console.sentence(texts.side_text(pair[name]), width, mark=f"{name:>6}  ", style="dim")
     for caution in pair["cautions"]:
         yield console.sentence(caution, width, mark="! ", style="yellow")
     if pair["refusals"]:
@@ -51,16 +50,6 @@ def _pair(pair: Json, width: int) -> Iterable[RenderableType]:
     yield _changes("functions that changed", pair["functions"][:FUNCTIONS], width, pair)
     yield _changes("waits that changed", pair["waits"][:WAITS], width, pair)
     yield _latencies(pair["latencies"], width)
-
-
-def side_text(side: Json) -> str:
-    """What a side is, in one line."""
-    parts = [side["label"], side["server"], side["tls"], side["negotiated"], side["host"]]
-    parts.append(f"level {side['level']}")
-    if side["operation_count"]:
-        parts.append(f"{quantities.count(round(side['operation_count']))} operations")
-    parts.append(f"{quantities.count(side['sample_count'])} samples")
-    return console.clean(" · ".join(part for part in parts if part))
 
 
 def _waterfall(pair: Json, width: int) -> RenderableType:
@@ -85,7 +74,7 @@ def _total(table: Table, name: str, total: Json, whole: float) -> None:
     table.add_row(
         Text(name, style="bold"),
         Text(quantities.time(total["value_ns"]), style="bold"),
-        console.interval(total),
+        texts.interval(total),
         Text(console.bar(0, total["value_ns"], whole), style="bright_black"),
     )
 
@@ -96,13 +85,13 @@ def _steps(table: Table, steps: Sequence[Json], whole: float) -> None:
         size = abs(step["difference"]["value_ns"])
         if step["name"] != "unexplained" and size < SMALLEST_STEP * whole:
             continue
-        seen = step["verdict"] in SEEN
+        seen = step["verdict"] in texts.SEEN
         style = "" if seen else "dim"
         beside = "" if whole else " (beside)"
         table.add_row(
-            Text(f"  {console.clean(step['label'])}{beside}", style=style),
+            Text(f"  {texts.clean(step['label'])}{beside}", style=style),
             Text(quantities.time_change(step["difference"]["value_ns"]), style=style),
-            Text(console.interval(step["difference"]), style=style),
+            Text(texts.interval(step["difference"]), style=style),
             Text(
                 console.bar(step["start_ns"], step["end_ns"], whole),
                 style="cyan" if seen else "dim",
@@ -118,24 +107,15 @@ def _changes(title: str, lines: Sequence[Json], width: int, pair: Json) -> Rende
         f"{title}, per {pair['operation']}", "", "before", "after", "difference", "95 % interval"
     )
     for line in lines:
-        style = "" if line["verdict"] in SEEN else "dim"
+        style = "" if line["verdict"] in texts.SEEN else "dim"
         table.add_row(
-            Text(_fit(change_name(line)), style=style),
+            Text(_fit(texts.change_name(line)), style=style),
             Text(quantities.time(line["before_ns"]), style=style),
             Text(quantities.time(line["after_ns"]), style=style),
             Text(quantities.time_change(line["difference"]["value_ns"]), style=style),
-            Text(console.interval(line["difference"]), style=style),
+            Text(texts.interval(line["difference"]), style=style),
         )
     return console.titled(table, width)
-
-
-def change_name(line: Json) -> str:
-    """A function with its category, a wait with its phase."""
-    kind = console.name(line["kind"])
-    if line["sample_counts"]:
-        return f"{console.clean(line['name'])} ({kind})"
-    name = console.name(line["name"])
-    return f"{name}, {kind}" if kind else name
 
 
 def _fit(text: str) -> str:
@@ -147,15 +127,9 @@ def _latencies(pairs: Sequence[Json], width: int) -> RenderableType:
     table = console.table("latencies", "phase", "p50 before", "after", "p99 before", "after")
     for pair in pairs:
         cells = [
-            quantities.time(quantile(pair[name], q))
-            for q in QUANTILES
+            quantities.time(layout.quantile_at(pair[name], q))
+            for q in layout.QUANTILES
             for name in ("before", "after")
         ]
-        table.add_row(console.name(pair["phase"]), *cells)
+        table.add_row(texts.name(pair["phase"]), *cells)
     return console.titled(table, width)
-
-
-def quantile(distribution: Json, q: float) -> float | None:
-    """A quantile, if its count allowed for one."""
-    found = (item["value_ns"] for item in distribution["quantiles"] if item["q"] == q)
-    return next(found, None)

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console
 
 Json = Mapping[str, Any]
@@ -32,7 +33,7 @@ def _finding(finding: Json, number: int, width: int) -> RenderableType:
     size, share = finding["size"], finding["share"]
     head = (
         f"{number}. {finding['title']}: {quantities.time(size['value_ns'])} per "
-        f"{finding['operation']} {console.interval(size)}, {quantities.share(share['value'])} of "
+        f"{finding['operation']} {texts.interval(size)}, {quantities.share(share['value'])} of "
         f"the time {quantities.share_interval(share['low'], share['high'])}"
     )
     table = Table.grid(padding=(0, 2))
@@ -41,10 +42,10 @@ def _finding(finding: Json, number: int, width: int) -> RenderableType:
     for line in finding["evidence"]:
         text = quantities.evidence(line)
         bounds = quantities.evidence_interval(line)
-        table.add_row(f"   {console.clean(line['label'])}", console.clean(f"{text} {bounds}"))
+        table.add_row(f"   {texts.clean(line['label'])}", texts.clean(f"{text} {bounds}"))
     return Group(
         console.sentence(head, width, style="bold" if number == 1 else ""),
         table,
         console.sentence(finding["advice"], width, mark="   → "),
-        Text(f"   {console.clean(finding['source'])}", style="dim"),
+        Text(f"   {texts.clean(finding['source'])}", style="dim"),
     )

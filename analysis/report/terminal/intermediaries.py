@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console
 
 Json = Mapping[str, Any]
@@ -19,11 +20,11 @@ def render(item: Json, width: int) -> RenderableType:
     table = console.table(title, "process", "CPU", "95 % interval", "for a CPU", "other waits")
     for line in item["processes"]:
         waits = sorted(line["blocked_ns"].items(), key=lambda wait: -wait[1])
-        longest = f"{quantities.time(waits[0][1])} {console.name(waits[0][0])}" if waits else ""
+        longest = f"{quantities.time(waits[0][1])} {texts.name(waits[0][0])}" if waits else ""
         table.add_row(
-            console.clean(line["label"]),
+            texts.clean(line["label"]),
             quantities.time(line["cpu"]["value_ns"]),
-            console.interval(line["cpu"]),
+            texts.interval(line["cpu"]),
             quantities.time(line["runnable"]["value_ns"]),
             longest,
         )
@@ -35,7 +36,7 @@ def _notes(item: Json) -> Iterable[str]:
     for line in item["processes"]:
         shakes = f", {quantities.count(line['handshake_count'])} handshakes of its own"
         yield (
-            f"{console.clean(line['label'])}: {line['role']}, TLS library {line['tls']}, threads "
+            f"{texts.clean(line['label'])}: {line['role']}, TLS library {line['tls']}, threads "
             f"{quantities.count(line['thread_count'])}, closure {quantities.share(line['closure'])}"
             f"{shakes if line['handshake_count'] else ''}"
         )

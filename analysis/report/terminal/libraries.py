@@ -8,12 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console as parts
 
 Json = Mapping[str, Any]
 
-COLUMNS_MAX: Final = 7
-"""Categories that get a column; the smaller ones are summed in the last one."""
 FIXED_WIDTH: Final = 50
 CATEGORY_WIDTH: Final = 14
 
@@ -39,34 +38,24 @@ def print_libraries(document: Json, page: str | None = None) -> None:
         console.print(parts.sentence(f"HTML: {page}", width))
 
 
-def columns_of(servers: Sequence[Json], cost: str, most: int = COLUMNS_MAX) -> list[str]:
-    """The categories that matter most over all servers, largest first."""
-    largest: dict[str, float] = {}
-    for server in servers:
-        for entry in (server[cost] or {"categories": []})["categories"]:
-            value = abs(entry["cost"]["value_ns"])
-            largest[entry["category"]] = max(largest.get(entry["category"], 0.0), value)
-    return sorted(largest, key=lambda name: -largest[name])[: min(most, COLUMNS_MAX)]
-
-
 def cost_table(servers: Sequence[Json], cost: str, title: str, most: int) -> Table:
     """One row for each server, one column for each category that matters."""
-    names = columns_of(servers, cost, most)
-    table = parts.table(title, "server", "TLS adds", "95 %", *map(parts.name, names), "others")
+    names = texts.largest_categories(servers, cost, most)
+    table = parts.table(title, "server", "TLS adds", "95 %", *map(texts.name, names), "others")
     for column in table.columns[3:]:
         column.no_wrap = False  # names of categories have several words
     for server in servers:
         if server[cost] is None:
-            table.add_row(parts.clean(server["name"]), quantities.ABSENT)
+            table.add_row(texts.clean(server["name"]), quantities.ABSENT)
             continue
         values = {
             entry["category"]: entry["cost"]["value_ns"] for entry in server[cost]["categories"]
         }
         others = [value for name, value in values.items() if name not in names]
         table.add_row(
-            parts.clean(server["name"]),
+            texts.clean(server["name"]),
             quantities.time(server[cost]["total"]["value_ns"]),
-            parts.interval(server[cost]["total"]),
+            texts.interval(server[cost]["total"]),
             *(quantities.time(values.get(name)) for name in names),
             quantities.time(sum(others)),
         )
@@ -83,12 +72,6 @@ def build_sentence(server: Json) -> str:
     )
 
 
-def hot_sentence(title: str, functions: Sequence[Json]) -> str:
-    """The hot functions of one library with their shares."""
-    shown = ", ".join(f"{entry['name']} {quantities.share(entry['share'])}" for entry in functions)
-    return f"{title}: {shown or 'none above 2 %'}."
-
-
 def _print_build(console: Console, server: Json, width: int) -> None:
     console.print()
     console.print(parts.sentence(build_sentence(server), width))
@@ -98,5 +81,5 @@ def _print_build(console: Console, server: Json, width: int) -> None:
             parts.sentence(f"private-key operation: {time} of CPU, exact", width, mark="  ")
         )
     for title, key in (("handshake", "hot_handshake"), ("records", "hot_record")):
-        text = hot_sentence(f"hot in {title}", server[key])
+        text = texts.hot_sentence(f"hot in {title}", server[key])
         console.print(parts.sentence(text, width, mark="  "))

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console as parts
 
 Json = Mapping[str, Any]
@@ -60,18 +61,18 @@ def cell_table(document: Json, width: int) -> Table:
     for cell in document["cells"]:
         pair = pairs.get(cell["cell_id"])
         row = [
-            parts.clean(cell["label"]),
-            rate(cell["operations_per_s"]["mean"]),
-            rate(cell["operations_per_s"]["sd"]),
+            texts.clean(cell["label"]),
+            texts.rate(cell["operations_per_s"]["mean"]),
+            texts.rate(cell["operations_per_s"]["sd"]),
             quantities.time(cell["p95_ns"]),
-            ratio(pair["throughput"]["value"]) if pair else "",
+            texts.ratio(pair["throughput"]["value"]) if pair else "",
         ]
         if wide:
             row += [
-                ratio_interval(pair["throughput"]) if pair else "",
+                texts.ratio_interval(pair["throughput"]) if pair else "",
                 quantities.time(cell["server_cpu_ns"]),
                 quantities.time(cell["client_cpu_ns"]),
-                on_the_way(cell),
+                texts.intermediaries(cell),
                 quantities.share(cell["closure"]),
             ]
         table.add_row(*row)
@@ -88,46 +89,11 @@ def published_table(source: str, published: list[Json]) -> Table:
     for entry in published:
         setup = f" ({entry['setup']})" if entry["setup"] else ""
         table.add_row(
-            parts.clean(f"{entry['cell']}{setup}"),
-            parts.name(entry["quantity"]),
-            figure(entry["published"], entry["quantity"]),
-            figure(entry["measured"], entry["quantity"]),
-            ratio(entry["published_ratio"]),
-            ratio(entry["measured_ratio"]),
+            texts.clean(f"{entry['cell']}{setup}"),
+            texts.name(entry["quantity"]),
+            texts.figure(entry["published"], entry["quantity"]),
+            texts.figure(entry["measured"], entry["quantity"]),
+            texts.ratio(entry["published_ratio"]),
+            texts.ratio(entry["measured_ratio"]),
         )
     return table
-
-
-def rate(value: float | None) -> str:
-    """Operations per second: three digits or all of the whole number."""
-    if value is None:
-        return quantities.ABSENT
-    decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
-    return f"{value:,.{decimals}f}"
-
-
-def ratio(value: float | None) -> str:
-    """How many times as much, with two significant digits where it is little."""
-    if value is None or value >= 0.0995 or value <= 0:
-        return quantities.ratio(value)
-    return f"{value:.2g}{quantities.NO_BREAK}×"
-
-
-def figure(value: float | None, quantity: str) -> str:
-    """A figure in the unit of its quantity."""
-    return quantities.time(value) if quantity.endswith("_ns") else rate(value)
-
-
-def ratio_interval(found: Json) -> str:
-    """The interval of a ratio, or nothing."""
-    if found["low"] is None:
-        return ""
-    return f"[{ratio(found['low'])}, {ratio(found['high'])}]"
-
-
-def on_the_way(cell: Json) -> str:
-    """CPU time of tunnels and proxies per operation."""
-    return ", ".join(
-        f"{parts.clean(process['name'])} {quantities.time(process['cpu_ns'])}"
-        for process in cell["processes"]
-    )

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console
 
 Json = Mapping[str, Any]
@@ -32,7 +33,7 @@ def render(item: Json, width: int) -> RenderableType:
         "a byte",
     )
     for line in item["lines"]:
-        _add_primitive(table, line, console.clean(line["name"]), line)
+        _add_primitive(table, line, texts.clean(line["name"]), line)
         shown = [part for part in line["sizes"] if _is_frequent(part, line)]
         for part in shown if len(line["sizes"]) > 1 else ():
             sizes = quantities.size_range(part["low_bytes"], part["high_bytes"])

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console
 
 Json = Mapping[str, Any]
@@ -26,7 +27,7 @@ def render(item: Json, width: int, mark: str) -> RenderableType:
     shown = {name: of for name, of in states.items() if any(map(of, item["roles"]))}
     table = console.table("threads by role", "role", *shown)
     for line in item["roles"]:
-        role = f"{console.name(line['role'])} ×{quantities.count(line['thread_count'])}"
+        role = f"{texts.name(line['role'])} ×{quantities.count(line['thread_count'])}"
         times = [of(line) for of in shown.values()]
         table.add_row(
             role, *(f"{mark}{quantities.time(time_ns)}" if time_ns else "" for time_ns in times)

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tlstax.analysis import quantities
-from tlstax.analysis.report import layout
+from tlstax.analysis.report import layout, texts
 from tlstax.analysis.report.terminal import console
 
 Json = Mapping[str, Any]
@@ -46,7 +46,7 @@ def _series(sources: Json, panels: Sequence[Json], width: int) -> RenderableType
     for panel in panels:
         alone = len(panel["lines"]) == 1
         if not alone:
-            table.add_row(Text(console.clean(panel["title"])))
+            table.add_row(Text(texts.clean(panel["title"])))
         for line in panel["lines"]:
             label = f"{panel['title']}: {line['label']}" if alone else f"  {line['label']}"
             numbers = (
@@ -54,7 +54,7 @@ def _series(sources: Json, panels: Sequence[Json], width: int) -> RenderableType
                 for key in ("mean", "lowest", "highest")
             )
             table.add_row(
-                Text(console.clean(label)),
+                Text(texts.clean(label)),
                 *numbers,
                 Text(course(line["values"], line["highest"]), style="cyan"),
             )
@@ -72,7 +72,7 @@ def _counters(counters: Sequence[Json], width: int) -> RenderableType:
     )
     for line in counters:
         table.add_row(
-            console.name(line["phase"]),
+            texts.name(line["phase"]),
             quantities.count(line["cycles_count"]),
             quantities.count(line["instructions_count"]),
             quantities.count(line["instructions_per_cycle"]),
@@ -86,8 +86,8 @@ def _readings(readings: Sequence[Json], width: int) -> RenderableType:
     table.columns[1].justify = "left"
     for line in readings[:MOST_READINGS]:
         table.add_row(
-            console.name(line["name"]),
-            Text(console.clean(" ".join(line["object"].split()))[: width // 2]),
+            texts.name(line["name"]),
+            Text(texts.clean(" ".join(line["object"].split()))[: width // 2]),
             quantities.amount(line["value"], line["name"]),
         )
     left = len(readings) - MOST_READINGS

@@ -7,8 +7,8 @@ from typing import Any, TextIO
 from rich.text import Text
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console
-from tlstax.analysis.report.terminal.diff import side_text
 
 Json = Mapping[str, Any]
 
@@ -18,15 +18,17 @@ def print_prediction(document: Json, stream: TextIO | None = None) -> None:
     screen = console.screen(stream)
     width = screen.width
     screen.print(console.sentence(document["sentence"], width, style="bold"))
-    screen.print(console.sentence(side_text(document["side"]), width, mark="from  ", style="dim"))
+    screen.print(
+        console.sentence(texts.side_text(document["side"]), width, mark="from  ", style="dim")
+    )
     table = console.table("predicted", "", "now", "then", "interval", "±")
     for line in document["forecasts"]:
         then = line["then"]
         table.add_row(
-            console.clean(line["label"]),
+            texts.clean(line["label"]),
             quantities.time(line["now"]["value_ns"]),
             quantities.time(then["value_ns"]) if then and not line["is_wide"] else "–",
-            console.interval(then) if then else "",
+            texts.interval(then) if then else "",
             quantities.share(line["half_width_share"]) if then else "",
         )
     notes = [
@@ -43,7 +45,7 @@ def print_prediction(document: Json, stream: TextIO | None = None) -> None:
             table.add_row(
                 cost["name"],
                 _time(cost["before"]),
-                console.interval(cost["before"]) if cost["before"] else "",
+                texts.interval(cost["before"]) if cost["before"] else "",
                 _time(cost["after"]),
             )
         screen.print(console.titled(table, console.WIDTH))

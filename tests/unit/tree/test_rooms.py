@@ -49,6 +49,7 @@ ROOMS: Final = (
     "analysis.experiment",
     "analysis.document",
     "analysis.report.layout",
+    "analysis.report.texts",
     "analysis.report.output",
     "analysis.report.export",
     "analysis.report.terminal",

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The mean handshake and its parts, on the terminal."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
+from tlstax.analysis.report.terminal import console, ledger
+
+Json = Mapping[str, Any]
+
+FEW_HANDSHAKES: Final = 30
+"""Fewer are no distribution: one line instead of a table."""
+
+
+def render(item: Json, width: int) -> RenderableType:
+    """The mean handshake and its parts."""
+    title = f"handshake: {item['label']}"
+    quantiles = "  ".join(
+        f"{quantities.quantile(one['q'])} {quantities.time(one['value_ns'])}"
+        for one in item["distribution"]["quantiles"]
+    )
+    if item["mean"] is not None:
+        quantiles = f"mean {quantities.time(item['mean']['value_ns'])}  {quantiles}"
+    kinds = ("versions", "ciphers", "groups", "resumptions", "outcomes")
+    facts = ", ".join(
+        f"{value} {quantities.count(number)}"
+        for kind in kinds
+        for value, number in item[kind].items()
+    )
+    counted = f"{quantities.count(item['count'])} handshakes"
+    if item["estimated_count"] is not None:
+        number = quantities.count(round(item["estimated_count"]["value"]))
+        counted += f" seen, {ledger.ESTIMATE_MARK}{number} in all ({item['estimate']})"
+    notes = (f"{counted}  {quantiles}", facts)
+    if item["count"] < FEW_HANDSHAKES:
+        lines = (console.sentence(note, width, style="dim") for note in notes)
+        return Group(Text(), Text(texts.clean(title), style="bold"), *lines)
+    table = console.table(title, "part", "mean", "95 % interval", "share", "")
+    table.columns[-1].justify = "left"
+    for part in item["parts"]:
+        table.add_row(
+            texts.clean(part["label"]),
+            quantities.time(part["mean"]["value_ns"]),
+            texts.interval(part["mean"]),
+            quantities.share(part["share"]),
+            Text(console.bar(0, part["share"], 1), style="cyan"),
+        )
+    return console.titled(table, width, *notes)

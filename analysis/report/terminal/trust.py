@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What stands above the first number: losses, closure, symbols, and what measuring cost."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
+from tlstax.analysis.report.terminal import console
+
+Json = Mapping[str, Any]
+
+
+def render(health: Json, width: int) -> RenderableType:
+    """What stands above the first number."""
+    symbols, closure, observer = health["symbols"], health["closure"], health["observer"]
+    lost = ", ".join(
+        f"{quantities.count(loss['count'])} {texts.name(loss['kind'])}" for loss in health["losses"]
+    )
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    table.add_row("lost, healed", Text(lost or "nothing", style="yellow" if lost else "green"))
+    table.add_row(
+        "samples",
+        f"{quantities.count(symbols['sample_count'])}; "
+        f"unattributed {quantities.share(symbols['unknown_share'])}; "
+        f"named {quantities.share(symbols['named_share'])}; "
+        f"without a stack {quantities.share(symbols['no_stack_share'])}",
+    )
+    style = {True: "green", False: "bold red", None: ""}[closure["ok"]]
+    table.add_row(
+        "closure",
+        Text(
+            f"worst window {quantities.share(closure['worst'])}, "
+            f"all {quantities.share(closure['overall'])}, "
+            f"needed {quantities.share(closure['threshold'])}; "
+            f"healed {quantities.count(closure['healed_count'])}, "
+            f"uncertain {quantities.time(closure['uncertain_ns'])}",
+            style=style,
+        ),
+    )
+    table.add_row(
+        "observer",
+        f"probes {quantities.share(observer['probe_cpu_share'])} of one CPU, "
+        f"tlstax itself {quantities.share(observer['engine_cpu_share'])}, "
+        f"{quantities.size(observer['engine_rss_bytes'])}",
+    )
+    if health["gaps"]:
+        lacking = ", ".join(gap["subject"] for gap in health["gaps"])
+        table.add_row("not to be had", Text(texts.clean(lacking)))
+    for effect in observer["effects"][-1:]:
+        table.add_row("its cost", _cost(effect, observer["budget_share"]))
+    warnings = [
+        console.sentence(warning, width, mark="! ", style="yellow")
+        for warning in health["warnings"]
+    ]
+    return Group(table, *warnings)
+
+
+def gaps(health: Json, width: int) -> Iterable[RenderableType]:
+    """What could not be had of the process, and what the result lacks for it."""
+    if health["gaps"]:
+        yield Text()
+        yield Text("not to be had", style="bold")
+    for gap in health["gaps"]:
+        yield console.sentence(f"{gap['subject']}: {gap['consequence']}", width, mark="- ")
+
+
+def observer(health: Json, width: int) -> RenderableType:
+    """Losses with their consequences, and the price of the probes."""
+    observer = health["observer"]
+    lines = [
+        f"{quantities.name(loss['kind'])} {quantities.count(loss['count'])}: {loss['consequence']}"
+        for loss in health["losses"]
+    ]
+    lines += [f"{effect['label']}: {_cost(effect, None)}" for effect in observer["effects"][:-1]]
+    if observer["budget_choice"]:
+        lines.append(observer["budget_choice"])
+    if observer["start_cpu_ns"] is not None:
+        lines.append(
+            f"to begin took tlstax {quantities.time(observer['start_cpu_ns'])} of CPU time, which "
+            "is in none of these shares"
+        )
+    if observer["hits_count"]:
+        lines.append(
+            f"{quantities.count(observer['hits_count'])} probe hits, "
+            f"{quantities.rate(observer['hits_per_second'])}, "
+            f"{quantities.time(observer['probe_ns'])} in all; nothing is subtracted for them"
+        )
+    return Group(Text(), *(console.sentence(line, width, style="dim") for line in lines))
+
+
+def _cost(effect: Json, budget: float | None) -> str:
+    """Predicted and observed cost of measuring, side by side."""
+    text = f"observed {quantities.share(effect['observed_share'])} of the server's CPU time"
+    if effect["predicted_share"] is not None:
+        text = f"predicted {quantities.share(effect['predicted_share'])}, {text}"
+    return text if budget is None else f"{text}, allowed {quantities.share(budget)}"
