@@ -9,19 +9,26 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.analysis.report import command
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Run, Status
+from tlstax.tests.golden.report import shown
 
 PATIENCE_S = 550
+
+
+def letters(text: str) -> str:
+    """A text without its blanks: lines break where they must."""
+    return "".join(text.split())
 
 
 @pytest.mark.root
 @pytest.mark.needs("uprobes", "btf")
 @pytest.mark.usefixtures("lab_directory")  # also sees that nothing is left behind
 def test_a_demo_proves_its_arms_and_explains_them(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tlstax", "lab", "demo", "-o", str(tmp_path / "out")]
+    demo = [sys.executable, "-m", "tlstax", "lab", "demo", "-o", str(tmp_path / "out")]
     done = subprocess.run(
-        [*command, "--rounds", "2", "--seconds", "1"],
+        [*demo, "--rounds", "2", "--seconds", "1"],
         capture_output=True,
         text=True,
         check=False,
@@ -30,8 +37,11 @@ def test_a_demo_proves_its_arms_and_explains_them(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr + done.stdout[-2000:]
     (capture,) = (tmp_path / "out").glob("*.tlstax")
     (page,) = (tmp_path / "out").glob("*.html")
-    assert page.stat().st_size > 100_000
     assert page.name in done.stdout
+    sentence = command.headline(capture)
+    assert sentence.startswith("TLS makes a new connection ")
+    for text in (done.stdout, shown.visible_text(page.read_text())):
+        assert letters(sentence) in letters(text)
     assert re.search(r"^demo +took (\d+ min )?\d+ s in all$", done.stdout, re.MULTILINE)
 
     with CaptureReader.open(capture) as reader:

@@ -13,7 +13,7 @@ from tlstax.collectors.recording.recorder import Recorder, Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 
-pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes"), pytest.mark.timing]
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 SECONDS = 11
 TABLE_ROWS = 1000
@@ -37,6 +37,7 @@ def record(path: Path) -> Path:
     return path
 
 
+@pytest.mark.timing
 def test_on_cpu_time_is_the_schedulers(capture: Path) -> None:
     with CaptureReader.open(capture) as reader:
         busy = {row.thread_id for row in reader.rows(Thread) if row.role == "connection"}
