@@ -3,6 +3,7 @@
 
 import os
 import signal
+import statistics
 import subprocess
 import time
 from collections.abc import Callable
@@ -98,7 +99,6 @@ def test_detaching_while_the_target_is_busy(
     assert target.wait(120) == 0
 
 
-@pytest.mark.timing
 def test_for_a_time(
     start: Start, target: Target, leftover: Leftover, breakpoints: Breakpoints, tmp_path: Path
 ) -> None:
@@ -136,9 +136,12 @@ def test_ready_and_detached_within_a_second(
         after = os.times()  # what the recorder and its children used
         used = after.children_user + after.children_system
         spent_s.append(used - spent.children_user - spent.children_system)
-    assert min(ready for ready, _ in took_s) < 1, took_s
-    assert min(gone for _, gone in took_s) < 1, took_s
-    assert min(spent_s) < 2, "it computes that long to get ready, to record for 0.3 s and to end"
+    print(took_s, spent_s)
+    assert statistics.median(ready for ready, _ in took_s) < 1, took_s
+    assert statistics.median(gone for _, gone in took_s) < 1, took_s
+    assert statistics.median(spent_s) < 2, (
+        "it computes that long to get ready, to record for 0.3 s and to end"
+    )
     assert leftover() == set()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.analysis.report import command
+from tlstax.analysis.report.commands.report import headline
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Run, Status
 from tlstax.tests.golden.report import shown
@@ -38,7 +38,7 @@ def test_a_demo_proves_its_arms_and_explains_them(tmp_path: Path) -> None:
     (capture,) = (tmp_path / "out").glob("*.tlstax")
     (page,) = (tmp_path / "out").glob("*.html")
     assert page.name in done.stdout
-    sentence = command.headline(capture)
+    sentence = headline(capture)
     assert sentence.startswith("TLS makes a new connection ")
     for text in (done.stdout, shown.visible_text(page.read_text())):
         assert letters(sentence) in letters(text)

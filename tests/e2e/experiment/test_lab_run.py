@@ -13,7 +13,6 @@ from tlstax.workloads.servers.catalogue import CLIENTS, find_kind
 from tlstax.workloads.servers.installing import installed_program
 
 
-@pytest.mark.timing
 @pytest.mark.root
 @pytest.mark.needs("uprobes", "btf")
 def test_two_libraries_are_compared_and_what_cannot_be_had_is_one_line(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -160,34 +161,58 @@ operations = 200
 """
 
 
-@pytest.mark.timing
-def test_clients_and_tunnels_are_in_the_bill_of_their_own_cells(
-    tmp_path: Path, lab_directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+class Ways(NamedTuple):
+    """A matrix of two ways: what it printed, its document and its page."""
+
+    said: str
+    document: dict[str, Any]
+    page: str
+
+
+@pytest.fixture
+def ways(
+    measured: Callable[..., Ways],
+    tmp_path: Path,
+    lab_directory: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> Ways:
+    return measured("ways", lambda: run_ways(tmp_path, capsys))
+
+
+def run_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ways:
     recipe = tmp_path / "ways.toml"
     recipe.write_text(WAYS)
     assert main(["lab", "run", str(recipe), "-o", str(tmp_path / "out")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     (folder,) = (tmp_path / "out").iterdir()
     document = json.loads((folder / "matrix.json").read_text())
-    direct, tunnelled = document["cells"]
+    return Ways(said, document, (folder / "matrix.html").read_text())
+
+
+def test_clients_and_tunnels_are_in_the_bill_of_their_own_cells(ways: Ways) -> None:
+    direct, tunnelled = ways.document["cells"]
     assert direct["processes"] == [], "the tunnel was open all the time, and is not on this way"
     assert {process["role"] for process in tunnelled["processes"]} == {"tunnel"}
     assert all(process["cpu_ns"] > 0 for process in tunnelled["processes"])
 
-    (pair,) = document["pairs"]
+    (pair,) = ways.document["pairs"]
+    assert pair["both_sides"]["sentence"] in ways.said
+    assert "Client and server, per connect" in ways.page
+
+
+@pytest.mark.timing
+def test_what_a_tunnel_takes_both_sides_wait_for(ways: Ways) -> None:
+    (pair,) = ways.document["pairs"]
     sides = pair["both_sides"]
     assert sides["closure"] >= 0.98
-    assert sides["sentence"] in said
     parts = {part["name"]: part for part in sides["parts"]}
-    # What the tunnel takes, both sides wait for; neither of them computes it.
+    # Neither of them computes it.
     waits = [parts["client_peer_other"]["difference"], parts["server_peer"]["difference"]]
     assert all(wait["value_ns"] > 0 for wait in waits)
     for which in ("before", "after"):
         client_ns = sum(p[which]["value_ns"] for p in sides["parts"] if p["lane"] == "client")
         latency_ns = pair["totals"][which == "after"]["value_ns"]
         assert client_ns > 0.8 * latency_ns, "its thread exists for as long as its operations"
-    assert "Client and server, per connect" in (folder / "matrix.html").read_text()
 
 
 def _resume_with_a_dying_server(folder: Path) -> int:

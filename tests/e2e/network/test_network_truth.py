@@ -46,9 +46,8 @@ RTT_MS = 40.0
 TURNS, CONNECTS, WATCHED_CONNECTS, WAITING_CONNECTS = 6, 3, 8, 4
 MOST_CONTROLS = 6
 TOLERATED_TRIPS = 0.2
-TOLERATED_CPU = 0.1
+TOLERATED_CPU = 0.2
 TOLERATED_OF_CONTENTION = 0.1
-WIDEST_INTERVAL = 0.4
 LINKS = ("plain", "delayed")
 NEAR_MS = 0.2  # the same kind of link with the least delay
 ARMS = ("far", "near and waiting")
@@ -138,7 +137,7 @@ def see(case: Case, path: Path) -> Seen:
                     server, (delayed, near), case, path.with_name(f"control{number}")
                 )
                 low, high = cpu_ratio(control)
-                if high - low < 2 * TOLERATED_CPU:
+                if high - low < TOLERATED_CPU:
                     break
     with CaptureReader.open(path) as reader:
         role_of = {row.target_id: row.role for row in reader.rows(Target)}
@@ -231,6 +230,5 @@ def test_round_trips_of_the_client(seen: Seen, case: Case) -> None:
 def test_a_delay_is_no_cpu_time(seen: Seen) -> None:
     low, high = cpu_ratio(seen.control)
     tolerated = TOLERATED_CPU + TOLERATED_OF_CONTENTION * seen.contention()
-    assert high - low < WIDEST_INTERVAL
-    assert low < 1 + tolerated
-    assert high > 1 - tolerated
+    assert 1 - tolerated < low
+    assert high < 1 + tolerated

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.document import explain
+from tlstax.analysis.model.clients import Intermediaries
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.commands.experiment import open_recorder
@@ -107,11 +108,22 @@ def test_a_transport_carries_what_goes_through_it(lab: Lab, wanted: str) -> None
         assert not _runs(str(process.pid))
 
 
-@pytest.mark.timing
-@pytest.mark.needs("btf", "uprobes")
-@pytest.mark.parametrize("wanted", TUNNELS)
-def test_what_a_tunnel_costs(lab: Lab, wanted: str, tmp_path: Path) -> None:
-    """Its processes are targets: their CPU time is the kernel's, and part of the report."""
+class Billed(NamedTuple):
+    """What the report says of a tunnel, and its processes: name, CPU time by the scheduler."""
+
+    wanted: str
+    line: Intermediaries
+    spent_ns: dict[str, int]
+
+
+@pytest.fixture(params=TUNNELS)
+def billed(
+    request: pytest.FixtureRequest, lab: Lab, measured: Callable[..., Billed], tmp_path: Path
+) -> Billed:
+    return measured(request.param, lambda: bill(lab, request.param, tmp_path))
+
+
+def bill(lab: Lab, wanted: str, tmp_path: Path) -> Billed:
     with opened(lab, wanted) as route:
         with open_recorder(lab.server.pid, tmp_path / "capture") as recorder:
             for process in route.processes:
@@ -128,19 +140,28 @@ def test_what_a_tunnel_costs(lab: Lab, wanted: str, tmp_path: Path) -> None:
             )
         with CaptureReader.open(tmp_path / "capture") as reader:
             (line,) = explain.explain(tables.load(reader)).between
-    pid_of = {process.name: process.pid for process in route.processes}
-    assert {cost.label for cost in line.processes} == pid_of.keys()
-    for cost in line.processes:
+    return Billed(wanted, line, {process.name: spent[process.pid] for process in route.processes})
+
+
+@pytest.mark.needs("btf", "uprobes")
+def test_a_tunnel_s_processes_are_part_of_the_report(billed: Billed) -> None:
+    assert {cost.label for cost in billed.line.processes} == billed.spent_ns.keys()
+    if billed.wanted.startswith("stunnel"):
+        assert {cost.handshake_count for cost in billed.line.processes} == {CONNECTS}
+
+
+@pytest.mark.timing
+@pytest.mark.needs("btf", "uprobes")
+def test_what_a_tunnel_costs_is_what_the_kernel_charged_it(billed: Billed) -> None:
+    for cost in billed.line.processes:
         assert cost.closure is not None
         assert cost.closure >= 0.99
-        counted_ns, told_ns = cost.cpu.value_ns * CONNECTS, spent[pid_of[cost.label]]
+        counted_ns, told_ns = cost.cpu.value_ns * CONNECTS, billed.spent_ns[cost.label]
         # Threads that have ended are no longer in the kernel's list.
         if cost.thread_count == 1:
             assert counted_ns == pytest.approx(told_ns, rel=0.1, abs=1e6)
         else:
             assert counted_ns >= told_ns * 0.9 - 1e6
-        if wanted.startswith("stunnel"):
-            assert cost.handshake_count == CONNECTS
 
 
 def await_rest(pids: Iterable[int]) -> None:

@@ -124,7 +124,6 @@ def test_a_point_select_costs_a_whole_number_of_calls(
     assert_bytes_agree(server_name, few, many)
 
 
-@pytest.mark.timing
 @pytest.mark.root
 @pytest.mark.needs("uprobes", "btf")
 def test_what_the_probes_cost_is_said(server: PrivateServer, tmp_path: Path) -> None:

@@ -189,7 +189,6 @@ def test_changing_the_user_is_connecting_again(server: PrivateServer, tmp_path: 
     assert found.waits["command", "blocked_network"] == 0
 
 
-@pytest.mark.timing
 def test_compressing_is_part_of_sending(server: PrivateServer, tmp_path: Path) -> None:
     text = "SELECT REPEAT('abcdefg', 20000)"
     with connected(server, compressed=True) as client:

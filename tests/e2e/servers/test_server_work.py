@@ -67,7 +67,6 @@ def together(recorder: Recorder, work: list[threading.Thread]) -> None:
         recorder.poll(0.1)
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("name", SERVERS)
 def test_waits_are_called_by_what_is_waited_for(
     name: str, npm: None, lab_directory: Path, tmp_path: Path
