@@ -179,7 +179,9 @@ def test_charts_write_numbers_as_tables_do(page: Page) -> None:
 
 
 def test_every_chart_has_a_label_and_a_table(page: Page) -> None:
-    for box in page.locator(".chart").all():
+    charts = page.locator(".chart").all()
+    assert charts
+    for box in charts:
         assert box.get_attribute("role") == "img"
         assert box.get_attribute("aria-label")
     for section in (

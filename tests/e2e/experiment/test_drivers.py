@@ -130,6 +130,7 @@ def _children() -> str:
 
 def test_an_interrupt_ends_the_driver(driver: Sysbench) -> None:
     def interrupt(seconds: float) -> None:
+        assert "sysbench" in _children()
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tlstax import ExitCode
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame, Window
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
@@ -193,6 +194,6 @@ def test_what_attach_refuses_top_refuses() -> None:
             capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         other.kill()
-    assert ended.returncode != 0
+    assert ended.returncode == ExitCode.TARGET
     assert ended.stderr.startswith("tlstax: ")
     assert "Traceback" not in ended.stderr

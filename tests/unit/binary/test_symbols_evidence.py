@@ -93,10 +93,13 @@ def test_named_functions_that_are_known_get_the_right_evidence(libraries: dict[s
     expected = {"AES_encrypt": "aes", "AES_cbc_encrypt": "aes", "EVP_DigestSign": "",
                 "X509_verify_cert": "", "CRYPTO_malloc": "", "BN_bn2bin": ""}  # fmt: skip
     with Elf(libraries["libcrypto"]) as elf:
-        for symbol in elf.find(re.compile("|".join(expected))):
-            code = elf.code_at(symbol.address, symbol.size)
-            kind = classify(code, symbol.address, constants(elf))
-            assert kind == expected[symbol.name], symbol
+        found = {
+            symbol.name: classify(
+                elf.code_at(symbol.address, symbol.size), symbol.address, constants(elf)
+            )
+            for symbol in elf.find(re.compile("|".join(expected)))
+        }
+    assert found == expected
 
 
 AESENC = "aesenc %xmm1,%xmm0"

@@ -129,13 +129,14 @@ def test_pprof_opens_in_go_tool_pprof(experiment: Path, tmp_path: Path) -> None:
     """Where Go is installed; elsewhere the test above has to do."""
     if shutil.which("go") is None:
         return
+    go_cache = str(Path.home() / ".cache/go-build")  # newer Go compiles its pprof: once will do
     exported(experiment, "pprof", tmp_path / "p.pb.gz")
     graphs = graphs_of(experiment)
     for index, kind in (("cpu", "on_cpu"), ("wait", "off_cpu")):
         done = subprocess.run(
             ["go", "tool", "pprof", "-raw", f"-sample_index={index}", tmp_path / "p.pb.gz"],
             capture_output=True, text=True, check=True,
-            env=os.environ | {"HOME": str(tmp_path)},
+            env={"GOCACHE": go_cache} | os.environ | {"HOME": str(tmp_path)},
         )  # fmt: skip
         place = ("cpu", "wait").index(index)
         lines = done.stdout.partition("Samples:")[2].partition("Locations")[0].splitlines()

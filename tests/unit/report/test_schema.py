@@ -48,7 +48,9 @@ def test_an_empty_report_keeps_to_the_schema() -> None:
 
 def test_shipped_captures_keep_to_the_schema() -> None:
     validator = jsonschema.Draft202012Validator(report_schema())
-    for path in sorted((ROOT / "docs/demo").glob("*.tlstax")):
+    captures = sorted((ROOT / "docs/demo").glob("*.tlstax"))
+    assert captures
+    for path in captures:
         with CaptureReader.open(path) as reader:
             content = to_json(explain.explain(tables.load(reader)))
         for flame in content["flames"]:

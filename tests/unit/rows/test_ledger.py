@@ -204,7 +204,7 @@ def test_the_bootstrap_interval_holds_what_it_promises() -> None:
             values = generator.normal(10, 2, rounds)
             low, high = statistics.interval(weights @ values / rounds, rounds)
             covered += low <= 10 <= high
-        assert covered / 300 >= least, rounds
+        assert least <= covered / 300 <= 0.98, rounds  # more is no 95 %, either
 
 
 def test_resamples_are_the_same_every_time() -> None:
