@@ -209,7 +209,7 @@ class Config(ctypes.Structure):
         ("tgid", ctypes.c_int32),
         ("switch_has_state", ctypes.c_uint32),
         ("client", ctypes.c_uint32),
-        ("kernel_tells", ctypes.c_uint32),
+        ("covered_by_tracepoint", ctypes.c_uint32),
         ("off_version", ctypes.c_int32),
         ("off_rwstate", ctypes.c_int32),
         ("off_state", ctypes.c_int32),
