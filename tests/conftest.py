@@ -19,7 +19,6 @@ classifications and counts are tests of their own, without the mark.
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -221,18 +220,6 @@ def measured(
         return kept_measurements[key]
 
     return find
-
-
-@pytest.fixture(scope="session")
-def cpu_shortage_s() -> Callable[[], float]:
-    """For how long, ever, something on this host waited for a CPU (0 where it does not say)."""
-    file = Path("/proc/pressure/cpu")
-
-    def read() -> float:
-        found = re.search(r"^some .*total=(\d+)", file.read_text()) if file.exists() else None
-        return int(found[1]) / 1e6 if found else 0.0
-
-    return read
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,7 @@ def enumerators(header: Path, prefix: str) -> list[str]:
 def test_verifier_takes_every_program(path: Path) -> None:
     """All but those whose tracepoints the kernel does not have, which it says itself."""
     programs = set(SECTION.findall(path.with_suffix(".c").read_text()))
+    assert programs
     with BpfObject(path) as bpf:
         counts = tracepoint_argument_counts(bpf.library, *SOCKET_TRACEPOINTS.values())
         lacking = {

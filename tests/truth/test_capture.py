@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -52,33 +52,50 @@ def record(
     return run
 
 
+class States(NamedTuple):
+    """A recording of every state, and the program's own books."""
+
+    capture: Path
+    books: dict[str, Any]
+
+
+@pytest.fixture
+def states(record: Record, measured: Callable[..., States], tmp_path: Path) -> States:
+    def measure() -> States:
+        lines = record(tmp_path / "capture", "states", tmp_path / "disk", 2, 20)
+        (books,) = (line for line in lines if line["kind"] == "thread")
+        return States(tmp_path / "capture", books)
+
+    return measured("states", measure)
+
+
+def test_the_thread_that_serves_is_a_connection_s_in_every_window(states: States) -> None:
+    with CaptureReader.open(states.capture) as reader:
+        (thread,) = (row for row in reader.rows(Thread) if row.tid == states.books["tid"])
+        rows = [row for row in reader.rows(Ledger) if row.thread_id == thread.thread_id]
+    assert thread.role == "connection"
+    assert len({row.window_id for row in rows}) >= 5
+
+
 @pytest.mark.timing(emulated=True)
-def test_windows_add_up_to_what_the_program_did(
-    record: Record, disagreements: Compare, tmp_path: Path
-) -> None:
-    lines = record(tmp_path / "capture", "states", tmp_path / "disk", 2, 20)
-    (books,) = (line for line in lines if line["kind"] == "thread")
-    with CaptureReader.open(tmp_path / "capture") as reader:
+def test_windows_add_up_to_what_the_program_did(states: States, disagreements: Compare) -> None:
+    books = states.books
+    with CaptureReader.open(states.capture) as reader:
         (thread,) = (row for row in reader.rows(Thread) if row.tid == books["tid"])
         cells: Counter[str] = Counter()
-        windows = set()
         for row in reader.rows(Ledger):
             if row.thread_id == thread.thread_id:
                 cells[f"{row.phase}/{row.state}"] += row.time_ns
-                windows.add(row.window_id)
         clocks = [row for row in reader.rows(ThreadClock) if row.thread_id == thread.thread_id]
     steal = sum(row.steal_ns for row in clocks)
     found = {cell: ns for cell, ns in cells.items() if not cell.startswith("background/")}
-    assert len(windows) >= 5
-    assert thread.role == "connection"
     assert disagreements(books["cells"], found, steal) == {}
 
 
 @pytest.mark.timing(emulated=True)
-def test_windows_close_to_clocks_that_are_not_the_ledgers(record: Record, tmp_path: Path) -> None:
-    lines = record(tmp_path / "capture", "states", tmp_path / "disk", 2, 20)
-    (books,) = (line for line in lines if line["kind"] == "thread")
-    with CaptureReader.open(tmp_path / "capture") as reader:
+def test_windows_close_to_clocks_that_are_not_the_ledgers(states: States) -> None:
+    books = states.books
+    with CaptureReader.open(states.capture) as reader:
         (thread,) = (row for row in reader.rows(Thread) if row.tid == books["tid"])
         spent: Counter[int] = Counter()
         for row in reader.rows(Ledger):

@@ -31,8 +31,6 @@ def test_longjmp_out_of_nested_phases_leaves_no_drift(
     (books,) = run.books
     ledger = run.ledger(books["tid"])
     assert disagreements(books["cells"], served(ledger), ledger.steal_ns) == {}
-    assert ledger.counts["command"] == books["counts"]["command"]
-    assert ledger.counts["record_read"] == books["counts"]["record_read"]
 
 
 def test_what_was_healed_is_counted_and_its_time_is_uncertain(measure: Callable[..., Any]) -> None:
@@ -41,6 +39,8 @@ def test_what_was_healed_is_counted_and_its_time_is_uncertain(measure: Callable[
     ledger = run.ledger(books["tid"])
     assert ledger.healed_count == NESTED * ROUNDS == run.losses["healed"]
     assert 0 < ledger.uncertain_ns <= ledger.phase_ns("record_write")
+    assert ledger.counts["command"] == books["counts"]["command"]
+    assert ledger.counts["record_read"] == books["counts"]["record_read"]
 
 
 @pytest.mark.timing(emulated=True)
@@ -51,33 +51,56 @@ def test_a_thread_that_ends_inside_nested_phases_is_complete(
     assert len(run.books) == 20
     for books in run.books:
         ledger = run.ledger(books["tid"])
-        assert ledger.exited
         found = served(ledger)
         assert disagreements(books["cells"], found, ledger.steal_ns, last="record_write") == {}
+
+
+def test_a_thread_that_has_ended_is_known_to_its_last_nanosecond(
+    measure: Callable[..., Any],
+) -> None:
+    run = measure("exit", 5, 1)
+    assert len(run.books) == 5
+    for books in run.books:
+        ledger = run.ledger(books["tid"])
+        assert ledger.exited
         assert sum(ledger.cells.values()) == ledger.lifetime_ns
 
 
 @pytest.mark.timing(emulated=True)
-def test_a_forked_child_inside_a_phase_is_not_the_target(
+def test_a_child_that_is_forked_inside_a_phase_takes_none_of_it(
     measure: Callable[..., Any], disagreements: Compare
 ) -> None:
     run = measure("fork", 5)
+    _, parent = sorted(run.books, key=lambda books: books["name"])
+    ledger = run.ledger(parent["tid"])
+    assert disagreements(parent["cells"], served(ledger), ledger.steal_ns) == {}
+
+
+def test_a_forked_child_has_no_account(measure: Callable[..., Any]) -> None:
+    run = measure("fork", 1)
     child, parent = sorted(run.books, key=lambda books: books["name"])
     assert (child["name"], parent["name"]) == ("tt-child", "tt-fork")
     assert child["tid"] not in run.ledgers
-    ledger = run.ledger(parent["tid"])
-    assert disagreements(parent["cells"], served(ledger), ledger.steal_ns) == {}
-    assert ledger.counts["command"] == 2
+    assert run.ledger(parent["tid"]).counts["command"] == 2
+
+
+def short_threads(run: Any) -> list[Any]:
+    """Accounts of the threads that the scenario starts."""
+    found = [ledger for ledgers in run.ledgers.values() for ledger in ledgers]
+    return [ledger for ledger in found if ledger.name == "tt-short"]
+
+
+def test_many_short_threads_are_all_found(measure: Callable[..., Any]) -> None:
+    run = measure("threads", 300, 100)
+    assert len(run.books) == len(short_threads(run)) == 300
+    assert all(ledger.exited for ledger in short_threads(run))
+    assert run.losses == {}
 
 
 @pytest.mark.timing(emulated=True)
-def test_many_short_threads_are_all_found(measure: Callable[..., Any], emulated_cpu: bool) -> None:
+def test_short_threads_have_their_time(measure: Callable[..., Any], emulated_cpu: bool) -> None:
     run = measure("threads", 300, 300)
-    assert len(run.books) == 300
-    found = [ledger for ledgers in run.ledgers.values() for ledger in ledgers]
-    short = [ledger for ledger in found if ledger.name == "tt-short"]
-    assert len(short) == 300
-    assert all(ledger.exited for ledger in short)
+    short = short_threads(run)
     told = sum(books["cpu_ns"] for books in run.books)
     measured = sum(ledger.state_ns("on_cpu") for ledger in short)
     # A thread's own CPU clock is read before its end, which costs it some 20 us more, and
@@ -85,4 +108,3 @@ def test_many_short_threads_are_all_found(measure: Callable[..., Any], emulated_
     stolen = sum(abs(ledger.steal_ns) for ledger in short)
     least = 0.95 * told - TOLERATED_NS - stolen  # the tolerance of every truth
     assert least <= measured <= (4 if emulated_cpu else 1.25) * told + stolen
-    assert run.losses == {}

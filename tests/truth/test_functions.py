@@ -143,7 +143,7 @@ def test_time_by_size_is_a_nanosecond_a_byte(counted: Counted) -> None:
         found = timing(counted.rows["fn_sized"], part)
         # It spins by the wall clock: what it waits for a CPU is no time of the function.
         assert found.per_byte_ns is not None
-        assert found.per_byte_ns < 1.05 + 1500 / UNIT_NS
+        assert 0.5 < found.per_byte_ns < 1.05 + 1500 / UNIT_NS
 
 
 @pytest.mark.timing
@@ -177,7 +177,9 @@ def test_a_call_that_never_returns_is_counted_and_healed(counted: Counted) -> No
 def test_sleeping_is_no_time_of_a_function(counted: Counted) -> None:
     found = timing(counted.rows["fn_sleeper"], counted.whole("fn_sleeper"))
     assert found.per_call_ns is not None
-    assert found.per_call_ns < UNIT_NS + 200_000  # of the nap of 1 ms at most what it costs
+    assert (
+        UNIT_NS / 2 < found.per_call_ns < UNIT_NS + 200_000
+    )  # of the nap of 1 ms at most what it costs
 
 
 def test_a_jump_into_another_function_is_both_calls(counted: Counted) -> None:

@@ -23,6 +23,12 @@ def test_every_talk_with_the_client_lands_in_its_phase(
     ledger = run.ledger(books["tid"])
     found = {cell: ns for cell, ns in ledger.cells.items() if not cell.startswith("background/")}
     assert disagreements(books["cells"], found, ledger.steal_ns) == {}
-    assert {phase: ledger.counts[phase] for phase in books["counts"]} == books["counts"]
+
+
+def test_every_talk_with_the_client_is_counted(measure: Callable[..., Any], tmp_path: Path) -> None:
+    run = measure("wire", tmp_path / "disk", ROUNDS, 2)
+    (books,) = run.books
+    ledger = run.ledger(books["tid"])
+    assert {phase: ledger.counts.get(phase, 0) for phase in books["counts"]} == books["counts"]
     assert ledger.healed_count == 0
     assert run.losses == {}
