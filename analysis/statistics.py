@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Intervals: Wilson for shares of samples, bootstrap over rounds for differences."""
+"""Intervals: Wilson for shares of samples, else a bootstrap over rounds or blocks of windows.
+
+weights = resample_weights(round_count)
+Measure(*estimate(weights @ times_ns / (weights @ operations), round_count))
+"""
 
 import math
+from collections.abc import Collection
 from statistics import NormalDist
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,34 +42,80 @@ def wilson(hits: int, total: int) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def resample_weights(round_count: int, stream: int = 0) -> Floats:
-    """How often each round occurs in each resample: RESAMPLES x round_count, always the same.
+class Estimate(NamedTuple):
+    """A number with its 95 % interval, if there is one: the fields of a Measure or a Ratio."""
 
-    Rounds are drawn with replacement; both arms of a round are drawn together, so that what the
-    machine did to a round does not count as a difference between its arms. Rounds that are no pairs
-    need draws of their own: another `stream`.
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def resample_weights(unit_count: int, stream: int = 0) -> Floats:
+    """How often each unit (a round, a block of windows) counts: always the same rows.
+
+    The first row is the estimate itself, every unit once. The other RESAMPLES rows draw the units
+    with replacement; fewer than MIN_ROUNDS units have none. A statistic is computed from each row,
+    and `estimate` makes a number with an interval of the result.
+
+    Both arms of a round use the same rows, so that what the machine did to a round does not count
+    as a difference between its arms. Units that are no pairs need draws of their own: another
+    `stream`.
     """
+    itself = np.ones((1, unit_count))
+    if unit_count < MIN_ROUNDS:
+        return itself
     generator = np.random.default_rng([_SEED, stream] if stream else _SEED)
-    draws = generator.multinomial(round_count, [1 / round_count] * round_count, size=RESAMPLES)
-    return draws.astype(np.float64)
+    draws = generator.multinomial(unit_count, [1 / unit_count] * unit_count, size=RESAMPLES)
+    return np.vstack([itself, draws.astype(np.float64)])
 
 
-def interval(values: Floats, round_count: int) -> tuple[float, float]:
+def estimate(values: Floats, unit_count: int) -> Estimate:
+    """The value of the first row, with the 95 % interval of the other rows.
+
+    Rows that are not finite (nothing to divide by) are left out; where they are most, or there are
+    no other rows, there is no interval.
+    """
+    known = values[1:][np.isfinite(values[1:])]
+    if len(values) == 1 or len(known) < len(values) // 2:
+        return Estimate(float(values[0]))
+    return Estimate(float(values[0]), *_interval(known, unit_count))
+
+
+def block_numbers(count: int, most: int) -> list[int]:
+    """The block of each of `count` things in order: neighbours together, `most` blocks at most."""
+    size = -(-count // most) or 1
+    return [place // size for place in range(count)]
+
+
+def interval_note(unit_counts: Collection[int], units: str) -> str:
+    """How intervals were made; `units` is a plural ("paired rounds"), each count one of a side."""
+    least = min(unit_counts, default=0)
+    if least < MIN_ROUNDS:
+        few = f"1 {units.removesuffix('s')} is" if least == 1 else f"{least} {units} are"
+        return f"No intervals: {few} fewer than {MIN_ROUNDS}, so the differences may be noise."
+    counts = " and ".join(str(count) for count in dict.fromkeys(unit_counts))
+    note = f"95 % intervals from {RESAMPLES:,} bootstrap resamples over {counts} {units}"
+    if least < WIDE_ROUNDS:
+        note += f"; below {WIDE_ROUNDS} they are about as wide as the range of the {units}"
+    return f"{note}."
+
+
+def _interval(values: Floats, unit_count: int) -> tuple[float, float]:
     """The 95 % interval from the resampled values of a statistic.
 
-    Percentiles of a bootstrap over few rounds are too narrow; their levels are moved outwards as
+    Percentiles of a bootstrap over few units are too narrow; their levels are moved outwards as
     for a mean with n - 1 degrees of freedom (the expanded percentile interval, Hesterberg 2015).
     """
-    t = _T[min(round_count - 1, len(_T)) - 1]
-    tail = NormalDist().cdf(-t * math.sqrt(round_count / (round_count - 1)))
+    t = _T[min(unit_count - 1, len(_T)) - 1]
+    tail = NormalDist().cdf(-t * math.sqrt(unit_count / (unit_count - 1)))
     low, high = np.quantile(values, [tail, 1 - tail])
     return float(low), float(high)
 
 
-def mean_interval(values: Floats) -> tuple[float | None, float | None]:
-    """The 95 % interval of a mean of independent values; none for fewer than 30 of them."""
-    if len(values) < 30:
-        return None, None
-    half = _Z * float(values.std(ddof=1)) / math.sqrt(len(values))
+def mean_estimate(values: Floats) -> Estimate:
+    """The mean of independent values; without an interval for fewer than 30 of them."""
     mean = float(values.mean())
-    return mean - half, mean + half
+    if len(values) < 30:
+        return Estimate(mean)
+    half = _Z * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return Estimate(mean, mean - half, mean + half)

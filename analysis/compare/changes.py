@@ -20,7 +20,7 @@ from tlstax.analysis.model.difference import Change
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import SERVED_PHASES
-from tlstax.analysis.statistics import Floats, interval
+from tlstax.analysis.statistics import Floats, estimate
 from tlstax.collectors.capture.schema import SampleStack
 from tlstax.collectors.capture.vocabulary import CATEGORIES, HANDSHAKE_PHASES
 
@@ -37,10 +37,7 @@ Times = dict[Key, Floats]
 
 def measure(before: Floats, after: Floats, sizes: tuple[int, int]) -> Measure:
     """The difference of two resampled values: the first is the estimate itself."""
-    values = after - before
-    if len(values) == 1:
-        return Measure(float(values[0]))
-    return Measure(float(values[0]), *interval(values[1:], min(sizes)))
+    return Measure(*estimate(after - before, min(sizes)))
 
 
 def tabulate(sides: tuple[Replicates, Replicates], times: tuple[Times, Times]) -> list[Change]:

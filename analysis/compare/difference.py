@@ -32,7 +32,7 @@ from tlstax.analysis.model.difference import (
 from tlstax.analysis.model.tables import Measure, Ratio
 from tlstax.analysis.quantities import factor_text, measure_text, time_text
 from tlstax.analysis.rows import handshakes, latency
-from tlstax.analysis.statistics import RESAMPLES, WIDE_ROUNDS, interval
+from tlstax.analysis.statistics import estimate, interval_note
 
 SHOWN_FUNCTIONS: Final = 20
 SHOWN_WAITS: Final = 12
@@ -95,11 +95,11 @@ def _compared(
         total_name=AT_CLIENT if by_driver else AT_SERVER,
         note=_note(both, by_driver=by_driver),
         totals=[
-            Measure(float(arm.latency_ns[0]), *interval(arm.latency_ns[1:], side.size))
+            Measure(*estimate(arm.latency_ns, side.size))
             for arm, side in ((old, before), (new, after))
         ],
         difference=difference,
-        ratio=Ratio(float(ratios[0]), *interval(ratios[1:], min(sizes))),
+        ratio=Ratio(*estimate(ratios, min(sizes))),
         verdict=judge(difference),
         steps=[step for step in steps if step.name not in {kind.name for kind in BESIDE}],
         beside=[step for step in steps if step.name in {kind.name for kind in BESIDE}],
@@ -273,14 +273,8 @@ def _sentence(line: PairDifference) -> str:
 def _note(both: Sequence[Replicates], *, by_driver: bool) -> str:
     sizes = [side.size for side in both]
     what = "rounds" if by_driver else "stretches of windows"
-    count = str(sizes[0]) if sizes[0] == sizes[1] else f"{sizes[0]} and {sizes[1]}"
-    drawn = (
-        "paired " if by_driver and both[0].side.tables is both[1].side.tables else "independent "
-    )
-    note = f"95 % intervals from {RESAMPLES:,} bootstrap resamples over {count} {drawn}{what}"
-    if min(sizes) < WIDE_ROUNDS:
-        return f"{note}; so few make them about as wide as their range."
-    return f"{note}."
+    is_paired = by_driver and both[0].side.tables is both[1].side.tables
+    return interval_note(sizes, f"{'paired' if is_paired else 'independent'} {what}")
 
 
 def _refused(

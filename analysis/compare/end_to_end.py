@@ -20,7 +20,7 @@ from tlstax.analysis.model.clients import EndToEnd
 from tlstax.analysis.model.tables import PhaseComposition
 from tlstax.analysis.rows import ledger, operations
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import MIN_ROUNDS
+from tlstax.analysis.statistics import MIN_ROUNDS, block_numbers
 
 MOST_BLOCKS: Final = 100
 """Windows are taken together until there are no more than this to resample."""
@@ -118,8 +118,7 @@ def _units(part: Group, server: Tables, clients: Tables, ids: Collection[int]) -
         order = {number: at for at, number in enumerate(sorted(set(rounds.values())))}
         return {w.window_id: order[rounds[w.run_id]] for w in mine if w.run_id in rounds}
     starts = sorted({w.start_ns for w in clients.windows if w.window_id in ids})
-    size = -(-len(starts) // MOST_BLOCKS) or 1
-    order = {start_ns: at // size for at, start_ns in enumerate(starts)}
+    order = dict(zip(starts, block_numbers(len(starts), MOST_BLOCKS), strict=True))
     return {w.window_id: order[w.start_ns] for w in mine if w.start_ns in order}
 
 

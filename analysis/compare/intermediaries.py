@@ -17,7 +17,7 @@ from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.quantities import time_text
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import MIN_ROUNDS, Floats, interval, resample_weights
+from tlstax.analysis.statistics import Floats, estimate, resample_weights
 from tlstax.collectors.capture.schema import Target
 from tlstax.collectors.capture.vocabulary import STATES
 
@@ -123,11 +123,8 @@ def _process(
 
 def _measure(times_ns: Floats, done: Floats) -> Measure:
     """Per operation, with the interval over the rounds where they are enough."""
-    value = float(times_ns.sum() / done.sum())
-    if len(done) < MIN_ROUNDS:
-        return Measure(value)
     weights = resample_weights(len(done))
-    return Measure(value, *interval((weights @ times_ns) / (weights @ done), len(done)))
+    return Measure(*estimate((weights @ times_ns) / (weights @ done), len(done)))
 
 
 def _sentence(part: Group, total: Measure, processes: Sequence[IntermediaryProcess]) -> str:

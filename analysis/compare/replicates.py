@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from tlstax.analysis.classify.composition import Counts, Stacks, count_samples
 from tlstax.analysis.classify.taxonomy import Taxonomy
 from tlstax.analysis.compare import rounds
@@ -20,7 +18,7 @@ from tlstax.analysis.compare.selections import UNITS, RecordingSelection
 from tlstax.analysis.compare.waterfall_steps import BESIDE
 from tlstax.analysis.rows import coverage, ledger
 from tlstax.analysis.rows.tables import Tables
-from tlstax.analysis.statistics import MIN_ROUNDS, Floats, resample_weights
+from tlstax.analysis.statistics import Floats, block_numbers, resample_weights
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 
 MOST_STRETCHES: Final = 30
@@ -109,11 +107,9 @@ def _replicates(
         rows = _stretches(side)
         arm = _of_windows(rows, tables, sums, counts, UNITS[unit])
     size = len(arm.operations)
-    weights = np.ones((1, size))
-    if size >= MIN_ROUNDS:
-        weights = np.vstack([weights, resample_weights(size, stream)])
-        # Stretches in which nobody did anything: of these alone nothing can be told per operation.
-        weights[weights @ arm.operations == 0] = 1.0
+    weights = resample_weights(size, stream)
+    # A resample without any operation has no time per operation: all stretches stand in for it.
+    weights[weights @ arm.operations == 0] = 1.0
     return Replicates(side, tables, stacks, sums, counts, rows, arm, weights)
 
 
@@ -127,8 +123,8 @@ def _stretches(side: RecordingSelection) -> dict[int, int]:
         ),
         key=lambda window: window.start_ns,
     )
-    size = -(-len(ordered) // MOST_STRETCHES) or 1
-    return {window.window_id: index // size for index, window in enumerate(ordered)}
+    numbers = block_numbers(len(ordered), MOST_STRETCHES)
+    return {window.window_id: number for window, number in zip(ordered, numbers, strict=True)}
 
 
 def _of_windows(

@@ -11,7 +11,7 @@ import numpy as np
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
 from tlstax.analysis.model.clients import LanePart
 from tlstax.analysis.model.tables import Measure, PhaseComposition, Share
-from tlstax.analysis.statistics import MIN_ROUNDS, Floats, interval, resample_weights
+from tlstax.analysis.statistics import Floats, estimate, resample_weights
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 _COMMANDS: Final = ("record_read", "record_write", "command", "tde")
@@ -51,10 +51,8 @@ class Sides:
     weights: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        """The first row of weights is the estimate itself, the others are resamples."""
-        self.weights = np.ones((1, self.count))
-        if self.count >= MIN_ROUNDS:
-            self.weights = np.vstack([self.weights, resample_weights(self.count)])
+        """Weigh the units."""
+        self.weights = resample_weights(self.count)
 
     def cost(self, keys: Iterable[Key]) -> Floats:
         """Time per operation of some cells together, for each row of weights."""
@@ -67,9 +65,7 @@ class Sides:
 
     def measure(self, values: Floats) -> Measure:
         """The estimate with its interval."""
-        if len(values) == 1:
-            return Measure(float(values[0]))
-        return Measure(float(values[0]), *interval(values[1:], self.count))
+        return Measure(*estimate(values, self.count))
 
 
 class SideBreakdown:

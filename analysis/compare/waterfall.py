@@ -11,8 +11,6 @@ difference of the client's latency by construction.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import numpy as np
-
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts, close, costs_of, gather, paired_rounds
 from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS, SAMPLED_PHASES, StepKind
@@ -25,14 +23,7 @@ from tlstax.analysis.model.tables import (
 from tlstax.analysis.rows import operations
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import (
-    MIN_ROUNDS,
-    RESAMPLES,
-    WIDE_ROUNDS,
-    Floats,
-    interval,
-    resample_weights,
-)
+from tlstax.analysis.statistics import estimate, interval_note, resample_weights
 from tlstax.collectors.capture.schema import Run
 
 NO_DIFFERENCE: Final = "no difference seen"
@@ -55,18 +46,14 @@ def compare(
     if reason is not None:
         return _refused(name, plaintext, tls, reason)
     rounds = paired_rounds(plaintext.runs, tls.runs)
-    weights = np.ones((1, len(rounds)))
-    resampled = len(rounds) >= MIN_ROUNDS
-    if resampled:
-        weights = np.vstack([weights, resample_weights(len(rounds))])
+    weights = resample_weights(len(rounds))
     arms = {
         group.arm: costs_of(gather(group, rounds, tables, sums, counts), weights)
         for group in (plaintext, tls)
     }
     low, high = arms["plaintext"], arms["tls"]
     close(low, high)
-    difference = _measure(high.latency_ns - low.latency_ns, len(rounds))
-    ratio = _measure(high.latency_ns / low.latency_ns, len(rounds))
+    difference = Measure(*estimate(high.latency_ns - low.latency_ns, len(rounds)))
     verdict = judge(difference)
     used = {
         group.arm: [run for run in group.runs if run.round in rounds] for group in (plaintext, tls)
@@ -79,16 +66,18 @@ def compare(
         operation=operations.operation_name(tls.runs),
         refusal=None,
         sentence="",
-        note=_note(len(rounds)),
+        note=interval_note([len(rounds)], "paired rounds"),
         round_count=len(rounds),
-        resample_count=RESAMPLES if resampled else 0,
+        resample_count=len(weights) - 1,
         operation_counts={
             arm: sum(run.operation_count for run in runs) for arm, runs in used.items()
         },
-        latency={arm: _measure(costs.latency_ns, len(rounds)) for arm, costs in arms.items()},
+        latency={
+            arm: Measure(*estimate(costs.latency_ns, len(rounds))) for arm, costs in arms.items()
+        },
         throughput_per_second={arm: _throughput(runs) for arm, runs in used.items()},
         difference=difference,
-        ratio=Ratio(ratio.value_ns, ratio.low_ns, ratio.high_ns),
+        ratio=Ratio(*estimate(high.latency_ns / low.latency_ns, len(rounds))),
         verdict=verdict,
         cells=lines[: len(KINDS) + 1],
         beside=lines[len(KINDS) + 1 :],
@@ -132,13 +121,6 @@ def judge(difference: Measure) -> str:
     return "more" if difference.low_ns > 0 else "less"
 
 
-def _measure(values: Floats, round_count: int) -> Measure:
-    """The estimate (first row) with the interval of the resamples (the other rows)."""
-    if len(values) == 1:
-        return Measure(float(values[0]))
-    return Measure(float(values[0]), *interval(values[1:], round_count))
-
-
 def _lines(
     plaintext: ArmCosts, tls: ArmCosts, round_count: int, total: Measure | None
 ) -> list[WaterfallStep]:
@@ -147,7 +129,7 @@ def _lines(
     lines = []
     for index, kind in enumerate(COLUMNS):
         values = tls.cells_ns[:, index] - plaintext.cells_ns[:, index]
-        difference = _measure(values, round_count)
+        difference = Measure(*estimate(values, round_count))
         on_path = kind not in BESIDE
         start_ns = position_ns if on_path else 0.0
         end_ns = start_ns + difference.value_ns
@@ -176,18 +158,6 @@ def _throughput(runs: Sequence[Run]) -> float:
     """Operations per second of driver time."""
     seconds = sum(run.end_ns - run.start_ns for run in runs) / 1e9
     return sum(run.operation_count for run in runs) / seconds if seconds > 0 else 0.0
-
-
-def _note(round_count: int) -> str:
-    if round_count < MIN_ROUNDS:
-        return (
-            f"No intervals: {round_count} paired rounds are fewer than {MIN_ROUNDS}, "
-            "so the differences may be noise."
-        )
-    note = f"95 % intervals from {RESAMPLES:,} bootstrap resamples over {round_count} paired rounds"
-    if round_count < WIDE_ROUNDS:
-        return f"{note}; so few rounds make them about as wide as the range of the rounds."
-    return f"{note}."
 
 
 def _refused(name: str, plaintext: Group, tls: Group, reason: str) -> Comparison:

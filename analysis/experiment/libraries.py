@@ -11,7 +11,7 @@ from tlstax.analysis.experiment import library_costs
 from tlstax.analysis.model.libraries import Build, Cost, HotFunction, Libraries, ServerCosts
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables, groups
-from tlstax.analysis.statistics import MIN_ROUNDS, RESAMPLES, WIDE_ROUNDS
+from tlstax.analysis.statistics import interval_note
 from tlstax.collectors.capture.schema import Target
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
@@ -35,7 +35,7 @@ def compare_libraries(facts: Facts, tables: Mapping[str, Tables]) -> Libraries:
         title=str(facts["title"]),
         key=str(facts["key"]),
         host=_host(next(iter(tables.values())).meta) if tables else "unknown",
-        note=_note([server.round_count for server in servers]),
+        note=interval_note([min((server.round_count for server in servers), default=0)], "rounds"),
         servers=servers,
         left_out={
             entry["name"]: entry["failure"] for entry in facts["servers"] if entry["failure"]
@@ -135,14 +135,3 @@ def _known(name: str, version: str) -> str:
 def _host(meta: Mapping[str, str]) -> str:
     cpu, kernel = meta.get("cpu_model", "unknown CPU"), meta.get("kernel", "unknown kernel")
     return f"{cpu}, {meta.get('cpu_count', '?')} CPUs, Linux {kernel}"
-
-
-def _note(round_counts: Sequence[int]) -> str:
-    least = min(round_counts, default=0)
-    if least < MIN_ROUNDS:
-        few = "1 round is" if least == 1 else f"{least} rounds are"
-        return f"No intervals: {few} fewer than {MIN_ROUNDS}; differences may be noise."
-    note = f"95 % intervals from {RESAMPLES:,} bootstrap resamples over {least} rounds"
-    if least < WIDE_ROUNDS:
-        return f"{note}; so few rounds make them about as wide as the range of the rounds."
-    return f"{note}."

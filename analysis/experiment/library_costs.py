@@ -17,7 +17,7 @@ from tlstax.analysis.model.libraries import CategoryCost, Cost
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import MIN_ROUNDS, Floats, interval, resample_weights
+from tlstax.analysis.statistics import Floats, estimate, resample_weights
 from tlstax.collectors.capture.vocabulary import CATEGORIES
 
 BYTES_PER_KB: Final = 1024
@@ -56,24 +56,22 @@ def cost(
         return None
     sums = ledger.by_window(tables.ledger)
     arms = [_gather(group, rounds, phases, per, tables, sums, counts) for group in (plaintext, tls)]
-    weights = np.ones((1, len(rounds)))
-    if len(rounds) >= MIN_ROUNDS:
-        weights = np.vstack([weights, resample_weights(len(rounds))])
+    weights = resample_weights(len(rounds))
     low, high = (_split(arm, phases, weights) for arm in arms)
     added = high - low
     latency = [(weights @ arm.latency_ns) / (weights @ arm.units) for arm in arms]
     categories = [
-        CategoryCost(name, _measure(added[:, index], len(rounds)))
+        CategoryCost(name, Measure(*estimate(added[:, index], len(rounds))))
         for index, name in enumerate(CATEGORIES)
         if high[0, index] or low[0, index]
     ]
     return Cost(
         per=per,
-        total=_measure(added.sum(axis=1), len(rounds)),
+        total=Measure(*estimate(added.sum(axis=1), len(rounds))),
         categories=categories,
         unit_count=float(arms[1].units.sum()),
         sample_count=int(arms[1].samples.sum()),
-        latency=_measure(latency[1] - latency[0], len(rounds)),
+        latency=Measure(*estimate(latency[1] - latency[0], len(rounds))),
     )
 
 
@@ -137,13 +135,6 @@ def _split(arm: Arm, phases: Sequence[str], weights: Floats) -> Floats:
         samples[samples.sum(axis=1) == 0, CATEGORIES.index("unknown")] = 1
         result += times_ns[:, [index]] * samples / samples.sum(axis=1, keepdims=True)
     return result / (weights @ arm.units)[:, None]
-
-
-def _measure(values: Floats, round_count: int) -> Measure:
-    """The estimate (first row) with the interval of the resamples (the other rows)."""
-    if len(values) == 1:
-        return Measure(float(values[0]))
-    return Measure(float(values[0]), *interval(values[1:], round_count))
 
 
 def unknown_share(counts: Mapping[int, Counts], group: Group, phases: Collection[str]) -> float:

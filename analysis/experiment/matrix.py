@@ -28,14 +28,7 @@ from tlstax.analysis.model.matrix import (
 )
 from tlstax.analysis.model.tables import Measure, Ratio
 from tlstax.analysis.quantities import time_text
-from tlstax.analysis.statistics import (
-    MIN_ROUNDS,
-    RESAMPLES,
-    WIDE_ROUNDS,
-    Floats,
-    interval,
-    resample_weights,
-)
+from tlstax.analysis.statistics import estimate, interval_note, resample_weights
 
 DOTS_MAX: Final = 400
 CDF_POINTS: Final = 100
@@ -65,7 +58,7 @@ def explain(results: Results) -> Matrix:
     return Matrix(
         title=results.meta.get("title") or results.meta["recipe"],
         facts=_facts(results.meta),
-        note=_note(least) if pairs else "",
+        note=interval_note([least], "paired rounds") if pairs else "",
         servers=dict(results.servers),
         routes=dict(results.routes),
         cells=list(cells.values()),
@@ -189,17 +182,15 @@ def _pair(
     rounds = sorted(sides[0].keys() & sides[1].keys())
     if not rounds:
         return None
-    weights = np.ones((1, len(rounds)))
-    if len(rounds) >= MIN_ROUNDS:
-        weights = np.vstack([weights, resample_weights(len(rounds))])
+    weights = resample_weights(len(rounds))
     used = [[costs[side[number]["run_id"]] for number in rounds] for side in sides]
     low, high = (costs_of(matrix_costs.together(part), weights) for part in used)
     close(low, high)
-    difference = _measure(high.latency_ns - low.latency_ns, len(rounds))
+    difference = Measure(*estimate(high.latency_ns - low.latency_ns, len(rounds)))
     rates = [
         np.array([_per_s(side[number], "operations_count") for number in rounds]) for side in sides
     ]
-    ratio = _measure((weights @ rates[1]) / (weights @ rates[0]), len(rounds))
+    ratio = Ratio(*estimate((weights @ rates[1]) / (weights @ rates[0]), len(rounds)))
     steps = _steps(low, high, len(rounds))
     closures = [found for part in used if (found := matrix_costs.closure(part)) is not None]
     cell, base = cells[cell_id], cells[baseline_id]
@@ -211,8 +202,8 @@ def _pair(
         operation=cell.operation,
         sentence=_sentence(cell, base, ratio, difference, steps),
         round_count=len(rounds),
-        throughput=Ratio(ratio.value_ns, ratio.low_ns, ratio.high_ns),
-        totals=[_measure(side.latency_ns, len(rounds)) for side in (low, high)],
+        throughput=ratio,
+        totals=[Measure(*estimate(side.latency_ns, len(rounds))) for side in (low, high)],
         difference=difference,
         steps=steps[: len(KINDS) + 1],
         beside=steps[len(KINDS) + 1 :],
@@ -221,18 +212,13 @@ def _pair(
     )
 
 
-def _measure(values: Floats, round_count: int) -> Measure:
-    if len(values) == 1:
-        return Measure(float(values[0]))
-    return Measure(float(values[0]), *interval(values[1:], round_count))
-
-
 def _steps(low: ArmCosts, high: ArmCosts, round_count: int) -> list[Step]:
     """All cells of the waterfall in order, then what is beside it."""
     position_ns = float(low.latency_ns[0])
     steps = []
     for index, kind in enumerate(COLUMNS):
-        difference = _measure(high.cells_ns[:, index] - low.cells_ns[:, index], round_count)
+        change_ns = high.cells_ns[:, index] - low.cells_ns[:, index]
+        difference = Measure(*estimate(change_ns, round_count))
         on_path = kind not in BESIDE
         start_ns = position_ns if on_path else 0.0
         end_ns = start_ns + difference.value_ns
@@ -267,7 +253,7 @@ def _moved_text(cell: MatrixCell, base: MatrixCell) -> str:
 
 
 def _sentence(
-    cell: MatrixCell, base: MatrixCell, ratio: Measure, difference: Measure, steps: Sequence[Step]
+    cell: MatrixCell, base: MatrixCell, ratio: Ratio, difference: Measure, steps: Sequence[Step]
 ) -> str:
     verdict = judge(difference)
     per = f"each {cell.operation}"
@@ -276,7 +262,7 @@ def _sentence(
     else:
         word = "longer" if difference.value_ns >= 0 else "shorter"
         start = f"{per.capitalize()} takes {time_text(abs(difference.value_ns))} {word}"
-    share = f"{ratio.value_ns:.3g} of the throughput with {_moved_text(cell, base)}"
+    share = f"{ratio.value:.3g} of the throughput with {_moved_text(cell, base)}"
     steps = [step for step in steps if step.name != "unexplained" and step.start_ns]
     largest = sorted(steps, key=lambda step: -abs(step.difference.value_ns))[:TOLD_STEPS]
     parts = ", ".join(f"{step.label} {_signed(step.difference.value_ns)}" for step in largest)
@@ -285,16 +271,6 @@ def _sentence(
 
 def _signed(value_ns: float) -> str:
     return f"{'+' if value_ns >= 0 else '−'}{time_text(abs(value_ns))}"
-
-
-def _note(least: int) -> str:
-    if least < MIN_ROUNDS:
-        few = "1 round is" if least == 1 else f"{least} rounds are"
-        return f"No intervals: {few} fewer than {MIN_ROUNDS}; differences may be noise."
-    note = f"95 % intervals from {RESAMPLES:,} bootstrap resamples over {least} paired rounds"
-    if least < WIDE_ROUNDS:
-        return f"{note}; so few rounds make them about as wide as the range of the rounds."
-    return f"{note}."
 
 
 # ---- published figures ----

@@ -18,7 +18,14 @@ from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import MIN_ROUNDS, Floats, interval, resample_weights, wilson
+from tlstax.analysis.statistics import (
+    MIN_ROUNDS,
+    Floats,
+    block_numbers,
+    estimate,
+    resample_weights,
+    wilson,
+)
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 
@@ -65,8 +72,8 @@ def blocks_of(part: Group, windows: Sequence[Window]) -> dict[int, int]:
     if len(numbers) >= MIN_ROUNDS:
         order = {number: at for at, number in enumerate(numbers)}
         return {w.window_id: order[rounds[w.run_id]] for w in windows if w.run_id in rounds}
-    size = -(-len(windows) // MOST_BLOCKS) or 1
-    return {window.window_id: at // size for at, window in enumerate(windows)}
+    numbers_in_time = block_numbers(len(windows), MOST_BLOCKS)
+    return {window.window_id: at for window, at in zip(windows, numbers_in_time, strict=True)}
 
 
 class Blocks:
@@ -75,10 +82,7 @@ class Blocks:
     def __init__(self, count: int) -> None:
         self.count = count
         self._series: Series = {}
-        weights = np.ones((1, count))
-        if count >= MIN_ROUNDS:
-            weights = np.vstack([weights, resample_weights(count)])
-        self._weights = weights
+        self._weights = resample_weights(count)
         self._sums: Series = {}
 
     def add(self, name: str, block: int, value: float) -> None:
@@ -109,12 +113,7 @@ class Blocks:
         """An estimate with its interval."""
         if not np.isfinite(values[0]):
             return Metric(None)
-        if len(values) == 1:
-            return Metric(float(values[0]))
-        known = values[1:][np.isfinite(values[1:])]
-        if len(known) < len(values) // 2:
-            return Metric(float(values[0]))
-        return Metric(float(values[0]), *interval(known, self.count))
+        return Metric(*estimate(values, self.count))
 
 
 def ratio(above: Floats, below: Floats) -> Floats:

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from tlstax.analysis.rows.tables import Tables
-from tlstax.analysis.statistics import MIN_ROUNDS, RESAMPLES, Floats, interval, resample_weights
+from tlstax.analysis.statistics import Floats, block_numbers, estimate, resample_weights
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS, LEVELS
 
@@ -128,7 +128,7 @@ def intervals(
 
     None at all where fewer than four windows were measured, or nothing is estimated.
     """
-    if seen.is_whole or len(seen.window_ids) < MIN_ROUNDS:
+    if seen.is_whole:
         return {}
     keys = sorted({key for mine in amounts.values() for key in mine})
     values = np.zeros((len(seen.window_ids), len(keys)))
@@ -139,17 +139,18 @@ def intervals(
     values, lengths = _blocks(values, lengths)
     draws = resample_weights(len(lengths))
     totals = draws @ values / (draws @ lengths)[:, None] * lengths.sum()
-    assert totals.shape[0] == RESAMPLES
-    bounds = (interval(totals[:, column], len(lengths)) for column in range(len(keys)))
-    return {key: (max(0.0, low), high) for key, (low, high) in zip(keys, bounds, strict=True)}
+    found = {}
+    for column, key in enumerate(keys):
+        _, low, high = estimate(totals[:, column], len(lengths))
+        if low is not None and high is not None:
+            found[key] = max(0.0, low), high
+    return found
 
 
 def _blocks(values: Floats, lengths: Floats) -> tuple[Floats, Floats]:
     """Neighbouring windows added up, so that there are at most 100 rows to resample."""
-    size = -(-len(lengths) // _MOST_BLOCKS)
-    if size == 1:
-        return values, lengths
-    starts = np.arange(0, len(lengths), size)
+    numbers = np.array(block_numbers(len(lengths), _MOST_BLOCKS))
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     return np.add.reduceat(values, starts, axis=0), np.add.reduceat(lengths, starts)
 
 

@@ -18,7 +18,7 @@ from tlstax.analysis.model.tables import (
 from tlstax.analysis.rows import coverage, latency
 from tlstax.analysis.rows.coverage import Coverage
 from tlstax.analysis.rows.tables import Group
-from tlstax.analysis.statistics import Floats, mean_interval
+from tlstax.analysis.statistics import Floats, mean_estimate
 from tlstax.collectors.capture.schema import Handshake
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_SUB_PHASES
 
@@ -60,7 +60,7 @@ def summarize(group: Group, rows: Sequence[Handshake], seen: Coverage) -> Handsh
         ciphers=_count(row.cipher for row in rows),
         groups=_count(row.group_name for row in rows),
         resumptions=_count(_RESUMPTIONS.get(row.resumed, "unknown") for row in rows),
-        mean=_measure(np.array(walls_ns, dtype=np.float64)) if good else None,
+        mean=Measure(*mean_estimate(np.array(walls_ns, dtype=np.float64))) if good else None,
         call_count=_mean([row.call_count for row in good]),
         network_wait_count=_mean([row.network_wait_count for row in good]),
         parts=parts(split),
@@ -116,7 +116,7 @@ def _means(parts: dict[str, Floats], wall: Floats) -> list[HandshakePart]:
         HandshakePart(
             name,
             _LABELS[name],
-            _measure(values),
+            Measure(*mean_estimate(values)),
             float(values.mean()) / mean_ns if mean_ns else 0.0,
         )
         for name, values in parts.items()
@@ -143,11 +143,6 @@ def _distribution(group: Group, walls_ns: Sequence[int]) -> Distribution:
 
 def _column(rows: Sequence[Handshake], name: str) -> Floats:
     return np.array([getattr(row, name) for row in rows], dtype=np.float64)
-
-
-def _measure(values: Floats) -> Measure:
-    low, high = mean_interval(values)
-    return Measure(float(values.mean()), low, high)
 
 
 def _mean(values: Sequence[int]) -> float | None:

@@ -23,7 +23,7 @@ from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import PREDICTION_VERSION, Forecast, Prediction
 from tlstax.analysis.quantities import percent_text, time_text
 from tlstax.analysis.rows import coverage, ledger
-from tlstax.analysis.statistics import Floats, interval
+from tlstax.analysis.statistics import Floats, estimate
 from tlstax.analysis.whatif import cipher_change, forecast
 from tlstax.analysis.whatif import summary as whatif_words
 from tlstax.analysis.whatif.forecast import State
@@ -247,7 +247,7 @@ def _server(
     return _forecast(
         "server_cpu",
         f"CPU time of the server per {operation}",
-        measure_of(present, base.size),
+        Measure(*estimate(present, base.size)),
         then.totals(),
         base.size,
         "what a query costs on a connection that has asked before is not in this recording; "
@@ -264,6 +264,7 @@ def _latency(
 ) -> Forecast:
     """What the client waits for an operation."""
     latency = base.weights @ base.arm.latency_ns / base.operations
+    recorded = Measure(*estimate(latency, base.size))
     label = "latency at the client"
     reason = ""
     if scenario.pool is not None and (
@@ -279,9 +280,7 @@ def _latency(
     elif not float(now.client[0]):
         reason = "the client's CPU time was not recorded"
     if reason:
-        return Forecast(
-            "client_latency", label, measure_of(latency, base.size), None, {}, None, False, reason
-        )
+        return Forecast("client_latency", label, recorded, None, {}, None, False, reason)
     present = now.by_parts + now.connection + now.query
     idle = idle_share(base)
     models = {}
@@ -298,7 +297,7 @@ def _latency(
                 latency + high - present + then.client - now.client,
             )
         models[name] = (np.minimum(*ends), np.maximum(*ends))
-    return _forecast("client_latency", label, measure_of(latency, base.size), models, base.size, "")
+    return _forecast("client_latency", label, recorded, models, base.size, "")
 
 
 def _pooled_latency(base: Replicates, latency: Floats, wished: int, warm: Replicates) -> Forecast:
@@ -314,7 +313,7 @@ def _pooled_latency(base: Replicates, latency: Floats, wished: int, warm: Replic
     return _forecast(
         "client_latency",
         "latency at the client per query",
-        measure_of(latency / queries, base.size),
+        Measure(*estimate(latency / queries, base.size)),
         {forecast.BY_PARTS: (pooled[0], pooled[1])},
         base.size,
         "",
@@ -346,15 +345,9 @@ def _forecast(
 def _covering(ends: tuple[Floats, Floats], size: int) -> Measure:
     """Middle, and the outer ends of the intervals, widened for a new run of the same length."""
     low, high = float(ends[0][0]), float(ends[1][0])
-    if len(ends[0]) == 1:
+    lowest, highest = estimate(ends[0], size).low, estimate(ends[1], size).high
+    if lowest is None or highest is None:
         return Measure((low + high) / 2, low, high)
-    low_ns = low - math.sqrt(2) * (low - interval(ends[0][1:], size)[0])
-    high_ns = high + math.sqrt(2) * (interval(ends[1][1:], size)[1] - high)
+    low_ns = low - math.sqrt(2) * (low - lowest)
+    high_ns = high + math.sqrt(2) * (highest - high)
     return Measure((low + high) / 2, max(0.0, low_ns), high_ns)
-
-
-def measure_of(values: Floats, size: int) -> Measure:
-    """An estimate with the interval of its resamples."""
-    if len(values) == 1:
-        return Measure(float(values[0]))
-    return Measure(float(values[0]), *interval(values[1:], size))

@@ -34,6 +34,7 @@ from tlstax.analysis.model.whatif import Forecast
 from tlstax.analysis.quantities import share
 from tlstax.analysis.quantities import time as time_text
 from tlstax.analysis.rows import tables
+from tlstax.analysis.statistics import estimate
 from tlstax.analysis.whatif import cipher_change, forecast, predict
 from tlstax.analysis.whatif.summary import Scenario as WhatIfScenario
 from tlstax.certs.generate import KeyKind
@@ -218,9 +219,8 @@ def measured(side: RecordingSelection) -> dict[str, tuple[float, float, float]]:
     }
     lines = {}
     for name, values in found.items():
-        measure = predict.measure_of(values, base.size)
-        low, high = measure.low_ns, measure.high_ns
-        lines[name] = (measure.value_ns, low or measure.value_ns, high or measure.value_ns)
+        value, low, high = estimate(values, base.size)
+        lines[name] = (value, low or value, high or value)
     return lines
 
 

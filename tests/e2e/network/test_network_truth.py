@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tlstax.analysis.statistics import interval, resample_weights
+from tlstax.analysis.statistics import estimate, resample_weights
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Target, Window
 from tlstax.collectors.recording.recorder import Recorder, Request
@@ -101,7 +101,11 @@ def cpu_ratio(control: Iterable[dict[str, list[Handshake]]]) -> tuple[float, flo
     for turn in control:
         far, near = (statistics.median(s.on_cpu_ns for s in turn[arm]) for arm in ARMS)
         ratios.append(far / near)
-    return interval(resample_weights(len(ratios)) @ np.array(ratios) / len(ratios), len(ratios))
+    count = len(ratios)
+    _, low, high = estimate(resample_weights(count) @ np.array(ratios) / count, count)
+    assert low is not None
+    assert high is not None
+    return low, high
 
 
 def quartile(values: Iterable[int]) -> float:

@@ -202,7 +202,9 @@ def test_the_bootstrap_interval_holds_what_it_promises() -> None:
         covered = 0
         for _ in range(300):
             values = generator.normal(10, 2, rounds)
-            low, high = statistics.interval(weights @ values / rounds, rounds)
+            _, low, high = statistics.estimate(weights @ values / rounds, rounds)
+            assert low is not None
+            assert high is not None
             covered += low <= 10 <= high
         assert least <= covered / 300 <= 0.98, rounds  # more is no 95 %, either
 
@@ -210,11 +212,28 @@ def test_the_bootstrap_interval_holds_what_it_promises() -> None:
 def test_resamples_are_the_same_every_time() -> None:
     assert np.array_equal(statistics.resample_weights(5), statistics.resample_weights(5))
     assert (statistics.resample_weights(5).sum(axis=1) == 5).all()
+    assert (statistics.resample_weights(5)[0] == 1).all()
+    assert len(statistics.resample_weights(3)) == 1, "too few for a bootstrap"
+
+
+def test_resamples_with_nothing_to_divide_by_are_left_out() -> None:
+    count = statistics.RESAMPLES
+    values = np.arange(count + 1.0)
+    values[1 : count // 4] = np.nan
+    assert statistics.estimate(values, 8).low > count / 4  # type: ignore[operator]
+    values[1 : count // 4 * 3] = np.inf
+    assert statistics.estimate(values, 8) == (0.0, None, None)
+
+
+def test_neighbours_share_a_block() -> None:
+    assert statistics.block_numbers(7, 3) == [0, 0, 0, 1, 1, 1, 2]
+    assert statistics.block_numbers(3, 30) == [0, 1, 2]
+    assert statistics.block_numbers(0, 30) == []
 
 
 def test_mean_interval() -> None:
-    assert statistics.mean_interval(np.arange(29.0)) == (None, None)
-    low, high = statistics.mean_interval(np.array([0.0, 2.0] * 50))
+    assert statistics.mean_estimate(np.arange(29.0)) == (14.0, None, None)
+    _, low, high = statistics.mean_estimate(np.array([0.0, 2.0] * 50))
     assert low is not None
     assert high is not None
     assert (low + high) / 2 == pytest.approx(1)
