@@ -8,7 +8,7 @@ the same rules in assets/format.js; tests/e2e/browser holds the two together.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from tlstax.analysis.model.tables import (
     Measure,
@@ -259,46 +259,42 @@ def name(identifier: str) -> str:
     return _NAMES.get(identifier) or identifier.replace("_", " ")
 
 
-_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+def plain(text: str) -> str:
+    """The same with plain spaces: sentences of the document have them, `typeset` undoes it."""
+    return text.replace(NO_BREAK, " ")
 
 
-def time_text(time_ns: float) -> str:
-    """A time with three digits and a unit that suits it: 12.3 ms."""
-    scale, unit = next((pair for pair in _UNITS if abs(time_ns) >= pair[0] * 0.9995), _UNITS[-1])
-    value = time_ns / scale
-    digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
-    return f"{value:.{digits}f} {unit}"
+def time_text(value_ns: float | None) -> str:
+    """`time` in a sentence of the document."""
+    return plain(time(value_ns))
 
 
-def signed_text(time_ns: float) -> str:
-    """The same with its sign."""
-    return f"{'+' if time_ns >= 0 else '−'}{time_text(abs(time_ns))}"
+def change_text(value_ns: float | None) -> str:
+    """`time_change` in a sentence."""
+    return plain(time_change(value_ns))
 
 
 def measure_text(measure: Measure) -> str:
     """A difference with its interval, if it has one."""
     if measure.low_ns is None or measure.high_ns is None:
-        return f"{signed_text(measure.value_ns)}, no interval"
-    low, high = signed_text(measure.low_ns), signed_text(measure.high_ns)
-    return f"{signed_text(measure.value_ns)}, 95 % {low} to {high}"
+        return f"{change_text(measure.value_ns)}, no interval"
+    low, high = change_text(measure.low_ns), change_text(measure.high_ns)
+    return f"{change_text(measure.value_ns)}, 95 % {low} to {high}"
 
 
-def percent_text(share: float) -> str:
-    """A share as per cent: one digit below 10 %."""
-    return (
-        f"{share:.1%}".replace("%", " %")
-        if abs(share) < 0.0995
-        else f"{share:.0%}".replace("%", " %")
-    )
+def share_text(value: float) -> str:
+    """A share in a sentence, rounded: one decimal below 10 %, else none; tables have `share`."""
+    percent = value * 100
+    return f"{_fixed(percent, 1 if abs(percent) < 9.95 else 0)} %"
 
 
 def factor_text(ratio: float) -> str:
-    """How much dearer: 12x, 3.4x, or +27 % below twofold."""
+    """What follows "takes": 12 times as long, 3.4 times as long, 27 % longer, 10 % less time."""
     if ratio >= 1.995:
-        return f"{ratio:.0f}x dearer" if ratio >= 9.95 else f"{ratio:.1f}x dearer"
+        return f"{_fixed(ratio, 0 if ratio >= 9.95 else 1)} times as long"
     if ratio >= 1:
-        return f"{percent_text(ratio - 1)} dearer"
-    return f"{percent_text(1 - ratio)} cheaper"
+        return f"{share_text(ratio - 1)} longer"
+    return f"{share_text(1 - ratio)} less time"
 
 
 def listed(items: Sequence[str]) -> str:

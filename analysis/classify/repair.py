@@ -21,7 +21,7 @@ from typing import Final
 
 from tlstax.analysis.classify.composition import Stacks
 from tlstax.analysis.model.tables import FlameGraph
-from tlstax.analysis.quantities import percent_text
+from tlstax.analysis.quantities import share_text
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Frame, SampleStack, Stack
 
@@ -118,7 +118,7 @@ def sentence(made: Repaired) -> str:
     """How much was repaired; '' where perf did not run."""
     if not made.sample_count:
         return ""
-    share = percent_text(made.repaired_count / made.sample_count)
+    share = share_text(made.repaired_count / made.sample_count)
     return (
         f"{made.broken_count:,} of {made.sample_count:,} samples broke off in code without "
         f"frame pointers; {made.repaired_count:,} of them ({share} of all) have "

@@ -266,8 +266,8 @@ def _sentence(line: PairDifference) -> str:
     steps = [step for step in line.steps if step.verdict == line.verdict]
     steps.sort(key=lambda step: -sign * step.difference.value_ns)
     because = "; ".join(f"{step.label} {measure_text(step.difference)}" for step in steps[:1])
-    tail = f"; most of it in {because}" if because else ", spread over steps that show none alone"
-    return f"{what} became {factor_text(line.ratio.value)}, {size}{tail}."
+    tail = f"; most of it in {because}" if because else ", in no single step"
+    return f"{what} takes {factor_text(line.ratio.value)}, {size}{tail}."
 
 
 def _note(both: Sequence[Replicates], *, by_driver: bool) -> str:

@@ -17,7 +17,7 @@ from tlstax.analysis.model.trust import (
     ProbeLine,
     Symbols,
 )
-from tlstax.analysis.quantities import percent_text, time_text
+from tlstax.analysis.quantities import share_text, time_text
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import CLOSURE_THRESHOLD, WindowClosure
 from tlstax.analysis.rows.tables import Tables
@@ -291,23 +291,23 @@ def _warnings(
         )
     if closure.ok is False and closure.worst is not None:
         texts.append(
-            f"The ledger does not close: the worst window explains {percent_text(closure.worst)} "
-            f"of the time, {percent_text(closure.threshold)} are needed."
+            f"The ledger does not close: the worst window explains {share_text(closure.worst)} "
+            f"of the time, {share_text(closure.threshold)} are needed."
         )
     if closure.on_cpu_ratio is not None and abs(closure.on_cpu_ratio - 1) > _ON_CPU_WARNING:
         texts.append(
-            f"On-CPU time is {percent_text(closure.on_cpu_ratio)} of what the scheduler counted "
+            f"On-CPU time is {share_text(closure.on_cpu_ratio)} of what the scheduler counted "
             f"and the {time_text(closure.steal_ns)} that it gave to others."
         )
     busy_ns = sum(line.ledger_ns for line in closure.windows) + closure.unchecked_ns
     if closure.unchecked_ns > _UNCHECKED_WARNING * busy_ns:
         texts.append(
-            f"{percent_text(closure.unchecked_ns / busy_ns)} of the time is not checked: those "
+            f"{share_text(closure.unchecked_ns / busy_ns)} of the time is not checked: those "
             "threads were too many, or were gone before their clocks could be read."
         )
     texts += [loss_sentence(line) for line in losses if line.kind not in REPAIRS]
     if symbols.unknown_share is not None and symbols.unknown_share > _UNKNOWN_WARNING:
-        texts.append(f"{percent_text(symbols.unknown_share)} of the samples fit no category.")
+        texts.append(f"{share_text(symbols.unknown_share)} of the samples fit no category.")
     if tables.windows and symbols.sample_count < MINIMUM_SAMPLES:
         texts.append(
             f"{symbols.sample_count:,} CPU samples are too few to split phases "
@@ -316,7 +316,7 @@ def _warnings(
     texts += _effect_warnings(observer)
     if observer.probe_cpu_share is not None and observer.probe_cpu_share > _PROBE_WARNING:
         texts.append(
-            f"The probes cost {percent_text(observer.probe_cpu_share)} of one CPU; "
+            f"The probes cost {share_text(observer.probe_cpu_share)} of one CPU; "
             "nothing is subtracted for that."
         )
     return texts
@@ -330,12 +330,12 @@ def _effect_warnings(observer: Observer) -> list[str]:
     budget, predicted = observer.budget_share, observer.effects[-1].predicted_share
     if budget is not None and observed > budget:
         texts.append(
-            f"Measuring cost {percent_text(observed)} of the server's CPU time, more than the "
-            f"budget of {percent_text(budget)}."
+            f"Measuring cost {share_text(observed)} of the server's CPU time, more than the "
+            f"budget of {share_text(budget)}."
         )
     if predicted and observed > _MISJUDGED * predicted and observed > _NEGLIGIBLE:
         texts.append(
-            f"Measuring cost {percent_text(observed)} of the server's CPU time, more than twice "
-            f"the {percent_text(predicted)} that were predicted."
+            f"Measuring cost {share_text(observed)} of the server's CPU time, more than twice "
+            f"the {share_text(predicted)} that were predicted."
         )
     return texts

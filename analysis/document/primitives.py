@@ -23,7 +23,7 @@ from tlstax.analysis.model.primitives import (
     PrimitiveTable,
     PrimitiveTiming,
 )
-from tlstax.analysis.quantities import percent_text, time_text
+from tlstax.analysis.quantities import share_text, time_text
 from tlstax.analysis.rows import latency, operations
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
@@ -229,7 +229,7 @@ def _per(calls: Sum, phases: Collection[str], count: int) -> float | None:
 
 
 def _sentence(call_count: int, probe_ns: float, share: float | None) -> str:
-    of_cpu = "" if share is None else f", {percent_text(share)} of the server's CPU time"
+    of_cpu = "" if share is None else f", {share_text(share)} of the server's CPU time"
     return (
         f"Counting these {call_count:,} calls cost about {time_text(probe_ns)}{of_cpu}: the ledger "
         "of this capture contains it, and nothing there is subtracted. Times below are less the "

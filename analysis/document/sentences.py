@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The answer in words, by plain rules over the numbers."""
+"""The sentences of a report, by rules over its numbers."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,11 +16,11 @@ from tlstax.analysis.model.tables import (
     WaterfallStep,
 )
 from tlstax.analysis.quantities import (
+    change_text,
     factor_text,
     listed,
     measure_text,
-    percent_text,
-    signed_text,
+    share_text,
     time_text,
 )
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
@@ -66,7 +66,7 @@ _GROUPS: Final = (
 )
 
 _FEW_HANDSHAKES: Final = 30
-_WORTH_TELLING: Final = 0.05
+_LEAST_SHARE: Final = 0.05
 _CRYPTO: Final = (
     "asymmetric",
     "cipher",
@@ -91,9 +91,9 @@ def comparison_sentence(comparison: Comparison) -> str:
         return comparison.sentence
     what = _operation_text(comparison)
     if comparison.verdict == NO_DIFFERENCE:
-        return f"TLS on {what}: no difference seen ({measure_text(comparison.difference)})"
+        return f"TLS, {what}: no difference seen ({measure_text(comparison.difference)})"
     sentence = (
-        f"TLS makes {what} {factor_text(comparison.ratio.value)} "
+        f"With TLS, {what} takes {factor_text(comparison.ratio.value)} "
         f"({measure_text(comparison.difference)})"
     )
     causes = _causes(comparison.cells)
@@ -104,7 +104,7 @@ def both_sides_sentence(line: EndToEnd) -> str:
     """Where the time of an operation went, on both sides."""
     whole = line.latency.value_ns
     ready = next((p.cost.value_ns for p in line.parts if p.name == "client_runnable"), 0.0)
-    for_cpu = f"{time_text(ready)} for a CPU and " if ready >= _WORTH_TELLING * whole else ""
+    for_cpu = f"{time_text(ready)} for a CPU and " if ready >= _LEAST_SHARE * whole else ""
     text = (
         f"of the {time_text(whole)} of a {line.operation}, the client computed "
         f"{time_text(line.client_cpu.value_ns)}{_largest(line.parts, 'client')} and waited "
@@ -115,7 +115,7 @@ def both_sides_sentence(line: EndToEnd) -> str:
     if rest >= 0:
         text += f"; {time_text(rest)} of the wait is network and scheduling"
     else:
-        text += f", {time_text(-rest)} of it at least while the client did not wait"
+        text += f", at least {time_text(-rest)} of it while the client did not wait"
     added = _added_text(line)
     return f"{text}; {added}" if added else text
 
@@ -146,16 +146,16 @@ def _largest(parts: Sequence[LanePart], lane: str) -> str:
             times[share.category] = times.get(share.category, 0.0) + time_ns
     category = max(times, key=lambda name: times[name])
     whole = sum(part.cost.value_ns for part in parts if part.lane == lane and part.kind == "cpu")
-    return f" ({percent_text(times[category] / whole)} {category.replace('_', ' ')})"
+    return f" ({share_text(times[category] / whole)} {category.replace('_', ' ')})"
 
 
 def _causes(lines: Sequence[WaterfallStep]) -> str:
     """The largest causes that are beyond doubt, and what is left unexplained."""
-    texts = [f"{percent_text(share)} is {label}" for share, label in _largest_causes(lines)]
+    texts = [f"{share_text(share)} is {label}" for share, label in _largest_causes(lines)]
     unexplained = next((cell.share for cell in lines if cell.name == "unexplained"), None)
     if abs(unexplained or 0.0) > 1:
-        return "it is smaller than what is unexplained, and cannot be split"
-    texts.append(f"{percent_text(unexplained or 0.0)} unexplained")
+        return "not split, because the unexplained part is larger than the difference"
+    texts.append(f"{share_text(unexplained or 0.0)} unexplained")
     return ", ".join(texts)
 
 
@@ -169,7 +169,7 @@ def _largest_causes(lines: Sequence[WaterfallStep]) -> list[tuple[float, str]]:
         if any(name in firm for name in names)
     ]
     if abs(shares.get("unexplained", 0.0)) > 1 or any(share > 1 for share, _ in found):
-        return []  # parts larger than the whole: what is between them is noise
+        return []  # parts larger than the whole: their difference is noise
     return [cause for cause in sorted(found, reverse=True)[:2] if cause[0] >= 0.05]
 
 
@@ -181,28 +181,28 @@ def answer(
     both: Sequence[EndToEnd] = (),
 ) -> Answer:
     """The answer of the whole report."""
-    told = [line for line in comparisons if line.refusal is None]
+    compared = [line for line in comparisons if line.refusal is None]
     # A new connection is where TLS costs most, so it leads.
-    told.sort(key=lambda line: line.operation != "connection")
-    details = [f"{line.sentence}." for line in told]
+    compared.sort(key=lambda line: line.operation != "connection")
+    details = [f"{line.sentence}." for line in compared]
     details += [line.sentence for line in comparisons if line.refusal is not None]
     details += [text for table in handshakes if (text := _handshake_text(table))]
-    # A query's plaintext lanes are in the tables; in sentences only where TLS is.
+    # The sentences about both sides are given for TLS; the tables have the plaintext arm, too.
     details += [f"{line.label}: {line.sentence}." for line in both if line.arm != "plaintext"]
-    if told:
-        return Answer(_headline(told), details)
+    if compared:
+        return Answer(_headline(compared), details)
     if comparisons:
         return Answer(comparisons[0].sentence, details)
     return _attached(ledgers, compositions, details)
 
 
-def _headline(told: Sequence[Comparison]) -> str:
+def _headline(compared: Sequence[Comparison]) -> str:
     """All comparisons in one sentence; intervals and smaller causes are left to the details."""
-    changed = [text for line in told if (text := _change_text(line))]
-    same = [_operation_text(line) for line in told if not _change_text(line)]
-    sentence = f"TLS makes {listed(changed)}" if changed else "TLS: no difference seen"
+    changed = [text for line in compared if (text := _change_text(line))]
+    same = [_operation_text(line) for line in compared if not _change_text(line)]
+    sentence = f"With TLS, {listed(changed)}" if changed else "TLS: no difference seen"
     if changed and same:
-        sentence += ", and no difference seen"
+        sentence += "; no difference seen"
     if same:
         sentence += f" for {listed(same)}"
     return f"{sentence}."
@@ -212,13 +212,13 @@ def _change_text(line: Comparison) -> str:
     """What TLS does to an operation, with the largest cause; '' where no difference was seen."""
     if line.verdict == NO_DIFFERENCE or line.difference is None or line.ratio is None:
         return ""
-    text = signed_text(line.difference.value_ns)
+    text = change_text(line.difference.value_ns)
     if line.verdict == NO_INTERVAL:
         text += ", no interval"
     causes = _largest_causes(line.cells) if line.difference.value_ns > 0 else []
     if causes:
-        text += f"; {percent_text(causes[0][0])} of it {causes[0][1]}"
-    return f"{_operation_text(line)} {factor_text(line.ratio.value)} ({text})"
+        text += f"; {share_text(causes[0][0])} of it {causes[0][1]}"
+    return f"{_operation_text(line)} takes {factor_text(line.ratio.value)} ({text})"
 
 
 def _handshake_text(table: HandshakeTable) -> str:
@@ -228,7 +228,7 @@ def _handshake_text(table: HandshakeTable) -> str:
     largest = max(table.parts, key=lambda part: part.share)
     return (
         f"{table.label}: a handshake took {time_text(table.mean.value_ns)} on average over "
-        f"{table.distribution.count:,}, {percent_text(largest.share)} of it {largest.label}."
+        f"{table.distribution.count:,}, {share_text(largest.share)} of it {largest.label}."
     )
 
 
@@ -241,13 +241,14 @@ def _attached(
         return Answer(_without_ledger(compositions), details)
     if bar is None or not bar.total_ns:
         return Answer(
-            "Nothing was served while recording, so there is nothing to explain.", details
+            "The server served no connection during the recording: there is nothing to explain.",
+            details,
         )
     handshake_ns = sum(part.time_ns for part in bar.segments if part.phase in HANDSHAKE_PHASES)
     about = f" ({bar.estimate})" if bar.estimate else ""
     return Answer(
         f"Of {'about ' if about else ''}{time_text(bar.total_ns)} spent serving connections, "
-        f"handshakes took {percent_text(handshake_ns / bar.total_ns)}{_crypto_text(compositions)}"
+        f"handshakes took {share_text(handshake_ns / bar.total_ns)}{_crypto_text(compositions)}"
         f"{about}. Without a plaintext arm this is a share, not a difference.",
         details,
     )
@@ -256,16 +257,16 @@ def _attached(
 def _without_ledger(compositions: Sequence[Composition]) -> str:
     """The answer of a recording at a level that keeps no ledger."""
     text = (
-        "How the time divides among phases and waits was not measured: that needs the ledger, "
-        "which begins at level command"
+        "The time in each phase and wait was not measured: it needs the ledger, which is kept from "
+        "level command on"
     )
     for whole in compositions:
         count = sum(phase.sample_count for phase in whole.phases)
         if count and count >= whole.minimum_sample_count:
             share = sum(part.share for part in whole.total if part.category in _CRYPTO)
             text += (
-                f". By {count:,} CPU samples, TLS and cryptography took {percent_text(share)} of "
-                "the CPU time of all its threads"
+                f". By {count:,} CPU samples, TLS and cryptography took {share_text(share)} of "
+                "the CPU time of all threads of the server"
             )
     return f"{text}."
 
@@ -278,4 +279,4 @@ def _crypto_text(compositions: Sequence[Composition]) -> str:
     if sum(phase.sample_count for phase in whole.phases) < whole.minimum_sample_count:
         return ""
     share = sum(part.share for part in whole.total if part.category in _CRYPTO)
-    return f"; TLS and cryptography took {percent_text(share)} of the CPU time"
+    return f"; TLS and cryptography took {share_text(share)} of the CPU time"

@@ -27,7 +27,7 @@ from tlstax.analysis.model.matrix import (
     Spread,
 )
 from tlstax.analysis.model.tables import Measure, Ratio
-from tlstax.analysis.quantities import time_text
+from tlstax.analysis.quantities import change_text, time_text
 from tlstax.analysis.statistics import estimate, interval_note, resample_weights
 
 DOTS_MAX: Final = 400
@@ -265,12 +265,8 @@ def _sentence(
     share = f"{ratio.value:.3g} of the throughput with {_moved_text(cell, base)}"
     steps = [step for step in steps if step.name != "unexplained" and step.start_ns]
     largest = sorted(steps, key=lambda step: -abs(step.difference.value_ns))[:TOLD_STEPS]
-    parts = ", ".join(f"{step.label} {_signed(step.difference.value_ns)}" for step in largest)
+    parts = ", ".join(f"{step.label} {change_text(step.difference.value_ns)}" for step in largest)
     return f"{start}: {share}; {parts}."
-
-
-def _signed(value_ns: float) -> str:
-    return f"{'+' if value_ns >= 0 else '−'}{time_text(abs(value_ns))}"
 
 
 # ---- published figures ----

@@ -7,7 +7,7 @@ from tlstax.analysis.compare.side_breakdown import SideBreakdown, Sides
 from tlstax.analysis.experiment.matrix_costs import RunCost
 from tlstax.analysis.model.matrix import BothSides, SidePart
 from tlstax.analysis.model.tables import Measure
-from tlstax.analysis.quantities import signed_text, time_text
+from tlstax.analysis.quantities import change_text, time_text
 
 
 def both_sides(
@@ -78,12 +78,12 @@ def _sentence(
 ) -> str:
     def told(name: str) -> str:
         value_ns = after[name].value_ns
-        return f"{time_text(value_ns)} ({signed_text(value_ns - before[name].value_ns)})"
+        return f"{time_text(value_ns)} ({change_text(value_ns - before[name].value_ns)})"
 
     ready = next((part for part in parts if part.name == "client_runnable"), None)
     for_cpu = ""
     if ready is not None:
-        change = signed_text(ready.difference.value_ns)
+        change = change_text(ready.difference.value_ns)
         for_cpu = f"{time_text(ready.after.value_ns)} ({change}) for a CPU and "
     return (
         f"Of each {operation} the client computed {told('client_cpu')} and waited {for_cpu}"

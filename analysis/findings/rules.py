@@ -31,7 +31,7 @@ from tlstax.analysis.findings.window_metrics import Metric, Metrics
 from tlstax.analysis.model.findings import Evidence, Finding
 from tlstax.analysis.model.report import Answer
 from tlstax.analysis.model.tables import Measure, Ratio
-from tlstax.analysis.quantities import percent_text, time_text
+from tlstax.analysis.quantities import share_text, time_text
 from tlstax.analysis.rows.tables import Group
 from tlstax.analysis.statistics import MIN_ROUNDS
 
@@ -219,7 +219,7 @@ def _finding(rule: Rule, part: Group, judged: Judged) -> Finding:
         question=rule.question,
         name=part.name,
         label=part.label,
-        sentence=rule.sentence.format_map({**words, "share": percent_text(value)}),
+        sentence=rule.sentence.format_map({**words, "share": share_text(value)}),
         operation=judged.operation,
         size=Measure(
             value * scale,
@@ -256,7 +256,7 @@ def metric_text(name: str, metric: Metric) -> str:
     if label.unit == "ns":
         return time_text(metric.value)
     if label.unit == "share":
-        return percent_text(metric.value)
+        return share_text(metric.value)
     if label.unit == "bytes":
         return f"{metric.value:,.0f} bytes"
     return (

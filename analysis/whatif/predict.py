@@ -21,7 +21,7 @@ from tlstax.analysis.compare.replicates import Replicates
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import PREDICTION_VERSION, Forecast, Prediction
-from tlstax.analysis.quantities import percent_text, time_text
+from tlstax.analysis.quantities import share_text, time_text
 from tlstax.analysis.rows import coverage, ledger
 from tlstax.analysis.statistics import Floats, estimate
 from tlstax.analysis.whatif import cipher_change, forecast
@@ -68,7 +68,7 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
     if facts.resumed_share > 0.02 and scenario.resume is not None:
         raise TlstaxError(
             "cannot predict resumption",
-            f"{percent_text(facts.resumed_share)} of the recorded handshakes were resumed already",
+            f"{share_text(facts.resumed_share)} of the recorded handshakes were resumed already",
             "Record a time without resumption",
             ExitCode.CAPTURE,
         )

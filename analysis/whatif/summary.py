@@ -10,7 +10,7 @@ from tlstax.analysis.compare.replicates import Replicates
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import Forecast, MicroCost
-from tlstax.analysis.quantities import percent_text, time_text
+from tlstax.analysis.quantities import share_text, time_text
 from tlstax.analysis.statistics import MIN_ROUNDS
 from tlstax.analysis.whatif import cipher_change, forecast
 from tlstax.analysis.whatif.cipher_change import Traffic
@@ -46,7 +46,7 @@ class Scenario:
         if self.cipher is not None:
             found.append(f"the cipher {self.cipher}")
         if self.resume is not None:
-            found.append(f"{percent_text(self.resume)} of the handshakes resumed")
+            found.append(f"{share_text(self.resume)} of the handshakes resumed")
         if self.pool is not None:
             found.append(f"{self.pool} queries on each connection")
         return found
@@ -87,9 +87,9 @@ def sentence(line: Forecast, scenario: Scenario, operation: str) -> str:
     return (
         f"With {what}, {'an' if operation[0] in 'aeiou' else 'a'} {operation} would cost "
         f"{time_text(then.value_ns)} of the server's CPU time instead of {time_text(now)}, "
-        f"{percent_text(abs(change))} {word} "
+        f"{share_text(abs(change))} {word} "
         f"(interval {time_text(then.low_ns or 0)} to {time_text(then.high_ns or 0)}, "
-        f"±{percent_text(line.half_width_share or 0)})"
+        f"±{share_text(line.half_width_share or 0)})"
         + ("." if not (then.low_ns or 0) <= now <= (then.high_ns or 0) else (
             "; what it costs now is in the interval, so it may as well change nothing."
         ))
@@ -143,10 +143,10 @@ def assumptions(
         found.append(
             "Clients make a new TLS context for each connect and use OpenSSL, as libmariadb does."
         )
-        least, most = (percent_text(share) for share in forecast.WARMTH)
+        least, most = (share_text(share) for share in forecast.WARMTH)
         found.append(
             f"All else takes {least} to {most} less for each ms by which a signature is shorter, "
-            f"or more where it is longer, {percent_text(forecast.WARMTH_MOST)} at most."
+            f"or more where it is longer, {share_text(forecast.WARMTH_MOST)} at most."
         )
     if flows is not None and scenario.cipher and scenario.present_cipher:
         found += cipher_change.assumptions(flows, scenario.present_cipher, scenario.cipher)
@@ -156,8 +156,8 @@ def assumptions(
         )
         found.append(
             "A resumed connection may take up to "
-            f"{percent_text(forecast.RESUMED['rest'])} less outside of its handshake, and its "
-            f"handshake up to {percent_text(forecast.RESUMED['kernel'])} less in the kernel."
+            f"{share_text(forecast.RESUMED['rest'])} less outside of its handshake, and its "
+            f"handshake up to {share_text(forecast.RESUMED['kernel'])} less in the kernel."
         )
     if scenario.library is not None:
         found.append(
@@ -167,15 +167,15 @@ def assumptions(
     if scenario.pool is not None:
         found.append(
             f"Further queries of a connection cost what they do in {scenario.warm.label}, or up to "
-            f"{percent_text(forecast.PARTED - 1)} more."
+            f"{share_text(forecast.PARTED - 1)} more."
             if scenario.warm is not None
             else "Further queries of a connection cost from a tenth of a first one to all of it."
         )
-        found.append(f"Connecting may cost up to {percent_text(forecast.PARTED - 1)} more.")
+        found.append(f"Connecting may cost up to {share_text(forecast.PARTED - 1)} more.")
     if base.side.group.runs:
         idle = idle_share(base)
         found.append(
-            f"The host was {percent_text(idle)} idle: "
+            f"The host was {share_text(idle)} idle: "
             + (
                 "its CPUs are the bottleneck, and latency follows CPU time in proportion."
                 if idle < IDLE

@@ -182,7 +182,7 @@ def test_every_output_and_the_exit_codes(
     outputs = ["--html", str(page), "--json", str(data), "--markdown", str(ticket)]
     assert main(["diff", f"{DEMO}:connect/plaintext", f"{DEMO}:connect/tls", *outputs]) == 0
     printed = capsys.readouterr().out
-    assert "A connection became" in printed
+    assert "A connection takes" in printed
     document = json.loads(data.read_text())
     (pair,) = document["pairs"]
     assert pair["sentence"] in " ".join(printed.split())

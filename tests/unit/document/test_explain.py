@@ -97,7 +97,7 @@ def test_closure_losses_and_observer_effect_are_told(document: Document) -> None
 
 
 def test_the_answer_leads_with_the_connection(document: Document) -> None:
-    assert document.answer.sentence.startswith("TLS makes a new connection")
+    assert document.answer.sentence.startswith("With TLS, a new connection takes")
     assert "unexplained" in document.answer.details[0]
 
 

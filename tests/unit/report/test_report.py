@@ -350,7 +350,7 @@ def test_shipped_captures_can_be_reported(tmp_path: Path) -> None:
 def test_answer_is_one_short_sentence(experiment: Path, attached: Path) -> None:
     answer = document(experiment)["answer"]
     assert len(answer["sentence"]) < 240
-    assert answer["sentence"].startswith("TLS makes a new connection 7.")
+    assert answer["sentence"].startswith("With TLS, a new connection takes 7.")
     assert "95 %" not in answer["sentence"]
     assert "95 %" in answer["details"][0]
     answer = document(attached)["answer"]
