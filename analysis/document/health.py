@@ -21,6 +21,7 @@ from tlstax.analysis.quantities import share_text, time_text
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import CLOSURE_THRESHOLD, WindowClosure
 from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture import known_sources
 from tlstax.collectors.capture.schema import Probe
 from tlstax.collectors.capture.vocabulary import LOSSES, REPAIRS
 
@@ -253,16 +254,6 @@ _FATES: Final = {
     "failed": "did not last, and its rows are not whole",
     "missing": "is missing",
 }
-_OTHER_ENGINES: Final = {
-    "bpftrace": "Recorded by bpftrace, not by tlstax's own engine: it holds what one program "
-    "counts, and no ledger.",
-    "perf": "Recorded by perf, not by tlstax's own engine: times are samples, phases are as good "
-    "as the stacks, and waits are not seen.",
-    "bcc": "Recorded by bcc's tools, not by tlstax's own engine: phases are as good as the stacks, "
-    "waits that were not over are missing, and how many there were was not counted.",
-    "pmp": "Recorded by stopping the server, not by tlstax's own engine: threads were counted in "
-    "snapshots, and no time was measured.",
-}
 
 
 def _warnings(
@@ -276,19 +267,20 @@ def _warnings(
     texts = []
     if not tables.windows:
         texts.append("The capture holds no finished window.")
-    engines = {window.engine for window in tables.windows} - {"native"}
-    texts += [_OTHER_ENGINES[engine] for engine in sorted(engines & _OTHER_ENGINES.keys())]
+    facts = {**known_sources.FACTS, **{row.key: row for row in tables.source_facts}}
+    engines = {window.engine for window in tables.windows}
+    alone = [facts[engine].alone for engine in sorted(engines & facts.keys())]
+    texts += [text for text in alone if text]
     texts += [
         f"The source {row.name} {_FATES[row.state]}: {row.note}"
         for row in tables.collectors
         if row.state in _FATES
     ]
     beside = {row.name.partition(" ")[0] for row in tables.collectors if row.rows_count}
-    if beside := beside & {"perf", "bcc", "bpftrace"}:
-        texts.append(
-            f"{' and '.join(sorted(beside))} ran beside; what it cost the server is in no figure of"
-            " the cost."
-        )
+    uncounted = [name for name in sorted(beside & facts.keys()) if not facts[name].cost_counted]
+    if uncounted:
+        whose = "its" if len(uncounted) == 1 else "their"
+        texts.append(f"{' and '.join(uncounted)} also ran; {whose} overhead is not included.")
     if closure.ok is False and closure.worst is not None:
         texts.append(
             f"The ledger does not close: the worst window explains {share_text(closure.worst)} "

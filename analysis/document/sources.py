@@ -8,7 +8,7 @@ that a mean over any span is their quotient, and a reading that is missing weigh
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tlstax.analysis.model.sources import (
@@ -19,21 +19,27 @@ from tlstax.analysis.model.sources import (
     Sources,
 )
 from tlstax.analysis.quantities import time_text
-from tlstax.analysis.rows import hardware, source_panels
+from tlstax.analysis.rows import hardware
 from tlstax.analysis.rows.series import Grid, grid_of_metrics, grid_of_status
-from tlstax.analysis.rows.source_panels import Line, Panel
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture.schema import Metric
+from tlstax.collectors.capture import known_sources
+from tlstax.collectors.capture.schema import Metric, Status
+from tlstax.collectors.capture.series import Line, Panel, from_rows
+from tlstax.collectors.capture.vocabulary import SERIES_LINES_MAX
 
 MOST_INTERVALS: Final = 300
 """Intervals of a panel; a longer recording has several readings put together in each."""
 DIGITS: Final = 6
 """Significant digits of a value in the document; the capture has them all."""
-_SERIES: Final = ("procfs", "iostat")
+MOST_OBJECTS: Final = 6
+"""Objects of a source, such as block devices, with panels of their own: those that moved most."""
+SERVER: Final = "status"
+"""The source whose readings are the table of that name."""
+Grids = dict[str, Grid]
+"""Readings of a source by their object."""
+_STAR: Final = "*"
 _GAP: Final = 3.0
 """An interval this many times the usual one is said to be a gap."""
-_TIME, _COUNT = "#time_ns", "#count"
-_PRESSURE: Final = "pressure "
 
 
 def tabulate(tables: Tables) -> Sources | None:
@@ -47,13 +53,13 @@ def tabulate(tables: Tables) -> Sources | None:
     last_ns = max((end for _, end in spans + others), default=first_ns)
     panels: list[SeriesPanel] = []
     notes: list[str] = []
-    for source in _SERIES:
-        rows = [row for row in tables.metrics if row.source == source]
-        panels += _of_host(source, rows, first_ns, notes)
-    if status:
-        grid = grid_of_status(status, source_panels.GAUGES)
-        notes += _status_notes(grid, first_ns)
-        panels += _of_server(grid, first_ns)
+    shapes = from_rows(tables.series)
+    shapes |= {name: some for name, some in known_sources.PANELS.items() if name not in shapes}
+    for source, some in shapes.items():
+        grids = _grids(tables, status, source, some)
+        if source == SERVER and grids:
+            notes += _status_notes(grids[""], first_ns)
+        panels += _charts(source, some, grids, first_ns, notes)
     notes += _gaps(panels)
     return Sources(
         length_ns=last_ns - first_ns,
@@ -65,80 +71,117 @@ def tabulate(tables: Tables) -> Sources | None:
             for row in tables.collectors
         ],
         panels=panels,
-        readings=_readings(tables.metrics),
+        readings=_readings(tables.metrics, shapes),
         counters=hardware.tabulate(tables),
         notes=notes,
     )  # fmt: skip
 
 
-def _of_host(
-    source: str, rows: Sequence[Metric], first_ns: int, notes: list[str]
-) -> Iterator[SeriesPanel]:
-    """CPU, pressure and devices."""
+def _grids(tables: Tables, status: Sequence[Status], source: str, panels: Sequence[Panel]) -> Grids:
+    """The readings of a source by what was read."""
+    lines = [line for panel in panels for line in panel.lines]
+    if source == SERVER:
+        levels = {name for line in lines if line.how == "level" for name in line.counters}
+        return {"": grid_of_status(status, levels)} if status else {}
+    rows = [row for row in tables.metrics if row.source == source]
     by_object: dict[str, list[Metric]] = defaultdict(list)
     for row in rows:
         by_object[row.object].append(row)
-    is_rate = source == "iostat"
-    grids = {name: grid_of_metrics(rows, some, is_rate=is_rate) for name, some in by_object.items()}
-    cpu = grids.pop("cpu", None)
-    if cpu is not None:
-        yield from (_panel(f"{source}/{one.name}", source, one, cpu, first_ns)
-                    for one in source_panels.HOST)  # fmt: skip
-    pressures = {name: grids.pop(name) for name in sorted(grids) if name.startswith(_PRESSURE)}
-    if pressures:
-        yield _pressure(source, pressures, first_ns)
-    busiest = sorted(grids, key=lambda name: (-_moved(grids[name]), name))
-    if len(busiest) > source_panels.MOST_DEVICES:
-        left = len(busiest) - source_panels.MOST_DEVICES
-        notes.append(f"{left} block devices that moved less have no series.")
-    shapes = source_panels.DEVICE_RATES if is_rate else source_panels.DEVICE_COUNTERS
-    for name in busiest[: source_panels.MOST_DEVICES]:
-        for one in shapes:
-            named = one._replace(title=f"{one.title}: {name}")
-            yield _panel(f"{source}/{name}/{one.name}", source, named, grids[name], first_ns)
+    return {name: grid_of_metrics(rows, own, lines) for name, own in by_object.items()}
 
 
-def _pressure(source: str, grids: dict[str, Grid], first_ns: int) -> SeriesPanel:
-    whole = Grid(
-        next(iter(grids.values())).spans,
-        {name: grid.counters["some_ns"] for name, grid in grids.items() if "some_ns" in
-         grid.counters},
-    )  # fmt: skip
-    lines = tuple(
-        Line(name.removeprefix(_PRESSURE), "per_time", (name,)) for name in whole.counters
-    )
-    panel = source_panels.PRESSURE._replace(lines=lines)
-    return _panel(f"{source}/pressure", source, panel, whole, first_ns)
+def _charts(
+    source: str, panels: Iterable[Panel], grids: Grids, first_ns: int, notes: list[str]
+) -> Iterator[SeriesPanel]:
+    """The panels of a source, in its own order; those of one object stand together."""
+    left = dict(grids)
+    for pattern, group in itertools.groupby(panels, key=lambda panel: panel.object):
+        shapes = list(group)
+        found = {name: star for name in left if (star := _star(pattern, name)) is not None}
+        own = {name: left.pop(name) for name in found}
+        for shape in shapes:
+            if own and _STAR not in shape.name:
+                grid, lines = _joined(shape, own, found) if _STAR in pattern else (
+                    own[pattern], [one for line in shape.lines for one in _each(line, own[pattern])]
+                )  # fmt: skip
+                yield from _known(source, shape._replace(lines=tuple(lines)), grid, first_ns)
+        repeated = [shape for shape in shapes if _STAR in shape.name]
+        busiest = sorted(own, key=lambda name: (-_moved(repeated, own[name]), name))
+        if repeated and len(busiest) > MOST_OBJECTS:
+            notes.append(
+                f"{len(busiest) - MOST_OBJECTS} of {len(busiest)} objects that {source} read are "
+                "not shown: they are the least active."
+            )
+        for name in busiest[:MOST_OBJECTS]:
+            for shape in repeated:
+                named = shape._replace(
+                    name=shape.name.replace(_STAR, found[name]),
+                    title=shape.title.replace(_STAR, found[name]),
+                )
+                yield from _known(source, named, own[name], first_ns)
 
 
-def _moved(grid: Grid) -> float:
-    """Bytes of a device over its whole time, or what stands for them."""
-    names = ("read_bytes", "write_bytes", "read_bytes_per_s", "write_bytes_per_s")
+def _star(pattern: str, text: str) -> str | None:
+    """What `*` stands for where the pattern fits; '' without one, None where it does not fit."""
+    head, star, tail = pattern.partition(_STAR)
+    if not star:
+        return "" if text == pattern else None
+    fits = text.startswith(head) and text.endswith(tail) and len(text) >= len(head + tail)
+    return text[len(head) : len(text) - len(tail)] if fits else None
+
+
+def _each(line: Line, grid: Grid) -> list[Line]:
+    """The line, or those of the counters that its `*` stands for and that grew most."""
+    pattern = next((name for name in line.counters if _STAR in name), None)
+    if pattern is None:
+        return [line]
+    grown = {
+        star: sum(amount for amount, _ in values)
+        for name, values in grid.counters.items()
+        if (star := _star(pattern, name)) is not None
+    }
+    longest = sorted((star for star in grown if grown[star] > 0), key=lambda star: -grown[star])
+    return [
+        line._replace(
+            label=line.label.replace(_STAR, star),
+            counters=tuple(name.replace(_STAR, star) for name in line.counters),
+        )
+        for star in longest[:SERIES_LINES_MAX]
+    ]
+
+
+def _joined(shape: Panel, grids: Grids, stars: Mapping[str, str]) -> tuple[Grid, list[Line]]:
+    """One panel of several objects, each with a line."""
+    busiest = sorted(grids, key=lambda name: (-_moved([shape], grids[name]), name))
+    shown = sorted(busiest[:SERIES_LINES_MAX])
+    counters = {
+        f"{name} {counter}": values
+        for name in shown
+        for counter, values in grids[name].counters.items()
+    }
+    lines = [
+        line._replace(
+            label=line.label.replace(_STAR, stars[name]),
+            counters=tuple(f"{name} {counter}" for counter in line.counters),
+        )
+        for line in shape.lines
+        for name in shown
+    ]
+    return Grid(next(iter(grids.values())).spans, counters), lines
+
+
+def _moved(shapes: Sequence[Panel], grid: Grid) -> float:
+    """How much an object did over its whole time: bytes if it has any, else what comes first."""
+    telling = [one for one in shapes if one.unit == "bytes_per_second"] or shapes
+    names = {name for one in telling[:1] for line in one.lines for name in line.counters}
     return sum(amount for name in names for amount, _ in grid.counters.get(name, ()))
 
 
-def _of_server(grid: Grid, first_ns: int) -> Iterator[SeriesPanel]:
-    """The server's own counters, then the waits that it timed."""
-    for one in source_panels.SERVER:
-        known = tuple(
-            line for line in one.lines if all(name in grid.counters for name in line.counters)
-        )
-        if known:
-            panel = one._replace(lines=known)
-            yield _panel(f"status/{one.name}", "status", panel, grid, first_ns)
-    timed = {
-        name: sum(amount for amount, _ in values)
-        for name, values in grid.counters.items()
-        if name.endswith(_TIME)
-    }
-    longest = sorted((name for name in timed if timed[name] > 0), key=lambda name: -timed[name])
-    if longest:
-        lines = tuple(
-            Line(name.removesuffix(_TIME), "per_time", (name,))
-            for name in longest[: source_panels.MOST_WAITS]
-        )
-        panel = source_panels.WAITS._replace(lines=lines)
-        yield _panel("status/waits", "status", panel, grid, first_ns)
+def _known(source: str, shape: Panel, grid: Grid, first_ns: int) -> Iterator[SeriesPanel]:
+    """The panel with the lines whose counters were read, if there are any."""
+    lines = tuple(line for line in shape.lines if grid.has(line))
+    if lines:
+        yield _panel(f"{source}/{shape.name}", source, shape._replace(lines=lines), grid, first_ns)
 
 
 def _panel(name: str, source: str, shape: Panel, grid: Grid, first_ns: int) -> SeriesPanel:
@@ -215,12 +258,12 @@ def _gaps(panels: Iterable[SeriesPanel]) -> Iterator[str]:
             )
 
 
-def _readings(metrics: Iterable[Metric]) -> list[Reading]:
-    """Numbers of sources that give no series, such as bpftrace's maps."""
+def _readings(metrics: Iterable[Metric], drawn: Collection[str]) -> list[Reading]:
+    """Numbers of sources that have no panels, such as bpftrace's maps."""
     sums: dict[tuple[str, str, str], tuple[float, int]] = {}
     for row in metrics:
         is_counter = row.source == "perf" and row.name in hardware.COUNTERS
-        if row.source not in _SERIES and not is_counter:
+        if row.source not in drawn and not is_counter:
             key = row.source, row.object, row.name
             value, time_ns = sums.get(key, (0.0, 0))
             sums[key] = value + row.value, time_ns + row.interval_ns

@@ -3,12 +3,12 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tlstax.analysis.rows.source_panels import Line
 from tlstax.collectors.capture.schema import Metric, Status
+from tlstax.collectors.capture.series import Line
 
 Span = tuple[int, int]
 Known = tuple[float, int]
@@ -17,8 +17,6 @@ UNKNOWN: Final[Known] = (0.0, 0)
 _BEYOND: Final = 1e24
 """No counter of 64 bits comes near it."""
 _SECOND_NS: Final = 1e9
-_MEANS: Final = "_await_ns"
-"""Means of iostat: absent where there was nothing to take a mean of."""
 _LATER: Final = "#"
 """In names of waits, which a server lists from their first occurrence on."""
 
@@ -57,6 +55,11 @@ class Grid:
             return [_quotient(line, over, under) for over, under in zip(*columns, strict=True)]
         return [_together(line, parts) for parts in zip(*columns, strict=True)]
 
+    def has(self, line: Line) -> bool:
+        """Whether the counters that the line needs were read."""
+        known = [name in self.counters for name in line.counters]
+        return all(known) if line.how in ("mean", "complement") else any(known)
+
     def resets(self) -> Iterator[tuple[Span, list[str]]]:
         """The intervals in which counters fell, and which did."""
         for index in sorted(self.fell):
@@ -91,22 +94,24 @@ def number(text: str) -> float | None:
     return value if abs(value) < _BEYOND else None
 
 
-def grid_of_metrics(rows: Sequence[Metric], own: Sequence[Metric], *, is_rate: bool) -> Grid:
+def grid_of_metrics(rows: Sequence[Metric], own: Sequence[Metric], lines: Iterable[Line]) -> Grid:
     """The counters of one object (`own`) on the intervals of its source (`rows`).
 
-    What a source does not say of an object that it knows did not move.
+    `lines` tell which of them are readings and not growth. What a source does not say of an object
+    that it knows did not move; only a mean is unknown there.
     """
+    kinds = {name: line.how for line in lines for name in line.counters}
     spans = sorted({(row.time_ns - row.interval_ns, row.time_ns) for row in rows})
     index = {span: at for at, span in enumerate(spans)}
     counters: dict[str, list[Known]] = {}
     for row in own:
+        how = kinds.get(row.name)
         if row.name not in counters:
-            is_mean = row.name.endswith(_MEANS)
             counters[row.name] = [
-                UNKNOWN if is_mean else (0.0, end - start) for start, end in spans
+                UNKNOWN if how == "average" else (0.0, end - start) for start, end in spans
             ]
         at = index[row.time_ns - row.interval_ns, row.time_ns]
-        amount = row.value * row.interval_ns if is_rate else row.value
+        amount = row.value * row.interval_ns if how in ("level", "average") else row.value
         counters[row.name][at] = amount, row.interval_ns
     return Grid(spans, counters)
 

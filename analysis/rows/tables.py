@@ -26,6 +26,8 @@ from tlstax.collectors.capture.schema import (
     Probe,
     Run,
     SampleStack,
+    Series,
+    SourceFacts,
     Stack,
     Status,
     System,
@@ -89,6 +91,8 @@ class Tables:
     gaps: list[Gap] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     collectors: list[Collector] = field(default_factory=list)
+    source_facts: list[SourceFacts] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)
     clients: "Tables | None" = None
     """The same of all clients together, where any was recorded."""
     ways: "Tables | None" = None
@@ -217,6 +221,8 @@ def _load_all(reader: CaptureReader) -> Tables:
         gaps=list(reader.rows(Gap)),
         losses=list(reader.rows(Loss)),
         collectors=list(reader.rows(Collector)),
+        source_facts=list(reader.rows(SourceFacts)),
+        series=list(reader.rows(Series)),
     )
 
 

@@ -24,6 +24,8 @@ from tlstax.collectors.capture.vocabulary import (
     LOSSES,
     PHASE_TERMS,
     ROLE_TERMS,
+    SERIES_HOW_TERMS,
+    SERIES_UNIT_TERMS,
     STATE_TERMS,
     TARGET_ROLE_TERMS,
     Term,
@@ -63,6 +65,8 @@ def capture_markdown() -> str:
     parts.append("## Roles of a target\n\n" + _terms(TARGET_ROLE_TERMS))
     parts.append("## Roles of a thread\n\n" + _terms(ROLE_TERMS))
     parts.append("## Levels of a window\n\n" + _terms(LEVEL_TERMS))
+    parts.append("## Units of a series\n\n" + _terms(SERIES_UNIT_TERMS))
+    parts.append("## Kinds of a series\n\n" + _terms(SERIES_HOW_TERMS))
     parts.append("## Categories of `primitive`\n\n" + _terms(FUNCTION_CATEGORY_TERMS))
     parts.append(
         "## Losses\n\n" + _grid(("kind", "what happened", "what it means"), LOSSES.values())

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 2
+USER_VERSION: Final = 3
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -385,6 +385,36 @@ class Metric(NamedTuple):
     value: Annotated[float, "its value; counters are given as their growth in the interval"]
 
 
+class SourceFacts(NamedTuple):
+    """What a source declares about itself; absent from captures of before version 3."""
+
+    key: Annotated[str, "its name in --collect; a collector is called so, or so and a part"]
+    summary: Annotated[str, "what it reads, in a few words"]
+    cost_counted: Annotated[
+        int, "0 if it slows the server down by an amount that no figure of the cost holds, else 1"
+    ]
+    alone: Annotated[str, "what a report must say whose windows are of this engine; '' if nothing"]
+
+
+class Series(NamedTuple):
+    """One line of a chart that a report draws of a source's readings, as the source declares it.
+
+    `*` in `object` or in `counters` stands for any text; the same text takes the place of `*` in
+    the names for people. Absent from captures of before version 3.
+    """
+
+    key: Annotated[str, "source, panel and label"]
+    source: Annotated[str, "source whose readings are drawn"]
+    panel: Annotated[str, "chart that the line belongs to; with * one chart for each object"]
+    title: Annotated[str, "title of the chart"]
+    unit: Annotated[str, "unit of the chart, see Units of a series"]
+    object: Annotated[str, "`object` of the metrics it is made of; '' for the table status"]
+    label: Annotated[str, "name of the line; with * one line for each object or counter"]
+    how: Annotated[str, "how it is made of the counters, see Kinds of a series"]
+    counters: Annotated[str, "`name` of the metrics it is made of, one a line of text"]
+    scale: Annotated[float, "what values are multiplied by"]
+
+
 class Gap(NamedTuple):
     """Something about a target that could not be had, and what the result lacks without it."""
 
@@ -426,16 +456,24 @@ Row = (
     | Status
     | Collector
     | Metric
+    | SourceFacts
+    | Series
     | Gap
     | Loss
 )
 TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
 ADDED: Final[frozenset[type[Row]]] = frozenset(
-    {Effect, Collector, Metric, Primitive, PrimitiveCalls, PrimitiveTime, Gap, Calibration}
+    {
+        *(Effect, Collector, Metric, Primitive, PrimitiveCalls, PrimitiveTime, Gap, Calibration),
+        *(SourceFacts, Series),
+    }
 )
 """Tables that version 1 did not have."""
 KEYED: Final[frozenset[type[Row]]] = frozenset(
-    {Meta, Target, Probe, Run, Window, Thread, Handshake, Frame, Stack, Collector, Primitive}
+    {
+        *(Meta, Target, Probe, Run, Window, Thread, Handshake, Frame, Stack, Collector, Primitive),
+        *(SourceFacts, Series),
+    }
 )
 """Tables whose first column is a key: a later row replaces the earlier one."""
 

@@ -240,6 +240,28 @@ LEVELS = tuple(term.name for term in LEVEL_TERMS)
 LEDGER_LEVELS = ("full", "record", "command")
 """Levels of windows in which the ledger was kept."""
 
+SERIES_UNIT_TERMS = (
+    Term("per_second", "how often a second"),
+    Term("bytes_per_second", "bytes a second"),
+    Term("cpus", "CPUs that were busy, on average"),
+    Term("threads", "threads that waited or ran, on average"),
+    Term("number", "a number without a unit"),
+    Term("share", "a part of 1"),
+    Term("time_ns", "a duration"),
+)
+SERIES_UNITS = tuple(term.name for term in SERIES_UNIT_TERMS)
+SERIES_HOW_TERMS = (
+    Term("rate", "growth of the sum of the counters, a second"),
+    Term("per_time", "growth of the sum of the counters (ns), for each ns that passed"),
+    Term("level", "the sum of the readings; 0 where the source gives none"),
+    Term("average", "the reading, a mean that the source took; unknown where it gives none"),
+    Term("mean", "growth of the first counter for each of the second"),
+    Term("complement", "1 less growth of the first counter for each of the second"),
+)
+SERIES_HOWS = tuple(term.name for term in SERIES_HOW_TERMS)
+SERIES_LINES_MAX = 5
+"""Lines of one chart: more cannot be told apart by colour and dashes."""
+
 FUNCTION_CATEGORY_TERMS = (
     Term("cipher", "bulk encryption and decryption"),
     Term("digest", "hashes and MACs"),

@@ -31,8 +31,6 @@ DEFAULT_BUDGET = 0.05
 """The share of the server's CPU time that `attach` takes when nothing is said: dense windows then
 hold thousands of commands a second on a busy server; where all fits, all is on all the time."""
 NO_BUDGET = float("inf")
-UNCOUNTED = {"perf", "bcc"}
-"""Sources whose cost to the server nobody counts, so that no budget can hold it."""
 
 
 def register(
@@ -103,7 +101,8 @@ def register(
         metavar="SHARE",
         help="what measuring may cost, of the CPU time that the server itself uses, for example "
         "1%%: tlstax chooses what is on and when, and refuses if nothing fits; or none: everything "
-        "all the time (5%%; none with --window, --client, --functions or --collect perf,bcc)",
+        "all the time (5%%; none with --window, --client, --functions or --collect "
+        f"{','.join(registry.uncounted())})",
     )
     registry.add_arguments(parser)
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
@@ -165,22 +164,22 @@ def run(options: argparse.Namespace) -> int:
 
 def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recorder | PlainRecording, SourceSet]":
     """What was asked for, attached, within the budget that was given or goes without saying."""
-    what = registry.wanted(options)
-    sources = registry.open_sources(what, pid, options.output)
+    what = registry.asked(options, pid)
+    sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:
         return PlainRecording(pid, options.output, sources, options.force), sources
     share = options.budget
     if share is None:
-        uncounted = UNCOUNTED & set(options.collect)
-        dear = options.window or options.client or options.functions or uncounted
-        share = NO_BUDGET if dear else DEFAULT_BUDGET
+        uncounted = registry.uncounted(options.collect)
+        expensive = options.window or options.client or options.functions or uncounted
+        share = NO_BUDGET if expensive else DEFAULT_BUDGET
     try:
         return Recorder(_request(options, pid, sources, share)), sources
     except TlstaxError as error:
         if error.exit_code != ExitCode.BUDGET or options.budget is not None:
             raise
     # A server that does next to nothing: a budget that nobody gave is no reason to refuse.
-    sources = registry.open_sources(what, pid, options.output)
+    sources = registry.open_sources(what)
     return Recorder(_request(options, pid, sources, NO_BUDGET)), sources
 
 
@@ -269,7 +268,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             "add native to --collect, or leave them out",
             ExitCode.USAGE,
         )
-    uncounted = sorted(UNCOUNTED & set(options.collect))
+    uncounted = registry.uncounted(options.collect)
     if uncounted and budgeted:
         raise TlstaxError(
             f"--collect {uncounted[0]} was given with --budget",

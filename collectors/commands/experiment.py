@@ -14,7 +14,7 @@ def open_recorder(pid: int, capture: Path, collect: Sequence[str] = ()) -> Recor
     """A recorder for experiments, which are short and want many samples."""
     sources = None
     if collect:
-        from tlstax.collectors.sources.registry import Wanted, open_sources
+        from tlstax.collectors.sources.registry import asked_by_default, open_sources
 
-        sources = open_sources(Wanted(tuple(collect)), pid, capture)
+        sources = open_sources(asked_by_default(collect, pid, capture))
     return Recorder(Request(pid, capture, sample_hz=_EXPERIMENT_HZ, sources=sources))

@@ -26,10 +26,10 @@ from pathlib import Path
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import write_whole
-from tlstax.collectors.sources import folded
 from tlstax.collectors.sources.perf.recording import read_data
 from tlstax.collectors.sources.perf.rows import FIRST_ID, PerfRows
 from tlstax.collectors.sources.perf.script import begins_sample, parse
+from tlstax.collectors.sources.stacks import folded
 from tlstax.probes.definitions import load_definitions
 
 _MAGIC = (b"PERFILE2", b"2ELIFREP")

@@ -18,9 +18,9 @@ from pathlib import Path
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import write_whole
-from tlstax.collectors.sources.pmp import KINDS, Snapshot, count_kinds, take, to_rows
-from tlstax.collectors.sources.pmp_text import parse
-from tlstax.collectors.sources.stack_phases import StackPhases
+from tlstax.collectors.sources.pmp.snapshots import KINDS, Snapshot, count_kinds, take, to_rows
+from tlstax.collectors.sources.pmp.text import parse
+from tlstax.collectors.sources.stacks.stack_phases import StackPhases
 from tlstax.probes.definitions import load_definitions
 
 _MEANING = {

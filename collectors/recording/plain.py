@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A recording without the native engine: its sources alone."""
+"""A recording of sources alone, without the native engine."""
 
 import contextlib
 import os
@@ -48,18 +48,18 @@ class PlainRecording:
     def _facts(self) -> Iterable[schema.Row]:
         yield from recording_facts("none", "sample")
         exe = ""
-        with contextlib.suppress(OSError):  # another user's, or a thread of the kernel
+        with contextlib.suppress(OSError):  # of another user, or a kernel thread
             exe = os.readlink(f"/proc/{self.pid}/exe")
         yield schema.Target(
             1, self.pid, exe, "", "unknown", "unknown", "unknown", "unknown", "none"
         )
 
     def wake_on(self, fd: int) -> None:
-        """Have `poll` return at once when there is something to read from `fd`."""
+        """Make `poll` return at once when `fd` is readable."""
         self._exited.register(fd, select.POLLIN)
 
     def poll(self, seconds: float) -> None:
-        """Wait, and store what the sources have."""
+        """Wait, and store the rows of the sources."""
         ready = [fd for fd, _ in self._exited.poll(int(seconds * 1000))]
         if self._pidfd in ready:
             self.ending = "it exited or was killed"
@@ -67,7 +67,7 @@ class PlainRecording:
         self._writer.commit()
 
     def ended(self) -> TlstaxError:
-        """The error that says how the target ended, and that the capture is good until then."""
+        """The error that says how the target ended, and that the capture is complete until then."""
         return TlstaxError(
             f"process {self.pid} ended while it was recorded",
             self.ending,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is recorded beside the native engine: each source fills the same capture, on one clock.
+"""The sources of a recording other than the native engine: one capture, one clock.
 
-A source that is missing, dies or says what nobody understands is stopped and named in the capture;
-the others and the engine go on. Sources are polled from the recorder's own loop and must not
-block: whatever takes time runs in a process of its own.
+A source that is missing, ends early or prints what cannot be parsed is stopped, and the capture
+says so; the others and the engine continue. Sources are polled from the recorder's own loop and
+must not block: whatever takes time runs in a child process.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,63 +14,65 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.host.clock import monotonic_ns
 
 _ABSENT = (ExitCode.HOST, ExitCode.TARGET)
-"""How a source fails to start that this host or this process has nothing for."""
+"""Exit codes of a source that this host or this process has no use for."""
 INTERVAL_NS = 1_000_000_000
 """How often a source is polled."""
 
 
 class Source(Protocol):
-    """One kind of evidence beside the ledger."""
+    """One kind of evidence that is recorded in addition to the ledger."""
 
     name: str
     warning: str
-    """What is wrong with it though it works, once it was started; '' if nothing."""
+    """After its start, what limits it although it works; '' if nothing does."""
 
     def start(self) -> str:
-        """Begin; what answers, with its version. Raises TlstaxError if it cannot be had."""
+        """Begin; return the program and its version. Raises TlstaxError if it is unavailable."""
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
-        """What there is since the last poll. Raises TlstaxError when the source is gone."""
+        """The rows since the last poll. Raises TlstaxError when the source has ended."""
 
     def stop(self) -> Iterable[schema.Row]:
-        """End, and what was left. Never fails for what poll has reported; may be called twice.
+        """End, and return the remaining rows. May be called twice.
 
-        May give rows and then raise: they are kept.
+        Never raises again what `poll` has raised. Rows that come before an error are kept.
         """
 
 
 @runtime_checkable
 class Halting(Protocol):
-    """A source that can end at an instant and be read later."""
+    """A source that can stop recording now and be read later."""
 
     def halt(self) -> None:
-        """Record no more; `stop` gives what there is. Never fails."""
+        """Stop recording; `stop` returns the rows. Never fails."""
 
 
 @runtime_checkable
 class Part(Protocol):
-    """One of several sources that one name stands for, of which those that are here serve."""
+    """One of several sources that share a name in `--collect`; any of them may be missing."""
 
     part_of: str
-    """That name; '' if it was asked for by its own."""
+    """That name; '' if this source was named itself."""
 
 
 class SourceSet:
-    """The sources of one recording, each of which may fail alone."""
+    """The sources of one recording. Each may fail without the others."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source], declared: Iterable[schema.Row] = ()) -> None:
+        """`declared`: what the capture keeps of their declarations."""
         self._sources = list(sources)
+        self._declared = list(declared)
         self._running: dict[str, schema.Collector] = {}
         self._due_ns = 0
         self.failures: list[str] = []
-        """One sentence for each source that did not last, for the end of the run."""
+        """One sentence for each source that failed, for the end of the run."""
         self.warnings: list[str] = []
-        """One sentence for each source that works, but not as well as it could, or that is not here
-        and that nobody asked for by name."""
+        """One sentence for each source that works with limits, and for each that is missing but was
+        not named itself."""
 
     def start(self) -> list[schema.Row]:
-        """Start all of them; the rows that say which of them run."""
-        rows: list[schema.Row] = []
+        """Start all of them; return the rows that say which of them run."""
+        rows: list[schema.Row] = list(self._declared)
         absent: list[tuple[Source, str]] = []
         for number, source in enumerate(self._sources, start=1):
             now_ns = monotonic_ns()
@@ -107,9 +109,9 @@ class SourceSet:
         return rows
 
     def stop(self) -> list[schema.Row]:
-        """End them all; the rows that they still had, and how each of them ended."""
+        """End all of them; return their last rows, and how each of them ended."""
         rows: list[schema.Row] = []
-        for source in self._alive():  # all at one time: reading what one has may take long
+        for source in self._alive():  # all at the same time: reading a result may take long
             if isinstance(source, Halting):
                 source.halt()
         for source in self._alive():
@@ -143,7 +145,7 @@ class SourceSet:
 
 
 def _whole(source: Source) -> str:
-    """The name that stands for it and others; '' if it stands for itself."""
+    """The name that it shares with others; '' if it was named itself."""
     return source.part_of if isinstance(source, Part) else ""
 
 

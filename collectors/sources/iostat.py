@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Block devices as `iostat` (sysstat) sees them, second by second, from its JSON.
+"""Block devices, second by second, from the JSON of `iostat` (sysstat).
 
-iostat writes one object per device and line; each is stamped when it arrives, on the clock of the
-capture. A version that writes something else is not guessed at: the source ends and says so.
+iostat writes one object per device and line; each gets the time of its arrival, on the clock of
+the capture. If a version writes another format, the source ends with an error.
 """
 
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.known_sources import IOSTAT
 from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.recording.source_set import Source
+from tlstax.collectors.sources.declaration import Asked, Declaration
 
 _NAMES: Final = {
     "r/s": ("reads_per_s", 1.0), "w/s": ("writes_per_s", 1.0), "f/s": ("flushes_per_s", 1.0),
@@ -25,11 +28,11 @@ _NAMES: Final = {
 }  # fmt: skip
 _GRACE_S: Final = 2.0
 _UNPARSED_MAX: Final = 65536
-"""Bytes without a line end after which the output is not what we know."""
+"""Bytes without an end of line after which the output is taken for another format."""
 
 
 class Iostat:
-    """One `iostat` child for as long as the recording lasts."""
+    """One `iostat` child process during the recording."""
 
     name = "iostat"
     warning = ""
@@ -38,15 +41,15 @@ class Iostat:
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
-        self._seen = False  # a device, or a failure that was reported
+        self._seen = False  # a device was read, or a failure was reported
         self._last_ns = 0
 
     def start(self) -> str:
-        """Start it. Raises TlstaxError (HOST) where it is not installed or does not run."""
+        """Start it. Raises TlstaxError (HOST) if it is not installed or does not run."""
         path = shutil.which(self._program)
         if path is None:
             raise TlstaxError(
-                f"{self._program} is not here",
+                f"{self._program} not found",
                 "the package sysstat is not installed",
                 "Install it, or collect procfs, which reads the same counters from /proc",
                 ExitCode.HOST,
@@ -62,20 +65,21 @@ class Iostat:
         )  # fmt: skip
         os.set_blocking(self._output(), False)
         self._last_ns = monotonic_ns()
-        return (said.stdout or said.stderr).partition("\n")[0] or "a version that does not say"
+        return (said.stdout or said.stderr).partition("\n")[0] or "unknown version"
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
-        """The devices of the seconds that ended since."""
+        """The devices of the seconds that ended since the last poll."""
         ended = self._fill()
         rows = self._parse(now_ns)
         if ended:
-            raise self._broken(f"it ended: {self._pending[-200:].decode(errors='replace').strip()}")
+            last = self._pending[-200:].decode(errors="replace").strip()
+            raise self._broken(f"iostat ended: {last}")
         if len(self._pending) > _UNPARSED_MAX:
-            raise self._broken("it writes what is not its JSON")
+            raise self._broken("its output is not the expected JSON")
         return rows
 
     def stop(self) -> Iterable[schema.Row]:
-        """End it and take what it had written."""
+        """End it."""
         process, self._process = self._process, None
         if process is None or process.stdout is None:
             return ()
@@ -88,16 +92,16 @@ class Iostat:
                 process.wait()
         process.stdout.close()
         if not self._seen and self._pending:
-            raise self._broken("it wrote no device that could be read")
+            raise self._broken("its output holds no device")
         return ()
 
     def _output(self) -> int:
         if self._process is None or self._process.stdout is None:
-            raise self._broken("it does not run")
+            raise self._broken("it is not running")
         return self._process.stdout.fileno()
 
     def _fill(self) -> bool:
-        """Take what is in the pipe; True if the child has ended."""
+        """Read what is in the pipe; True if the child has ended."""
         while True:
             try:
                 received = os.read(self._output(), 65536)
@@ -133,13 +137,26 @@ class Iostat:
                 if values.get(key)
             ]  # fmt: skip
         except (ValueError, TypeError) as error:
-            raise self._broken("a line is not the JSON that it names") from error
+            raise self._broken("a line is not the expected JSON") from error
 
     def _broken(self, why: str) -> TlstaxError:
-        self._seen = True  # said once
+        self._seen = True  # reported once
         return TlstaxError(
-            "iostat cannot be read",
+            "cannot read the output of iostat",
             why,
             "Collect procfs instead, which reads the same counters from /proc",
             ExitCode.FAILED,
         )
+
+
+def _open(asked: Asked) -> Sequence[Source]:
+    return (Iostat(),)
+
+
+SOURCE: Final = Declaration(
+    name="iostat",
+    summary="block devices, from its JSON",
+    needs="sysstat",
+    open=_open,
+    panels=IOSTAT,
+)

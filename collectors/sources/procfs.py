@@ -6,16 +6,19 @@ bytes, milliseconds), Documentation/accounting/psi.rst for /proc/pressure (micro
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.known_sources import PROCFS
 from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.recording.source_set import Source
+from tlstax.collectors.sources.declaration import Asked, Declaration
 
 Readings = dict[tuple[str, str], float]
-"""Counters by (object, name), ever growing."""
+"""Counters by (object, name). They only grow."""
 
 SECTOR_BYTES: Final = 512
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -32,20 +35,20 @@ _DISK_START: Final = 3
 
 
 class Procfs:
-    """The host's own counters; needs nothing but /proc."""
+    """The counters of the host; needs /proc only."""
 
     name = "procfs"
     warning = ""
 
     def __init__(self, proc: Path = Path("/proc"), *, devices: bool = True) -> None:
-        """`devices`: read the block devices, too (where iostat does not)."""
+        """`devices`: also read block devices (where iostat does not)."""
         self._proc = proc
         self._devices = devices
         self._last: Readings = {}
         self._last_ns = 0
 
     def start(self) -> str:
-        """Take the first reading, which the next ones are compared with."""
+        """Take the first reading, to which the next one is compared."""
         try:
             self._last = self._read()
         except (OSError, ValueError, IndexError) as error:
@@ -59,14 +62,14 @@ class Procfs:
         return "/proc"
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
-        """The growth of each counter that moved."""
+        """The growth of each counter that changed."""
         try:
             readings = self._read()
         except (OSError, ValueError, IndexError) as error:
             raise TlstaxError(
-                "the counters of the host cannot be read any more",
+                "the counters of the host can no longer be read",
                 str(error),
-                "Look at /proc on that host",
+                "Check that /proc is still mounted",
                 ExitCode.HOST,
             ) from error
         interval_ns = now_ns - self._last_ns if self._last_ns else 0
@@ -91,7 +94,7 @@ class Procfs:
         return readings
 
     def _pressure(self) -> Iterator[tuple[tuple[str, str], float]]:
-        """How long something, or everything, waited; absent on kernels without PSI."""
+        """How long some tasks, or all, waited; empty on kernels without PSI."""
         for kind in ("cpu", "io", "memory"):
             path = self._proc / "pressure" / kind
             if path.exists():
@@ -119,7 +122,7 @@ def read_pressure(kind: str, text: str) -> Iterator[tuple[tuple[str, str], float
 
 
 def read_devices(diskstats: str) -> Iterator[tuple[tuple[str, str], float]]:
-    """Counters of every block device that was used since boot."""
+    """Counters of every block device that was used since the host started."""
     for line in diskstats.splitlines():
         fields = line.split()
         counters = [int(value) for value in fields[_DISK_START:]]
@@ -128,3 +131,16 @@ def read_devices(diskstats: str) -> Iterator[tuple[tuple[str, str], float]]:
         for (name, scale), value in zip(_DISK, counters, strict=False):
             if name:
                 yield (fields[2], name), float(value * scale)
+
+
+def _open(asked: Asked) -> Sequence[Source]:
+    return (Procfs(devices="iostat" not in asked.names),)
+
+
+SOURCE: Final = Declaration(
+    name="procfs",
+    summary="CPU time, pressure and, unless iostat is collected, block devices",
+    needs="`/proc`",
+    open=_open,
+    panels=PROCFS,
+)

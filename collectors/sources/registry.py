@@ -1,167 +1,161 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`tlstax attach --collect`: which sources fill a capture, with the native engine or without."""
+"""The sources of `tlstax attach --collect`: every module or folder here that exports `SOURCE`.
+
+`make capture-docs` writes the table of docs/sources.md from it.
+"""
 
 import argparse
-from dataclasses import dataclass
+import functools
+import importlib
+import pkgutil
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.recording.source_set import Source, SourceSet
-from tlstax.probes import programs
+from tlstax.collectors import sources
+from tlstax.collectors.capture import schema, series
+from tlstax.collectors.recording.source_set import SourceSet
+from tlstax.collectors.sources.declaration import Asked, Declaration, Option, parse_list
 
 NATIVE: Final = "native"
-CALL_GRAPHS: Final = ("dwarf", "fp", "lbr")
-NAMES: Final = (NATIVE, "procfs", "iostat", "status", "perf", "bpftrace", "bcc")
+"""tlstax's own engine: not a source, but `--collect` names it, too."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What `--collect` and the options of single sources ask for."""
+@functools.cache
+def declarations() -> Mapping[str, Declaration]:
+    """All sources by name, in alphabetical order."""
+    found = {}
+    for module in pkgutil.iter_modules(sources.__path__):
+        loaded = importlib.import_module(f"{sources.__name__}.{module.name}")
+        declared = getattr(loaded, "SOURCE", None)
+        if isinstance(declared, Declaration):
+            found[declared.name] = declared
+    return found
 
-    names: tuple[str, ...] = (NATIVE,)
-    option_file: Path | None = None
-    login_path: str | None = None
-    call_graph: str = "dwarf"
-    perf_hz: int = 99
-    bcc_tools: tuple[str, ...] = ()
-    """Of bcc's tools those to run; none: all that tlstax knows and that are here."""
-    bcc_directory: Path | None = None
-    programs: tuple[str, ...] = ()
-    """What bpftrace runs; none: its default."""
+
+def names() -> tuple[str, ...]:
+    """What `--collect` takes."""
+    return (NATIVE, *declarations())
+
+
+def uncounted(collected: Iterable[str] | None = None) -> list[str]:
+    """Of these sources, or of all, those whose cost to the server is not counted."""
+    chosen = declarations() if collected is None else collected
+    known = declarations()
+    return sorted(name for name in chosen if name in known and not known[name].is_cost_counted)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that choose and set up sources."""
+    known = ", ".join(f"{one.name} ({one.summary})" for one in declarations().values())
     parser.add_argument(
         "--collect",
         type=parse_names,
         default=(NATIVE,),
         metavar="LIST",
-        help="what to record: native (tlstax's own engine), procfs (CPU, pressure and disks from"
-        " /proc), iostat, status (the server's counters), perf, bpftrace, bcc (its tools, or"
-        " those of libbpf-tools) (native)",
+        help=f"what to record: native (tlstax's own engine), {known}; default: native".replace(
+            "%", "%%"
+        ),
     )
-    access = parser.add_mutually_exclusive_group()
-    access.add_argument(
-        "--status-file",
-        type=Path,
-        metavar="FILE",
-        help="option file of a read-only account, for status; a password is never an argument",
-    )
-    access.add_argument(
-        "--status-login-path", metavar="NAME", help="or a login path of mysql_config_editor"
-    )
+    for declared in declarations().values():
+        if declared.required:
+            either = parser.add_mutually_exclusive_group()
+            for option in declared.required:
+                _add(either, option)
+        for option in declared.options:
+            _add(parser, option)
+
+
+def _add(parser: "argparse._ActionsContainer", option: Option) -> None:
     parser.add_argument(
-        "--perf-call-graph",
-        choices=CALL_GRAPHS,
-        default="dwarf",
-        help="how perf walks stacks (%(default)s); lbr needs such a CPU",
-    )
-    parser.add_argument(
-        "--bpftrace-programs",
-        type=parse_programs,
-        default=(),
-        metavar="LIST",
-        help="which of `tlstax probes list` bpftrace runs (handshake,oncpu,offcpu)",
-    )
-    parser.add_argument(
-        "--bcc-tools",
-        type=parse_bcc_tools,
-        default=(),
-        metavar="LIST",
-        help="which of offcputime, profile, funclatency and biolatency to run for bcc (those that "
-        "are here)",
-    )
-    parser.add_argument(
-        "--bcc-directory", type=Path, metavar="DIR", help="where bcc's tools are looked for first"
+        option.flag,
+        type=option.parse,
+        choices=option.choices,
+        default=option.default,
+        metavar=option.metavar,
+        help=option.help,
     )
 
 
 def parse_names(text: str) -> tuple[str, ...]:
     """The sources of a list such as `native,iostat`."""
-    return _names(text, NAMES)
+    return parse_list(text, names())
 
 
-def parse_bcc_tools(text: str) -> tuple[str, ...]:
-    """The tools of a list such as `offcputime,profile`."""
-    from tlstax.collectors.sources.bcc.source import TOOLS
-
-    return _names(text, tuple(TOOLS))
-
-
-def parse_programs(text: str) -> tuple[str, ...]:
-    """The bpftrace programs of a list such as `handshake,locks`."""
-    return _names(text, tuple(programs.names()))
-
-
-def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise argparse.ArgumentTypeError(
-            f"{unknown[0] if unknown else text!r} is none of {', '.join(known)}"
-        )
-    return names
-
-
-def wanted(options: argparse.Namespace) -> Wanted:
+def asked(options: argparse.Namespace, pid: int) -> Asked:
     """What the command line asks for. Raises TlstaxError (USAGE) if something is missing."""
-    has_access = options.status_file is not None or options.status_login_path is not None
-    if ("status" in options.collect) != has_access:
+    for declared in declarations().values():
+        _check_required(declared, options)
+    values = {
+        option.dest: getattr(options, option.dest)
+        for declared in declarations().values()
+        for option in (*declared.required, *declared.options)
+    }
+    return Asked(pid, options.output, options.collect, max(options.sample_hz, 1), values)
+
+
+def _check_required(declared: Declaration, options: argparse.Namespace) -> None:
+    given = [one for one in declared.required if getattr(options, one.dest) is not None]
+    is_collected = declared.name in options.collect
+    if is_collected and declared.required and not given:
+        ways = " or ".join(f"{one.flag} {one.metavar or ''}".strip() for one in declared.required)
         raise TlstaxError(
-            "the server's counters cannot be read like this",
-            "--collect status needs --status-file or --status-login-path, and they need it",
-            "Give both or neither",
+            f"--collect {declared.name} needs {declared.required_for}",
+            "none were given",
+            f"Give {ways}",
             ExitCode.USAGE,
         )
-    return Wanted(
-        options.collect,
-        options.status_file,
-        options.status_login_path,
-        options.perf_call_graph,
-        max(options.sample_hz, 1),
-        options.bcc_tools,
-        options.bcc_directory,
-        options.bpftrace_programs,
-    )
+    if given and not is_collected:
+        raise TlstaxError(
+            f"{given[0].flag} works only with --collect {declared.name}",
+            f"--collect is {','.join(options.collect)}",
+            f"Add {declared.name} to --collect, or leave {given[0].flag} out",
+            ExitCode.USAGE,
+        )
 
 
-def open_sources(what: Wanted, pid: int, capture: Path) -> SourceSet:
-    """The sources beside the native engine, not started yet."""
-    sources: list[Source] = []
-    for name in what.names:
-        if name == "bcc":
-            from tlstax.collectors.sources.bcc.source import TOOLS, Asked, BccTool
-
-            asked = Asked(pid, what.perf_hz, what.bcc_directory)
-            sources += (BccTool(tool, asked) for tool in what.bcc_tools)
-            if not what.bcc_tools:
-                sources += (BccTool(tool, asked, part_of=name) for tool in TOOLS)
-        elif name != NATIVE:
-            sources.append(_open(name, what, pid, capture))
-    return SourceSet(sources)
+def asked_by_default(collected: Iterable[str], pid: int, capture: Path) -> Asked:
+    """The same without a command line: every option has its default."""
+    return Asked(pid, capture, tuple(collected), options={
+        option.dest: option.default
+        for declared in declarations().values()
+        for option in (*declared.required, *declared.options)
+    })  # fmt: skip
 
 
-def _open(name: str, what: Wanted, pid: int, capture: Path) -> Source:
-    """One source; imported here, so that an attach without it stays as small as it is."""
-    if name == "procfs":
-        from tlstax.collectors.sources.procfs import Procfs
+def open_sources(what: Asked) -> SourceSet:
+    """The sources other than the native engine, not started yet."""
+    chosen = [declarations()[name] for name in what.names if name != NATIVE]
+    opened = [source for declared in chosen for source in declared.open(what)]
+    return SourceSet(opened, [row for declared in chosen for row in _rows(declared)])
 
-        return Procfs(devices="iostat" not in what.names)
-    if name == "iostat":
-        from tlstax.collectors.sources.iostat import Iostat
 
-        return Iostat()
-    if name == "status":
-        from tlstax.collectors.sources.status import ServerStatus
+def _rows(declared: Declaration) -> Iterator[schema.Row]:
+    """What the capture keeps of the declaration."""
+    counted = int(declared.is_cost_counted)
+    yield schema.SourceFacts(declared.name, declared.summary, counted, declared.alone)
+    yield from series.to_rows(declared.name, declared.panels)
 
-        return ServerStatus(option_file=what.option_file, login_path=what.login_path)
-    if name == "bpftrace":
-        from tlstax.collectors.sources.bpftrace.source import DEFAULT, Bpftrace
 
-        return Bpftrace(pid, what.programs or DEFAULT)
-    from tlstax.collectors.sources.perf.recording import Perf
+def table() -> str:
+    """The table of docs/sources.md."""
+    head = "| source | what it reads | needs | in the report | budget possible | may warn that |"
+    lines = [head, "|---" * (head.count("|") - 1) + "|"]
+    for one in declarations().values():
+        counted = "yes" if one.is_cost_counted else "no"
+        cells = (f"`{one.name}`", one.summary, one.needs, one.records, counted)
+        lines.append(f"| {' | '.join(cells)} | {'; '.join(one.warnings) or '-'} |")
+    return "\n".join(lines) + "\n"
 
-    directory = capture.absolute().parent
-    return Perf(pid, directory, sample_hz=what.perf_hz, call_graph=what.call_graph)
+
+def with_table(page: str) -> str:
+    """The page with its table of sources replaced by the one of the declarations."""
+    return re.sub(r"^\| source \|.*\n(?:\|.*\n)*", lambda _: table(), page, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(with_table(target.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The server's own counters, second by second, over one connection of a read-only account.
+"""The status counters of the server, second by second, over one connection of a read-only account.
 
-A `mysql` or `mariadb` client stays open behind pipes; it takes user and password from an option
-file or a login path, so neither is ever in an argument, the environment or the capture. Questions
-are sent at one poll and the answer is read at the next: a slow server delays its own counters and
-nothing else. Only counters that moved are stored.
+A `mysql` or `mariadb` client stays connected and is driven through pipes. It reads user and
+password from an option file or a login path, so that neither is in an argument, the environment or
+the capture. A query is sent at one poll and its answer is read at the next: a slow server delays
+its own counters only. Counters that did not change are not stored.
 """
 
 import os
@@ -12,13 +12,16 @@ import re
 import select
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.known_sources import STATUS
 from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.recording.source_set import Source
+from tlstax.collectors.sources.declaration import Asked, Declaration, Option
 
 CLIENTS: Final = ("mariadb", "mysql")
 COUNTERS: Final = re.compile(
@@ -27,7 +30,7 @@ COUNTERS: Final = re.compile(
     r"delete|commit|rollback|begin|stmt_execute|stmt_prepare|change_user)$|Questions$|Slow_queries|"
     r"Ssl_|Sort_|Table_locks|Table_open_cache|Threads_|Uptime$)"
 )
-"""Names of SHOW GLOBAL STATUS that explain where a TLS server's time may go."""
+"""Names of SHOW GLOBAL STATUS that help to explain where the time of a TLS server goes."""
 WAITS: Final = (
     "SELECT EVENT_NAME, COUNT_STAR, SUM_TIMER_WAIT FROM"
     " performance_schema.events_waits_summary_global_by_event_name"
@@ -44,12 +47,12 @@ _ANSWER_BYTES_MAX: Final = 4 << 20
 
 
 class ServerStatus:
-    """One client process that asks once a second."""
+    """One client process that queries once a second."""
 
     name = "status"
 
     def __init__(self, *, option_file: Path | None = None, login_path: str | None = None) -> None:
-        """Give one of the two; what else the connection needs stands in there as well."""
+        """Give exactly one; it also holds whatever else the connection needs."""
         self._access = (
             f"--defaults-file={option_file}" if option_file else f"--login-path={login_path}"
         )
@@ -62,9 +65,9 @@ class ServerStatus:
         self.warning = ""
 
     def start(self) -> str:
-        """Connect. Raises TlstaxError with the client's own words if that fails."""
+        """Connect. Raises TlstaxError with the message of the client if that fails."""
         if self._option_file is not None and not self._option_file.is_file():
-            raise _refused(f"there is no option file {self._option_file}")
+            raise _refused(f"option file {self._option_file} not found")
         client = self._client()
         arguments = ["--batch", "--unbuffered", "--skip-column-names", "--force"]
         self._process = subprocess.Popen(
@@ -81,14 +84,14 @@ class ServerStatus:
             raise
         if any(WRITES.search(grant.upper()) for grant in grants):
             self.warning = (
-                "this account may change data; GRANT PROCESS ON *.* and SELECT ON"
-                " performance_schema.* are all that it needs"
+                "the account may change data; it needs only PROCESS ON *.* and SELECT ON"
+                " performance_schema.*"
             )
         self._ask(monotonic_ns())
         return f"server {version}"
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
-        """The answer to the last question, if it has come; then the next question."""
+        """The answer to the last query, if it has arrived; then send the next query."""
         if self._asked_ns and (answer := self._answer()) is not None:
             rows = self._rows(answer)
             self._ask(now_ns)
@@ -98,7 +101,7 @@ class ServerStatus:
         return ()
 
     def stop(self) -> Iterable[schema.Row]:
-        """Take the answer that is under way, if it is there, and leave."""
+        """Take the pending answer, if it has arrived, and disconnect."""
         if self._process is None:
             return ()
         try:
@@ -110,7 +113,7 @@ class ServerStatus:
         return rows
 
     def _introduce(self) -> tuple[str, list[str]]:
-        """Version and grants; whether the server times its waits."""
+        """Version and grants; also find out whether the server times its waits."""
         self._send(
             "SELECT VERSION(), @@global.performance_schema",
             f"SELECT '{_GRANTS}'",
@@ -121,7 +124,7 @@ class ServerStatus:
             raise _refused(lines[0])
         facts = lines[0].split("\t") if lines else []
         if len(facts) != 2:
-            raise _refused(lines[0] if lines else "it ended without a word")
+            raise _refused(lines[0] if lines else "the client ended without a message")
         self._with_waits = facts[1] == "1"
         return facts[0], lines[lines.index(_GRANTS) + 1 :] if _GRANTS in lines else []
 
@@ -133,7 +136,7 @@ class ServerStatus:
         self._asked_ns = now_ns
 
     def _rows(self, lines: list[str]) -> list[schema.Row]:
-        """What moved since the last answer, stamped with the time of the question."""
+        """The counters that changed since the last answer, with the time of the query."""
         current: dict[str, str] = {}
         prefix = ""
         for line in lines:
@@ -154,12 +157,12 @@ class ServerStatus:
     # ---- the client ----
 
     def _client(self) -> str:
-        """The program to ask with. Raises TlstaxError (HOST) where none serves."""
+        """Path of the client program. Raises TlstaxError (HOST) if none is usable."""
         clients = list(filter(None, map(shutil.which, CLIENTS)))
         if not clients:
             raise TlstaxError(
-                "no client to read the server's counters with",
-                f"neither {' nor '.join(CLIENTS)} is on the PATH",
+                "no client program to read the server's counters",
+                f"{' and '.join(CLIENTS)} not found",
                 "Install the package mariadb-client-core or mysql-client",
                 ExitCode.HOST,
             )
@@ -168,9 +171,9 @@ class ServerStatus:
         knowing = [client for client in clients if _knows_login_paths(client)]
         if not knowing:
             raise TlstaxError(
-                "no client here reads login paths",
-                "MySQL's do; MariaDB's do not know the file of mysql_config_editor",
-                "Give an option file with --status-file, or install MySQL's client",
+                "--status-login-path works only with MySQL's client",
+                "MariaDB's client, which was found, does not read files of mysql_config_editor",
+                "Give --status-file FILE, or install MySQL's client",
                 ExitCode.HOST,
             )
         return knowing[0]
@@ -193,7 +196,7 @@ class ServerStatus:
                 raise _refused(self._said())
             self._pending += received
             if len(self._pending) > _ANSWER_BYTES_MAX:
-                raise _refused("it answers with more than a server's counters")
+                raise _refused("the answer is longer than any list of counters")
         text, mark, rest = self._pending.partition(f"{_END}\n".encode())
         if not mark:
             return None
@@ -201,7 +204,7 @@ class ServerStatus:
         return text.decode(errors="replace").splitlines()
 
     def _wait(self) -> list[str]:
-        """The answer now; only while starting."""
+        """Wait for the answer; used only at the start."""
         end_ns = monotonic_ns() + int(_PATIENCE_S * 1e9)
         while monotonic_ns() < end_ns:
             if (answer := self._answer()) is not None:
@@ -210,14 +213,14 @@ class ServerStatus:
         raise _refused(f"no answer within {_PATIENCE_S:.0f} s")
 
     def _said(self) -> str:
-        """The client's last words; it prints no password."""
+        """The last line that the client printed; it prints no password."""
         lines = self._pending.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "its client ended without a word"
+        return lines[-1] if lines else "the client ended without a message"
 
     def _pipe(self, which: str) -> int:
         pipe = getattr(self._process, which, None)
         if pipe is None:
-            raise _refused("its client does not run")
+            raise _refused("the client is not running")
         return int(pipe.fileno())
 
     def _close(self) -> None:
@@ -236,7 +239,7 @@ class ServerStatus:
 
 def _refused(why: str) -> TlstaxError:
     return TlstaxError(
-        "the server's counters cannot be read",
+        "cannot read the server's counters",
         why,
         "Check user, password and socket in the option file or login path",
         ExitCode.FAILED,
@@ -244,9 +247,37 @@ def _refused(why: str) -> TlstaxError:
 
 
 def _knows_login_paths(client: str) -> bool:
-    """Whether it says so itself."""
+    """Whether the client lists the option --login-path in its help."""
     said = subprocess.run(
         [client, "--no-defaults", "--help"], capture_output=True, check=False, timeout=_PATIENCE_S,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     return b"login-path" in said.stdout
+
+
+def _open(asked: Asked) -> Sequence[Source]:
+    file, login_path = (asked.options[key] for key in ("status_file", "status_login_path"))
+    return (ServerStatus(option_file=file, login_path=login_path),)
+
+
+SOURCE: Final = Declaration(
+    name="status",
+    summary="SHOW GLOBAL STATUS, and the waits of performance_schema if it is on",
+    needs="a client program, an account",
+    open=_open,
+    panels=STATUS,
+    required=(
+        Option(
+            "--status-file",
+            "option file (mode 0600) of a read-only account, for status; passwords are never"
+            " arguments",
+            "FILE",
+            Path,
+        ),
+        Option(
+            "--status-login-path", "or a login path of mysql_config_editor (MySQL only)", "NAME"
+        ),
+    ),
+    required_for="credentials",
+    warnings=("the account may change data",),
+)

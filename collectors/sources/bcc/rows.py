@@ -20,8 +20,8 @@ from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.symbols import Place, Symbolizer, demangle
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.sources.bcc.text import KERNEL_START, UNNAMED, BccFrame, BccStack, Bucket
-from tlstax.collectors.sources.stack_phases import StackPhases
-from tlstax.collectors.sources.stack_syscalls import syscall_of
+from tlstax.collectors.sources.stacks.stack_phases import StackPhases
+from tlstax.collectors.sources.stacks.stack_syscalls import syscall_of
 
 FIRST_ID: Final = 1 << 42
 """Windows, threads, frames and stacks of bcc are numbered from here, above all others."""

@@ -38,8 +38,8 @@ _SHARED: Final = re.compile(r"lib(.+?)\.so(?:\.|$)")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What to run, on which process."""
+class Watched:
+    """The process, and how its tools are set up."""
 
     pid: int
     sample_hz: int = 99
@@ -50,24 +50,24 @@ class Asked:
 class BccTool:
     """One of the tools, for as long as the recording lasts."""
 
-    def __init__(self, name: str, asked: Asked, part_of: str = "") -> None:
+    def __init__(self, name: str, watched: Watched, part_of: str = "") -> None:
         """`part_of`: what was asked for, if not the tool itself."""
         self.tool_name = name
         self.name = f"{ENGINE} {name}"
         self.part_of = part_of
         self.warning = ""
-        self._asked = asked
+        self._watched = watched
         self._run: ToolRun | None = None
         self._target: Target | None = None
         self._symbolizer: Symbolizer | None = None
 
     def start(self) -> str:
         """Start it; what answers. Raises TlstaxError if there is none that can run here."""
-        tool = find_tool(self.tool_name, self._asked.directory)
+        tool = find_tool(self.tool_name, self._watched.directory)
         self.warning = tool.note
-        run = ToolRun(tool, arguments(tool, self._asked))
+        run = ToolRun(tool, arguments(tool, self._watched))
         if self.tool_name in _WITH_STACKS:
-            self._target = open_target(self._asked.pid)
+            self._target = open_target(self._watched.pid)
             self._symbolizer = Symbolizer(self._target)
         try:
             run.start()
@@ -107,7 +107,7 @@ class BccTool:
         """The rows of what it printed. Run in a child: it needs much memory."""
         from tlstax.collectors.sources.bcc import rows as bcc_rows
         from tlstax.collectors.sources.bcc import text as bcc_text
-        from tlstax.collectors.sources.stack_phases import StackPhases
+        from tlstax.collectors.sources.stacks.stack_phases import StackPhases
         from tlstax.probes.definitions import load_definitions
 
         span = run.start_ns, run.end_ns
@@ -135,19 +135,19 @@ class BccTool:
             self._symbolizer = None
 
 
-def arguments(tool: Tool, asked: Asked) -> list[str]:
+def arguments(tool: Tool, watched: Watched) -> list[str]:
     """How the tool is called. Raises TlstaxError when the process has nothing for it."""
-    pid = str(asked.pid)
+    pid = str(watched.pid)
     compiled = tool.kind == "libbpf-tools"
     form = ["-v"] if compiled else ["-f", "-d"]  # addresses, or at least one line a stack
     stacks = ["-p", pid, "--stack-storage-size", STACKS_COUNT]
     if tool.name == "offcputime":
         return [*form, *stacks, "-m", _SHORTEST_US]
     if tool.name == "profile":
-        return [*dict.fromkeys([*form, "-d"]), *stacks, "-F", str(asked.sample_hz)]
+        return [*dict.fromkeys([*form, "-d"]), *stacks, "-F", str(watched.sample_hz)]
     if tool.name == "biolatency":
         return ["-D"]
-    place = run_in_child("Looking for the handshake function", lambda: handshake_place(asked.pid))
+    place = run_in_child("Looking for the handshake function", lambda: handshake_place(watched.pid))
     return ["-u", "-p", pid, place.shown(compiled)]
 
 

@@ -18,7 +18,7 @@ from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.host.recording_facts import recording_facts
 from tlstax.collectors.recording.target_rows import describe
 from tlstax.collectors.sources.bpftrace.output import Messages, lost_events, maps, unmatched
-from tlstax.collectors.sources.stack_syscalls import syscall_of
+from tlstax.collectors.sources.stacks.stack_syscalls import syscall_of
 
 if TYPE_CHECKING:
     from tlstax.collectors.process.target import Target

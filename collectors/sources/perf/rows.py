@@ -17,10 +17,10 @@ from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.nameless import NamelessFunctions
 from tlstax.collectors.capture import schema
 from tlstax.collectors.process.symbols import demangle, stem
-from tlstax.collectors.sources.boundary_aliases import Aliases, read_aliases
 from tlstax.collectors.sources.perf.script import UNNAMED, PerfFrame, PerfSample
-from tlstax.collectors.sources.stack_phases import StackPhases
-from tlstax.collectors.sources.stack_syscalls import syscall_of
+from tlstax.collectors.sources.stacks.boundary_aliases import Aliases, read_aliases
+from tlstax.collectors.sources.stacks.stack_phases import StackPhases
+from tlstax.collectors.sources.stacks.stack_syscalls import syscall_of
 from tlstax.probes.model import Definition
 
 FIRST_ID: Final = 1 << 40

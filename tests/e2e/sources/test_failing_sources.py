@@ -66,7 +66,7 @@ def test_missing_tools_are_named_and_the_rest_is_recorded(
     states = {name: row.state for name, row in found.items()}
     missing = dict.fromkeys(("iostat", "perf", "bpftrace"), "missing")
     assert states == {"procfs": "finished"} | missing
-    assert all("is not here" in found[name].note for name in missing)
+    assert all("not found" in found[name].note for name in missing)
     assert windows(capture) >= 2
     assert main(["report", str(capture)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -110,7 +110,7 @@ def test_tools_of_other_versions_serve_if_they_can_be_understood(
     }  # fmt: skip
     assert found["perf"].version.startswith("perf version 99.1")
     assert found["iostat"].version == "sysstat version 99.1"
-    assert "not the JSON" in found["iostat"].note
+    assert "not the expected JSON" in found["iostat"].note
     assert "0.17 is the oldest" in found["bpftrace"].note
     assert windows(capture) >= 2
     assert windows(capture, "perf") == 1

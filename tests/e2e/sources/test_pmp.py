@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.sources.pmp import Snapshot, classify, take
-from tlstax.collectors.sources.pmp_text import Stacks, parse
-from tlstax.collectors.sources.stack_phases import StackPhases
+from tlstax.collectors.sources.pmp.snapshots import Snapshot, classify, take
+from tlstax.collectors.sources.pmp.text import Stacks, parse
+from tlstax.collectors.sources.stacks.stack_phases import StackPhases
 from tlstax.probes.definitions import load_definitions
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.programs import Binaries

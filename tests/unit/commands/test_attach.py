@@ -64,6 +64,9 @@ def test_a_child_that_is_killed_is_one_error() -> None:
         ["--collect", "procfs", "--level", "sample"],
         ["--collect", "perf", "--functions", "cipher"],
         ["--collect", "native,perf", "--budget", "1%"],
+        ["--collect", "native,bpftrace", "--budget", "1%"],
+        ["--collect", "native,status"],
+        ["--collect", "native", "--status-file", "watcher.cnf"],
     ],
 )
 def test_options_that_the_sources_cannot_keep_are_refused(

@@ -8,9 +8,10 @@ import pytest
 from tlstax.analysis.document import sources
 from tlstax.analysis.model.sources import SeriesLine, SeriesPanel, Sources
 from tlstax.analysis.report.terminal.sources import course
-from tlstax.analysis.rows.source_panels import SERVER
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture.schema import Collector, Metric, Row, Status, Window
+from tlstax.collectors.capture import known_sources, series
+from tlstax.collectors.capture.schema import Collector, Metric, Row, Series, Status, Window
+from tlstax.collectors.capture.vocabulary import SERIES_LINES_MAX
 from tlstax.tests.golden.capture import sources as golden
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,6 +26,7 @@ def tabulate(rows: list[Row], seconds: int = 12) -> Sources:
             metrics=[row for row in rows if isinstance(row, Metric)],
             status=[row for row in rows if isinstance(row, Status)],
             collectors=[row for row in rows if isinstance(row, Collector)],
+            series=[row for row in rows if isinstance(row, Series)],
         )
     )
     assert made is not None
@@ -124,7 +126,7 @@ def test_only_the_busiest_devices_have_series() -> None:
     made = tabulate(rows)
     named = {one.name.split("/")[1] for one in made.panels}
     assert named == {f"sd{n}" for n in range(4, 10)}
-    assert any(note.startswith("3 block devices") for note in made.notes)
+    assert any(note.startswith("3 of 9 objects that procfs read") for note in made.notes)
 
 
 def test_numbers_without_a_course_are_listed(made: Sources) -> None:
@@ -143,8 +145,36 @@ def test_hardware_counters_by_phase(made: Sources) -> None:
 
 
 def test_every_panel_has_an_id_of_its_own_and_few_enough_lines() -> None:
-    assert len({one.name for one in SERVER}) == len(SERVER)
-    assert max(len(one.lines) for one in SERVER) <= 5  # colours
+    for panels in known_sources.PANELS.values():
+        assert len({one.name for one in panels}) == len(panels)
+        assert max(len(one.lines) for one in panels) <= SERIES_LINES_MAX
+
+
+def test_panels_of_the_capture_are_those_of_captures_without_them(made: Sources) -> None:
+    declared = [
+        row for name, panels in known_sources.PANELS.items() for row in series.to_rows(name, panels)
+    ]
+    assert tabulate([*golden.rows(START), *declared]) == made
+
+
+def test_what_a_capture_says_of_its_panels_counts() -> None:
+    panel = series.Panel("run", "Läufe: *", "number", series.levels(mean_of="load"), "cpu *")
+    each = panel._replace(name="*/run")
+    rows: list[Row] = [
+        Metric(START + at * SECOND, SECOND, "loadavg", thing, "load", float(at))
+        for at in (1, 2, 3)
+        for thing in ("cpu 0", "cpu 1", "else")
+    ]
+    one, two = (
+        tabulate([*rows, *series.to_rows("loadavg", [shape])]).panels for shape in (panel, each)
+    )
+    assert [(shown.name, [line.mean for line in shown.lines]) for shown in one] == [
+        ("loadavg/run", [2.0, 2.0])
+    ]
+    assert [(shown.name, shown.title) for shown in two] == [
+        ("loadavg/0/run", "Läufe: 0"),
+        ("loadavg/1/run", "Läufe: 1"),
+    ]
 
 
 def test_the_course_of_a_series() -> None:

@@ -22,15 +22,15 @@ from tlstax.collectors.sources.bcc.text import (
     parse_stacks,
 )
 from tlstax.collectors.sources.bcc.tools import ToolRun, find_tool
-from tlstax.collectors.sources.stack_phases import StackPhases
-from tlstax.collectors.sources.stack_syscalls import syscall_of
+from tlstax.collectors.sources.stacks.stack_phases import StackPhases
+from tlstax.collectors.sources.stacks.stack_syscalls import syscall_of
 from tlstax.probes.definitions import load_definitions
 from tlstax.tests.unit.conftest import MakeTarget
 
 SAVED = Path(__file__).parent / "bcc"
 ARGP = 'case "$1" in --help) echo "Usage: x [OPTION...]"; echo " -D -p -u -v -m -d -F --usage\
  --stack-storage-size=N";; --version) echo "x 9.9";; *) {};; esac'
-NOT_A_TARGET = bcc.Asked(pid=os.getpid())
+NOT_A_TARGET = bcc.Watched(pid=os.getpid())
 
 
 def saved(name: str) -> str:
@@ -196,7 +196,7 @@ def test_a_version_that_lacks_an_option_is_refused(tmp_path: Path) -> None:
 
 def test_one_that_cannot_attach_says_why(tmp_path: Path) -> None:
     program(tmp_path / "biolatency", ARGP.format("echo libbpf: not today >&2; exit 3"))
-    sources = SourceSet([bcc.BccTool("biolatency", bcc.Asked(1, directory=tmp_path))])
+    sources = SourceSet([bcc.BccTool("biolatency", bcc.Watched(1, directory=tmp_path))])
     (row,) = sources.start()
     assert isinstance(row, schema.Collector)
     assert row.state == "missing"

@@ -10,7 +10,6 @@ from tlstax.__main__ import main
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.tool_process import last_words
-from tlstax.collectors.sources.boundary_aliases import read_aliases
 from tlstax.collectors.sources.perf.recording import (
     CLOCK,
     HARDWARE,
@@ -21,7 +20,8 @@ from tlstax.collectors.sources.perf.recording import (
 )
 from tlstax.collectors.sources.perf.rows import PerfRows, read_leader
 from tlstax.collectors.sources.perf.script import PerfFrame, PerfSample, parse
-from tlstax.collectors.sources.stack_phases import StackPhases
+from tlstax.collectors.sources.stacks.boundary_aliases import read_aliases
+from tlstax.collectors.sources.stacks.stack_phases import StackPhases
 from tlstax.probes.definitions import load_definitions
 
 SCRIPT = """\

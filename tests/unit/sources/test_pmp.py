@@ -5,9 +5,9 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
-from tlstax.collectors.sources.pmp import classify
-from tlstax.collectors.sources.pmp_text import UNNAMED, parse
-from tlstax.collectors.sources.stack_phases import StackPhases, spoken_name
+from tlstax.collectors.sources.pmp.snapshots import classify
+from tlstax.collectors.sources.pmp.text import UNNAMED, parse
+from tlstax.collectors.sources.stacks.stack_phases import StackPhases, spoken_name
 from tlstax.probes.definitions import load_definitions
 
 PT_PMP = """Sat Nov 21 09:09:16 UTC 2026

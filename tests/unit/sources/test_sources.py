@@ -192,9 +192,9 @@ def until_it_fails(source: Iostat) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("echo 'Linux 6.1'; exit 3", "it ended"),
-        ('echo \'{"disk_device": "vda", "r/s": oops}\'; sleep 30', "not the JSON"),
-        ("head -c 100000 /dev/zero; sleep 30", "not its JSON"),
+        ("echo 'Linux 6.1'; exit 3", "iostat ended"),
+        ('echo \'{"disk_device": "vda", "r/s": oops}\'; sleep 30', "not the expected JSON"),
+        ("head -c 100000 /dev/zero; sleep 30", "not the expected JSON"),
     ],
 )
 def test_an_iostat_that_nobody_understands_is_named(tmp_path: Path, text: str, words: str) -> None:
@@ -222,5 +222,5 @@ def test_iostat_is_read_for_real(tmp_path: Path) -> None:
 
 
 def test_status_without_its_option_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(TlstaxError, match="there is no option file"):
+    with pytest.raises(TlstaxError, match=r"option file .* not found"):
         ServerStatus(option_file=tmp_path / "none.cnf").start()

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.sources.pmp_text import Stacks, parse
-from tlstax.collectors.sources.stack_phases import BACKGROUND, StackPhases
+from tlstax.collectors.sources.pmp.text import Stacks, parse
+from tlstax.collectors.sources.stacks.stack_phases import BACKGROUND, StackPhases
 
 FIRST_ID: Final = 1 << 41
 """Frames, stacks and windows are numbered from here, above those of the other engines."""

@@ -19,7 +19,7 @@ from tlstax.collectors.binary.import_stubs import imported_name
 from tlstax.collectors.binary.instructions import decode
 from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.collectors.placement.method_table import hidden_in
-from tlstax.collectors.sources.stack_phases import HELD
+from tlstax.collectors.sources.stacks.stack_phases import HELD
 from tlstax.probes.model import Boundary, Definition, compile_names
 
 LIMIT_BYTES: Final = 4096
