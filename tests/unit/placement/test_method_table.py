@@ -51,7 +51,7 @@ TABLE = MethodTable("get_methods", ("set_accept", "set_connect"), "Lost.")
 # -fno-ipa-ra: in libssl, what clears the connection is in another source file.
 PLAIN = ("-fno-ipa-ra", "-DACCEPT=shake_accept", "-DGETTER=", "-DSETTER=")
 OPENSSL = MethodTable("TLS_method", ("SSL_set_accept_state", "SSL_set_connect_state"), "Lost.")
-NOT_SEEN = "Handshakes that SSL_read or SSL_write begin by themselves are not seen."
+NOT_SEEN = "Handshakes that SSL_read or SSL_write start are not seen."
 
 Compile = Callable[..., Path]
 MakeTarget = Callable[..., Target]
