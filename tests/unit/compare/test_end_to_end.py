@@ -188,7 +188,7 @@ def test_work_at_the_same_time_is_a_bound_and_no_negative_network() -> None:
     ]
     line = scene.explain()
     assert line.between.value_ns == pytest.approx(-110 * US)
-    assert "110 µs of it at least while the client did not wait" in line.sentence
+    assert "at least 110 µs of it while the client did not wait" in line.sentence
 
 
 def test_without_runs_connections_are_counted_on_each_side() -> None:
