@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from tlstax import ExitCode
+from tlstax.certs.generate import KeyKind, generate
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -38,9 +39,6 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(options: argparse.Namespace) -> int:
     """Make the files and say what each is for."""
-    # Imported here so that the command table costs nothing where cryptography is not needed.
-    from tlstax.certs.generate import KeyKind, generate
-
     kind = KeyKind.parse(options.key)
     made = generate(options.directory, kind, pkcs1=options.pkcs1, force=options.force)
     print(f"{made.directory}: {kind} keys, certificates valid for ten years")

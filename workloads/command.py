@@ -3,7 +3,7 @@
 
     demo     certificates, a server, every load in both arms, recorded; then the report
     list     the recipes; `show` prints one, `run` runs one, such as `connect-storm`
-    resume   go on with a matrix that was interrupted
+    resume   continue an experiment that was interrupted
     server   start a private server, say how to connect to it, and keep it until Ctrl-C
     servers  the same with other servers, each with another TLS library: list, install, start
     clean    remove what a crashed run left behind
@@ -18,8 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads import recipes_command, servers_command
+from tlstax.certs.generate import KeyKind
+from tlstax.workloads import recipes_command, resources, servers_command
+from tlstax.workloads.matrix import runner
+from tlstax.workloads.matrix.recipe_file import DEMO, load_recipe
 from tlstax.workloads.recipes_command import positive
+from tlstax.workloads.servers import server_directory
+from tlstax.workloads.servers.lab_server import open_private
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.stages import Stages
 
 
@@ -36,7 +42,7 @@ def register(
     parser.set_defaults(stages=Stages(**later_stages))
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    demo = actions.add_parser("demo", help="measure the TLS tax of this host's MariaDB")
+    demo = actions.add_parser("demo", help="measure what TLS costs this host's MariaDB")
     demo.add_argument(
         "-o",
         "--output",
@@ -51,7 +57,7 @@ def register(
     demo.add_argument(
         "--unwatched",
         action="store_true",
-        help="drive only: no probes, no capture, no report; needs no root",
+        help="run the load only: no probes, no capture, no report; needs no root",
     )
     servers_command.add_mysqld(demo)
     demo.set_defaults(run=run_demo)
@@ -71,31 +77,27 @@ def register(
 
 def run_demo(options: argparse.Namespace) -> int:
     """Measure and report."""
-    from tlstax.workloads import demo
-    from tlstax.workloads.recipe import DEMO, load_recipe
-
-    recipe = load_recipe(options.recipe or DEMO).with_changes(options.rounds, options.seconds)
+    recipe = load_recipe(options.recipe or DEMO)
     if recipe.kind != "tax":
         raise TlstaxError(
-            f"cannot demonstrate {recipe.name}",
-            "it measures many servers",
+            f"cannot run {recipe.name} as a demo",
+            f"it is of kind '{recipe.kind}', and a demo is of kind 'tax': one server, one capture",
             f"Run it as `tlstax lab run {options.recipe}`",
             ExitCode.USAGE,
         )
-    if options.unwatched:
-        demo.drive_only(recipe, options.mysqld)
-        return int(ExitCode.OK)
+    recipe = recipe.with_changes(options.rounds, options.seconds)
+    if options.mysqld is not None:
+        recipe = recipe.with_program(options.mysqld)
     stages = options.stages
-    demo.measure(recipe, options.output, stages.open_recorder, stages.render_report, options.mysqld)
+    if options.unwatched:
+        runner.drive_only(recipe, stages)
+    else:
+        runner.measure(recipe, options.output, stages)
     return int(ExitCode.OK)
 
 
 def run_server(options: argparse.Namespace) -> int:
     """Keep a private server until Ctrl-C."""
-    from tlstax.certs.generate import KeyKind
-    from tlstax.workloads.servers.lab_server import open_private
-    from tlstax.workloads.servers.request import ServerRequest
-
     request = ServerRequest(key=KeyKind.parse(options.key), port=options.port)
     servers_command.keep(open_private(request, options.mysqld))
     return int(ExitCode.OK)
@@ -103,11 +105,8 @@ def run_server(options: argparse.Namespace) -> int:
 
 def run_clean(options: argparse.Namespace) -> int:
     """Remove left-overs and say which."""
-    from tlstax.workloads import resources
-    from tlstax.workloads.servers.server_directory import clean
-
     # Servers first: the kernel keeps the namespace of a process that runs in it.
-    servers, in_use_servers = clean()
+    servers, in_use_servers = server_directory.clean()
     others, in_use_others = resources.clean()
     removed, in_use = [*map(str, servers), *others], [*in_use_servers, *in_use_others]
     for name in removed:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a server's TLS negotiates, found by asking it: versions, cipher, X25519.
 
-`openssl s_client` speaks the protocol's own way into TLS (`-starttls mysql`) and says what was
-agreed on. It reads the same configuration as the drivers do, so what it gets without further
+`openssl s_client` starts TLS as the protocol does (`-starttls mysql`) and prints what was
+negotiated. It reads the same configuration as the drivers do, so what it gets without further
 options is what they get.
 """
 
@@ -43,7 +43,7 @@ class Negotiated:
 
 
 def negotiate(server: PrivateServer) -> Negotiated:
-    """Ask a running server; TlstaxError (TARGET) if not even the drivers' way works."""
+    """Ask a running server; TlstaxError (TARGET) if the drivers' configuration is refused."""
     driver = _attempt(server, [])
     if driver is None:
         raise TlstaxError(

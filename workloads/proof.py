@@ -1,30 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""An arm proves itself: the driver, the server and the recorder must tell the same story.
+"""Proof of an arm: the driver, the server and the recorder must agree.
 
-Drivers fall back silently, both ways. So every run is held against three counts that do not know
-of each other: connections that the driver opened, connections and handshakes that the server
+Drivers fall back silently, both ways. So every run is checked against three independent
+counts: connections that the driver opened, connections and handshakes that the server
 counted, handshakes that the recorder saw. One that disagrees fails the run with all of them.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.workloads.drivers import DriveResult
 from tlstax.workloads.results import Arm, RunTotals
 from tlstax.workloads.servers.status import Status
 from tlstax.workloads.tls import TlsChoice
 
 CALLS_TO_CLOSE = 4  # TLS calls of a server at most when it finds that a connection was closed
-
-
-class Driven(Protocol):
-    """What a driver tells."""
-
-    @property
-    def connection_count(self) -> int:
-        """Connections that it opened."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +26,17 @@ class Evidence:
     label: str
     arm: Arm
     choice: TlsChoice
-    driver: Driven
+    driver: DriveResult
     before: Status
     after: Status
     totals: RunTotals
     server_counts: bool = True  # whether the server counts handshakes: with yaSSL it does not
-    reused_count: int = 0  # connections that resumed a session, as the client's library says
     is_direct: bool = True  # False: a proxy on the way has connections of its own to the server
+
+    @property
+    def reused_count(self) -> int:
+        """Connections that resumed a session, as the client's library says."""
+        return self.driver.reused_count or 0
 
     def counters(self) -> dict[str, object]:
         """The counts that are compared, as they are kept with the run."""

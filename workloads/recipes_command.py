@@ -3,18 +3,17 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tlstax import ExitCode, TlstaxError
+from tlstax import ExitCode
+from tlstax.workloads.matrix import runner
+from tlstax.workloads.matrix.outline import outline
+from tlstax.workloads.matrix.recipe_file import bundled_recipes, find_recipe, load_recipe
 from tlstax.workloads.matrix.scale import SCALES
-
-if TYPE_CHECKING:
-    from tlstax.workloads.recipe import Recipe
 
 
 def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `list`, `show`, `run` and `resume` to the actions of `tlstax lab`."""
-    actions.add_parser("list", help="say which recipes there are").set_defaults(run=run_list)
+    actions.add_parser("list", help="list the recipes").set_defaults(run=run_list)
     show = actions.add_parser("show", help="print a recipe, to be changed and run as a file")
     show.set_defaults(run=run_show)
     run = actions.add_parser("run", help="run a recipe, with a report at the end")
@@ -24,7 +23,7 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     show.add_argument(
         "--scale",
         choices=SCALES,
-        help="say instead what a matrix would run at this scale, and about how long",
+        help="print instead what would be run at this scale, and about how long it takes",
     )
     run.add_argument(
         "-o",
@@ -40,20 +39,24 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     run.add_argument(
         "--scale",
         choices=SCALES,
-        help="how much of a matrix: smoke (minutes), standard, or paper, as it was published; "
+        help="how much of it: smoke (minutes), standard, or paper, as it was published; "
         "default: the first of these that the recipe has",
     )
-    run.add_argument("--seed", metavar="N", type=int, help="of a matrix's order; default: random")
-    resume = actions.add_parser("resume", help="go on with a matrix that was interrupted")
-    resume.add_argument("folder", metavar="DIR", type=Path, help="as `run` told it")
-    resume.add_argument("--retry", action="store_true", help="what failed or was left out, too")
+    run.add_argument(
+        "--seed", metavar="N", type=int, help="of the order of runs; default: random in a matrix"
+    )
+    resume = actions.add_parser("resume", help="continue an experiment that was interrupted")
+    resume.add_argument("folder", metavar="DIR", type=Path, help="directory that `run` printed")
+    resume.add_argument(
+        "--retry", action="store_true", help="also run again what failed or was left out"
+    )
     resume.set_defaults(run=run_resume)
     for parser in (run, resume):
         parser.add_argument(
             "--proxysql",
             metavar="PATH",
             type=Path,
-            help="the program of the transport `proxysql`, which no registry has",
+            help="the program of the transport `proxysql`, which tlstax does not install",
         )
 
 
@@ -72,70 +75,42 @@ def names(text: str) -> tuple[str, ...]:
 
 def run_list(options: argparse.Namespace) -> int:
     """One line for each recipe."""
-    from tlstax.workloads.recipe import bundled_recipes, load_any
-
     for name, path in bundled_recipes().items():
-        print(f"{name:18} {load_any(path).title}")
+        print(f"{name:18} {load_recipe(path).title}")
     return int(ExitCode.OK)
 
 
 def run_show(options: argparse.Namespace) -> int:
     """Print a recipe's file, once it is known to be right, or what it would run."""
-    from tlstax.workloads.matrix.outline import outline
-    from tlstax.workloads.matrix.recipe import MatrixRecipe
-    from tlstax.workloads.recipe import find_recipe, load_any
-
     path = find_recipe(options.recipe)
-    recipe = load_any(path, options.scale)
+    recipe = load_recipe(path, options.scale)
     if options.scale is None:
         print(path.read_text(encoding="utf-8"), end="")
-        return int(ExitCode.OK)
-    if not isinstance(recipe, MatrixRecipe):
-        raise _no_matrix(recipe, "Leave out --scale")
-    print("\n".join(outline(recipe)))
+    else:
+        print("\n".join(outline(recipe)))
     return int(ExitCode.OK)
 
 
 def run_recipe(options: argparse.Namespace) -> int:
     """Measure and report."""
-    from tlstax.workloads import demo, libraries
-    from tlstax.workloads.matrix import runner
-    from tlstax.workloads.matrix.recipe import MatrixRecipe
-    from tlstax.workloads.recipe import find_recipe, load_any
-
-    stages = options.stages
-    recipe = load_any(find_recipe(options.recipe), options.scale)
-    if isinstance(recipe, MatrixRecipe):
-        changes = {
-            "rounds_count": options.rounds,
-            "seconds": options.seconds,
-            "servers": tuple(options.servers),
-            "proxysql": _program(options.proxysql),
-        }
-        folder = runner.prepare(recipe.path, options.scale, options.output, options.seed, changes)
-        runner.resume(folder, stages)
-        return int(ExitCode.OK)
-    if options.scale or options.seed is not None or options.proxysql:
-        raise _no_matrix(recipe, "Leave out these options; --rounds and --seconds make it smaller")
-    if options.servers and recipe.kind != "libraries":
-        raise TlstaxError(
-            f"cannot choose servers for {recipe.name}",
-            "it measures one server",
-            "Leave out --servers",
-            ExitCode.USAGE,
-        )
-    recipe = recipe.with_changes(options.rounds, options.seconds, options.servers)
-    if recipe.kind == "libraries":
-        libraries.measure(recipe, options.output, stages)
+    stages, path = options.stages, find_recipe(options.recipe)
+    changes = {
+        "rounds_count": options.rounds,
+        "seconds": options.seconds,
+        "servers": tuple(options.servers),
+        "proxysql": _program(options.proxysql),
+    }
+    recipe = load_recipe(path, options.scale)
+    if recipe.kind == "tax":
+        runner.measure(recipe.with_changes(**changes), options.output, stages)
     else:
-        demo.measure(recipe, options.output, stages.open_recorder, stages.render_report)
+        folder = runner.prepare(path, options.scale, options.output, options.seed, changes)
+        runner.resume(folder, stages)
     return int(ExitCode.OK)
 
 
 def run_resume(options: argparse.Namespace) -> int:
     """Go on, and report."""
-    from tlstax.workloads.matrix import runner
-
     stages, proxysql = options.stages, _program(options.proxysql)
     runner.resume(options.folder, stages, retry=options.retry, proxysql=proxysql)
     return int(ExitCode.OK)
@@ -144,12 +119,3 @@ def run_resume(options: argparse.Namespace) -> int:
 def _program(path: Path | None) -> str | None:
     """As `resume` finds it, too, wherever it is called."""
     return str(path.resolve()) if path else None
-
-
-def _no_matrix(recipe: "Recipe", what_to_do: str) -> TlstaxError:
-    return TlstaxError(
-        f"cannot choose scale, seed or proxy for {recipe.name}",
-        f"it is of kind '{recipe.kind}'",
-        what_to_do,
-        ExitCode.USAGE,
-    )

@@ -65,7 +65,7 @@ class Resource:
         return Path(EXISTS[self.kind].format(self.name)).exists()
 
     def remove(self) -> None:
-        """Remove it; TlstaxError (IO) if it resists."""
+        """Remove it; TlstaxError (IO) if that fails."""
         if not self.exists():
             return
         if self.kind == "process":

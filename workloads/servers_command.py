@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Servers with other TLS libraries: what there is, installing one, starting one.
+"""Servers with other TLS libraries: list, install, start, remove.
 
 list          each server of the catalogue, its TLS library, where it comes from, if it is here
 install NAME  fetch it through its registry's own client (npm, mvn, apt-get), check it
@@ -14,12 +14,21 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
-
-if TYPE_CHECKING:
-    from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.cache import size_bytes
+from tlstax.workloads.servers.catalogue import find_kind, load_catalogue
+from tlstax.workloads.servers.configuration import USER_PLAINTEXT, USER_TLS
+from tlstax.workloads.servers.installing import (
+    BYTES_PER_MB,
+    install,
+    installed_program,
+    installed_version,
+    place_of,
+    remove,
+)
+from tlstax.workloads.servers.lab_server import open_program, open_server
+from tlstax.workloads.servers.mariadb import PrivateServer
 
 
 def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -31,7 +40,7 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     choices = parser.add_subparsers(dest="servers_action", metavar="ACTION", required=True)
-    choices.add_parser("list", help="say which there are").set_defaults(run=run_list)
+    choices.add_parser("list", help="list them").set_defaults(run=run_list)
     install = choices.add_parser("install", help="fetch, check and unpack one")
     start = choices.add_parser("start", help="start a private one and keep it")
     remove = choices.add_parser("remove", help="remove an installed one")
@@ -54,15 +63,6 @@ def add_mysqld(parser: argparse.ArgumentParser) -> None:
 
 def run_list(options: argparse.Namespace) -> int:
     """One line for each server."""
-    from tlstax.workloads.servers.cache import size_bytes
-    from tlstax.workloads.servers.catalogue import load_catalogue
-    from tlstax.workloads.servers.installing import (
-        BYTES_PER_MB,
-        installed_program,
-        installed_version,
-        place_of,
-    )
-
     for kind in load_catalogue().values():
         here = "not installed"
         version = kind.source.version or kind.source.suite
@@ -77,9 +77,6 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_install(options: argparse.Namespace) -> int:
     """Fetch one server, unless it is there."""
-    from tlstax.workloads.servers.catalogue import find_kind
-    from tlstax.workloads.servers.installing import install, installed_version
-
     kind, started_s = find_kind(options.name), time.monotonic()
 
     def say(line: str) -> None:
@@ -93,9 +90,6 @@ def run_install(options: argparse.Namespace) -> int:
 
 def run_remove(options: argparse.Namespace) -> int:
     """Remove one server."""
-    from tlstax.workloads.servers.catalogue import find_kind
-    from tlstax.workloads.servers.installing import BYTES_PER_MB, remove
-
     freed = remove(find_kind(options.name))
     print(f"{freed / BYTES_PER_MB:.0f} MB freed" if freed else "it is not installed")
     return int(ExitCode.OK)
@@ -103,13 +97,10 @@ def run_remove(options: argparse.Namespace) -> int:
 
 def run_start(options: argparse.Namespace) -> int:
     """Keep one server until Ctrl-C."""
-    from tlstax.workloads.servers.catalogue import find_kind
-    from tlstax.workloads.servers.lab_server import open_program, open_server
-
     if (options.name is None) == (options.mysqld is None):
         raise TlstaxError(
-            "cannot tell which server to start",
-            "it needs one of NAME and --mysqld PATH",
+            "no server to start was given, or two",
+            "give exactly one of NAME and --mysqld PATH",
             "`tlstax lab servers list` says which names there are",
             ExitCode.USAGE,
         )
@@ -121,10 +112,8 @@ def run_start(options: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def keep(server: "PrivateServer") -> None:
+def keep(server: PrivateServer) -> None:
     """Start a server, say how to connect to it, and stop it at Ctrl-C."""
-    from tlstax.workloads.servers.configuration import USER_PLAINTEXT, USER_TLS
-
     with server, suppress(KeyboardInterrupt):
         program = os.path.basename(os.readlink(f"/proc/{server.pid}/exe"))
         administrator = server.client_directory / "administrator.cnf"

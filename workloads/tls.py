@@ -14,7 +14,7 @@ VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 @dataclass(frozen=True)
 class TlsChoice:
-    """None leaves the matter to the libraries; names are OpenSSL's."""
+    """None: the libraries choose; names are OpenSSL's."""
 
     version: str | None = None  # one of VERSIONS
     cipher: str | None = None  # 'TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES256-GCM-SHA384'

@@ -2,12 +2,14 @@
 """TLS libraries side by side: what a handshake and a KB of result cost in each server."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from tlstax.analysis.classify import hot_functions
 from tlstax.analysis.classify.composition import Counts, Stacks, count_samples
 from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.experiment import library_costs
+from tlstax.analysis.experiment.matrix_results import Results, Row
 from tlstax.analysis.model.libraries import Build, Cost, HotFunction, Libraries, ServerCosts
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables, groups
@@ -21,29 +23,57 @@ RECORD_PHASES: Final = ("record_read", "record_write")
 NEWEST: Final = "TLSv1.3"
 MODERN: Final = frozenset({"TLSv1.2", NEWEST})
 
-Facts = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class ComparedServer:
+    """What the results say of one server."""
+
+    name: str  # in the catalogue
+    captures: tuple[str, ...] = ()  # files below the folder of the results; none: not measured
+    failure: str = ""  # why it was not measured, or not in all of its runs
+    facts: Mapping[str, str] = field(default_factory=dict)  # what it was found to have
 
 
-def compare_libraries(facts: Facts, tables: Mapping[str, Tables]) -> Libraries:
-    """The comparison; `facts` are the experiment's, `tables` the captures by server."""
-    servers = [
-        _server(entry, tables[entry["name"]])
-        for entry in facts["servers"]
-        if entry["name"] in tables
-    ]
+def compared_servers(results: Results) -> list[ComparedServer]:
+    """The servers of an experiment in the order of its cells."""
+    found = []
+    for name in dict.fromkeys(cell["server"] for cell in results.cells.values()):
+        cells = {key: cell for key, cell in results.cells.items() if cell["server"] == name}
+        done = [run for key in cells for run in results.runs.get(key, ())]
+        failed = [row for row in results.undone if row["server"] == name and row["reason"]]
+        captures = dict.fromkeys(run["capture"] for run in done)
+        session = next(iter(cells.values()))["label"].partition(" ")[0]
+        facts = results.servers.get(session, {})
+        found.append(ComparedServer(name, tuple(captures), _failure(failed, len(done)), facts))
+    return found
+
+
+def _failure(failed: Sequence[Row], done_count: int) -> str:
+    """One sentence; '' if nothing failed."""
+    if not failed:
+        return ""
+    if not done_count:
+        return str(failed[0]["reason"])
+    failed_count = sum(row["run_count"] for row in failed)
+    return f"{failed_count} of {failed_count + done_count} runs failed; {failed[0]['reason']}"
+
+
+def compare_libraries(
+    title: str, key: str, compared: Sequence[ComparedServer], tables: Mapping[str, Tables]
+) -> Libraries:
+    """The comparison; `tables` are the captures by server."""
+    servers = [_server(server, tables[server.name]) for server in compared if server.name in tables]
     return Libraries(
-        title=str(facts["title"]),
-        key=str(facts["key"]),
+        title=title,
+        key=key,
         host=_host(next(iter(tables.values())).meta) if tables else "unknown",
         note=interval_note([min((server.round_count for server in servers), default=0)], "rounds"),
         servers=servers,
-        left_out={
-            entry["name"]: entry["failure"] for entry in facts["servers"] if entry["failure"]
-        },
+        left_out={server.name: server.failure for server in compared if server.failure},
     )
 
 
-def _server(entry: Facts, tables: Tables) -> ServerCosts:
+def _server(server: ComparedServer, tables: Tables) -> ServerCosts:
     counts = count_samples(tables.samples, Stacks(tables.frames, tables.stacks), builtin())
     arms = {group.name: group for group in groups(tables)}
     connect, bulk = _pair(arms, CONNECT), _pair(arms, BULK)
@@ -51,9 +81,9 @@ def _server(entry: Facts, tables: Tables) -> ServerCosts:
     shakes = connect[1] if connect else None
     records = bulk[1] if bulk else None
     return ServerCosts(
-        name=str(entry["name"]),
+        name=server.name,
         server=_known(target.server, target.server_version) if target else "unknown",
-        build=_build(entry, target, tables),
+        build=_build(server.facts, target, tables),
         round_count=len({run.round for run in tables.runs}),
         handshake=_cost(connect, ledger.SERVED_PHASES, "handshake", tables, counts),
         private_key_ns=_private_key_ns(tables, shakes),
@@ -102,27 +132,26 @@ def _unknown(counts: Mapping[int, Counts], shakes: Group | None, records: Group 
     return max(shares, default=0.0)
 
 
-def _build(entry: Facts, target: Target | None, tables: Tables) -> Build:
+def _build(facts: Mapping[str, str], target: Target | None, tables: Tables) -> Build:
     """What the TLS library is and lacks: recognised, negotiated, disassembled."""
-    negotiated = entry["negotiated"]
-    found = entry["instructions"] or {}
     lacks = []
-    if found.get("aes") is False:
+    if facts.get("instructions aes") == "no":
         lacks.append("no AES-NI code")
-    if found.get("sha") is False and "sha_ni" in tables.meta.get("cpu_flags", "").split():
+    sha_ni = "sha_ni" in tables.meta.get("cpu_flags", "").split()
+    if facts.get("instructions sha") == "no" and sha_ni:
         lacks.append("no SHA extensions code")
-    if negotiated and not negotiated["has_x25519"]:
+    if facts.get("x25519") == "no":
         lacks.append("no X25519")
-    versions = list(negotiated["versions"]) if negotiated else []
+    versions = facts.get("tls_versions", "").split()
     if versions and not MODERN.intersection(versions):
         lacks.append(f"{' and '.join(versions)} only")
     elif versions and NEWEST not in versions:
         lacks.append(f"no {NEWEST}")
-    agreed = negotiated["driver"] if negotiated else {}
+    agreed = (*facts.get("negotiated", "").split(), facts.get("temporary_key", ""))
     return Build(
         library=_known(target.tls_library, target.tls_version) if target else "unknown",
         linkage=target.tls_linkage if target else "unknown",
-        agreed=", ".join(str(value) for value in agreed.values() if value),
+        agreed=", ".join(value for value in agreed if value),
         versions=versions,
         lacks=lacks,
     )

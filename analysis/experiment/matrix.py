@@ -64,14 +64,19 @@ def explain(results: Results) -> Matrix:
         cells=list(cells.values()),
         pairs=pairs,
         published=_published(results, cells),
-        failures=[MatrixFailure(**row) for row in results.undone],
+        failures=[
+            MatrixFailure(row["label"], row["state"], row["reason"], row["run_count"])
+            for row in results.undone
+        ],
     )
 
 
 def _facts(meta: Mapping[str, str]) -> dict[str, str]:
     """What is worth telling of the whole."""
     facts = {
-        key: value for key, value in meta.items() if key != "title" and value not in ("", "{}")
+        key: value
+        for key, value in meta.items()
+        if key not in ("title", "kind") and value not in ("", "{}")
     }
     moved = json.loads(meta["baseline"])
     facts["baseline"] = ", ".join(f"{name} {value}" for name, value in moved.items())

@@ -40,13 +40,18 @@ class Results:
     meta: Mapping[str, str]
     cells: Mapping[int, Row]
     runs: Mapping[int, list[Row]]  # by cell, done ones, in the order of rounds
-    undone: list[Row]  # label, state, reason, run_count
+    undone: list[Row]  # label, server, state, reason, run_count
     published: list[Published]
     servers: Mapping[str, dict[str, str]]
     routes: Mapping[str, dict[str, str]]
     ways: Mapping[tuple[str, str, str, str], dict[int, str]]  # pid -> name
     samples: Mapping[int, list[int]]  # by run
     histograms: Mapping[int, list[tuple[int, int]]]
+
+    @property
+    def kind(self) -> str:
+        """Of the recipe; results of earlier versions are all of a matrix."""
+        return self.meta.get("kind", "matrix")
 
     def process_names(self, cell: Row) -> dict[int, str]:
         """The processes on the way of a cell, by their pids."""
@@ -110,7 +115,7 @@ def _read(folder: Path, connection: sqlite3.Connection) -> Results:
         [
             dict(row)
             for row in connection.execute(
-                "SELECT label, state, reason, count(*) AS run_count FROM run"
+                "SELECT label, server, state, reason, count(*) AS run_count FROM run"
                 " JOIN cell USING (cell_id) WHERE state <> 'done'"
                 " GROUP BY cell_id, state, reason ORDER BY cell_id"
             )

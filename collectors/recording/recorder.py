@@ -7,7 +7,7 @@ Serves `tlstax attach` and, as the recorder that watches a private server, the e
 import os
 import select
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -38,7 +38,7 @@ from tlstax.collectors.recording.target_rows import (
 from tlstax.collectors.recording.thread_roles import ThreadRoles
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
 from tlstax.probes.model import Level
-from tlstax.workloads.results import RunResult, RunTotals, StatusSample
+from tlstax.workloads.results import RunTotals
 
 if TYPE_CHECKING:
     from tlstax.collectors.recording.function_windows import FunctionRecording
@@ -247,13 +247,9 @@ class Recorder:
             ExitCode.TARGET,
         )
 
-    def add(self, rows: Iterable[RunResult | StatusSample]) -> None:
+    def add(self, rows: Iterable[schema.Run | schema.Status]) -> None:
         """Store an experiment's own rows."""
-        for row in rows:
-            if isinstance(row, RunResult):
-                self._writer.add(schema.Run(*astuple(row)))
-            else:
-                self._writer.add(schema.Status(row.time_ns, row.run_id, row.name, str(row.value)))
+        self._writer.add(rows)
         self._writer.commit()
 
     @property

@@ -40,10 +40,11 @@ from tlstax.analysis.whatif.summary import Scenario as WhatIfScenario
 from tlstax.certs.generate import KeyKind
 from tlstax.collectors.capture.ciphers import SUITES
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Run, Status
 from tlstax.collectors.microbench import micro_costs
 from tlstax.collectors.recording.recorder import Recorder, Request
-from tlstax.workloads.drivers.sysbench import SCENARIOS, DriverResult, Load, Scenario, Sysbench
-from tlstax.workloads.results import RunResult, StatusSample
+from tlstax.workloads.drivers import DriveResult, Latencies
+from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Scenario, Sysbench
 from tlstax.workloads.servers.configuration import USER_TLS
 from tlstax.workloads.servers.connections import await_quiet, socket_count
 from tlstax.workloads.servers.mariadb import PrivateServer
@@ -77,7 +78,7 @@ class Setup:
         """Set-ups with the same name have the same server, and are in the same capture."""
         return f"{self.key}-{self.suite}".rstrip("-").replace(":", "-")
 
-    def drive(self, server: PrivateServer, seconds: int, wait: Wait) -> DriverResult:
+    def drive(self, server: PrivateServer, seconds: int, wait: Wait) -> DriveResult:
         """One run."""
         if self.scenario in ("full", "resumed"):
             return _resuming(server, seconds, SHARE if self.scenario == "resumed" else 0.0, wait)
@@ -118,7 +119,7 @@ CASES = (
 )  # fmt: skip
 
 
-def _resuming(server: PrivateServer, seconds: int, resumed: float, wait: Wait) -> DriverResult:
+def _resuming(server: PrivateServer, seconds: int, resumed: float, wait: Wait) -> DriveResult:
     """The client of resuming_client.py."""
     command = [
         sys.executable, str(HERE / "resuming_client.py"), str(server.port),
@@ -136,9 +137,8 @@ def _resuming(server: PrivateServer, seconds: int, resumed: float, wait: Wait) -
     count = made["operations"]
     if abs(made["reused"] - resumed * count) > 0.01 * count + 2:
         raise SystemExit(f"{made['reused']} of {count} sessions were resumed, not {resumed:.0%}")
-    return DriverResult(
-        count, count, count, made["mean_ns"], made["p95_ns"], made["max_ns"], made["cpu_ns"], 0
-    )
+    latencies = Latencies(made["mean_ns"], made["p95_ns"], made["max_ns"])
+    return DriveResult(count, 0, latencies, count, made["cpu_ns"], (process.pid,))
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def record(setups: list[Setup], rounds: int, seconds: int, folder: Path) -> dict
                 readings.append(status.read())
                 recorder.add([_row(run_id, setup, number, driven, totals.start_ns, totals.end_ns)])
                 recorder.add(
-                    StatusSample(reading.time_ns, run_id, name, reading[name])
+                    Status(reading.time_ns, run_id, name, str(reading[name]))
                     for reading in readings
                     for name in ("Bytes_received", "Bytes_sent")
                 )
@@ -192,12 +192,13 @@ def record(setups: list[Setup], rounds: int, seconds: int, folder: Path) -> dict
 
 
 def _row(
-    run_id: int, setup: Setup, number: int, driven: DriverResult, start_ns: int, end_ns: int
-) -> RunResult:
-    return RunResult(
+    run_id: int, setup: Setup, number: int, driven: DriveResult, start_ns: int, end_ns: int
+) -> Run:
+    seen = driven.latencies
+    return Run(
         run_id, "storm", setup.scenario, "tls", number, start_ns, end_ns, 1,
-        driven.connection_count, driven.operation_count, driven.mean_ns, driven.p95_ns,
-        driven.max_ns, driven.cpu_ns, "{}",
+        driven.connection_count, driven.operation_count, seen.mean_ns, seen.p95_ns,
+        seen.max_ns, driven.client_cpu_ns, "{}",
     )  # fmt: skip
 
 

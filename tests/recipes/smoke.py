@@ -9,16 +9,15 @@ import sys
 import time
 from pathlib import Path
 
-from tlstax.workloads.matrix.recipe import MatrixRecipe
+from tlstax.workloads.matrix.recipe_file import bundled_recipes, load_recipe
 from tlstax.workloads.matrix.store import Store
-from tlstax.workloads.recipe import bundled_recipes, load_any
 
 
 def main() -> int:
     """The number of recipes that did not end with status 0."""
     output = Path(sys.argv[1])
     names = sys.argv[2:] or [
-        name for name, path in bundled_recipes().items() if isinstance(load_any(path), MatrixRecipe)
+        name for name, path in bundled_recipes().items() if load_recipe(path).kind == "matrix"
     ]
     lines, failed_count = [], 0
     for name in names:

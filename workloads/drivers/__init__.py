@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What makes load: the interface, and which drivers there are.
+"""Drivers, which make load: their interface, and which there are.
 
 A driver runs real client programs. It is made once for each server of an experiment, makes its
 data over any endpoint, and then does one run after the other.
 
-A new driver is a module beside this one, and one line in DRIVERS.
+To add a driver, write a module in this folder and one line in DRIVERS.
 """
 
 import importlib
@@ -37,7 +37,7 @@ class DriveRequest:
     operation_count: int | None = None  # in all; given, it is the end, and `seconds` is not
     resume: bool = False  # resume TLS sessions where client and server can
     rate_per_s: float | None = None  # operations started per second, whether or not others ended
-    # A proxy ends the client's connection: what the server tells of its own is about another one.
+    # A proxy ends the client's connection: the server's counters are about another one.
     is_direct: bool = True
 
 
@@ -53,13 +53,13 @@ class Tick:
 
 @dataclass(frozen=True)
 class Latencies:
-    """How long operations took, as the client saw it. Of a fixed rate: from the due start on."""
+    """How long operations took at the client; at a fixed rate, from the time that was due."""
 
     mean_ns: int
     p95_ns: int
     max_ns: int
     # Single operations in the order they ended, thinned out evenly to SAMPLES_MAX; () where the
-    # client only tells a histogram.
+    # client only reports a histogram.
     samples_ns: tuple[int, ...] = ()
     histogram: tuple[tuple[int, int], ...] = ()  # (upper bound in ns, count), ascending
 
@@ -73,16 +73,16 @@ class Latencies:
 class DriveResult:
     """What the client says it did."""
 
-    operations_count: int
+    operation_count: int
     elapsed_ns: int  # of the load: from the gate to the last operation
     latencies: Latencies
-    connections_count: int  # that it opened
+    connection_count: int  # that it opened
     client_cpu_ns: int  # user and system time of its processes, from their birth or from the gate
     pids: tuple[int, ...]
-    errors_count: int = 0  # deadlocks, after which a transaction was begun again
-    reused_count: int | None = None  # connections with a resumed session, told by the TLS library
+    error_count: int = 0  # deadlocks, after which a transaction was begun again
+    reused_count: int | None = None  # connections with a resumed session, as the TLS library says
     negotiated: tuple[str, str] | None = None  # (version, cipher) of a connection before the gate
-    queries_count: int | None = None
+    query_count: int | None = None
     latency_includes_connect: bool = False
     client_version: str = ""  # the library, its version and that of its OpenSSL
 
@@ -99,7 +99,7 @@ class Driver(Protocol):
         """Make and fill the tables, in plaintext; they may be there already."""
 
     def run(self, request: DriveRequest, tick: Tick) -> DriveResult:
-        """One run; TlstaxError (FAILED) when it failed or did something else than asked."""
+        """One run; TlstaxError (FAILED) when it failed or did something other than asked."""
 
 
 # Constructors take the options of the recipe: table_rows, tables, and those of the driver.
@@ -113,7 +113,7 @@ class ScenarioKind:
 
     name: str
     connects: bool = False  # each operation opens a connection
-    operation: str = "transaction"  # what people call one: 'query', 'connect', ...
+    operation: str = "transaction"  # its name in reports: 'query', 'connect', ...
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def make_driver(name: str, options: Mapping[str, Value] | None = None) -> Driver
     if name not in DRIVERS:
         raise TlstaxError(
             f"there is no driver called '{name}'",
-            f"the known ones are {', '.join(DRIVERS)}",
+            f"known drivers are {', '.join(DRIVERS)}",
             "Choose one of them",
             ExitCode.USAGE,
         )

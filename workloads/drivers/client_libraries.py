@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The client libraries: how each is found on this host, or fetched, and started.
 
-Python's come from its package index by exact version, into an environment of their own beside the
+Python's come from its package index by exact version, into an environment of their own next to the
 fetched servers. PHP's and Perl's are packages of the distribution.
 """
 
@@ -23,9 +23,9 @@ INSTALL_PATIENCE_S, TRY_PATIENCE_S = 300.0, 20.0
 
 
 def python_environment() -> Path:
-    """The interpreter that has the libraries, made at need.
+    """The interpreter that has the libraries; its environment is made if it is missing.
 
-    TlstaxError: HOST where no environment can be made, IO where the packages cannot be had.
+    TlstaxError: HOST where no environment can be made, IO where the packages cannot be fetched.
     """
     digest = hashlib.sha256("\n".join((sys.version, *PACKAGES)).encode()).hexdigest()[:12]
     place = cache_directory().parent / "clients" / f"python-{digest}"
@@ -44,7 +44,7 @@ def _make_environment(place: Path) -> None:
     _run([sys.executable, "-m", "venv", "--clear", str(place)], "apt-get install python3-venv")
     interpreter.rename(unfinished)
     pip = [str(unfinished), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    _run([*pip, "--only-binary", ":all:", *PACKAGES], "look at the network, and run it again")
+    _run([*pip, "--only-binary", ":all:", *PACKAGES], "check the network, and run it again")
     unfinished.rename(interpreter)
 
 
@@ -66,7 +66,7 @@ def _run(command: list[str], do: str) -> None:
 class PyMySql(ClientDriver):
     """PyMySQL, with one TLS context for all connections."""
 
-    name, people = "pymysql", "PyMySQL"
+    name, title = "pymysql", "PyMySQL"
     resumes = True
 
     def program(self) -> list[str]:
@@ -77,7 +77,7 @@ class PyMySql(ClientDriver):
 class ConnectorPython(PyMySql):
     """MySQL's Connector/Python, pure: with a TLS context for each connection, as it is."""
 
-    name, people = "connector-python", "Connector/Python"
+    name, title = "connector-python", "Connector/Python"
     socket_tls = False
 
     def _further_orders(self) -> dict[str, Any]:
@@ -87,14 +87,14 @@ class ConnectorPython(PyMySql):
 class ConnectorC(ConnectorPython):
     """The same with its C extension, which has its own copy of OpenSSL."""
 
-    name, people = "connector-python-c", "Connector/Python with its C extension"
+    name, title = "connector-python-c", "Connector/Python with its C extension"
     resumes = False
 
 
 class PhpMysqli(ClientDriver):
     """PHP's mysqli."""
 
-    name, people = "php-mysqli", "PHP mysqli"
+    name, title = "php-mysqli", "PHP mysqli"
     socket_tls = False
 
     def program(self) -> list[str]:
@@ -107,7 +107,7 @@ class PhpMysqli(ClientDriver):
 class PerlDbdMariadb(ClientDriver):
     """Perl's DBI with DBD::MariaDB."""
 
-    name, people = "perl-dbd-mariadb", "Perl DBD::MariaDB"
+    name, title = "perl-dbd-mariadb", "Perl DBD::MariaDB"
     module, package = "DBD::MariaDB", "libdbd-mariadb-perl"
 
     def program(self) -> list[str]:
@@ -120,7 +120,7 @@ class PerlDbdMariadb(ClientDriver):
 class PerlDbdMysql(PerlDbdMariadb):
     """Perl's DBI with DBD::mysql, which in Debian has the same library under it."""
 
-    name, people = "perl-dbd-mysql", "Perl DBD::mysql"
+    name, title = "perl-dbd-mysql", "Perl DBD::mysql"
     module, package = "DBD::mysql", "libdbd-mysql-perl"
 
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Client libraries of programming languages as drivers: Python, PHP and Perl.
 
-Each client is a small program beside this module, one process for each of `threads_count`, with one
+Each client is a small program in this folder, one process for each of `threads_count`, with one
 connection at a time. It reads one line of JSON (`_orders` below), warms up with connections
 that it closes again, stands at the gate, works, and prints one line of JSON (`_Report`).
-Nothing of it is guessed: a client that is told to speak TLS and does not, or the other way
-round, ends the run.
+A client that is told to speak TLS and does not, or the other way round, fails the run.
 """
 
 import json
@@ -64,7 +63,7 @@ class ClientDriver:
     """One library of one language; the classes below say which."""
 
     name = ""
-    people = ""  # what people call it
+    title = ""  # its name in messages
     resumes = False
     socket_tls = True  # whether it speaks TLS through a Unix socket
 
@@ -94,7 +93,7 @@ class ClientDriver:
         account = request.account
         prefix = request.endpoint.prefix
         command = Command(
-            self.people,
+            self.title,
             [*prefix, *self.program()],
             account.directory,
             dict(account.environment),
@@ -102,7 +101,7 @@ class ClientDriver:
         limit_s = COUNT_LIMIT_S if request.operation_count else request.seconds + GRACE_S
         orders = [json.dumps(order).encode() + b"\n" for order in self._orders(request)]
         ended = run_clients(command, orders, limit_s, tick)
-        return _merge(request, [_Report.parse(self.people, client) for client in ended])
+        return _merge(request, [_Report.parse(self.title, client) for client in ended])
 
     def _require(self, request: DriveRequest) -> None:
         """TlstaxError (USAGE) for what this library cannot do."""
@@ -113,7 +112,7 @@ class ClientDriver:
             why = "speaks no TLS through a Unix socket"
         if why:
             raise TlstaxError(
-                f"{self.people} cannot do this run",
+                f"{self.title} cannot do this run",
                 f"it {why}",
                 "Leave it out, or choose another driver",
                 ExitCode.USAGE,
@@ -204,22 +203,22 @@ class _Report:
 
 def _merge(request: DriveRequest, reports: Sequence[_Report]) -> DriveResult:
     """The processes of one run as one."""
-    operations_count = sum(report.operation_count for report in reports)
-    if request.operation_count not in (None, operations_count) or not operations_count:
-        raise client_failed(request.scenario, f"it did {operations_count} operations", "")
+    operation_count = sum(report.operation_count for report in reports)
+    if request.operation_count not in (None, operation_count) or not operation_count:
+        raise client_failed(request.scenario, f"it did {operation_count} operations", "")
     version, cipher = _negotiated(request, reports)
     samples = merge_samples([(report.samples_ns, report.operation_count) for report in reports])
     reused = [report.reused_count for report in reports if report.reused_count is not None]
     return DriveResult(
-        operations_count=operations_count,
+        operation_count=operation_count,
         elapsed_ns=max(r.end_ns for r in reports) - min(r.start_ns for r in reports),
         latencies=Latencies(
-            mean_ns=sum(report.latency_sum_ns for report in reports) // operations_count,
+            mean_ns=sum(report.latency_sum_ns for report in reports) // operation_count,
             p95_ns=sorted(samples)[int(P95 * (len(samples) - 1))],
             max_ns=max(report.latency_max_ns for report in reports),
             samples_ns=tuple(samples),
         ),
-        connections_count=sum(report.connection_count for report in reports),
+        connection_count=sum(report.connection_count for report in reports),
         client_cpu_ns=sum(report.cpu_ns for report in reports),
         pids=tuple(report.pid for report in reports),
         reused_count=sum(reused) if reused else None,
@@ -230,9 +229,9 @@ def _merge(request: DriveRequest, reports: Sequence[_Report]) -> DriveResult:
 
 
 def _negotiated(request: DriveRequest, reports: Sequence[_Report]) -> tuple[str, str]:
-    """What the connections before the gate agreed on; ('', '') where the server cannot know.
+    """What the warm-up connections negotiated; ('', '') where the server cannot tell.
 
-    TlstaxError (FAILED) for a fallback, and for another version than asked: PHP's mysqlnd heeds
+    TlstaxError (FAILED) for a fallback, and for a version other than asked: PHP's mysqlnd obeys
     neither an option nor OPENSSL_CONF.
     """
     if not request.is_direct:

@@ -32,10 +32,10 @@ NS_PER_S = 1_000_000_000
 class Command:
     """How a client is started."""
 
-    program: str  # what people call it, for errors
+    program: str  # its name in messages
     arguments: Sequence[str]
     directory: Path
-    environment: Mapping[str, str]  # beside PATH and LC_ALL
+    environment: Mapping[str, str]  # in addition to PATH and LC_ALL
 
 
 @dataclass(frozen=True)

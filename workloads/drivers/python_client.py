@@ -42,7 +42,7 @@ class Client(Protocol):
         """Whether this connection resumed a TLS session; None where the library does not say."""
 
     def close(self) -> None:
-        """Say good-bye to the server."""
+        """Close the connection."""
 
 
 class Sessions:
@@ -68,12 +68,12 @@ class Sessions:
             self._last = self._socket.session
 
     def is_reused(self) -> bool:
-        """The word of the client's own TLS library."""
+        """As the client's TLS library says."""
         return bool(self._socket and self._socket.session_reused)
 
 
 def tls_context(tls: dict[str, Any]) -> ssl.SSLContext:
-    """What a careful program makes once: the server's CA, our certificate, what was asked for."""
+    """A TLS context: the server's CA, our certificate, the versions and ciphers asked for."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(tls["ca"])
@@ -296,7 +296,7 @@ class Run:
                 if due_ns >= end_ns:
                     break
                 time.sleep(max(0, due_ns - begin_ns) / NS_PER_S)
-                begin_ns = due_ns  # what waited for its turn waited: queueing is part of it
+                begin_ns = due_ns  # queueing is part of the latency
             if time.monotonic_ns() >= end_ns:
                 break
             self._operation()
@@ -321,7 +321,7 @@ class Run:
 def tell_failure(
     kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
 ) -> None:
-    """One line instead of a stack of the library's insides."""
+    """One line instead of a traceback."""
     print(f"FATAL: {kind.__name__}: {' '.join(str(error).split())}")
 
 
@@ -332,7 +332,7 @@ def main() -> int:
     run = Run(client, order)
     negotiated = run.warm_up()
     print("tlstax gate", flush=True)
-    if sys.stdin.readline() != "tlstax go\n":  # whoever started us is gone
+    if sys.stdin.readline() != "tlstax go\n":  # tlstax has ended
         return 1
     report = run.go() | {"negotiated": negotiated, "version": client.version}
     print("tlstax report " + json.dumps(report))

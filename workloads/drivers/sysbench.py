@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tlstax import TlstaxError
 from tlstax.certs.generate import write_private
-from tlstax.workloads.drivers import Tick
+from tlstax.workloads.drivers import DriveResult, Latencies, Tick
 from tlstax.workloads.drivers.crew import Command, Ended, client_failed, run_clients
 from tlstax.workloads.endpoint import Account, Endpoint
 from tlstax.workloads.results import Arm
@@ -97,23 +97,6 @@ class Load:
         """When the driver is taken for stuck, in seconds from its start."""
         bound = COUNT_LIMIT_S if self.operation_count else self.seconds
         return bound + GRACE_S
-
-
-@dataclass(frozen=True)
-class DriverResult:
-    """What the driver says it did; latencies are sysbench's own, per operation."""
-
-    connection_count: int
-    operation_count: int
-    query_count: int
-    mean_ns: int
-    p95_ns: int
-    max_ns: int
-    cpu_ns: int  # user and system time of the driver process, from its birth to its end
-    elapsed_ns: int  # from start to end of the process
-    pid: int = 0
-    conflict_count: int = 0  # transactions that met in a deadlock and were begun again
-    histogram: tuple[tuple[int, int], ...] = ()  # (latency in ns, operations), steps of 1.8 %
 
 
 @dataclass(frozen=True)
@@ -215,7 +198,7 @@ class Sysbench:
 
     def run(
         self, load: Load, arm: Arm, wait: Wait = time.sleep, at_gate: AtGate = lambda _: None
-    ) -> DriverResult:
+    ) -> DriveResult:
         """Run `load`; `wait` is called again and again until it ended, with seconds to spend.
 
         `at_gate` is called with the process id once, before the driver connects or starts threads.
@@ -247,18 +230,21 @@ class Sysbench:
         operation_count = int(values["events"])
         if operation_count != (load.operation_count or operation_count) or not operation_count:
             raise _failed(f"it did {operation_count} operations, not what was asked", ended.text)
-        return DriverResult(
-            connection_count=sum(report.connects.values()),
+        return DriveResult(
             operation_count=operation_count,
-            query_count=int(values["reads"] + values["writes"] + values["other"]),
-            mean_ns=round(values["latency_sum"] * NS_PER_S / operation_count),
-            p95_ns=round(values["latency_pct"] * NS_PER_S),
-            max_ns=round(values["latency_max"] * NS_PER_S),
-            cpu_ns=ended.cpu_ns,
             elapsed_ns=elapsed_ns,
-            pid=ended.pid,
-            conflict_count=int(values["errors"]),
-            histogram=tuple(report.histogram),
+            latencies=Latencies(
+                mean_ns=round(values["latency_sum"] * NS_PER_S / operation_count),
+                p95_ns=round(values["latency_pct"] * NS_PER_S),
+                max_ns=round(values["latency_max"] * NS_PER_S),
+                histogram=tuple(report.histogram),
+            ),
+            connection_count=sum(report.connects.values()),
+            client_cpu_ns=ended.cpu_ns,
+            pids=(ended.pid,),
+            error_count=int(values["errors"]),
+            query_count=int(values["reads"] + values["writes"] + values["other"]),
+            latency_includes_connect=scenario.driver == "storm",
         )
 
     def _execute(

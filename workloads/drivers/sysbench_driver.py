@@ -8,7 +8,6 @@ from tlstax.workloads.drivers import (
     TABLE_ROWS,
     DriveRequest,
     DriveResult,
-    Latencies,
     Tick,
     Value,
 )
@@ -81,19 +80,7 @@ class SysbenchDriver:
         driven = sysbench.run(load, request.arm, tick.wait, lambda pid: tick.at_gate([pid]))
         if load.scenario.consumes and load.scenario.needs_table:
             self._consumed_count += driven.operation_count
-        return DriveResult(
-            operations_count=driven.operation_count,
-            elapsed_ns=driven.elapsed_ns,
-            latencies=Latencies(
-                driven.mean_ns, driven.p95_ns, driven.max_ns, histogram=driven.histogram
-            ),
-            connections_count=driven.connection_count,
-            client_cpu_ns=driven.cpu_ns,
-            pids=(driven.pid,),
-            errors_count=driven.conflict_count,
-            queries_count=driven.query_count,
-            latency_includes_connect=load.scenario.driver == "storm",
-        )
+        return driven
 
     def _refresh(self, load: Load, request: DriveRequest) -> None:
         """New tables where runs before this one have changed them, or it needs empty ones."""

@@ -4,15 +4,18 @@
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tlstax.workloads.results import Arm
 
+T = TypeVar("T")
+
 OFF = "off"  # of `tls` and of `encryption`
-SERVERS_MAX = 12  # servers that run at the same time; others are started again at their turn
+SERVERS_MAX = 12  # that run at the same time; with more of them, each starts again at its turn
 DIMENSIONS = (
     *("server", "key", "encryption", "tls", "transport", "driver", "scenario", "threads", "rate"),
 )
-"""What a recipe gives a list for, in its plural; the first three belong to the server."""
+"""What a recipe gives a list for, under its plural; the first three belong to the server."""
 
 
 @dataclass(frozen=True)
@@ -56,33 +59,33 @@ class Cell:
 
     @property
     def load_label(self) -> str:
-        """What is done to the server, without which server it is and whether by TLS."""
+        """The load: everything but the server and TLS."""
         paced = f" at {self.rate}/s" if self.rate else ""
         return f"{self.transport} {self.driver} {self.threads}x{paced} {self.scenario}"
 
     @property
     def label(self) -> str:
-        """All of it, for people."""
+        """Every dimension, for people."""
         return f"{self.server_key.label} {self.load_label}, TLS {self.tls}"
 
     @property
     def recorded_name(self) -> str:
-        """Its scenario in captures; both arms of plain `on` against `off` have the same."""
+        """Its scenario in the captures of a matrix; the same with `tls` off and on."""
         variant = f"{self.tls} " if self.tls not in (OFF, "on") else ""
         paced = f"{self.rate}/s " if self.rate else ""
         return f"{self.transport} {self.threads}x {paced}{variant}{self.scenario}"
 
     def at(self, dimension: str) -> str | int:
-        """Where it lies in one dimension."""
+        """Its value in one dimension."""
         value: str | int = getattr(self, dimension)
         return value
 
     def fits(self, where: Mapping[str, tuple[str | int | float, ...]]) -> bool:
-        """Whether it lies where all of these dimensions say."""
+        """Whether it has one of the allowed values in each of these dimensions."""
         return all(self.at(name) in allowed for name, allowed in where.items())
 
     def moved(self, to: Mapping[str, str | int | float]) -> "Cell":
-        """The cell that lies elsewhere in these dimensions."""
+        """The cell with these values, and otherwise like this one."""
         return replace(self, **to)  # type: ignore[arg-type]
 
 
@@ -97,37 +100,43 @@ class PlannedRun:
 
 
 def plan(
-    cells: Sequence[Cell], rounds_count: int, rounds_in_turn: int, seed: int
+    cells: Sequence[Cell], rounds_count: int, rounds_in_turn: int, seed: int | None
 ) -> list[PlannedRun]:
     """Every run in its order, which depends on the seed and nothing else.
 
-    A turn is one server's part of `rounds_in_turn` rounds. Servers take turns in a new random
-    order each time, and within a round the server's cells are shuffled, so that no drift of the
-    machine falls on one cell alone. All cells of a round come before any of the next.
+    A turn is one server's part of `rounds_in_turn` rounds. All cells of a round come before any of
+    the next. Servers are shuffled for each turn and a server's cells for each round, so that no
+    drift of the machine falls on one cell alone; without a seed, both are reversed every other
+    time instead.
     """
-    generator = random.Random(seed)
+    generator = None if seed is None else random.Random(seed)
     servers = list(dict.fromkeys(cell.server_key for cell in cells))
     order: list[tuple[int, int, int]] = []
     turn = 0
-    for first in range(0, rounds_count, rounds_in_turn):
-        generator.shuffle(servers)
-        for server in servers:
-            mine = [
-                number for number, cell in enumerate(cells, start=1) if cell.server_key == server
-            ]
+    for index, first in enumerate(range(0, rounds_count, rounds_in_turn)):
+        for key in _arranged(servers, index, generator):
+            mine = [number for number, cell in enumerate(cells, start=1) if cell.server_key == key]
             for round_number in range(first, min(first + rounds_in_turn, rounds_count)):
-                generator.shuffle(mine)
-                order += [(cell_id, round_number, turn) for cell_id in mine]
+                round_cells = _arranged(mine, round_number, generator)
+                order += [(cell_id, round_number, turn) for cell_id in round_cells]
             turn += 1
     return [PlannedRun(run_id, *run) for run_id, run in enumerate(order, start=1)]
+
+
+def _arranged(items: list[T], number: int, generator: random.Random | None) -> list[T]:
+    """Shuffled in place; without a generator, reversed where the number is odd."""
+    if generator is None:
+        return items[::-1] if number % 2 else items
+    generator.shuffle(items)
+    return items
 
 
 def baseline_of(
     cell: Cell, cells: Iterable[Cell], baseline: Mapping[str, str | int | float]
 ) -> Cell | None:
-    """The cell that this one is compared with: itself elsewhere; None if it is one, or lacks one.
+    """The cell that this one is compared with; None if it is a baseline itself, or has none.
 
-    Where the whole way has no cell (no plaintext run by that key, say), nothing is compared.
+    A cell whose baseline is not part of the recipe is compared with nothing.
     """
     moved = cell.moved(baseline)
     return moved if moved != cell and moved in set(cells) else None

@@ -1,49 +1,35 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Recipes of kind "matrix": what is combined, at which scale, and what was published about it.
+"""A recipe in types: what is combined, at which scale, and what was published about it.
 
-Every name in the file is checked before anything starts; what is wrong is told with the file, the
-key and what would be allowed.
+Its `kind` says what is reported at the end:
+
+- `tax`: one server, one recording, the report of a capture;
+- `libraries`: many servers side by side, each with a capture of its own;
+- `matrix`: each cell, and each against its baseline.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
+from typing import Final, Literal
 
-from tlstax import TlstaxError
-from tlstax.certs.generate import KeyKind
-from tlstax.workloads.drivers import DRIVERS, TABLE_ROWS
-from tlstax.workloads.matrix.cells import DIMENSIONS, OFF, Cell
-from tlstax.workloads.matrix.scale import (
-    PLURALS,
-    Block,
-    Length,
-    Scale,
-    take_blocks,
-    take_lists,
-    take_scale,
-)
-from tlstax.workloads.recipe_table import RecipeTable, Scalar, refuse
-from tlstax.workloads.servers.catalogue import ServerKind, find_kind, load_catalogue
+from tlstax.workloads.drivers import DRIVERS, ScenarioKind
+from tlstax.workloads.matrix.cells import Cell
+from tlstax.workloads.matrix.scale import Length, Scale
+from tlstax.workloads.recipe_table import Scalar, refuse
+from tlstax.workloads.servers.catalogue import ServerKind, find_kind
+from tlstax.workloads.servers.debian_root import Say
+from tlstax.workloads.servers.lab_server import open_private, open_server
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.storage import Storage
-from tlstax.workloads.tls import VERSIONS, TlsChoice
-from tlstax.workloads.transports import TRANSPORTS
+from tlstax.workloads.tls import TlsChoice
 
-ROLES = ("client", "tunnel", "proxy")
-DEFAULTS: Mapping[str, tuple[Scalar, ...]] = {
-    "key": ("rsa:2048",),
-    "encryption": (OFF,),
-    "tls": (OFF, "on"),
-    "transport": ("tcp",),
-    "driver": ("sysbench",),
-    "threads": (1,),
-    "rate": (0,),
-}
-ENCRYPTION = (OFF, "on")  # of data at rest
-PROXYSQL = "proxysql"
-COLLECTED = ("procfs", "iostat")
-POOL_MB_MAX = 1 << 20
-QUANTITIES = ("operations_per_s", "queries_per_s", "p95_ns", "mean_ns", "ratio")
+Kind = Literal["tax", "libraries", "matrix"]
+KINDS: Final[tuple[Kind, ...]] = ("tax", "libraries", "matrix")
+HOST: Final = "host"
+"""The server that is this host's own MariaDB, or the program that --mysqld names."""
+PROXYSQL: Final = "proxysql"
 
 
 @dataclass(frozen=True)
@@ -58,9 +44,16 @@ class TlsArm:
 class ServerArm:
     """What `servers = ["NAME"]` starts."""
 
-    kind: ServerKind
+    kind: ServerKind | None = None  # None: this host's own
     options: tuple[str, ...] = ()  # further lines of its option file
     storage: Storage | None = None  # encryption apart, which is a dimension
+    program: Path | None = None  # instead of the kind's
+
+    def open(self, request: ServerRequest, say: Say) -> PrivateServer:
+        """The server, not started yet; one of the catalogue is installed if it is not."""
+        if self.kind is None or self.program is not None:
+            return open_private(request, self.program)
+        return open_server(self.kind, request, say)
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ class Published:
     """A figure that somebody else published, and the cells that it is about."""
 
     source: str
-    quantity: str  # one of QUANTITIES; "ratio": operations/s over those of the baseline
+    quantity: str  # one of recipe_file.QUANTITIES; "ratio": operations/s over the baseline's
     where: Mapping[str, tuple[Scalar, ...]]
     value: float
     sd: float | None = None
@@ -93,9 +86,10 @@ class Skip:
 
 
 @dataclass(frozen=True)
-class MatrixRecipe:
+class Recipe:
     """An experiment as asked for, at one scale."""
 
+    kind: Kind
     name: str
     title: str
     path: Path
@@ -103,23 +97,67 @@ class MatrixRecipe:
     cells: tuple[Cell, ...]
     skips: tuple[Skip, ...]
     baseline: Mapping[str, Scalar]
-    watch: tuple[str, ...]  # of ROLES: what is recorded beside the server
+    watch: tuple[str, ...]  # roles that are recorded besides the server
     servers: Mapping[str, ServerArm]
     tls: Mapping[str, TlsArm]
     transports: Mapping[str, Part]
     drivers: Mapping[str, Part]
     published: tuple[Published, ...]
-    collect: tuple[str, ...] = ()  # of COLLECTED: sources recorded beside the ledger
+    collect: tuple[str, ...] = ()  # sources that are recorded besides the ledger
     lengths: Mapping[Cell, Length] = field(default_factory=dict)  # where not the scale's
-
-    def length_of(self, cell: Cell) -> Length:
-        """When a run of the cell is over."""
-        return self.lengths.get(cell, self.scale.length)
 
     @property
     def text(self) -> str:
         """The file."""
         return self.path.read_text(encoding="utf-8")
+
+    @property
+    def rounds_in_turn(self) -> int:
+        """Rounds that share a recording; of kind `tax` all do."""
+        return self.scale.rounds_count if self.kind == "tax" else self.scale.rounds_in_turn
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether a seed decides the order of runs; if not, it is reversed every other round."""
+        return self.kind == "matrix"
+
+    # ---- what names mean ----
+
+    def length_of(self, cell: Cell) -> Length:
+        """When a run of the cell is over."""
+        return self.lengths.get(cell, self.scale.length)
+
+    def server_of(self, name: str) -> ServerArm:
+        """What a server's name means."""
+        if name in self.servers:
+            return self.servers[name]
+        return ServerArm() if name == HOST else ServerArm(find_kind(name))
+
+    def transport_of(self, cell: Cell) -> Part:
+        """What a cell's transport means."""
+        return self.transports.get(cell.transport, Part(cell.transport))
+
+    def driver_of(self, cell: Cell) -> Part:
+        """What a cell's driver means."""
+        return self.drivers.get(cell.driver, Part(cell.driver))
+
+    def scenario_of(self, cell: Cell) -> ScenarioKind:
+        """What a cell's scenario is; the recipe was checked to have it."""
+        found = DRIVERS[self.driver_of(cell).kind].scenario(cell.scenario)
+        assert found is not None
+        return found
+
+    def recorded_as(self, cell: Cell) -> tuple[str, str]:
+        """Driver and scenario of the cell's runs in captures.
+
+        A matrix tells its cells apart by their way and threads; the captures of other kinds hold
+        one cell of each scenario and arm, whose driver keeps connections (pooled) or not (storm).
+        """
+        if self.kind == "matrix":
+            return cell.driver, cell.recorded_name
+        return ("storm" if self.scenario_of(cell).connects else "pooled"), cell.scenario
+
+    # ---- changes ----
 
     def with_changes(
         self,
@@ -127,7 +165,7 @@ class MatrixRecipe:
         seconds: int | None = None,
         servers: tuple[str, ...] = (),
         proxysql: str | None = None,
-    ) -> "MatrixRecipe":
+    ) -> "Recipe":
         """The same with other rounds, seconds per run or fewer servers, where they are given.
 
         `proxysql` is the program of that transport, where the recipe names none.
@@ -151,11 +189,17 @@ class MatrixRecipe:
         transports = self._with_proxysql(proxysql) if proxysql else self.transports
         return replace(self, scale=scale, cells=cells, lengths=lengths, transports=transports)
 
+    def with_program(self, program: Path) -> "Recipe":
+        """The same with this program as every server."""
+        named = {cell.server for cell in self.cells}
+        arms = {name: replace(self.server_of(name), program=program) for name in named}
+        return replace(self, servers={**self.servers, **arms})
+
     def _with_proxysql(self, program: str) -> dict[str, Part]:
         """The transports with the program of those that are ProxySQL."""
         found = dict(self.transports)
-        ways = {cell.transport: transport_of(self, cell) for cell in self.cells}
-        proxies = {name: part for name, part in ways.items() if part.kind == PROXYSQL}
+        used = {cell.transport: self.transport_of(cell) for cell in self.cells}
+        proxies = {name: part for name, part in used.items() if part.kind == PROXYSQL}
         if not proxies:
             raise refuse(
                 self.path, f"--proxysql is given, and at scale {self.scale.name} no cell uses it"
@@ -163,239 +207,3 @@ class MatrixRecipe:
         for name, part in proxies.items():
             found[name] = replace(part, options={"program": program} | dict(part.options))
         return found
-
-
-def parse(path: Path, top: RecipeTable, scale_name: str | None = None) -> MatrixRecipe:
-    """The rest of a recipe whose `kind` was taken; TlstaxError (USAGE) for whatever is wrong.
-
-    Without a scale it is the least that the recipe has.
-    """
-    title = top.take("title", str, "")
-    tls = {OFF: TlsArm(), "on": TlsArm()} | {
-        name: _tls_arm(table) for name, table in top.named("tls")
-    }
-    drivers = _parts(top, "driver", "drivers")
-    transports = _parts(top, "transport", "transports")
-    servers = _servers(top)
-    baseline = _baseline(top)
-    watch = top.texts("watch")
-    for role in watch:
-        if role not in ROLES:
-            raise top.refuse(f"watch = {role!r}, and known roles are {', '.join(ROLES)}")
-    collect = top.texts("collect")
-    for source in collect:
-        if source not in COLLECTED:
-            raise top.refuse(f"collect = {source!r}, and known are {', '.join(COLLECTED)}")
-    lists = take_lists(top.table("matrix"))
-    scale, changed = take_scale(top, scale_name)
-    blocks = take_blocks(top, scale.name)
-    lengths = _cells(blocks, {**DEFAULTS, **lists, **changed}, top)
-    skips = tuple(
-        Skip(_where(table.table("where")), _closed(table, table.take("reason", str, None)))
-        for table in top.tables("skip", required=False)
-    )
-    published = tuple(_published(table) for table in top.tables("published", required=False))
-    top.refuse_rest()
-    recipe = MatrixRecipe(
-        path.stem, title, path, scale, tuple(lengths), skips, baseline, watch,
-        servers, tls, transports, drivers, published, collect,
-        {cell: length for cell, length in lengths.items() if length is not None},
-    )  # fmt: skip
-    _check_names(recipe, top)
-    return recipe
-
-
-def _closed(table: RecipeTable, value: str) -> str:
-    table.refuse_rest()
-    return value
-
-
-def _tls_arm(table: RecipeTable) -> TlsArm:
-    version = table.take("version", str, "") or None
-    if version is not None and version not in VERSIONS:
-        raise table.refuse(f"version = {version!r}, and known versions are {', '.join(VERSIONS)}")
-    arm = TlsArm(
-        TlsChoice(
-            version=version,
-            cipher=table.take("cipher", str, "") or None,
-            group=table.take("group", str, "") or None,
-        ),
-        resume=table.take("resume", bool, False),
-    )
-    table.refuse_rest()
-    return arm
-
-
-def _parts(top: RecipeTable, name: str, plural: str) -> dict[str, Part]:
-    """The transports or drivers that the file describes, each by a name of its own."""
-    known = TRANSPORTS if name == "transport" else DRIVERS
-    found = {}
-    for own_name, table in top.named(name):
-        kind = table.take("kind", str, own_name)
-        if kind not in known:
-            raise table.refuse(f"kind = {kind!r}, and known {plural} are {', '.join(known)}")
-        options = known[kind].options
-        optional = table.take("optional", bool, False)
-        values = table.rest()
-        for key, value in values.items():
-            if key not in options:
-                raise table.refuse(
-                    f"it has an unknown '{key}'; {kind} knows {', '.join(options) or 'none'}"
-                )
-            if type(value) is not options[key] and (options[key], type(value)) != (float, int):
-                raise table.refuse(f"{key} = {value!r}, which is no {options[key].__name__}")
-            choices = getattr(known[kind], "choices", {}).get(key, ())
-            if choices and value not in choices:
-                raise table.refuse(f"{key} = {value!r}, and allowed are {', '.join(choices)}")
-        found[own_name] = Part(kind, values, optional)
-    return found
-
-
-def _servers(top: RecipeTable) -> dict[str, ServerArm]:
-    found = {}
-    for name, table in top.named("server"):
-        kind = table.take("kind", str, name)
-        if kind not in load_catalogue():
-            raise table.refuse(
-                f"kind = {kind!r}, and known servers are {', '.join(load_catalogue())}"
-            )
-        found[name] = ServerArm(find_kind(kind), table.texts("options"), _storage(table))
-        table.refuse_rest()
-    return found
-
-
-def _storage(table: RecipeTable) -> Storage | None:
-    """How a server keeps its data; None where the table says nothing about it."""
-    given: dict[str, bool] = {
-        name: table.take(name, bool, False)
-        for name in ("binlog", "adaptive_hash_index", "durable")
-        if name in table
-    }
-    pool_mb = table.number("buffer_pool_mb", 0, POOL_MB_MAX, least=0) or None
-    if pool_mb is None and not given:
-        return None
-    return Storage(
-        binlog=given.get("binlog", False),
-        adaptive_hash_index=given.get("adaptive_hash_index"),
-        durable=given.get("durable", False),
-        buffer_pool_mb=pool_mb,
-    )
-
-
-def _baseline(top: RecipeTable) -> dict[str, Scalar]:
-    found = dict(top.table("baseline", required=False).rest()) or {"tls": OFF}
-    for name in found:
-        if name not in DIMENSIONS:
-            raise top.refuse(
-                f"in [baseline] it has an unknown '{name}'; known are {', '.join(DIMENSIONS)}"
-            )
-    return found
-
-
-def _cells(
-    blocks: Sequence[Block], defaults: Mapping[str, tuple[Scalar, ...]], top: RecipeTable
-) -> dict[Cell, Length | None]:
-    """Every combination, and how long its runs last where its block says so."""
-    cells: dict[Cell, Length | None] = {}
-    for block in blocks:
-        lists = {**defaults, **block.lists}
-        for dimension in DIMENSIONS:
-            if dimension not in lists:
-                raise top.refuse(f"in [matrix] it lacks '{PLURALS[dimension]}'")
-        for values in product(*(lists[dimension] for dimension in DIMENSIONS)):
-            cell = Cell(*values)  # type: ignore[arg-type]
-            cells[cell] = block.length or cells.get(cell)
-    if not cells:
-        raise top.refuse("no [[cells]] is for this scale")
-    return cells
-
-
-def _where(table: RecipeTable) -> dict[str, tuple[Scalar, ...]]:
-    found: dict[str, tuple[Scalar, ...]] = {}
-    for name, value in table.rest(lists=True).items():
-        if name not in DIMENSIONS:
-            raise table.refuse(f"it has an unknown '{name}'; known are {', '.join(DIMENSIONS)}")
-        found[name] = tuple(value) if isinstance(value, list) else (value,)
-    return found
-
-
-def _published(table: RecipeTable) -> Published:
-    quantity = table.take("quantity", str, "operations_per_s")
-    if quantity not in QUANTITIES:
-        raise table.refuse(f"quantity = {quantity!r}, and known are {', '.join(QUANTITIES)}")
-    published = Published(
-        table.take("source", str, None),
-        quantity,
-        _where(table.table("where")),
-        table.real("value"),
-        table.real("sd", None),
-        table.take("setup", str, ""),
-    )
-    table.refuse_rest()
-    return published
-
-
-def _check_names(recipe: MatrixRecipe, top: RecipeTable) -> None:
-    """Every name that a cell uses must mean something; unnamed kinds stand for themselves."""
-    known: Mapping[str, Mapping[str, object]] = {
-        "server": {**load_catalogue(), **recipe.servers},
-        "tls": recipe.tls,
-        "transport": {**TRANSPORTS, **recipe.transports},
-        "driver": {**DRIVERS, **recipe.drivers},
-    }
-    for cell in recipe.cells:
-        if cell.encryption not in ENCRYPTION:
-            raise top.refuse(
-                f"encryption names '{cell.encryption}', and known are {', '.join(ENCRYPTION)}"
-            )
-        for dimension, names in known.items():
-            if cell.at(dimension) not in names:
-                raise top.refuse(
-                    f"{PLURALS[dimension]} names '{cell.at(dimension)}', and known are "
-                    f"{', '.join(names)}"
-                )
-        _check_key(cell.key, top)
-        kind = DRIVERS[driver_of(recipe, cell).kind]
-        if kind.scenario(cell.scenario) is None:
-            raise top.refuse(
-                f"scenarios names '{cell.scenario}', and {cell.driver} knows "
-                f"{', '.join(scenario.name for scenario in kind.scenarios)}"
-            )
-        if cell.rate and not kind.rates:
-            raise top.refuse(f"rates holds {cell.rate}, and {cell.driver} can keep none")
-    _check_tables(recipe, top)
-
-
-def _check_tables(recipe: MatrixRecipe, top: RecipeTable) -> None:
-    """Drivers of one server find the same tables: the last one made them for all."""
-    asked: dict[str, tuple[str, Scalar]] = {}
-    for cell in recipe.cells:
-        rows = driver_of(recipe, cell).options.get("table_rows", TABLE_ROWS)
-        other, others_rows = asked.setdefault(cell.server, (cell.driver, rows))
-        if rows != others_rows:
-            raise top.refuse(
-                f"{other} has {others_rows} table_rows and {cell.driver} has {rows}, and both use "
-                f"the table of {cell.server}"
-            )
-
-
-def _check_key(text: str, top: RecipeTable) -> None:
-    try:
-        KeyKind.parse(text)
-    except TlstaxError as error:
-        raise top.refuse(f"keys names '{text}', and {error.why}") from None
-
-
-def server_of(recipe: MatrixRecipe, name: str) -> ServerArm:
-    """What a server's name means."""
-    return recipe.servers[name] if name in recipe.servers else ServerArm(find_kind(name))
-
-
-def transport_of(recipe: MatrixRecipe, cell: Cell) -> Part:
-    """What a cell's transport means."""
-    return recipe.transports.get(cell.transport, Part(cell.transport))
-
-
-def driver_of(recipe: MatrixRecipe, cell: Cell) -> Part:
-    """What a cell's driver means."""
-    return recipe.drivers.get(cell.driver, Part(cell.driver))

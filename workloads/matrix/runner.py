@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A matrix from recipe to results: every run in its order, whatever fails on the way.
+"""An experiment from its recipe to its report.
 
-A cell that cannot be run, or a run that does not prove itself, is a row with its reason. A server
-that dies is started again. Whatever ends tlstax itself, finished runs are kept, and `resume` does
-those that are still planned.
+Of kind `tax` it leaves one capture and its report. Of other kinds it leaves a directory that is
+whole at any time: whatever ends tlstax, finished runs are kept, and `resume` does those that are
+still planned.
 """
 
 import datetime
@@ -12,41 +12,94 @@ import json
 import platform
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.certs.generate import write_private
-from tlstax.workloads.drivers import DRIVERS, make_driver
-from tlstax.workloads.matrix.cells import (
-    SERVERS_MAX,
-    Cell,
-    PlannedRun,
-    ServerKey,
-    baseline_of,
-    plan,
-)
+from tlstax.workloads.matrix.cells import ServerKey, baseline_of, plan
 from tlstax.workloads.matrix.duration import Clock, duration_text
-from tlstax.workloads.matrix.recipe import MatrixRecipe, driver_of, transport_of
-from tlstax.workloads.matrix.server_session import ServerSession
+from tlstax.workloads.matrix.experiment import Experiment
+from tlstax.workloads.matrix.recipe import Recipe
+from tlstax.workloads.matrix.recipe_file import load_recipe
 from tlstax.workloads.matrix.store import NAME, CellRow, Store, where_text
 from tlstax.workloads.output import stamp, writing_to
-from tlstax.workloads.recipe import load_any
 from tlstax.workloads.resources import Resources
+from tlstax.workloads.results import NullRecorder
 from tlstax.workloads.stages import Stages
-from tlstax.workloads.transports import make_transport
 
-RECIPE = "recipe.toml"
-CAPTURES = "captures"
-RESTARTS_MAX = 2  # of a server that died
-FATAL = (ExitCode.IO,)  # nothing that follows could be written
+RECIPE: Final = "recipe.toml"
+CAPTURES: Final = "captures"
+REPORT_S: Final = 10  # that naming functions, the report and its page take
+NS_PER_US: Final = 1000
+
+
+# ---- one capture and its report ----
+
+
+def measure(recipe: Recipe, output: Path, stages: Stages) -> Path:
+    """Record a recipe of kind `tax` into a new capture below `output`; the page of its report.
+
+    TlstaxError at the first run that fails or does something else than it was asked to.
+    """
+    console, started_s = Console(), time.monotonic()
+    with writing_to(output):
+        output.mkdir(parents=True, exist_ok=True)
+    capture = output / f"{recipe.name}-{stamp()}.tlstax"
+    with Store.in_memory() as store:
+        _drive(recipe, store, stages, console, capture)
+    console.print(f"recorded {capture}")
+    report = stages.render_report(capture, output)
+    console.print(f"{recipe.name:8} took {duration_text(time.monotonic() - started_s)} in all")
+    return report
+
+
+def drive_only(recipe: Recipe, stages: Stages) -> None:
+    """Run a recipe of kind `tax` without a recorder and print what the clients saw."""
+    console = Console()
+
+    @contextmanager
+    def open_none(pid: int, capture: Path, collect: object = ()) -> Iterator[NullRecorder]:
+        yield NullRecorder()
+
+    with Store.in_memory() as store:
+        _drive(recipe, store, replace(stages, open_recorder=open_none), console, Path("none"))
+        for scenario, arm, number, operation_count, mean_ns, p95_ns in store.figures():
+            console.print(
+                f"{scenario:14}{arm:10} round {number + 1}{operation_count:10} operations"
+                f"{mean_ns / NS_PER_US:10.1f} us mean{p95_ns / NS_PER_US:10.1f} us p95",
+                soft_wrap=True,
+            )
+
+
+def _drive(recipe: Recipe, store: Store, stages: Stages, console: Console, capture: Path) -> None:
+    """Every run into one capture."""
+    _write_plan(recipe, store, None, {})
+    expected_s = Clock(recipe, store.runs("planned"), store.cells()).remaining_s() + REPORT_S
+    names = ", ".join(dict.fromkeys(cell.scenario for cell in recipe.cells))
+    rounds_count = recipe.scale.rounds_count
+    console.print(f"loads    {names}; plaintext and TLS; {rounds_count} rounds")
+    console.print(f"time     about {duration_text(expected_s)} in all")
+    with Resources.create() as resources:
+        Experiment(
+            recipe,
+            store,
+            stages,
+            console,
+            resources,
+            capture.parent,
+            lambda turn, key: capture,
+            strict=True,
+        ).run()
+
+
+# ---- a directory of results ----
 
 
 def prepare(
@@ -58,11 +111,12 @@ def prepare(
 ) -> Path:
     """A new directory below `output` with everything planned; TlstaxError (IO) if there is none.
 
-    Without a scale it is the least that the recipe has. `changes` are arguments of
-    MatrixRecipe.with_changes.
+    Without a scale it is the smallest that the recipe has. `changes` are arguments of
+    Recipe.with_changes.
     """
-    recipe = _load(path, scale, changes or {})
-    seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+    recipe = load_recipe(path, scale).with_changes(**(changes or {}))
+    if seed is None and recipe.is_shuffled:
+        seed = random.SystemRandom().randrange(1 << 31)
     folder = output / f"{recipe.name}-{recipe.scale.name}-{stamp()}"
     with writing_to(output):
         folder.mkdir(parents=True)
@@ -73,26 +127,20 @@ def prepare(
     return folder
 
 
-def _load(path: Path, scale: str | None, changes: Mapping[str, Any]) -> MatrixRecipe:
-    recipe = load_any(path, scale)
-    assert isinstance(recipe, MatrixRecipe)
-    return recipe.with_changes(**changes)
-
-
-def _write_plan(recipe: MatrixRecipe, store: Store, seed: int, changes: Mapping[str, Any]) -> None:
+def _write_plan(recipe: Recipe, store: Store, seed: int | None, changes: Mapping[str, Any]) -> None:
     rows = []
     for cell in recipe.cells:
-        kind = DRIVERS[driver_of(recipe, cell).kind].scenario(cell.scenario)
-        assert kind is not None  # the recipe was checked
+        scenario = recipe.scenario_of(cell)
         baseline = baseline_of(cell, recipe.cells, recipe.baseline)
-        rows.append(CellRow(cell, kind.operation, kind.connects, baseline))
+        rows.append(CellRow(cell, scenario.operation, scenario.connects, baseline))
     scale = recipe.scale
-    runs = plan(recipe.cells, scale.rounds_count, scale.rounds_in_turn, seed)
+    runs = plan(recipe.cells, scale.rounds_count, recipe.rounds_in_turn, seed)
     meta = {
+        "kind": recipe.kind,
         "recipe": recipe.name,
         "title": recipe.title,
         "scale": scale.name,
-        "seed": str(seed),
+        "seed": "none" if seed is None else str(seed),
         "rounds": str(scale.rounds_count),
         "seconds": str(scale.length.seconds),
         "operations": str(scale.length.operation_count or ""),
@@ -120,28 +168,60 @@ def resume(
 
     `proxysql` is the program of that transport, from now on.
 
-    TlstaxError: FAILED at the end if any run failed; IO at once when the disk is full.
+    TlstaxError: FAILED at the end if runs of a matrix failed, or no server of a comparison could
+    be measured; IO at once when the disk is full.
     """
-    with Store.open(folder) as store, _only_runner(folder), ExitStack() as stack:
+    with Store.open(folder) as store, _only_runner(folder):
         meta = store.meta()
         changes = json.loads(meta["changes"])
         if proxysql:
             changes["proxysql"] = proxysql
             store.set_meta("changes", json.dumps(changes))
-        recipe = _load(folder / RECIPE, meta["scale"], changes)
+        recipe = load_recipe(folder / RECIPE, meta["scale"]).with_changes(**changes)
         if retry:
             store.plan_again()
-        matrix = _Matrix(folder, recipe, store, stages, Console())
-        matrix.resources = stack.enter_context(Resources.create())
+        console = Console()
+        _announce(recipe, store, folder, console)
         try:
-            matrix.run()
+            with Resources.create() as resources:
+                path = partial(_turn_capture, folder)
+                Experiment(recipe, store, stages, console, resources, folder, path).run()
         except KeyboardInterrupt:
-            matrix.console.print(f"interrupted; go on with: tlstax lab resume {folder}")
+            console.print(f"interrupted; go on with: tlstax lab resume {folder}")
             raise
+        if recipe.kind == "libraries":
+            _join_captures(recipe, store, folder, stages)
         reasons, counts = store.reasons(), store.counts()
-    page = stages.render_folder(folder)
+    return _report(recipe, folder, stages, reasons, counts)
+
+
+def _announce(recipe: Recipe, store: Store, folder: Path, console: Console) -> None:
+    meta = store.meta()
+    console.print(recipe.title or recipe.name, soft_wrap=True)
+    console.print(
+        f"cells    {len(recipe.cells)}, {recipe.scale.rounds_count} rounds at scale "
+        f"{recipe.scale.name}, seed {meta['seed']}"
+    )
+    console.print(f"results  {folder / NAME}", soft_wrap=True)
+
+
+def _report(
+    recipe: Recipe,
+    folder: Path,
+    stages: Stages,
+    reasons: list[tuple[str, str, int]],
+    counts: Mapping[str, int],
+) -> Path:
     failed = counts.get("failed", 0)
-    if failed:
+    if recipe.kind == "libraries" and not counts.get("done"):
+        raise TlstaxError(
+            "no server could be measured",
+            f"{reasons[0][0]}: {reasons[0][1]}" if reasons else "no run was planned",
+            "Correct that first; `tlstax doctor` tells what this host lacks",
+            ExitCode.FAILED,
+        )
+    page = stages.render_folder(folder)
+    if failed and recipe.kind == "matrix":
         raise TlstaxError(
             f"{failed} of {sum(counts.values())} runs failed",
             f"{reasons[0][0]}: {reasons[0][1]}",
@@ -151,9 +231,36 @@ def resume(
     return page
 
 
+def _join_captures(recipe: Recipe, store: Store, folder: Path, stages: Stages) -> None:
+    """One capture for each server, of all of its turns."""
+    for server in dict.fromkeys(cell.server for cell in recipe.cells):
+        parts = store.captures(server)
+        if not any(part.startswith(CAPTURES) for part in parts):
+            continue
+        joined = _new_capture(folder, server)
+        stages.join_captures([folder / part for part in parts], joined)
+        store.replace_captures(parts, joined.name)
+        for part in parts:
+            (folder / part).unlink()
+
+
+def _turn_capture(folder: Path, turn: int, key: ServerKey) -> Path:
+    return _new_capture(folder / CAPTURES, f"{turn:03}-{key.label}")
+
+
+def _new_capture(folder: Path, stem: str) -> Path:
+    """A new file: a turn that is resumed or whose server is restarted records into another."""
+    attempt = 0
+    while True:
+        path = folder / f"{stem}{f'-{attempt}' if attempt else ''}.tlstax"
+        if not path.exists():
+            return path
+        attempt += 1
+
+
 @contextmanager
 def _only_runner(folder: Path) -> Iterator[None]:
-    """Nobody else runs this matrix meanwhile; TlstaxError (USAGE) if somebody does."""
+    """Nobody else runs this experiment meanwhile; TlstaxError (USAGE) if somebody does."""
     with (folder / RECIPE).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -165,242 +272,3 @@ def _only_runner(folder: Path) -> Iterator[None]:
                 ExitCode.USAGE,
             ) from error
         yield
-
-
-@dataclass
-class _Matrix:
-    folder: Path
-    recipe: MatrixRecipe
-    store: Store
-    stages: Stages
-    console: Console
-    resources: Resources = field(init=False)
-
-    def run(self) -> None:
-        """Every planned run."""
-        self._cells = self.store.cells()
-        self._sessions: dict[ServerKey, ServerSession] = {}
-        self._restarts: dict[ServerKey, int] = {}
-        self._broken: dict[str, str] = {}  # transport or driver -> why this host cannot do it
-        self._leave_out_skipped()
-        self._check_host()
-        runs = self.store.runs("planned")
-        self._clock = Clock(self.recipe, runs, self._cells)
-        self._announce(runs)
-        started_s = time.monotonic()
-        columns = (
-            TextColumn("{task.description:44}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} runs"),
-            TextColumn("{task.fields[remaining]}"),
-        )
-        try:
-            with Progress(*columns, console=self.console, auto_refresh=False) as bar:
-                task = bar.add_task("", total=max(1, len(runs)), remaining="")
-                self._turns(runs, bar, task)
-        finally:
-            for session in self._sessions.values():
-                session.close()
-            self._sessions.clear()
-        self.console.print(f"runs     took {duration_text(time.monotonic() - started_s)}")
-
-    def _turns(self, runs: Sequence[PlannedRun], bar: Progress, task: TaskID) -> None:
-        turns = [(turn, list(members)) for turn, members in groupby(runs, lambda run: run.turn)]
-        keys = [self._key_of(members[0]) for _, members in turns]
-        for position, (turn, members) in enumerate(turns):
-            key = keys[position]
-            tell = _Teller(bar, task, self._clock)
-            self._turn(turn, key, members, tell)
-            if key not in keys[position + 1 :] and key in self._sessions:
-                self._sessions.pop(key).close()
-        bar.update(task, description="done", remaining="", refresh=True)
-
-    def _key_of(self, run: PlannedRun) -> ServerKey:
-        return self._cells[run.cell_id].server_key
-
-    # ---- one turn ----
-
-    def _turn(self, turn: int, key: ServerKey, runs: Sequence[PlannedRun], tell: "_Teller") -> None:
-        """One server's runs in one recording; after its death in another one."""
-        pending = list(runs)
-        attempt = 0
-        while pending:
-            try:
-                session = self._session(key, tell)
-            except TlstaxError as error:
-                self._give_up(pending, error, tell)
-                return
-            capture = self._capture_path(turn, key)
-            try:
-                self._record(session, capture, pending, tell)
-            except TlstaxError as error:
-                if error.exit_code in FATAL:
-                    raise
-                # A recorder that cannot attach, or a server that is gone: the first pending run
-                # pays for it, the others are tried again.
-                self._give_up(pending[:1], error, tell)
-                pending = pending[1:]
-                attempt += 1
-                self._sessions.pop(key).close()
-                self._restarts[key] = self._restarts.get(key, 0) + 1
-                if self._restarts[key] > RESTARTS_MAX:
-                    self._give_up(pending, error, tell)
-                    return
-
-    def _record(
-        self, session: ServerSession, capture: Path, pending: list[PlannedRun], tell: "_Teller"
-    ) -> None:
-        """Run what is pending, taking off the list what is finished."""
-        began_s = time.monotonic()
-        recording = self.stages.open_recorder(session.server.pid, capture, self.recipe.collect)
-        with recording as recorder:
-            self._clock.attached(time.monotonic() - began_s)
-            for route in session.routes.values():
-                for process in route.processes:
-                    recorder.add_peer(process.pid, process.role, process.name)
-            while pending:
-                run = pending[0]
-                cell = self._cells[run.cell_id]
-                tell.before(cell, run)
-                why = session.why_not(cell)
-                if why is not None:
-                    self.store.fail([run.run_id], why)
-                else:
-                    began_s = time.monotonic()
-                    try:
-                        name = f"{CAPTURES}/{capture.name}"
-                        outcome = session.run(cell, run.run_id, run.round, recorder, name)
-                        self.store.finish(run.run_id, outcome)
-                    except TlstaxError as error:
-                        if error.exit_code in FATAL:
-                            raise
-                        if not session.is_alive:
-                            raise session.died(error) from error
-                        self.store.fail([run.run_id], _reason(error))
-                        self.console.print(f"failed   {cell.label}: {_reason(error)}")
-                    self._clock.ran(run.cell_id, time.monotonic() - began_s)
-                pending.pop(0)
-                tell.after()
-
-    def _session(self, key: ServerKey, tell: "_Teller") -> ServerSession:
-        """The server, started if it is not running."""
-        if key in self._sessions and self._sessions[key].is_alive:
-            self._sessions[key] = self._sessions.pop(key)  # the last one that had its turn
-            return self._sessions[key]
-        if key in self._sessions:
-            self._sessions.pop(key).close()
-        if len(self._sessions) >= SERVERS_MAX:  # the first one is that whose turn is longest ago
-            self._sessions.pop(next(iter(self._sessions))).close()
-        tell.starting(key)
-        began_s = time.monotonic()
-        cells = [cell for cell in self._cells.values() if cell.server_key == key]
-
-        def say(line: str) -> None:
-            self.console.print(f"{key.label:20} {line}", soft_wrap=True)
-
-        session = ServerSession(key, self.recipe, cells, self.resources, say, dict(self._broken))
-        session.open()
-        self._sessions[key] = session
-        self.store.add_facts("server", [key.label], session.facts)
-        for name, route in session.routes.items():
-            facts = dict(route.facts)
-            if route.rtt_ns is not None:
-                facts["rtt_ns"] = str(route.rtt_ns)
-            for process in route.processes:  # by which the report knows whose CPU time it was
-                facts[f"process {process.pid}"] = process.name
-            self.store.add_facts("route", [key.server, key.key, key.encryption, name], facts)
-        self._clock.started(time.monotonic() - began_s)
-        return session
-
-    def _capture_path(self, turn: int, key: ServerKey) -> Path:
-        """A new file of this turn: a resumed or restarted one records into another."""
-        attempt = 0
-        while True:
-            suffix = f"-{attempt}" if attempt else ""
-            path = self.folder / CAPTURES / f"{turn:03}-{key.label}{suffix}.tlstax"
-            if not path.exists():
-                return path
-            attempt += 1
-
-    # ---- what cannot be run ----
-
-    def _give_up(self, runs: Sequence[PlannedRun], error: TlstaxError, tell: "_Teller") -> None:
-        if error.exit_code in FATAL:
-            raise error
-        self.store.fail([run.run_id for run in runs], _reason(error))
-        for run in runs:
-            self.console.print(f"failed   {self._cells[run.cell_id].label}: {_reason(error)}")
-            tell.after()
-
-    def _leave_out_skipped(self) -> None:
-        for run in self.store.runs("planned"):
-            cell = self._cells[run.cell_id]
-            for skip in self.recipe.skips:
-                if cell.fits(skip.where):
-                    self.store.fail([run.run_id], skip.reason, "skipped")
-
-    def _check_host(self) -> None:
-        """What this host cannot do is told before anything starts, and is a row for each run."""
-        runs = self.store.runs("planned")
-        checks: dict[str, Callable[[], None]] = {}
-        for run in runs:
-            cell = self._cells[run.cell_id]
-            way, driver = transport_of(self.recipe, cell), driver_of(self.recipe, cell)
-            checks[cell.transport] = make_transport(way.kind, self.resources, way.options).check
-            checks[cell.driver] = make_driver(driver.kind, driver.options).check
-        for name, check in checks.items():
-            try:
-                check()
-            except TlstaxError as error:
-                self._broken[name] = f"{_reason(error)}. {error.do}"
-                self.console.print(f"cannot   {name}: {self._broken[name]}", soft_wrap=True)
-        for run in runs:
-            cell = self._cells[run.cell_id]
-            for name, part in (
-                (cell.transport, transport_of(self.recipe, cell)),
-                (cell.driver, driver_of(self.recipe, cell)),
-            ):
-                if name in self._broken:
-                    state = "skipped" if part.optional else "failed"
-                    self.store.fail([run.run_id], self._broken[name], state)
-                    break
-
-    def _announce(self, runs: Sequence[PlannedRun]) -> None:
-        meta, recipe = self.store.meta(), self.recipe
-        self.console.print(recipe.title or recipe.name, soft_wrap=True)
-        self.console.print(
-            f"matrix   {len(recipe.cells)} cells, {recipe.scale.rounds_count} rounds at scale "
-            f"{recipe.scale.name}, seed {meta['seed']}"
-        )
-        self.console.print(f"results  {self.folder / NAME}")
-        remaining = duration_text(self._clock.remaining_s())
-        self.console.print(f"time     about {remaining} for the runs")
-
-
-@dataclass
-class _Teller:
-    """The progress bar; drawn between runs only, so that it costs the measured machine nothing."""
-
-    bar: Progress
-    task: TaskID
-    clock: Clock
-
-    def before(self, cell: Cell, run: PlannedRun) -> None:
-        text = f"{cell.label}, round {run.round + 1}"
-        self._show(text if len(text) <= 44 else f"{text[:20]}…{text[-23:]}")
-
-    def starting(self, key: ServerKey) -> None:
-        self._show(f"starting {key.label}")
-
-    def after(self) -> None:
-        self.clock.run_done()
-        self.bar.advance(self.task)
-
-    def _show(self, text: str) -> None:
-        remaining = f"{duration_text(self.clock.remaining_s())} left"
-        self.bar.update(self.task, description=text, remaining=remaining, refresh=True)
-
-
-def _reason(error: TlstaxError) -> str:
-    """On one line: the end of a server's log has several."""
-    return " | ".join(line.strip() for line in f"{error.what}: {error.why}".splitlines() if line)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The results of a matrix: one SQLite file beside the captures, always whole.
+"""The results of an experiment: one SQLite file, complete at any time.
 
 Every run is a row from the beginning (state `planned`) and is `done` or `failed`, with its reason,
-in one transaction; whatever kills tlstax, finished rows stay and `tlstax lab resume` does the rest.
-Anybody may query it: `cell` says what was combined, `run` what came out of it.
+in one transaction; if tlstax is killed, finished rows stay and `tlstax lab resume` does the rest.
+It may be queried: `cell` says what was combined, `run` what came out of it.
 """
 
 import json
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.schema import Run
 from tlstax.workloads.drivers import DriveResult
 from tlstax.workloads.matrix.cells import Cell, PlannedRun
 
@@ -47,11 +48,11 @@ CREATE TABLE latency ( -- single operations in the order they ended, thinned out
   run_id INTEGER NOT NULL REFERENCES run, ordinal INTEGER NOT NULL, latency_ns INTEGER NOT NULL,
   PRIMARY KEY (run_id, ordinal)
 ) WITHOUT ROWID;
-CREATE TABLE histogram ( -- of clients that tell no single operations
+CREATE TABLE histogram ( -- of clients that do not report single operations
   run_id INTEGER NOT NULL REFERENCES run, upper_ns INTEGER NOT NULL, count INTEGER NOT NULL,
   PRIMARY KEY (run_id, upper_ns)
 ) WITHOUT ROWID;
-CREATE TABLE route ( -- what a transport said about itself, for each server
+CREATE TABLE route ( -- facts about a transport, for each server
   server TEXT NOT NULL, key TEXT NOT NULL, encryption TEXT NOT NULL, transport TEXT NOT NULL,
   name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (server, key, encryption, transport, name)
 ) WITHOUT ROWID;
@@ -67,7 +68,7 @@ CREATE TABLE published (
 
 @dataclass(frozen=True)
 class CellRow:
-    """One cell as it is stored, beside its dimensions."""
+    """One cell as it is stored, with what follows from its dimensions."""
 
     cell: Cell
     operation: str
@@ -77,16 +78,13 @@ class CellRow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that is done."""
+    """A run that is done and proven."""
 
-    capture: str
-    start_ns: int
-    end_ns: int
-    result: DriveResult
-    version: str
-    cipher: str
+    row: Run  # as its capture has it
+    driven: DriveResult
+    tls_version: str
+    tls_cipher: str
     carried_bytes: int | None
-    proof: str
 
 
 class Store:
@@ -101,6 +99,15 @@ class Store:
         """A new file, 0600 from its first moment."""
         path = folder / NAME
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        return cls._with_tables(path)
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """One in memory, for an experiment whose result is a capture alone."""
+        return cls._with_tables(Path(":memory:"))
+
+    @classmethod
+    def _with_tables(cls, path: Path) -> Self:
         store = cls(sqlite3.connect(path, isolation_level=None), path)
         with store.transaction() as connection:
             for statement in _SCHEMA.split(";\n"):
@@ -112,7 +119,7 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """One that is there; TlstaxError (CAPTURE) if it is none of ours."""
+        """An existing one; TlstaxError (CAPTURE) if tlstax did not write it."""
         path = folder / NAME
         if not path.is_file():
             raise _no_results(folder, f"it holds no {NAME}")
@@ -152,7 +159,7 @@ class Store:
             raise TlstaxError(
                 f"cannot write {self.path}",
                 str(error),
-                "Make room, then go on with `tlstax lab resume`; what is finished is kept",
+                "Free some space, then continue with `tlstax lab resume`; finished runs are kept",
                 ExitCode.IO,
             ) from error
 
@@ -214,29 +221,29 @@ class Store:
 
     # ---- what comes out ----
 
-    def finish(self, run_id: int, outcome: Outcome) -> None:
-        """A run is done."""
-        driven = outcome.result
+    def finish(self, run_id: int, capture: str, outcome: Outcome) -> None:
+        """A run is done, and `capture` has its rows."""
+        row, driven = outcome.row, outcome.driven
         values = {
             "state": "done",
             "reason": "",
-            "capture": outcome.capture,
-            "start_ns": outcome.start_ns,
-            "end_ns": outcome.end_ns,
-            "operations_count": driven.operations_count,
+            "capture": capture,
+            "start_ns": row.start_ns,
+            "end_ns": row.end_ns,
+            "operations_count": row.operation_count,
             "elapsed_ns": driven.elapsed_ns,
-            "queries_count": driven.queries_count,
-            "connections_count": driven.connections_count,
-            "errors_count": driven.errors_count,
-            "mean_ns": driven.latencies.mean_ns,
-            "p95_ns": driven.latencies.p95_ns,
-            "max_ns": driven.latencies.max_ns,
-            "client_cpu_ns": driven.client_cpu_ns,
+            "queries_count": driven.query_count,
+            "connections_count": row.connection_count,
+            "errors_count": driven.error_count,
+            "mean_ns": row.client_mean_ns,
+            "p95_ns": row.client_p95_ns,
+            "max_ns": row.client_max_ns,
+            "client_cpu_ns": row.client_cpu_ns,
             "reused_count": driven.reused_count,
-            "tls_version": outcome.version,
-            "tls_cipher": outcome.cipher,
+            "tls_version": outcome.tls_version,
+            "tls_cipher": outcome.tls_cipher,
             "carried_bytes": outcome.carried_bytes,
-            "proof": outcome.proof,
+            "proof": row.proof,
         }
         assignments = ", ".join(f"{name} = ?" for name in values)
         samples = driven.latencies.samples_ns
@@ -262,6 +269,29 @@ class Store:
                 [(state, reason, run_id) for run_id in run_ids],
             )
 
+    def captures(self, server: str) -> list[str]:
+        """The captures with finished runs of a server, in the order of time."""
+        rows = self._connection.execute(
+            "SELECT capture FROM run JOIN cell USING (cell_id) WHERE state = 'done' AND server = ?"
+            " GROUP BY capture ORDER BY min(start_ns)",
+            (server,),
+        )
+        return [row[0] for row in rows]
+
+    def replace_captures(self, old: Sequence[str], new: str) -> None:
+        """The rows of some captures are now in another one."""
+        with self.transaction() as connection:
+            connection.executemany(
+                "UPDATE run SET capture = ? WHERE capture = ?", [(new, name) for name in old]
+            )
+
+    def figures(self) -> list[tuple[str, str, int, int, int, int]]:
+        """(scenario, arm, round, operations, mean_ns, p95_ns) of each finished run."""
+        return self._connection.execute(
+            "SELECT scenario, arm, round, operations_count, mean_ns, p95_ns"
+            " FROM run JOIN cell USING (cell_id) WHERE state = 'done' ORDER BY run_id"
+        ).fetchall()
+
     def plan_again(self) -> int:
         """What failed or was left out is to be tried again; how many runs that is."""
         with self.transaction() as connection:
@@ -270,7 +300,7 @@ class Store:
             ).rowcount
 
     def add_facts(self, table: str, key: Sequence[str], facts: Mapping[str, str]) -> None:
-        """What a server or a route said about itself."""
+        """Facts about a server or a route."""
         with self.transaction() as connection:
             for name, value in facts.items():
                 row = [*key, name, value]
@@ -295,6 +325,6 @@ def _no_results(folder: Path, why: str) -> TlstaxError:
     return TlstaxError(
         f"cannot use {folder}",
         why,
-        "Name the directory that `tlstax lab run` told",
+        "Name the directory that `tlstax lab run` printed",
         ExitCode.CAPTURE,
     )

@@ -120,7 +120,7 @@ def _data_maker(path: Path, home: Path, family: str, numbers: tuple[int, int, in
         path,
         f"nothing that makes a data directory is near it: no {' or '.join(SCRIPT_NAMES)} in"
         f" {path.parent} or in {', '.join(SCRIPT_DIRECTORIES[:-1])} of {home}",
-        "Put that script beside it",
+        "Put that script next to it",
     )
 
 

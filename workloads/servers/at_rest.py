@@ -5,7 +5,7 @@ MariaDB: file_key_management with a key file that only the server can read. Pack
 plugins (the host's server-core, Maven's) get Debian's, which loads into every MariaDB of the
 catalogue; with AES_CBC, because 10.11.5's wolfSSL was built without CTR and crashes with it.
 
-MySQL: component_keyring_file, which a manifest beside the server's program names. The program is
+MySQL: component_keyring_file, which a manifest next to the server's program names. The program is
 started through a link in a directory of its own, so that the manifest is of this server only.
 """
 
@@ -156,7 +156,7 @@ def _unpack(work: Path, place: Path) -> None:
         done = subprocess.run(
             get, cwd=work, capture_output=True, text=True, timeout=FETCH_PATIENCE_S, check=False
         )
-        why = (done.stderr.strip().splitlines() or ["apt-get brought nothing"])[-1]
+        why = (done.stderr.strip().splitlines() or ["apt-get downloaded nothing"])[-1]
         for package in work.glob("*.deb"):
             subprocess.run(["dpkg-deb", "-x", package, work / "files"], check=True)
         found = _find(MARIADB_PLUGIN, work / "files")

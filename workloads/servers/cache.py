@@ -27,7 +27,7 @@ def cache_directory() -> Path:
 
 @contextmanager
 def only_builder(place: Path) -> Iterator[str]:
-    """Hold the right to make `place`; the prefix of a directory beside it to make it in.
+    """Hold the right to make `place`; the prefix of a directory next to it to make it in.
 
     Waits while another process makes it. What one that was killed left behind is removed.
     """

@@ -106,7 +106,7 @@ def _kind(name: str) -> str:
 
 
 def _count(path: Path, text: bytes) -> int:
-    """Read, not mapped: the server may cut a file short, which ends whoever has it mapped."""
+    """Read, not mapped: the server may truncate a file, which kills a process that maps it."""
     count, rest = 0, b""
     with path.open("rb") as file:
         while block := file.read(BLOCK_BYTES):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The servers that tlstax can install and start: one TOML file each, beside this module.
+"""The servers that tlstax can install and start: one TOML file each, in this folder.
 
 A file says where a server comes from (a package of a registry, fetched by that registry's own
 client), what its archive must hash to, which TLS library it has, and how it is started. Nothing
@@ -61,7 +61,7 @@ class ServerKind:
 
 
 def load_catalogue() -> dict[str, ServerKind]:
-    """Every server by its name. Raises TlstaxError (USAGE) when a file is not as it must be."""
+    """Every server by its name. TlstaxError (USAGE) names what is wrong in a file."""
     folder = files("tlstax.workloads").joinpath("servers")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
     kinds = [parse_kind(folder.joinpath(name).read_text(encoding="utf-8"), name) for name in names]
@@ -74,7 +74,7 @@ def find_kind(name: str) -> ServerKind:
     if name not in catalogue:
         raise TlstaxError(
             f"there is no server called '{name}'",
-            f"the known ones are {', '.join(catalogue)}",
+            f"known servers are {', '.join(catalogue)}",
             "Choose one of them; `tlstax lab servers list` says what each is",
             ExitCode.USAGE,
         )

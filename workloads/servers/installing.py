@@ -54,7 +54,7 @@ def installed_version(kind: ServerKind) -> str:
 def install(kind: ServerKind, say: debian_root.Say = lambda line: None) -> Path:
     """Fetch, check and unpack a server unless it is there; the path of its program.
 
-    `say` is told of each step. Raises TlstaxError: HOST without the client, IO when fetching,
+    `say` is called with each step. Raises TlstaxError: HOST without the client, IO when fetching,
     checking or unpacking fails.
     """
     program = installed_program(kind)
@@ -96,7 +96,7 @@ def _into_cache(kind: ServerKind, say: debian_root.Say) -> None:
     place = place_of(kind)
     try:
         with only_builder(place) as prefix:
-            if place.exists():  # another run of tlstax was quicker
+            if place.exists():  # another run of tlstax has made it
                 return
             if shutil.disk_usage(place.parent).free < FREE_BYTES_MIN:
                 raise _failed(kind, f"{place.parent} has less than {FREE_BYTES_MIN >> 20} MB left")
@@ -133,7 +133,7 @@ def _fetch(kind: ServerKind, directory: Path) -> Path:
     _run(kind, command, directory)
     archives = [path for path in directory.iterdir() if path.suffix in (".tgz", ".jar")]
     if len(archives) != 1:
-        raise _failed(kind, f"{CLIENTS[source.client]} brought {len(archives)} archives, not one")
+        raise _failed(kind, f"{CLIENTS[source.client]} fetched {len(archives)} archives, not one")
     return archives[0]
 
 
@@ -215,7 +215,7 @@ def _require_client(kind: ServerKind) -> None:
 
 
 def _run(kind: ServerKind, command: Sequence[str], directory: Path | None = None) -> None:
-    """Run a client to its end, quietly; its last line is told when it fails."""
+    """Run a client to its end, quietly; the error has its last line."""
     try:
         done = subprocess.run(
             command,

@@ -240,7 +240,7 @@ def server_directories() -> Iterator[ServerDirectory]:
 def clean() -> tuple[list[Path], list[Path]]:
     """Remove what crashed runs left: directories whose owner is gone, and their processes.
 
-    Returns (removed, still in use by a living tlstax); TlstaxError (IO) if one resists.
+    Returns (removed, still in use by a living tlstax); TlstaxError (IO) if one cannot be removed.
     """
     removed, in_use = [], []
     for made in server_directories():
@@ -275,7 +275,7 @@ def _remove(root: Path) -> bool:
         try:
             shutil.rmtree(root)
         except FileNotFoundError:
-            if not root.exists():  # its supervisor was quicker
+            if not root.exists():  # its supervisor has removed it
                 return False
             if time.monotonic() > deadline:
                 raise

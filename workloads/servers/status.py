@@ -113,7 +113,7 @@ class StatusSession:
         while (line := self._line(stdout, deadline)) != END_MARK:
             if line is None:
                 said = "; ".join(" ".join(row) for row in rows)
-                raise self._gone(said or "the client ended without a word")
+                raise self._gone(said or "the client ended without a message")
             rows.append(line.split("\t"))
         return rows
 
@@ -161,6 +161,6 @@ class StatusSession:
         return TlstaxError(
             "cannot talk to the server",
             why,
-            "Check that the server still runs; its log tells why if it does not",
+            "Check that the server still runs; its log says why if it does not",
             ExitCode.TARGET,
         )

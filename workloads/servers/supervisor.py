@@ -84,7 +84,7 @@ def start(specification: dict[str, Any], command: list[str]) -> "subprocess.Pope
 
 
 def stop(child: "subprocess.Popen[bytes]", patience_s: float = STOP_PATIENCE_S) -> None:
-    """Ask the child's whole session to end, wait, and insist."""
+    """End the child's whole session: ask, wait, then kill."""
     for name, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, None)):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, name)

@@ -5,7 +5,7 @@ A transport is made once for each server of an experiment, opened before its fir
 after the last; drivers connect to `Route.endpoint`. It makes whatever it needs by way of
 `Resources`, so that a killed experiment leaves nothing that `tlstax lab clean` does not find.
 
-A new transport is a module beside this one, and one line in TRANSPORTS.
+To add a transport, write a module in this folder and one line in TRANSPORTS.
 """
 
 import importlib
@@ -24,7 +24,7 @@ Value = str | int | float | bool
 
 @dataclass(frozen=True)
 class RouteProcess:
-    """A process between the client and the server, whose CPU and waits are part of the bill."""
+    """A process between the client and the server, whose CPU time and waits are reported, too."""
 
     pid: int
     name: str  # 'sshd', 'openvpn'

@@ -21,14 +21,14 @@ WAN_RTT_MS = 40.0
 
 
 class Linked(ABC):
-    """A transport whose client is in a namespace of its own, beside that of the server."""
+    """A transport whose client is in a namespace of its own, linked to the server's."""
 
     name: ClassVar[str]
     needs_namespace = True
     programs: ClassVar[tuple[tuple[str, str], ...]] = ()  # that it needs, and their Debian packages
 
     def __init__(self, resources: Resources, options: Mapping[str, Value]) -> None:
-        """Keep the recipe's options; `check` says what cannot be had."""
+        """Keep the recipe's options; `check` says what is unavailable."""
         self.resources = resources
         self.options = options
         rtt_ms = options.get("rtt_ms")

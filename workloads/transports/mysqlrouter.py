@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""MySQL Router as a pooling proxy beside the client, with TLS to the server.
+"""MySQL Router as a pooling proxy on the client's host, with TLS to the server.
 
 It is the one pooling proxy that a registry has: Debian sid's, unpacked to a root directory of its
 own on the first use (32 packages) and started in there by chroot. It pools for MySQL 9.

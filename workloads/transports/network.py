@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two hosts on one: a network namespace for the client, beside that of the server, and a link.
+"""Two hosts on one: network namespaces for client and server, and a link.
 
-The link is a pair of virtual Ethernet interfaces; with a round trip to be had it is delayed by
+The link is a pair of virtual Ethernet interfaces; for a longer round trip it is delayed by
 netem where the kernel has it, else by a program of ours (`delayline.c`), through which the packets
 go from TUN interface to TUN interface. Everything lies within the two namespaces and goes with
 them; the client's is written down in `Resources` before it is made.
@@ -87,7 +87,7 @@ class Link:
             raise TlstaxError(
                 "the delay line lost packets",
                 f"{new} found it full, and their senders had to send them again",
-                "Use less load: so many bytes at a time are not what it is made for",
+                "Use less load: the delay line is not made for so many bytes at a time",
                 ExitCode.FAILED,
             )
         return interface_bytes(self.client, CLIENT_INTERFACE)
@@ -247,7 +247,7 @@ def not_ready(process: "subprocess.Popen[bytes]", log: Path) -> TlstaxError:
     tail = log.read_text(errors="replace").strip().splitlines()[-4:]
     return TlstaxError(
         f"{log.stem} did not get ready",
-        f"it {'ended' if ended else 'said nothing in time'}; its last words: {' | '.join(tail)}",
+        f"it {'ended' if ended else 'said nothing in time'}; its last lines: {' | '.join(tail)}",
         "Correct what it says; `tlstax lab clean` removes what a crashed run left",
         ExitCode.HOST,
     )

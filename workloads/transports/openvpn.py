@@ -43,19 +43,19 @@ class OpenVpn(Linked):
         keys = generate(directory / "certificates", KEY)
         port = free_port()
         client, target = INNER_CLIENT.format(link.subnet), INNER_SERVER.format(link.subnet)
-        beside_server = (
+        server_options = (
             f"local {link.server_address}\nport {port}\nifconfig {target} {client}\ntls-server\n"
             f"cert {keys.server}\nkey {keys.server_key}\ndh none\n"
         )
-        beside_client = (
+        client_options = (
             f"remote {link.server_address} {port}\nnobind\nifconfig {client} {target}\n"
             f"tls-client\ncert {keys.client}\nkey {keys.client_key}\n"
         )
-        ends = {"server": (link.server, beside_server), "client": (link.client, beside_client)}
+        ends = {"server": (link.server, server_options), "client": (link.client, client_options)}
         common = self._common(link, keys.ca)
         with (
-            self._openvpn(directory / "server", ends["server"][0], common + beside_server) as far,
-            self._openvpn(directory / "client", ends["client"][0], common + beside_client) as near,
+            self._openvpn(directory / "server", ends["server"][0], common + server_options) as far,
+            self._openvpn(directory / "client", ends["client"][0], common + client_options) as near,
         ):
             said = await_line(near, directory / "client.log", READY)
             await_line(far, directory / "server.log", READY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is asked of a tunnel's processes: do they listen, how much did they move, who are they."""
+"""A tunnel's processes: whether they listen, what they have written, which version they are."""
 
 import re
 import subprocess
@@ -40,7 +40,7 @@ def listens(pid: int, port: int) -> bool:
 
 
 def await_end(pid: int) -> None:
-    """Wait until a process of somebody else's is gone, for as long as is reasonable."""
+    """Wait until a process that is not our child has ended, with a limit."""
     deadline = time.monotonic() + END_PATIENCE_S
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(LOOK_S)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""ProxySQL as a pooling proxy beside the client, with TLS to the server: the user's own ProxySQL.
+"""The user's own ProxySQL as a pooling proxy on the client's host, with TLS to the server.
 
-No registry has it. The recipe (`program`), `tlstax lab run --proxysql PATH` or the environment
-(TLSTAX_PROXYSQL) say where its program is, in this order; else `proxysql` on the PATH is taken.
+It is in no package registry. Its program is that of the recipe (`program`), of `tlstax lab run
+--proxysql PATH`, of TLSTAX_PROXYSQL in the environment, or `proxysql` on the PATH, in this order.
 
 Options: `program`; `socket`, whether clients connect through a Unix socket instead of loopback.
 """
@@ -127,7 +127,6 @@ def _missing(why: str) -> TlstaxError:
     return TlstaxError(
         "cannot find ProxySQL",
         why,
-        "Install ProxySQL from its makers, and name it: --proxysql PATH; or use the transport"
-        " mysqlrouter",
+        "Install ProxySQL and give its path: --proxysql PATH; or use the transport mysqlrouter",
         ExitCode.HOST,
     )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""An SSH tunnel: a private sshd beside the server, and ssh with a forwarded port at the client.
+"""An SSH tunnel: a private sshd on the server's host, ssh with a forwarded port on the client's.
 
 Both have keys and configuration of their own; those of the host and of its users are not read.
 sshd runs as an unprivileged user, who may do nothing but forward to the server's port.
 
 Options: `cipher` as OpenSSH calls it; ciphers without authentication use HMAC-SHA2-256. `session`:
-whether there is a session beside the forwarding, as with `ssh -L`, or none, as with `ssh -N -L`. It
+whether a session runs besides the forwarding, as with `ssh -L`, or none, as with `ssh -N -L`. It
 matters: only for a session does OpenSSH switch off Nagle's algorithm, and without one a connection
 through the tunnel waits for delayed acknowledgements.
 """
@@ -82,7 +82,7 @@ class Ssh(Linked):
                     link.round_trip.median_ns,
                     link.facts | self._facts(directory / "ssh.log"),
                 )
-            await_end(pids[1])  # it sees the end of the connection, and sshd shall bury it
+            await_end(pids[1])  # it ends with the connection, and sshd must reap it
 
     # ---- parts ----
 

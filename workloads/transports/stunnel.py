@@ -50,18 +50,18 @@ class Stunnel(Linked):
         cipher = self.option("cipher", "TLS_AES_256_GCM_SHA384")
         outer, local = free_port(), free_port()
         choice = f"sslVersion = TLSv1.3\nciphersuites = {cipher}\n"
-        beside_server = (
+        server_options = (
             f"accept = {link.server_address}:{outer}\nconnect = {LOOPBACK}:{server.port}\n"
             f"cert = {keys.server}\nkey = {keys.server_key}\n{choice}"
         )
-        beside_client = (
+        client_options = (
             f"client = yes\naccept = {LOOPBACK}:{local}\n"
             f"connect = {link.server_address}:{outer}\n"
             f"CAfile = {keys.ca}\nverifyChain = yes\n{choice}"
         )
         with (
-            self._stunnel(directory / "server", link.server, beside_server, outer) as far,
-            self._stunnel(directory / "client", link.client, beside_client, local) as near,
+            self._stunnel(directory / "server", link.server, server_options, outer) as far,
+            self._stunnel(directory / "client", link.client, client_options, local) as near,
         ):
             yield Route(
                 Endpoint(host=LOOPBACK, port=local, namespace=link.client),

@@ -24,7 +24,7 @@ from tlstax.workloads.transports.network import Link, await_line, measure_round_
 from tlstax.workloads.transports.processes import version
 
 INNER_CLIENT, INNER_SERVER = "10.215.{}.1", "10.215.{}.2"
-SOCKETS: Final = Path("/run/wireguard")  # where wireguard-go is told what to do
+SOCKETS: Final = Path("/run/wireguard")  # control sockets of wireguard-go
 READY: Final = b"UAPI listener started"
 INTERFACE_BYTES_MAX: Final = 15
 
@@ -88,7 +88,7 @@ class WireGuard(Linked):
     def _wireguard(
         self, directory: Path, end: End, peer: End
     ) -> Iterator["subprocess.Popen[bytes]"]:
-        """Start one, tell it its keys, and give its interface an address."""
+        """Start one, set its keys, and give its interface an address."""
         log = directory / f"{end.interface}.log"
         program = str(find_program("wireguard-go", "wireguard-go"))
         control = SOCKETS / f"{end.interface}.sock"

@@ -102,7 +102,7 @@ def test_connections_and_handshakes_are_exact(name: str, arm: Arm, lab: Lab) -> 
     if arm == "tls":
         require_fit(name, lab.name)
     result, before, after = lab.drive(made(name), lab.request("connect_insert_select", arm))
-    assert result.operations_count == result.connections_count == OPERATIONS_COUNT
+    assert result.operation_count == result.connection_count == OPERATIONS_COUNT
     assert after.since(before, "Connections") == OPERATIONS_COUNT
     counts = lab.name not in YASSL  # yaSSL counts nothing
     handshakes = OPERATIONS_COUNT if arm == "tls" and counts else 0
@@ -124,8 +124,8 @@ def test_connections_and_handshakes_are_exact(name: str, arm: Arm, lab: Lab) -> 
 def test_persistent_connections_stay(name: str, lab: Lab) -> None:
     require_fit(name, lab.name)
     result, before, after = lab.drive(made(name), lab.request("point_select", "tls"))
-    assert after.since(before, "Connections") == result.connections_count == PROCESSES_COUNT
-    assert result.operations_count == OPERATIONS_COUNT
+    assert after.since(before, "Connections") == result.connection_count == PROCESSES_COUNT
+    assert result.operation_count == OPERATIONS_COUNT
     assert not result.latency_includes_connect
 
 
@@ -188,9 +188,9 @@ def test_every_scenario_of_sysbench(scenario: str, mariadb: Lab) -> None:
     result, before, after = mariadb.drive(
         driver, mariadb.request(scenario, "tls", operation_count=count)
     )
-    assert result.operations_count == count
-    assert after.since(before, "Connections") == result.connections_count
-    assert after.since(before, "Ssl_finished_accepts") == result.connections_count
+    assert result.operation_count == count
+    assert after.since(before, "Connections") == result.connection_count
+    assert after.since(before, "Ssl_finished_accepts") == result.connection_count
     assert result.latencies.sampled_count == pytest.approx(count, abs=2)
 
 
@@ -219,7 +219,7 @@ def test_a_fixed_rate_is_kept(name: str, mariadb: Lab) -> None:
     result = made(name).run(request, Tick())
     expected = rate_per_s * seconds
     # A Poisson process, and on a busy host late at its end.
-    assert expected * 0.6 < result.operations_count < expected + 6 * expected**0.5
+    assert expected * 0.6 < result.operation_count < expected + 6 * expected**0.5
 
 
 @pytest.mark.timing
@@ -301,7 +301,7 @@ def test_connections_through_the_socket(mariadb: Lab) -> None:
     for name in LIBRARIES:
         driver = made(name)
         result = driver.run(mariadb.request("connect", "plaintext", endpoint=endpoint), Tick())
-        assert result.operations_count == OPERATIONS_COUNT
+        assert result.operation_count == OPERATIONS_COUNT
         request = mariadb.request("connect", "tls", endpoint=endpoint)
         if name in ("pymysql", "perl-dbd-mysql", "perl-dbd-mariadb"):
             assert driver.run(request, Tick()).negotiated

@@ -5,18 +5,24 @@ import dataclasses
 import json
 import os
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
+from tlstax.collectors.capture.schema import Run, Status
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
-from tlstax.workloads.experiment import Experiment, NullRecorder, Progress
-from tlstax.workloads.results import ARMS, Arm, RunResult, RunTotals, StatusSample
+from tlstax.workloads.matrix.cells import PlannedRun
+from tlstax.workloads.matrix.proven_run import run_cell
+from tlstax.workloads.matrix.recipe_file import load_recipe
+from tlstax.workloads.matrix.server_session import ServerSession
+from tlstax.workloads.matrix.store import Outcome
+from tlstax.workloads.resources import Resources
+from tlstax.workloads.results import ARMS, Arm, NullRecorder, RunTotals
 from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.programs import find_program
@@ -69,10 +75,11 @@ def test_connections_and_handshakes_are_exact(
     else:
         assert result.connection_count == THREADS
     # Our own read before, and the counted queries; pooled drivers also prepare and close.
-    assert after.since(before, "Questions") >= result.query_count
-    assert 0 < result.mean_ns <= result.max_ns
-    assert result.p95_ns <= result.max_ns * 1.05  # sysbench's histogram has steps
-    assert 0 < result.cpu_ns <= result.elapsed_ns * (os.cpu_count() or 1)
+    assert after.since(before, "Questions") >= (result.query_count or 0) > 0
+    latencies = result.latencies
+    assert 0 < latencies.mean_ns <= latencies.max_ns
+    assert latencies.p95_ns <= latencies.max_ns * 1.05  # sysbench's histogram has steps
+    assert 0 < result.client_cpu_ns <= result.elapsed_ns * (os.cpu_count() or 1)
     assert 1e9 < result.elapsed_ns < 10e9
 
 
@@ -149,13 +156,39 @@ def test_a_driver_that_cannot_connect_says_so(server: PrivateServer, driver: Sys
         options.write_text(text)
 
 
+RECIPE = """
+kind = "tax"
+[matrix]
+servers = ["host"]
+scenarios = ["connect"]
+threads = [2]
+[driver.sysbench]
+table_rows = 10
+[scale.smoke]
+operations = 50
+"""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerSession]:
+    path = tmp_path_factory.mktemp("recipe") / "connect.toml"
+    path.write_text(RECIPE)
+    recipe = load_recipe(path)
+    with Resources.create() as resources:
+        key = recipe.cells[0].server_key
+        made = ServerSession(key, recipe, recipe.cells, resources, print, negotiates=False)
+        made.open()
+        yield made
+        made.close()
+
+
 class CountingRecorder(NullRecorder):
     """Stands where the probes would, to test what an experiment does with a recorder's word."""
 
     def __init__(self, handshakes: int = 0, version: str = "TLSv1.3") -> None:
         super().__init__()
         self.calls: list[str] = []
-        self.rows: list[RunResult | StatusSample] = []
+        self.rows: list[Run | Status] = []
         self._handshakes, self._version = handshakes, version
 
     def begin_run(self, run_id: int) -> None:
@@ -171,86 +204,76 @@ class CountingRecorder(NullRecorder):
             totals, handshake_count=count, tls_versions={self._version: count} if count else {}
         )
 
-    def add(self, rows: object) -> None:
-        assert isinstance(rows, list)
+    def add(self, rows: Iterable[Run | Status]) -> None:
         self.rows += rows
 
 
-def test_an_experiment_interleaves_proves_and_hands_over(
-    driver: Sysbench, server: PrivateServer, status: StatusSession
-) -> None:
-    # As if each took a minute, beside which what they really take does not count.
-    long = Load(SCENARIOS["connect"], THREADS, 60, 50)
-    experiment = Experiment(server, driver, status, [long], rounds_count=1)
-    recorder, told = CountingRecorder(handshakes=50), list[Progress]()
-    first, second = experiment.run(recorder, told.append)
+def run_both(session: ServerSession, recorder: NullRecorder) -> list[Outcome]:
+    """One run of each arm; that with TLS is run 2."""
+    return [
+        run_cell(session, cell, PlannedRun(number, number, 0, 0), recorder)
+        for number, cell in enumerate(session.cells, start=1)
+    ]
+
+
+def test_a_run_is_proven_and_handed_over(session: ServerSession) -> None:
+    assert session.counts_handshakes
+    recorder = CountingRecorder(handshakes=50)
+    first, second = (outcome.row for outcome in run_both(session, recorder))
     assert recorder.calls == ["begin 1", "end", "begin 2", "end"]
-    assert [(run.arm, run.round, run.connection_count) for run in (first, second)] == [
-        ("plaintext", 0, 50),
-        ("tls", 0, 50),
+    assert [(run.driver, run.arm, run.round, run.connection_count) for run in (first, second)] == [
+        ("storm", "plaintext", 0, 50),
+        ("storm", "tls", 0, 50),
     ]
     assert first.start_ns < first.end_ns <= second.start_ns < second.end_ns
     assert json.loads(second.proof)["server_handshakes"] == 50
-    assert [row for row in recorder.rows if isinstance(row, RunResult)] == [first, second]
+    assert [row for row in recorder.rows if isinstance(row, Run)] == [first, second]
     finished = [
-        row.value
+        int(row.value)
         for row in recorder.rows
-        if isinstance(row, StatusSample) and row.name == "Ssl_finished_accepts"
+        if isinstance(row, Status) and row.name == "Ssl_finished_accepts"
     ]
     (before_first, after_first, before_second, after_second) = finished
     assert (after_first - before_first, after_second - before_second) == (0, 50)
-    assert [done.done_count for done in told] == [0, 1, 2]
-    assert told[0].remaining_s > told[1].remaining_s > told[2].remaining_s == 0
 
 
-def test_an_experiment_fails_when_the_probes_missed_a_handshake(
-    driver: Sysbench, server: PrivateServer, status: StatusSession
-) -> None:
-    experiment = Experiment(server, driver, status, [load("connect", 50)], rounds_count=1)
+def test_a_run_fails_when_the_probes_missed_a_handshake(session: ServerSession) -> None:
     with pytest.raises(TlstaxError, match="recorder_handshakes is 49, not 50") as caught:
-        list(experiment.run(CountingRecorder(handshakes=49)))
+        run_both(session, CountingRecorder(handshakes=49))
     assert caught.value.exit_code == ExitCode.FAILED
 
 
-def test_an_experiment_fails_when_somebody_else_connects(
-    driver: Sysbench, server: PrivateServer, status: StatusSession
-) -> None:
-    experiment = Experiment(server, driver, status, [load("point_select")], rounds_count=1)
-    intruder = threading.Timer(0.5, lambda: server.open_status().close())
-    intruder.start()
-    with pytest.raises(TlstaxError, match="server_connections is 3, not 2"):
-        list(experiment.run(NullRecorder()))
-    intruder.join()
+def test_a_run_fails_when_somebody_else_connects(session: ServerSession) -> None:
+    class Intruder(NullRecorder):
+        def begin_run(self, run_id: int) -> None:
+            super().begin_run(run_id)
+            session.server.open_status().close()
+
+    with pytest.raises(TlstaxError, match="server_connections is 51, not 50"):
+        run_both(session, Intruder())
 
 
-def test_an_experiment_fails_when_a_connection_stays_open(
-    driver: Sysbench,
-    server: PrivateServer,
-    status: StatusSession,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_run_fails_when_a_connection_stays_open(
+    session: ServerSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tlstax.workloads.servers.connections.PATIENCE_S", 0.3)
-    experiment = Experiment(server, driver, status, [load("connect", 5)], rounds_count=1)
     with (
-        server.open_status(),
+        session.server.open_status(),
         pytest.raises(TlstaxError, match="did not come to rest"),
     ):
-        list(experiment.run(NullRecorder()))
+        run_both(session, NullRecorder())
 
 
 def test_an_arm_that_falls_back_to_tls_is_caught(
-    driver: Sysbench, server: PrivateServer, status: StatusSession
+    session: ServerSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The trap itself: sysbench reads this line of an option file as a switch that is on.
-    options = server.option_file(configuration.USER_PLAINTEXT)
-    text = options.read_text()
-    experiment = Experiment(server, driver, status, [load("connect", 20)], rounds_count=1)
-    try:
-        options.write_text(text + "mysql-ssl=off\n")
-        with pytest.raises(TlstaxError, match="server_handshakes is 20, not 0"):
-            list(experiment.run(NullRecorder()))
-    finally:
-        options.write_text(text)
+    def trap(*arguments: Any, **named: Any) -> str:
+        return configuration.sysbench_options(*arguments, **named) + "mysql-ssl=off\n"
+
+    monkeypatch.setattr("tlstax.workloads.drivers.sysbench.sysbench_options", trap)
+    with pytest.raises(TlstaxError, match="server_handshakes is 50, not 0"):
+        run_both(session, NullRecorder())
 
 
 CHOICES = [

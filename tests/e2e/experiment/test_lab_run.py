@@ -31,9 +31,10 @@ def test_two_libraries_are_compared_and_what_cannot_be_had_is_one_line(
     printed = capsys.readouterr().out
     (folder,) = tmp_path.iterdir()
     assert {path.name for path in folder.iterdir()} == {
-        *("facts.json", "libraries.json", "libraries.html"),
+        *("results.sqlite", "recipe.toml", "captures", "libraries.json", "libraries.html"),
         *("mariadb.tlstax", "mysql56.tlstax"),
     }
+    assert list((folder / "captures").iterdir()) == [], "turns are joined to one for each server"
     document = json.loads((folder / "libraries.json").read_text())
     by_name = {server["name"]: server for server in document["servers"]}
     for name, server in by_name.items():

@@ -16,10 +16,11 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.document import explain
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Run
 from tlstax.collectors.commands.experiment import open_recorder
 from tlstax.workloads.drivers import DriveRequest, Tick, make_driver
 from tlstax.workloads.resources import Resources
-from tlstax.workloads.results import ARMS, RunResult
+from tlstax.workloads.results import ARMS
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer
@@ -80,12 +81,12 @@ def test_clients_come_and_go_and_the_server_keeps_its_connections(lab: Lab, tmp_
             )
             driven = driver.run(wanted, Tick(recorder.poll))
             totals = recorder.end_run()
-            assert driven.connections_count == CONNECTS
+            assert driven.connection_count == CONNECTS
             assert status.read().since(before, "Connections") <= FEW
             assert route.carried() > carried
             times = totals.start_ns, totals.end_ns
             counts = CONNECTS, CONNECTS, 1, 1, 1, 0
-            recorder.add([RunResult(run, "storm", "connect", arm, 0, *times, 1, *counts, "{}")])
+            recorder.add([Run(run, "storm", "connect", arm, 0, *times, 1, *counts, "{}")])
     with CaptureReader.open(tmp_path / "capture") as reader:
         lines = {line.name: line for line in explain.explain(tables.load(reader)).between}
     (tls,) = lines["storm/connect/tls"].processes

@@ -22,10 +22,11 @@ from tlstax.analysis.document import explain
 from tlstax.analysis.model.clients import Intermediaries
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Run
 from tlstax.collectors.commands.experiment import open_recorder
 from tlstax.workloads.drivers import Driver, DriveRequest, Tick, make_driver
 from tlstax.workloads.resources import Resources, clean
-from tlstax.workloads.results import ARMS, Arm, RunResult
+from tlstax.workloads.results import ARMS, Arm
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.tls import TlsChoice
@@ -38,7 +39,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("tun")]
 
 CONNECTS = 10
 CONNECT_BYTES = 500  # a connect moves at least so many: greeting, log-in, query, answer
-COUNTS = (CONNECTS, CONNECTS, 1, 1, 1, 0)  # of a RunResult; latencies do not matter here
+COUNTS = (CONNECTS, CONNECTS, 1, 1, 1, 0)  # of a Run; latencies do not matter here
 RTT_MS = 20.0
 REST_NS, REST_PATIENCE_S = 50_000, 5.0
 WANTED = os.environ.get(
@@ -83,7 +84,7 @@ def connect(lab: Lab, route: Route, arm: Arm) -> int:
         route.endpoint, lab.server.account(), arm, TlsChoice(), "connect", operation_count=CONNECTS
     )
     driven = lab.driver.run(request, Tick())
-    assert driven.connections_count == CONNECTS
+    assert driven.connection_count == CONNECTS
     return driven.latencies.mean_ns
 
 
@@ -135,9 +136,7 @@ def bill(lab: Lab, wanted: str, tmp_path: Path) -> Billed:
             totals = recorder.end_run()
             spent = {pid: cpu_ns(pid) - ns for pid, ns in before.items()}
             times = totals.start_ns, totals.end_ns
-            recorder.add(
-                [RunResult(1, "storm", "connect", "plaintext", 0, *times, 1, *COUNTS, "{}")]
-            )
+            recorder.add([Run(1, "storm", "connect", "plaintext", 0, *times, 1, *COUNTS, "{}")])
         with CaptureReader.open(tmp_path / "capture") as reader:
             (line,) = explain.explain(tables.load(reader)).between
     return Billed(wanted, line, {process.name: spent[process.pid] for process in route.processes})

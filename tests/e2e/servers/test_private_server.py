@@ -193,7 +193,7 @@ def test_nothing_stays_when_a_run_is_cut_short(number: signal.Signals, exit_stat
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         try:
-            while not process.stdout.readline().startswith("runs "):
+            while not process.stdout.readline().startswith("server "):
                 assert process.poll() is None
             (directory,) = [
                 one for one in server_directories() if one.living().get("owner") == process.pid

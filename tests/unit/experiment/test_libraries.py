@@ -4,12 +4,14 @@
 import dataclasses
 import json
 import re
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from tlstax.analysis.classify.hot_functions import function_name
-from tlstax.analysis.experiment.libraries import compare_libraries
+from tlstax.analysis.experiment.libraries import ComparedServer, compare_libraries, compared_servers
+from tlstax.analysis.experiment.matrix_results import Results
+from tlstax.analysis.model.libraries import Libraries
 from tlstax.analysis.report.html import libraries as libraries_html
 from tlstax.analysis.report.terminal import libraries as libraries_terminal
 from tlstax.analysis.rows.tables import Tables
@@ -58,19 +60,21 @@ class Capture:
         self.tables.samples.append(SampleStack(window, phase, -1, stack, None, count))
 
 
-def facts(*names: str, **failures: str) -> dict[str, Any]:
-    """What the experiment wrote."""
-    negotiated = {
-        "driver": {"version": "TLSv1", "cipher": "AES256-SHA", "temporary_key": ""},
-        "versions": ["TLSv1", "TLSv1.1"],
-        "has_x25519": False,
-    }
-    known = {"negotiated": negotiated, "instructions": {"aes": False, "sha": False}, "failure": ""}
-    servers = [{"name": name, "capture": f"{name}.tlstax", **known} for name in names]
-    for name, why in failures.items():
-        nothing = {"capture": None, "negotiated": None, "instructions": None}
-        servers.append({"name": name, **nothing, "failure": why})
-    return {"title": "Two libraries", "key": "rsa:2048", "rounds": 4, "servers": servers}
+FACTS = {
+    "negotiated": "TLSv1 AES256-SHA",
+    "tls_versions": "TLSv1 TLSv1.1",
+    "x25519": "no",
+    "temporary_key": "",
+    "instructions aes": "no",
+    "instructions sha": "no",
+}
+
+
+def compare(tables: dict[str, Tables], *names: str, **failures: str) -> Libraries:
+    """Of these servers, and of some that failed."""
+    servers = [ComparedServer(name, (f"{name}.tlstax",), facts=FACTS) for name in names]
+    servers += [ComparedServer(name, failure=why) for name, why in failures.items()]
+    return compare_libraries("Two libraries", "rsa:2048", servers, tables)
 
 
 @pytest.fixture
@@ -100,7 +104,7 @@ def capture() -> Capture:
 
 
 def test_costs_are_tls_less_plaintext_per_unit(capture: Capture) -> None:
-    (server,) = compare_libraries(facts("one"), {"one": capture.tables}).servers
+    (server,) = compare({"one": capture.tables}, "one").servers
     assert server.handshake is not None
     assert server.handshake.total.value_ns == pytest.approx((2000 + 8000 + 50000) / 10)
     split = {entry.category: entry.cost.value_ns for entry in server.handshake.categories}
@@ -117,23 +121,25 @@ def test_costs_are_tls_less_plaintext_per_unit(capture: Capture) -> None:
 
 
 def test_what_a_build_lacks_comes_from_what_was_found(capture: Capture) -> None:
-    found = facts("one")
-    (server,) = compare_libraries(found, {"one": capture.tables}).servers
+    (server,) = compare({"one": capture.tables}, "one").servers
     assert server.build.library == "yaSSL"
+    assert server.build.agreed == "TLSv1, AES256-SHA"
     assert server.build.lacks == [
         "no AES-NI code",
         "no SHA extensions code",
         "no X25519",
         "TLSv1 and TLSv1.1 only",
     ]
-    found["servers"][0]["instructions"] = {"aes": True, "sha": True}
-    found["servers"][0]["negotiated"] |= {"versions": ["TLSv1.2", "TLSv1.3"], "has_x25519": True}
-    (server,) = compare_libraries(found, {"one": capture.tables}).servers
+    has_all = dict.fromkeys(("x25519", "instructions aes", "instructions sha"), "yes")
+    modern = FACTS | has_all | {"tls_versions": "TLSv1.2 TLSv1.3", "temporary_key": "DH 2048"}
+    one = ComparedServer("one", ("one.tlstax",), facts=modern)
+    (server,) = compare_libraries("", "", [one], {"one": capture.tables}).servers
     assert server.build.lacks == []
+    assert server.build.agreed == "TLSv1, AES256-SHA, DH 2048"
 
 
 def test_hot_functions_have_names_without_arguments_or_evidence(capture: Capture) -> None:
-    (server,) = compare_libraries(facts("one"), {"one": capture.tables}).servers
+    (server,) = compare({"one": capture.tables}, "one").servers
     names = [(entry.name, entry.share) for entry in server.hot_handshake]
     nameless = "nameless in libcrypto.so.3 (aes+ghash)"
     assert names == [("TaoCrypt::AES::encrypt", 0.75), (nameless, 0.25)]
@@ -144,7 +150,7 @@ def test_hot_functions_have_names_without_arguments_or_evidence(capture: Capture
 
 def test_few_rounds_have_no_interval_and_say_so(capture: Capture) -> None:
     capture.tables.runs = [run for run in capture.tables.runs if run.round < 3]
-    document = compare_libraries(facts("one"), {"one": capture.tables})
+    document = compare({"one": capture.tables}, "one")
     assert document.note.startswith("No intervals")
     assert document.servers[0].handshake is not None
     assert document.servers[0].handshake.total.low_ns is None
@@ -155,7 +161,7 @@ def test_a_server_without_a_load_and_one_that_failed_are_shown(
 ) -> None:
     other = Capture("5.7.22")
     tables = {"one": capture.tables, "other": other.tables}
-    document = dataclasses.asdict(compare_libraries(facts("one", "other", gone="no npm"), tables))
+    document = dataclasses.asdict(compare(tables, "one", "other", gone="no npm"))
     page = libraries_html.render(document)
     assert "no npm" in page
     assert json.loads(json.dumps(document))["left_out"] == {"gone": "no npm"}
@@ -167,7 +173,7 @@ def test_a_server_without_a_load_and_one_that_failed_are_shown(
 
 def test_the_page_draws_every_server_and_runs_nothing(capture: Capture) -> None:
     tables = {"one": capture.tables, "<two>": capture.tables}
-    document = dataclasses.asdict(compare_libraries(facts("one", "<two>"), tables))
+    document = dataclasses.asdict(compare(tables, "one", "<two>"))
     page = libraries_html.render(document)
     assert "<script" not in page
     assert "script-src &#39;none&#39;" in page
@@ -175,3 +181,24 @@ def test_the_page_draws_every_server_and_runs_nothing(capture: Capture) -> None:
     assert page.count("&lt;two&gt;") >= 4
     bars = re.findall(r"<rect x=.*?<title>(.*?)</title>", page)
     assert any("one, asymmetric" in title for title in bars)
+
+
+def test_servers_and_their_failures_come_from_the_results() -> None:
+    cells = {
+        number: {"server": name, "key": "rsa:2048", "label": f"{name}-rsa2048 tcp connect"}
+        for number, name in enumerate(("good", "poor", "poor", "gone"), start=1)
+    }
+    done = {"capture": "good.tlstax"}
+    runs = {1: [done, done], 2: [{"capture": "poor.tlstax"}]}
+    undone = [
+        {"server": "poor", "state": "failed", "reason": "it ended", "run_count": 2},
+        {"server": "gone", "state": "failed", "reason": "no npm", "run_count": 2},
+        {"server": "good", "state": "planned", "reason": "", "run_count": 1},
+    ]
+    found = {"good-rsa2048": {"x25519": "yes"}}
+    results = Results(Path(), {}, cells, runs, undone, [], found, {}, {}, {}, {})  # type: ignore[arg-type]
+    assert compared_servers(results) == [
+        ComparedServer("good", ("good.tlstax",), "", {"x25519": "yes"}),
+        ComparedServer("poor", ("poor.tlstax",), "2 of 3 runs failed; it ended"),
+        ComparedServer("gone", (), "no npm"),
+    ]

@@ -3,21 +3,24 @@
 
 import itertools
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.experiment import matrix_results
+from tlstax.collectors.capture.schema import Run
 from tlstax.workloads.drivers import DriveResult, Latencies
 from tlstax.workloads.matrix import store as store_module
 from tlstax.workloads.matrix.cells import baseline_of, plan
 from tlstax.workloads.matrix.outline import outline
-from tlstax.workloads.matrix.recipe import MatrixRecipe, transport_of
+from tlstax.workloads.matrix.recipe import Recipe
+from tlstax.workloads.matrix.recipe_file import bundled_recipes, load_recipe
 from tlstax.workloads.matrix.scale import SCALES, Length
 from tlstax.workloads.matrix.store import CellRow, Outcome, Store
-from tlstax.workloads.recipe import bundled_recipes, load_any
 
+CAPTURE = "captures/x.tlstax"
 SMALL = """\
 kind = "matrix"
 title = "Two arms"
@@ -36,12 +39,10 @@ threads = [2]
 """
 
 
-def load(folder: Path, text: str, scale: str | None = None) -> MatrixRecipe:
+def load(folder: Path, text: str, scale: str | None = None) -> Recipe:
     path = folder / "mine.toml"
     path.write_text(text)
-    recipe = load_any(path, scale)
-    assert isinstance(recipe, MatrixRecipe)
-    return recipe
+    return load_recipe(path, scale)
 
 
 def test_a_recipe_is_the_product_of_its_lists(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ program = "/opt/own"
 """
     )
     recipe = load(tmp_path, text).with_changes(proxysql="/opt/proxysql")
-    programs = {cell.transport: transport_of(recipe, cell).options for cell in recipe.cells}
+    programs = {cell.transport: recipe.transport_of(cell).options for cell in recipe.cells}
     assert programs == {
         "proxysql": {"program": "/opt/proxysql"},
         "other": {"program": "/opt/proxysql", "socket": True},
@@ -185,10 +186,11 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: tuple[str, str], said: s
 
 def test_published_figures_are_about_cells_that_are_run() -> None:
     for path in bundled_recipes().values():
-        recipes = [load_any(path, scale) for scale in SCALES]
-        matrices = [recipe for recipe in recipes if isinstance(recipe, MatrixRecipe)]
-        cells = {cell for recipe in matrices for cell in recipe.cells}
-        for entry in matrices[0].published if matrices else ():
+        if load_recipe(path).kind != "matrix":
+            continue
+        recipes = [load_recipe(path, scale) for scale in SCALES]
+        cells = {cell for recipe in recipes for cell in recipe.cells}
+        for entry in recipes[0].published:
             assert any(cell.fits(entry.where) for cell in cells), (path, entry)
 
 
@@ -205,6 +207,30 @@ def test_every_run_is_planned_once_and_the_seed_is_the_order(tmp_path: Path) -> 
     assert plan(cells, 4, 1, seed=2) != runs
     together = plan(cells, 4, 4, seed=1)
     assert len({run.turn for run in together}) == 3, "one turn for each server"
+
+
+def test_without_a_seed_arms_alternate_and_servers_take_turns(tmp_path: Path) -> None:
+    text = SMALL.replace('"matrix"', '"libraries"').replace('["tcp", "unix"]', '["tcp"]')
+    text = text.replace('["mariadb"]', '["mariadb", "mysql56"]')
+    text = text.replace('["connect"]', '["connect", "read_only"]')
+    recipe = load(tmp_path, text)
+    runs = plan(recipe.cells, 4, 1, seed=None)
+    cells = [recipe.cells[run.cell_id - 1] for run in runs]
+    mine = [cell for cell in cells if cell.server == "mariadb"]
+    load_arms = [(cell.scenario, cell.arm) for cell in mine]
+    one_round = list(itertools.product(("connect", "read_only"), ("plaintext", "tls")))
+    assert load_arms == [*one_round, *one_round[::-1]] * 2
+    servers = [cell.server for cell, _ in itertools.groupby(cells, lambda cell: cell)]
+    turns = [server for server, _ in itertools.groupby(servers)]
+    assert turns == ["mariadb", "mysql56", "mariadb", "mysql56", "mariadb"], "and back, each time"
+    assert [run.round for run in runs] == sorted(run.round for run in runs)
+
+
+def test_a_comparison_of_libraries_has_one_key(tmp_path: Path) -> None:
+    text = SMALL.replace('"matrix"', '"libraries"').replace('["tcp", "unix"]', '["tcp"]')
+    assert load(tmp_path, text).kind == "libraries"
+    with pytest.raises(TlstaxError, match="a server has several keys"):
+        load(tmp_path, text.replace("[matrix]", '[matrix]\nkeys = ["rsa:2048", "rsa:4096"]'))
 
 
 def test_a_cell_is_compared_with_itself_elsewhere(tmp_path: Path) -> None:
@@ -231,13 +257,14 @@ def planned(tmp_path: Path) -> Path:
 def outcome(samples: int = 0) -> Outcome:
     latencies = Latencies(10, 20, 30, samples_ns=tuple(range(samples)))
     driven = DriveResult(100, 10**9, latencies, 100, 5, (1,))
-    return Outcome("captures/x.tlstax", 1, 2, driven, "TLSv1.3", "AES", None, "{}")
+    row = Run(1, "sysbench", "connect", "tls", 0, 1, 2, 1, 100, 100, 10, 20, 30, 5, "{}")
+    return Outcome(row, driven, "TLSv1.3", "AES", None)
 
 
 def test_results_are_private_and_kept_run_by_run(planned: Path) -> None:
     assert (planned / store_module.NAME).stat().st_mode & 0o777 == 0o600
     with Store.open(planned) as store:
-        store.finish(3, outcome(samples=5000))
+        store.finish(3, CAPTURE, outcome(samples=5000))
         store.fail([1, 2], "why")
         store.fail([4], "never", "skipped")
     with Store.open(planned) as store:
@@ -252,14 +279,25 @@ def test_results_are_private_and_kept_run_by_run(planned: Path) -> None:
     assert kept == sorted(kept)
 
 
+def test_captures_of_a_server_become_one(planned: Path) -> None:
+    with Store.open(planned) as store:
+        for run_id, capture in ((2, "captures/b"), (1, "captures/a"), (3, "captures/b")):
+            row = outcome().row._replace(start_ns=run_id)
+            store.finish(run_id, capture, replace(outcome(), row=row))
+        assert store.captures("mariadb") == ["captures/a", "captures/b"], "in the order of time"
+        store.replace_captures(["captures/a", "captures/b"], "mariadb.tlstax")
+        assert store.captures("mariadb") == ["mariadb.tlstax"]
+        assert store.captures("mysql56") == []
+
+
 def test_a_full_disk_keeps_what_is_finished(planned: Path) -> None:
     with Store.open(planned) as store:
-        store.finish(1, outcome())
+        store.finish(1, CAPTURE, outcome())
         connection = store._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(TlstaxError, match=r"full.*tlstax lab resume") as caught:
-            store.finish(2, outcome(samples=100_000))
+            store.finish(2, CAPTURE, outcome(samples=100_000))
         assert caught.value.exit_code == ExitCode.IO
         assert store.counts() == {"done": 1, "planned": 11}
 

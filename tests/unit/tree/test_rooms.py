@@ -18,7 +18,7 @@ import pytest
 # Each stage, and the stages (or rooms of theirs) that it may import.
 MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "certs": frozenset(),
-    "workloads": frozenset({"certs"}),
+    "workloads": frozenset({"certs", "collectors.capture"}),
     "probes": frozenset({"certs", "workloads"}),
     "collectors": frozenset({"certs", "workloads", "probes"}),
     "analysis": frozenset({"collectors.capture"}),
@@ -26,9 +26,9 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
 # The rooms in the order in which data flows. A module at the top of analysis/ is its own room.
 ROOMS: Final = (
     "certs",
+    "collectors.capture",
     "workloads",
     "probes",
-    "collectors.capture",
     "collectors.binary",
     "collectors.host",
     "collectors.process",

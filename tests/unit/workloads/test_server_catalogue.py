@@ -42,7 +42,7 @@ def test_every_server_of_the_catalogue_is_complete() -> None:
 
 
 def test_an_unknown_server_is_one_clear_line() -> None:
-    with pytest.raises(TlstaxError, match="known ones are mariadb, ") as caught:
+    with pytest.raises(TlstaxError, match="known servers are mariadb, ") as caught:
         find_kind("oracle")
     assert caught.value.exit_code is ExitCode.USAGE
 

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.matrix.recipe import MatrixRecipe, parse
+from tlstax.workloads.matrix.recipe import Recipe
+from tlstax.workloads.matrix.recipe_file import parse
 from tlstax.workloads.recipe_table import RecipeTable
 from tlstax.workloads.servers.at_rest import mariadb_at_rest
 from tlstax.workloads.servers.canary import BLOCK_BYTES, search
 from tlstax.workloads.servers.storage import Storage
 
 RECIPE = """
+kind = "matrix"
 title = "x"
 collect = ["iostat"]
 [matrix]
@@ -31,7 +33,7 @@ buffer_pool_mb = 16
 """
 
 
-def read(text: str) -> MatrixRecipe:
+def read(text: str) -> Recipe:
     return parse(Path("x.toml"), RecipeTable(Path("x.toml"), "", tomllib.loads(text)), "smoke")
 
 

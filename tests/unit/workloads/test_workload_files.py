@@ -6,33 +6,33 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.matrix.scale import SCALES
-from tlstax.workloads.recipe import (
-    DEMO,
-    Recipe,
-    bundled_recipes,
-    find_recipe,
-    load_any,
-    load_recipe,
-)
+from tlstax.workloads.matrix.duration import run_s
+from tlstax.workloads.matrix.recipe import Recipe
+from tlstax.workloads.matrix.recipe_file import DEMO, bundled_recipes, find_recipe, load_recipe
+from tlstax.workloads.matrix.scale import SCALES, Length
 from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.catalogue import load_catalogue
 from tlstax.workloads.tls import TlsChoice
 
 GOOD = """
-[experiment]
+kind = "tax"
+watch = ["client"]
+[matrix]
+servers = ["host"]
+keys = ["ec:p256"]
+tls = ["off", "old"]
+[tls.old]
+version = "TLSv1.2"
+[[cells]]
+scenarios = ["connect"]
+threads = [4]
+operations = 100
+[[cells]]
+scenarios = ["read_only"]
+threads = [2]
+[scale.standard]
 rounds = 2
 seconds = 3
-key = "ec:p256"
-[tls]
-version = "TLSv1.2"
-[[load]]
-scenario = "connect"
-threads = 4
-operations = 100
-[[load]]
-scenario = "read_only"
-seconds = 5
 """
 
 
@@ -100,51 +100,64 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_recipe_is_read(tmp_path: Path) -> None:
+def test_a_recipe_of_one_capture_is_read(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, GOOD))
-    assert (recipe.rounds_count, str(recipe.key), recipe.tls.version) == (2, "ec:p256", "TLSv1.2")
-    connect, read_only = recipe.loads
-    assert (connect.threads_count, connect.seconds, connect.operation_count) == (4, 3, 100)
-    assert (read_only.threads_count, read_only.seconds, read_only.operation_count) == (2, 5, None)
-    assert recipe.driving_s == 2 * 2 * (3 + 5)
+    assert recipe.server_of("host").kind is None, "this host's own"
+    found = [(cell.scenario, cell.threads, cell.arm, cell.key) for cell in recipe.cells]
+    assert found == [
+        ("connect", 4, "plaintext", "ec:p256"),
+        ("connect", 4, "tls", "ec:p256"),
+        ("read_only", 2, "plaintext", "ec:p256"),
+        ("read_only", 2, "tls", "ec:p256"),
+    ]
+    recorded = [recipe.recorded_as(cell) for cell in recipe.cells]
+    assert recorded == [("storm", "connect")] * 2 + [("pooled", "read_only")] * 2
+    assert recipe.length_of(recipe.cells[0]).operation_count == 100
+    assert recipe.tls[recipe.cells[1].tls].choice.version == "TLSv1.2"
     changed = recipe.with_changes(7, 1)
-    assert (changed.rounds_count, changed.loads[0].seconds, changed.loads[1].seconds) == (7, 1, 1)
-    assert changed.loads[0].operation_count == 100
+    assert (changed.rounds_in_turn, changed.length_of(changed.cells[2])) == (7, Length(1))
+    program = Path("/opt/mysqld")
+    assert recipe.with_program(program).server_of("host").program == program
+
+
+def driving_s(recipe: Recipe) -> float:
+    """How long all runs drive load."""
+    return recipe.scale.rounds_count * sum(run_s(recipe, cell) for cell in recipe.cells)
 
 
 def test_the_demo_fits_into_four_minutes() -> None:
     recipe = load_recipe(DEMO)
-    assert {load.scenario.driver for load in recipe.loads} == {"pooled", "storm"}
-    assert recipe.rounds_count % 2 == 0, "an even number of rounds balances the order of the arms"
-    assert recipe.driving_s <= 180, "the rest is for the server, the warm-up and the report"
+    assert {driver for driver, _ in map(recipe.recorded_as, recipe.cells)} == {"pooled", "storm"}
+    rounds_count = recipe.scale.rounds_count
+    assert rounds_count % 2 == 0, "an even number of rounds balances the order of the arms"
+    assert driving_s(recipe) <= 180, "the rest is for the server, the warm-up and the report"
+    assert recipe.watch == ("client",), "its report has the client's side"
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("old", "new", "complaint"),
     [
-        ("", r"lacks \[experiment\]"),
-        ("experiment = 3", "is not a table"),
-        ("[experiment]\n", r"lacks a \[\[load\]\]"),
-        ("[experiment]\n[load]\n", r"lacks a \[\[load\]\]"),
-        ("[experiment]\nround = 3\n[[load]]\nscenario='connect'", "unknown 'round'"),
-        ("[experiment]\nrounds = 0\n[[load]]\nscenario='connect'", r"within 1\.\.1000"),
-        ("[experiment]\nrounds = true\n[[load]]\nscenario='connect'", "is no int"),
-        ("[experiment]\nseconds = 1.5\n[[load]]\nscenario='connect'", "is no int"),
-        ("[experiment]\n[[load]]\nscenario='disconnect'", "known scenarios are point_select"),
-        ("[experiment]\n[[load]]\nthreads=2", "lacks 'scenario'"),
-        ("[experiment]\n[[load]]\nscenario='connect'\nthread=2", "unknown 'thread'"),
-        ("[experiment]\n[[load]]\nscenario=['connect']", "is no str"),
-        ("[experiment]\n[[load]]\nscenario='connect'\n[tls]\nciper='x'", "unknown 'ciper'"),
-        ("kind = 'race'\n[experiment]\n[[load]]\nscenario='connect'", "known kinds are tax, lib"),
-        ("[experiment]\nservers=[3]\n[[load]]\nscenario='connect'", "is no list of names"),
-        ("[experiment]\nservers=['x']\n[[load]]\nscenario='connect'", "servers belong to"),
-        ("kind='libraries'\n[experiment]\n[[load]]\nscenario='connect'", "servers belong to"),
-        ("[experiment", "is not TOML"),
-        ("\xff", "is not TOML"),
+        ('kind = "tax"', 'kind = "race"', "known kinds are tax, libraries, matrix"),
+        ("[matrix]", "[experiment]", r"lacks \[matrix\]"),
+        ("rounds = 2", "rounds = 0", r"within 1\.\.1000"),
+        ("rounds = 2", "rounds = true", "is no int"),
+        ("seconds = 3", "seconds = 1.5", "is no int"),
+        ('["read_only"]', "[3]", "is no list of names"),
+        ("threads = [2]", "thread = [2]", "unknown 'thread'"),
+        ('["host"]', '["host", "mariadb"]', "several servers, keys or encryptions"),
+        ('["ec:p256"]', '["ec:p256", "rsa:2048"]', "several servers, keys or encryptions"),
+        ("threads = [2]", "threads = [2, 8]", "would be the same arm in a report of kind 'tax'"),
+        ('["off", "old"]', '["off", "old", "on"]', "would be the same arm"),
+        ("[matrix]", "[matrix", "is not TOML"),
+        ("[matrix]", "\xff", "is not TOML"),
     ],
 )
-def test_recipe_errors_name_file_and_entry(text: str, complaint: str, tmp_path: Path) -> None:
+def test_recipe_errors_name_file_and_entry(
+    old: str, new: str, complaint: str, tmp_path: Path
+) -> None:
     path = tmp_path / "recipe.toml"
+    text = GOOD.replace(old, new)
+    assert text != GOOD
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(TlstaxError, match=complaint) as caught:
         load_recipe(path)
@@ -153,30 +166,28 @@ def test_recipe_errors_name_file_and_entry(text: str, complaint: str, tmp_path: 
 
 
 def test_every_bundled_recipe_can_be_run() -> None:
-    recipes = {name: load_any(path) for name, path in bundled_recipes().items()}
+    recipes = {name: load_recipe(path) for name, path in bundled_recipes().items()}
     assert {"demo", "libraries", "connect-storm"} <= set(recipes)
-    catalogue = load_catalogue()
     for name, recipe in recipes.items():
         assert recipe.name == name
         assert recipe.title
-        if isinstance(recipe, Recipe):
-            assert set(recipe.servers) <= set(catalogue)
-        for scale in SCALES:
-            assert load_any(bundled_recipes()[name], scale).name == name
+        for scale in SCALES if recipe.kind == "matrix" else ("standard",):
+            assert load_recipe(bundled_recipes()[name], scale).name == name
         assert find_recipe(name) == bundled_recipes()[name]
 
 
 def test_the_comparison_has_every_server_and_enough_rounds() -> None:
     recipe = load_recipe(find_recipe("libraries"))
-    assert set(recipe.servers) == set(load_catalogue())
-    assert recipe.rounds_count >= 4, "below that there are no intervals"
-    assert recipe.driving_s * len(recipe.servers) <= 300, "the rest is for what is beside it"
+    assert {cell.server for cell in recipe.cells} == set(load_catalogue())
+    assert recipe.scale.rounds_count >= 4, "below that there are no intervals"
+    assert driving_s(recipe) <= 300, "the rest is for all else"
+    assert recipe.watch == (), "probes in the drivers would slow down what is compared"
     changed = recipe.with_changes(servers=("mysql56",))
-    assert (changed.servers, changed.rounds_count) == (("mysql56",), recipe.rounds_count)
+    assert {cell.server for cell in changed.cells} == {"mysql56"}
 
 
 def test_an_unknown_recipe_is_one_clear_line() -> None:
-    with pytest.raises(TlstaxError, match=r"known ones are .*demo") as caught:
+    with pytest.raises(TlstaxError, match=r"known recipes are .*demo") as caught:
         find_recipe("none")
     assert caught.value.exit_code == ExitCode.USAGE
 

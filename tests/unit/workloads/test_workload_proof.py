@@ -9,14 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.drivers.sysbench import (
-    NEEDED,
-    SCENARIOS,
-    DriverResult,
-    Load,
-    SysbenchReport,
-)
-from tlstax.workloads.experiment import plan
+from tlstax.workloads.drivers import DriveResult, Latencies
+from tlstax.workloads.drivers.sysbench import NEEDED, SysbenchReport
 from tlstax.workloads.proof import Evidence
 from tlstax.workloads.results import RunTotals
 from tlstax.workloads.servers.status import COUNTERS, Status
@@ -84,7 +78,7 @@ def status(**values: int) -> Status:
 
 
 BEFORE = status(Connections=10, Ssl_accepts=5, Ssl_finished_accepts=5, Threads_connected=1)
-DRIVEN = DriverResult(42, 42, 42, 1, 1, 1, 1, 1)
+DRIVEN = DriveResult(42, 1, Latencies(1, 1, 1), 42, 1, (1,))
 TLS = Evidence(
     label="connect tls, round 1",
     arm="tls",
@@ -160,11 +154,3 @@ def test_a_disagreeing_witness_fails_the_run(evidence: Evidence, complaint: str)
         evidence.prove()
     assert caught.value.exit_code == ExitCode.FAILED
     assert evidence.label in caught.value.what
-
-
-def test_arms_are_interleaved_and_balanced() -> None:
-    load = Load(SCENARIOS["connect"], threads_count=2, seconds=1)
-    runs = plan([load, load], 4)
-    assert [run.arm for run in runs[:8]] == ["plaintext", "tls", "tls", "plaintext"] * 2
-    assert [run.round for run in runs[:8]] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert [run.run_id for run in runs] == list(range(1, 17))
