@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tlstax.collectors.capture.printable import visible
+from tlstax.collectors.host.prices import one_of_each
 
 if TYPE_CHECKING:
     from tlstax.collectors.placement.model import Missing, Plan, Site
@@ -92,16 +93,19 @@ def totals_of(sites: Iterable["Site"]) -> list[Total]:
     A boundary with several entries (a function seen at its callers) or exits is crossed at one of
     them, so the dearest counts.
     """
-    dearest: dict[tuple[str, str, str], tuple[float, float]] = {}
+    crossed: dict[tuple[str, str], list[Site]] = {}
     for site in sites:
-        key = (site.per, site.boundary, site.event)
-        crossing = (site.hits * site.cost_ns, site.hits)
-        dearest[key] = max(dearest.get(key, (0.0, 0.0)), crossing)
+        crossed.setdefault((site.per, site.boundary), []).append(site)
     found = []
     for per in ("command", "handshake", "connection"):
-        parts = [value for (of, _, _), value in dearest.items() if of == per]
+        parts = [group for (of, _), group in crossed.items() if of == per]
         if parts:
-            found.append(Total(per, sum(hits for _, hits in parts), sum(ns for ns, _ in parts)))
+            hits = sum(one_of_each((site.event, site.hits) for site in part) for part in parts)
+            costs_ns = [
+                one_of_each((site.event, site.hits * site.cost_ns) for site in part)
+                for part in parts
+            ]
+            found.append(Total(per, hits, sum(costs_ns)))
     return found
 
 

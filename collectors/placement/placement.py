@@ -18,21 +18,33 @@ Nothing is attached here, and the process is not touched. Each address is an ins
 because it was reached by following the function's code from its first instruction.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.prices import HostCosts, call_ns
 from tlstax.collectors.placement.call_sites import RefusedError, exports
 from tlstax.collectors.placement.callers import Callers, FindersOf
 from tlstax.collectors.placement.detection import Detected, OpenObject, detect
 from tlstax.collectors.placement.method_table import functions_in
-from tlstax.collectors.placement.model import Missing, Plan, Refused, RoleMark, Site
+from tlstax.collectors.placement.model import Missing, Plan
 from tlstax.collectors.placement.name_gaps import name_gaps, nothing_known
-from tlstax.collectors.placement.plan_notes import notes_on, other_machine, read_accessor
+from tlstax.collectors.placement.placed import (
+    Placed,
+    PlacedProbes,
+    cheapest_of_each,
+    chosen_cost_ns,
+    dearer,
+    sites_of,
+    with_reason,
+)
+from tlstax.collectors.placement.plan_notes import (
+    notes_on,
+    other_machine,
+    read_accessor,
+    role_marks,
+)
 from tlstax.collectors.placement.probe_points import Finder, ProbePoint
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
@@ -44,31 +56,6 @@ MACHINE = "EM_X86_64"
 BETWEEN_ROLES = frozenset({"tunnel", "proxy"})
 # Actions whose exit reads what the function returns.
 READS_RETURNED = frozenset({"handshake_call"})
-
-
-class PlacedProbes(NamedTuple):
-    """A spot with its event and the object it is in."""
-
-    event: str
-    mapped: MappedObject
-    elf: Elf
-    point: ProbePoint
-
-
-@dataclass
-class Placed:
-    """What became of one boundary."""
-
-    boundary: Boundary
-    chosen: list[PlacedProbes] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
-    cost_ns: float = 0.0  # of one crossing
-    hits: float = 1.0
-
-    def refuse(self, function: str, what: str, why: str) -> None:
-        """Note an alternative that was not taken."""
-        self.refused.append(Refused(self.boundary.id, function, what, why))
 
 
 def plan(
@@ -139,7 +126,7 @@ class Planner:
                 for boundary in entry.definition.boundaries
                 if boundary.level <= level and (boundary.action != "call" or is_called)
             ]
-            placed += _cheapest_of_each([self.place(boundary, entry) for boundary in wanted])
+            placed += cheapest_of_each([self.place(boundary, entry) for boundary in wanted])
             for accessor in entry.definition.accessors:
                 offset = read_accessor(accessor, entry)
                 accessors[accessor.id] = max(offset, accessors.get(accessor.id, -1))
@@ -152,7 +139,7 @@ class Planner:
             pid=self.target.pid,
             level=level,
             libraries=tuple(entry.library for entry in self.detected),
-            sites=shared_once(site for entry in placed for site in self._sites(entry)),
+            sites=sites_of(placed, self.host_costs.prices),
             missing=(*(lost for entry in placed for lost in entry.missing), *missing),
             accessors=accessors,
             role=role,
@@ -188,19 +175,20 @@ class Planner:
                 placed.refuse(function.pattern, "function", why)
                 continue
             points: list[PlacedProbes] = []
-            cost = 0.0
+            crossings_ns = []
             for mapped, _, symbol in found:
-                more, price = self._in_function(placed, mapped, symbol)
+                more, crossing = self._in_function(placed, mapped, symbol)
                 points += more
-                cost += function.hits * price / len(found)
+                crossings_ns.append(crossing)
+            cost = call_ns(crossings_ns, function.hits)
             if not points:
                 placed.refuse(function.pattern, "function", "its code does not disassemble")
             elif best is None or cost < best[0]:
                 if best is not None:
-                    placed.refuse(best[1].pattern, "function", _dearer(best[0], cost))
+                    placed.refuse(best[1].pattern, "function", dearer(best[0], cost))
                 best = (cost, function, points)
             else:
-                placed.refuse(function.pattern, "function", _dearer(cost, best[0]))
+                placed.refuse(function.pattern, "function", dearer(cost, best[0]))
         if best is not None:
             placed.cost_ns, placed.hits, placed.chosen = best[0], best[1].hits, best[2]
 
@@ -218,7 +206,7 @@ class Planner:
         for other in options[1:]:
             if other.name == "start" and other.cost_ns == best.cost_ns:
                 continue  # the same instruction
-            placed.refuse(symbol.name, other.name, _dearer(other.cost_ns, best.cost_ns))
+            placed.refuse(symbol.name, other.name, dearer(other.cost_ns, best.cost_ns))
         chosen = [PlacedProbes(event, mapped, finder.elf, point) for event, point in best.points]
         if not best.stepped or not symbol.name:
             return chosen, best.cost_ns
@@ -231,10 +219,11 @@ class Planner:
             )
         except RefusedError as refused:
             placed.refuse(symbol.name, "its callers", str(refused))
-            return [_with_reason(entry, str(refused)) for entry in chosen], best.cost_ns
-        cost = len(boundary.events) * self.host_costs.prices.emulated_ns
-        placed.refuse(symbol.name, best.name, _dearer(best.cost_ns, cost))
-        return [PlacedProbes(*entry) for entry in around], cost
+            return [with_reason(entry, str(refused)) for entry in chosen], best.cost_ns
+        outside = [PlacedProbes(*entry) for entry in around]
+        cost = chosen_cost_ns(outside, self.host_costs.prices)
+        placed.refuse(symbol.name, best.name, dearer(best.cost_ns, cost))
+        return outside, cost
 
     def _choose_from_table(self, placed: Placed, table: MethodTable, entry: OpenObject) -> None:
         """Replace the named functions of an object by those of its method table."""
@@ -257,111 +246,3 @@ class Planner:
             names = (table.getter, *table.setters)
             why = "the table cannot be read"
             placed.missing.append(Missing(placed.boundary.id, names, table.missing, why))
-
-    def _sites(self, placed: Placed) -> list[Site]:
-        sites = []
-        traps = {(c.mapped, c.point.address) for c in placed.chosen if c.event == "enter"}
-        for chosen in placed.chosen:
-            offset = chosen.elf.to_offset(chosen.point.address)
-            if offset is not None:
-                shared = (chosen.mapped, chosen.point.address) in traps
-                cost_ns = self._cost_ns(chosen, shared)
-                sites.append(_site(placed, chosen, offset, cost_ns))
-        return sites
-
-    def _cost_ns(self, chosen: PlacedProbes, trap_is_shared: bool) -> float:
-        trap_ns = self.host_costs.prices.trap_ns(chosen.point.emulated)
-        if chosen.point.kind == "uprobe":
-            return trap_ns
-        return self.host_costs.prices.return_ns + (0 if trap_is_shared else trap_ns)
-
-
-def shared_once(sites: Iterable[Site]) -> tuple[Site, ...]:
-    """Without the second exit of two functions that leave through the same third one."""
-    kept: dict[tuple[object, ...], Site] = {}
-    for site in sites:
-        place = (site.object.open_path, site.file_offset, site.kind)
-        own = site.boundary if site.event == "enter" else ""
-        kept.setdefault((*place, site.event, site.action, site.phase, own), site)
-    return tuple(kept.values())
-
-
-def role_marks(library: Detected) -> list[RoleMark]:
-    """What tells the roles of threads, with the functions where the process has them."""
-    marks = []
-    for rule in library.definition.roles:
-        spans = [
-            (start, start + max(symbol.size, 1))
-            for pattern in rule.functions
-            for mapped, elf, symbol in library.functions(Function(pattern))
-            if (start := mapped.address_of(elf.to_offset(symbol.address))) is not None
-        ]
-        marks.append(RoleMark(rule.role, rule.names, tuple(sorted(set(spans))), rule.main))
-    return marks
-
-
-def _cheapest_of_each(placed: list[Placed]) -> list[Placed]:
-    """Of boundaries that are marked as equivalent only the cheapest that can be had."""
-    kept: list[Placed] = []
-    for entry in placed:
-        mark = entry.boundary.equivalent
-        rival = next((k for k in kept if mark and k.boundary.equivalent == mark), None)
-        if rival is None:
-            kept.append(entry)
-        elif not entry.chosen or (rival.chosen and rival.cost_ns <= entry.cost_ns):
-            rival.refused += entry.refused
-            rival.refuse(entry.boundary.id, "boundary", _why_not(entry, rival))
-        else:
-            entry.refused += rival.refused
-            entry.refuse(rival.boundary.id, "boundary", _why_not(rival, entry))
-            kept[kept.index(rival)] = entry
-    return kept
-
-
-def _why_not(loser: Placed, winner: Placed) -> str:
-    if not loser.chosen:
-        return "none of its functions is there"
-    return _dearer(loser.cost_ns, winner.cost_ns)
-
-
-def _dearer(cost_ns: float, than_ns: float) -> str:
-    if cost_ns == than_ns:
-        return f"no cheaper: {cost_ns / 1000:.2f} us"
-    return f"dearer: {cost_ns / 1000:.2f} us against {than_ns / 1000:.2f} us"
-
-
-def _with_reason(chosen: PlacedProbes, refusal: str) -> PlacedProbes:
-    if chosen.point.emulated:
-        return chosen
-    return chosen._replace(
-        point=replace(chosen.point, reason=f"{chosen.point.reason}, and {refusal}")
-    )
-
-
-def _site(placed: Placed, chosen: PlacedProbes, offset: int, cost_ns: float) -> Site:
-    boundary, point = placed.boundary, chosen.point
-    return Site(
-        boundary=boundary.id,
-        action=boundary.action,
-        phase=boundary.phase,
-        event=chosen.event,
-        function=point.function,
-        object=chosen.mapped,
-        file_offset=offset,
-        virtual_address=point.address,
-        instruction=point.instruction,
-        kind=point.kind,
-        stepped=not point.emulated,
-        register=point.register,
-        stack_bytes=point.stack_bytes,
-        only_in=boundary.only_in,
-        reason=point.reason,
-        blocking=boundary.blocking,
-        success=boundary.success,
-        state=boundary.state,
-        role=boundary.role,
-        side=boundary.side,
-        cost_ns=cost_ns,
-        per=boundary.per,
-        hits=placed.hits,
-    )

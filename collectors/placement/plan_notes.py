@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a plan says of the libraries themselves: fields of their structures, and what is unusual."""
+"""What a plan says of the libraries themselves: fields, marks of roles, and what is unusual."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.field_chains import returned_fields
 from tlstax.collectors.placement.detection import Detected
+from tlstax.collectors.placement.model import RoleMark
 from tlstax.collectors.process.target import Target
 from tlstax.probes.model import Accessor, Function
 
@@ -56,3 +57,17 @@ def other_machine(target: Target, elf: Elf) -> TlstaxError:
         "Use tlstax for x86-64 programs; placing probes on other machines is not supported yet",
         ExitCode.TARGET,
     )
+
+
+def role_marks(library: Detected) -> list[RoleMark]:
+    """What tells the roles of threads, with the functions where the process has them."""
+    marks = []
+    for rule in library.definition.roles:
+        spans = [
+            (start, start + max(symbol.size, 1))
+            for pattern in rule.functions
+            for mapped, elf, symbol in library.functions(Function(pattern))
+            if (start := mapped.address_of(elf.to_offset(symbol.address))) is not None
+        ]
+        marks.append(RoleMark(rule.role, rule.names, tuple(sorted(set(spans))), rule.main))
+    return marks

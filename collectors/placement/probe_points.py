@@ -42,7 +42,7 @@ from tlstax.collectors.binary.instructions import (
     is_emulated,
     text_of,
 )
-from tlstax.collectors.host.prices import Prices
+from tlstax.collectors.host.prices import Prices, Probe, crossing_ns
 
 CANDIDATES_LIMIT: Final = 48  # emulated instructions that are looked at as an entry
 ENTRIES_TRIED: Final = 8  # of those, with exits inside
@@ -262,17 +262,11 @@ class Finder:
         return self._option("start", _ordered(events, enter, [leave]))
 
     def _option(self, name: str, points: PlacedProbes) -> Option:
-        return Option(name, tuple(points), self.cost_ns(points))
-
-    def cost_ns(self, points: PlacedProbes) -> float:
-        """What one crossing costs: an instruction traps once for all its probes."""
-        traps = {point.address: point for _, point in points if point.kind == "uretprobe"}
-        traps |= {point.address: point for event, point in points if event == "enter"}
-        cost = sum(self.prices.trap_ns(point.emulated) for point in traps.values())
-        if any(point.kind == "uretprobe" for _, point in points):
-            cost += self.prices.return_ns
-        either = [s for event, s in points if event == "exit" and s.kind == "uprobe"]
-        return cost + (self.prices.trap_ns(all(s.emulated for s in either)) if either else 0)
+        probes = [
+            (event, Probe(point.address, point.kind == "uretprobe", point.emulated))
+            for event, point in points
+        ]
+        return Option(name, tuple(points), crossing_ns(self.prices, probes))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import Final
 from tlstax.collectors.capture import schema
 from tlstax.collectors.placement.model import Library, Plan, Site
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.metering import site_costs
 from tlstax.collectors.recording.engine.native import SAMPLER, SOCKET_TRACEPOINTS, Engine
 
 SERVER_ID: Final = 1
@@ -60,13 +59,12 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
     sites = engine.plan.sites
     number = ids_before(target_id)
     rows = []
-    for site, hits, cost_ns in zip(
-        sites, engine.site_hits(), site_costs(engine.plan.host_costs, sites), strict=True
-    ):
+    measured = engine.plan.host_costs.measured
+    for site, hits in zip(sites, engine.site_hits(), strict=True):
         number += 1
         if not engine.is_attached(site):
             continue  # the kernel tells what it would
-        row = probe_row(number, site, suffix, hits, cost_ns)
+        row = probe_row(number, site, suffix, hits, site.cost_ns if measured else None)
         rows.append(row._replace(target_id=target_id))
     for name, (kind, hits, cost_ns) in engine.program_costs().items():
         number += 1

@@ -3,8 +3,8 @@
 
 A probe hit costs its trap, calibrated on this host, and its program, timed by the kernel in this
 very server. A calibration runs in a loop whose caches are warm; in a server a trap costs more,
-which IN_SITU allows for. Scheduler events and samples cost what the kernel counts for their
-programs. The kernel only counts while its statistics are on, which is not free either: with a
+which `prices.in_server_ns` allows for. Scheduler events and samples cost what the kernel counts for
+their programs. The kernel only counts while its statistics are on, which is not free either: with a
 budget in dense windows, else until the first busy window and again after thirty. In between the
 last rates stand, per CPU time of the server.
 """
@@ -12,19 +12,17 @@ last rates stand, per CPU time of the server.
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from tlstax.collectors.host.bpf_syscall import enable_statistics
 from tlstax.collectors.host.clock import monotonic_ns
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.prices import in_server_ns
 from tlstax.collectors.placement.model import Site
 from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, Load, Overhead, has_ledger
 from tlstax.collectors.recording.engine.native import DENSE_TRACEPOINTS, SAMPLER, Engine
 from tlstax.probes.model import Level
 
-IN_SITU: Final = 1.5
-"""What a trap costs in a server over what it costs in a loop (limits.md says how that was seen)."""
 _PROBES: Final = ("on_enter", "on_leave")
 
 
@@ -70,10 +68,7 @@ class Meter:
         self.saw_load = False
         """Whether the kernel timed the programs while the target was not idle."""
         self._sample_ns: float | None = None  # of one sample
-        host_costs = engine.plan.host_costs
-        self.prices_are_known = host_costs.measured
-        known = replace(host_costs, measured=True)  # else those of another machine, as a guess
-        self._traps = [price or 0.0 for price in site_costs(known, sites)]
+        self.prices_are_known = engine.plan.host_costs.measured  # else another machine's, a guess
 
     def statistics(self, on: bool) -> None:
         """Have the kernel time the programs, or not; where it cannot, nothing changes."""
@@ -142,7 +137,7 @@ class Meter:
 
     def _price(self, number: int) -> float:
         program = _PROBES[0 if self._sites[number].event == "enter" else 1]
-        return self._traps[number] * IN_SITU + self._body_ns[program]
+        return in_server_ns(self._sites[number].cost_ns, self._body_ns[program])
 
     def _learn(
         self, timed: dict[str, tuple[int, int]], cpu_ns: int, floor_ns: float, is_timed: bool
@@ -178,21 +173,3 @@ class Meter:
             turn_ns=turn_ns,
             tail_ns=tail_ns,
         )
-
-
-def site_costs(host_costs: HostCosts, sites: Sequence[Site]) -> list[float | None]:
-    """Calibrated ns of one hit of each site; None where nothing was calibrated.
-
-    A return probe also traps at the function's entry, unless an entry probe does so anyway.
-    """
-    entries = {(site.object, site.file_offset) for site in sites if site.kind == "uprobe"}
-    if not host_costs.measured:
-        return [None] * len(sites)
-    prices: list[float | None] = []
-    for site in sites:
-        trap_ns = host_costs.prices.trap_ns(not site.stepped)
-        if site.kind != "uprobe":
-            shared = (site.object, site.file_offset) in entries
-            trap_ns = host_costs.prices.return_ns + (0.0 if shared else trap_ns)
-        prices.append(trap_ns)
-    return prices

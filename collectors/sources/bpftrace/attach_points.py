@@ -15,7 +15,7 @@ from typing import Final
 
 from tlstax.collectors.binary.elf import Symbol
 from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.prices import HostCosts, Probe, call_ns, hit_costs_ns
 from tlstax.collectors.placement.detection import Detected, OpenObject, detect
 from tlstax.collectors.placement.method_table import functions_in
 from tlstax.collectors.placement.probe_points import Finder, Option, ProbePoint
@@ -96,12 +96,14 @@ class Places:
         """The cheapest of the functions that the process has."""
         best: tuple[float, list[Place]] | None = None
         for function in functions:
-            cost, places = 0.0, []
+            crossings_ns: list[float] = []
+            places: list[Place] = []
             for entry, symbol in self._functions(name, function, library):
                 option = self._option(entry, symbol, want)
                 if option is not None:
-                    cost += option.cost_ns * function.hits
+                    crossings_ns.append(option.cost_ns)
                     places += self._places(name, entry, symbol, option)
+            cost = call_ns(crossings_ns, function.hits)
             if places and (best is None or cost < best[0]):
                 best = cost, places
         return best[1] if best else []
@@ -143,18 +145,18 @@ class Places:
     ) -> list[Place]:
         places = []
         named = self._has_name(entry, symbol)
-        traps = {point.address for event, point in option.points if event == "enter"}
-        for event, point in option.points:
+        probes = [
+            Probe(point.address, point.kind == "uretprobe", point.emulated)
+            for _, point in option.points
+        ]
+        costs_ns = hit_costs_ns(self._kernel.prices, probes)
+        for (event, point), cost in zip(option.points, costs_ns, strict=True):
             offset = entry.elf.to_offset(point.address)
             if offset is None or not SAFE_PATH.fullmatch(entry.mapped.open_path):
                 continue
             inside = point.address - symbol.address
             text = f"{symbol.name}+{inside}" if inside else symbol.name
             attach_point = f"{point.kind}:{entry.mapped.open_path}:{text if named else hex(offset)}"
-            cost = self._kernel.prices.trap_ns(point.emulated)
-            if point.kind == "uretprobe":
-                shared = point.address in traps
-                cost = self._kernel.prices.return_ns + (0.0 if shared else cost)
             name = boundary if isinstance(boundary, str) else boundary.id
             shown = symbol.name or f"[{entry.elf.name}+{symbol.address:#x}]"
             places.append(

@@ -10,7 +10,7 @@ import pytest
 from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.capture.printable import visible
-from tlstax.collectors.commands.plan_text import as_lines
+from tlstax.collectors.commands.plan_text import as_lines, totals_of
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.process.target import Target
 from tlstax.probes.definitions import load_definitions
@@ -46,6 +46,17 @@ def test_json_says_the_same(tls_process: Target, capsys: pytest.CaptureFixture[s
     assert all(site["cost_ns"] > 0 for site in document["sites"])
     assert {"boundary", "function", "what", "why"} == document["refused"][0].keys()
     assert document["totals"][0]["hits"] >= 1
+
+
+def test_two_boundaries_on_one_instruction_share_its_trap(tls_process: Target) -> None:
+    (openssl,) = [entry for entry in load_definitions() if entry.id == "openssl3"]
+    first = next(boundary for boundary in openssl.boundaries if boundary.id == "sign_digest")
+    alone = plan(tls_process, [replace(openssl, boundaries=(first,))])
+    both = plan(tls_process, [replace(openssl, boundaries=(first, replace(first, id="again")))])
+    (entry,) = [site for site in both.sites if site.boundary == "again"]
+    assert entry.event == "enter"
+    assert entry.cost_ns == 0.0, "the trap is the first boundary's"
+    assert totals_of(both.sites)[0].cost_ns == totals_of(alone.sites)[0].cost_ns > 0
 
 
 def test_missing_boundaries_are_printed_with_their_consequence(tls_process: Target) -> None:

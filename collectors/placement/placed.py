@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What became of each boundary of a plan: its probes, what was refused, and the sites they make."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.host.prices import Prices, Probe, crossing_ns, hit_costs_ns
+from tlstax.collectors.placement.model import Missing, Refused, Site
+from tlstax.collectors.placement.probe_points import ProbePoint
+from tlstax.collectors.process.mappings import MappedObject
+from tlstax.probes.model import Boundary
+
+
+class PlacedProbes(NamedTuple):
+    """A place for a probe with its event and the object it is in."""
+
+    event: str
+    mapped: MappedObject
+    elf: Elf
+    point: ProbePoint
+
+
+@dataclass
+class Placed:
+    """What became of one boundary."""
+
+    boundary: Boundary
+    chosen: list[PlacedProbes] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    cost_ns: float = 0.0  # of one crossing
+    hits: float = 1.0
+
+    def refuse(self, function: str, what: str, why: str) -> None:
+        """Note an alternative that was not taken."""
+        self.refused.append(Refused(self.boundary.id, function, what, why))
+
+
+def sites_of(placed: Iterable[Placed], prices: Prices) -> tuple[Site, ...]:
+    """The probes of all boundaries, with what a hit of each costs beside the others."""
+    sites = shared_once(
+        _site(entry, chosen, offset)
+        for entry in placed
+        for chosen in entry.chosen
+        if (offset := chosen.elf.to_offset(chosen.point.address)) is not None
+    )
+    probes = [
+        Probe((site.object, site.file_offset), site.kind == "uretprobe", not site.stepped)
+        for site in sites
+    ]
+    costs_ns = hit_costs_ns(prices, probes)
+    return tuple(
+        replace(site, cost_ns=cost_ns) for site, cost_ns in zip(sites, costs_ns, strict=True)
+    )
+
+
+def chosen_cost_ns(chosen: Iterable[PlacedProbes], prices: Prices) -> float:
+    """What one crossing of such probes costs."""
+    probes = [
+        (
+            one.event,
+            Probe(
+                (one.mapped, one.point.address), one.point.kind == "uretprobe", one.point.emulated
+            ),
+        )
+        for one in chosen
+    ]
+    return crossing_ns(prices, probes)
+
+
+def shared_once(sites: Iterable[Site]) -> tuple[Site, ...]:
+    """Without the second exit of two functions that leave through the same third one."""
+    kept: dict[tuple[object, ...], Site] = {}
+    for site in sites:
+        place = (site.object.open_path, site.file_offset, site.kind)
+        own = site.boundary if site.event == "enter" else ""
+        kept.setdefault((*place, site.event, site.action, site.phase, own), site)
+    return tuple(kept.values())
+
+
+def cheapest_of_each(placed: Sequence[Placed]) -> list[Placed]:
+    """Of boundaries that are marked as equivalent only the cheapest that can be had."""
+    kept: list[Placed] = []
+    for entry in placed:
+        mark = entry.boundary.equivalent
+        rival = next((k for k in kept if mark and k.boundary.equivalent == mark), None)
+        if rival is None:
+            kept.append(entry)
+        elif not entry.chosen or (rival.chosen and rival.cost_ns <= entry.cost_ns):
+            rival.refused += entry.refused
+            rival.refuse(entry.boundary.id, "boundary", _why_not(entry, rival))
+        else:
+            entry.refused += rival.refused
+            entry.refuse(rival.boundary.id, "boundary", _why_not(rival, entry))
+            kept[kept.index(rival)] = entry
+    return kept
+
+
+def _why_not(loser: Placed, winner: Placed) -> str:
+    if not loser.chosen:
+        return "none of its functions is there"
+    return dearer(loser.cost_ns, winner.cost_ns)
+
+
+def dearer(cost_ns: float, than_ns: float) -> str:
+    """Why the one was not taken, for people."""
+    if cost_ns == than_ns:
+        return f"no cheaper: {cost_ns / 1000:.2f} us"
+    return f"dearer: {cost_ns / 1000:.2f} us against {than_ns / 1000:.2f} us"
+
+
+def with_reason(chosen: PlacedProbes, refusal: str) -> PlacedProbes:
+    """The same, saying why no place outside of the function serves, where it is single-stepped."""
+    if chosen.point.emulated:
+        return chosen
+    return chosen._replace(
+        point=replace(chosen.point, reason=f"{chosen.point.reason}, and {refusal}")
+    )
+
+
+def _site(placed: Placed, chosen: PlacedProbes, offset: int) -> Site:
+    boundary, point = placed.boundary, chosen.point
+    return Site(
+        boundary=boundary.id,
+        action=boundary.action,
+        phase=boundary.phase,
+        event=chosen.event,
+        function=point.function,
+        object=chosen.mapped,
+        file_offset=offset,
+        virtual_address=point.address,
+        instruction=point.instruction,
+        kind=point.kind,
+        stepped=not point.emulated,
+        register=point.register,
+        stack_bytes=point.stack_bytes,
+        only_in=boundary.only_in,
+        reason=point.reason,
+        blocking=boundary.blocking,
+        success=boundary.success,
+        state=boundary.state,
+        role=boundary.role,
+        side=boundary.side,
+        per=boundary.per,
+        hits=placed.hits,
+    )
