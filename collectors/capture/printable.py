@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Text of unknown origin made safe for a terminal."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
 
 def visible(text: str) -> str:
     """Text of unknown origin with everything but printable characters escaped."""

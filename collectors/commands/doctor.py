@@ -74,10 +74,10 @@ def calibrate(as_json: bool) -> int:
     # Only here: examining a host needs none of it.
     from tlstax.collectors.host.calibration_events import measure_all
     from tlstax.collectors.host.costs import path, save
-    from tlstax.collectors.host.emulation import emulated_forms
+    from tlstax.collectors.host.features import HOST
     from tlstax.collectors.host.prices import host_costs_of
 
-    host_costs = host_costs_of(measure_all(), emulated_forms())
+    host_costs = host_costs_of(measure_all(), HOST.emulated_forms.ask())
     if not host_costs.measured:
         raise TlstaxError(
             "Probes cannot be calibrated here",

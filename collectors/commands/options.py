@@ -2,13 +2,8 @@
 """Arguments that several commands take."""
 
 import argparse
-from typing import TYPE_CHECKING
 
 from tlstax.probes.primitives import parse_names
-
-if TYPE_CHECKING:
-    pass
-
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 

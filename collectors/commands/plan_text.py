@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tlstax.collectors.capture.printable import visible
+from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.prices import one_of_each
 
 if TYPE_CHECKING:
@@ -154,12 +155,8 @@ def _missing_line(missing: "Missing") -> str:
 
 def sites_covered_by_tracepoint(planned: "Plan") -> frozenset["Site"]:
     """Those that need no probe, because this kernel's own events tell what it would."""
-    from tlstax.collectors.placement.model import KERNEL_EVENTS
-    from tlstax.collectors.recording.engine.libbpf import load_library, tracepoint_argument_counts
-
-    counts = tracepoint_argument_counts(load_library(), *KERNEL_EVENTS.values())
     return frozenset(
-        filter(planned.covered_by_tracepoint, planned.sites) if all(counts.values()) else ()
+        filter(planned.covered_by_tracepoint, planned.sites) if HOST.socket_tracepoints else ()
     )
 
 

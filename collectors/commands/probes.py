@@ -13,16 +13,12 @@ Costs are this host's, measured on tlstax's own code (see `tlstax doctor --calib
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tlstax import ExitCode
 from tlstax.collectors.commands import programs
 from tlstax.collectors.commands.options import functions_option
 from tlstax.collectors.commands.plan_text import as_document, as_lines
 from tlstax.probes.model import Level
-
-if TYPE_CHECKING:
-    pass
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -20,11 +20,16 @@ from math import comb
 from statistics import median
 from typing import Final, NamedTuple
 
-from tlstax.collectors.host import bpf_trials as sys_calls
-from tlstax.collectors.host.bpf_syscall import attach_uprobe_multi
-from tlstax.collectors.host.bpf_trials import MapType, ProgramType
+from tlstax.collectors.host import bpf
+from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.prices import PLAIN, STEPPED, Price
-from tlstax.collectors.host.trials import code_page, uprobe_event_type
+from tlstax.collectors.host.trial_code import (
+    attach_uprobe,
+    code_page,
+    count_program,
+    counter_map,
+    kept,
+)
 
 SLOT_BYTES: Final = 32
 LOOPS_OFFSET: Final = 2048
@@ -65,7 +70,7 @@ ALL: Final = (
 
 def measure_basic() -> list[Price]:
     """The prices of an emulated, a returning and a stepped probe; fewer where one is refused."""
-    trials = BASIC if _takes_multi_links() else tuple(_as_events(BASIC))
+    trials = BASIC if HOST.uprobe_multi else tuple(_as_events(BASIC))
     return measure(trials, ROUNDS_BASIC)
 
 
@@ -74,10 +79,9 @@ def measure(trials: Sequence[Trial], rounds: int) -> list[Price]:
     with ExitStack() as stack:
         try:
             path, address = stack.enter_context(code_page(_page([BARE, *trials])))
-            counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
+            counter = counter_map(stack)
         except OSError:
             return []
-        stack.callback(os.close, counter)
         working = []
         for number, trial in enumerate(trials, start=1):
             try:
@@ -143,39 +147,16 @@ def _call_ns(loop: Callable[[], None], calls: int) -> float:
 def _attach(stack: ExitStack, trial: Trial, path: str, offset_bytes: int, counter: int) -> None:
     """Attach a probe that counts until the stack unwinds. OSError when the kernel refuses."""
     is_return, multi = trial.kind.startswith("uret"), trial.kind.endswith("_multi")
-    attach_type = sys_calls.ATTACH_UPROBE_MULTI if multi else 0
-    code = sys_calls.count_program(counter)
-    program = sys_calls.load_program(ProgramType.KPROBE, code, attach_type)
-    stack.callback(os.close, program)
+    attach_type = bpf.ATTACH_UPROBE_MULTI if multi else 0
+    program = bpf.load_program(bpf.ProgramType.KPROBE, count_program(counter), attach_type)
+    kept(stack, program)
     if multi:
-        link = attach_uprobe_multi(program, path, [offset_bytes], [0], os.getpid(), is_return)
+        pid = os.getpid()
+        kept(stack, bpf.attach_uprobe_multi(program, path, [offset_bytes], [0], pid, is_return))
     else:
-        name = ctypes.create_string_buffer(path.encode())
-        event = sys_calls.open_perf_event(
-            uprobe_event_type(),
-            1 if is_return else 0,
-            pid=os.getpid(),
-            cpu=-1,
-            config1=ctypes.addressof(name),
-            config2=offset_bytes,
-        )
-        stack.callback(os.close, event)
-        link = sys_calls.link_perf_event(program, event)
-    stack.callback(os.close, link)
+        attach_uprobe(stack, path, offset_bytes, program, is_return=is_return)
 
 
 def _as_events(trials: Sequence[Trial]) -> Iterator[Trial]:
     for trial in trials:
         yield trial._replace(kind=trial.kind.removesuffix("_multi"))
-
-
-def _takes_multi_links() -> bool:
-    with ExitStack() as stack:
-        try:
-            path, _ = stack.enter_context(code_page(BARE.code))
-            counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
-            stack.callback(os.close, counter)
-            _attach(stack, BASIC[0], path, 0, counter)
-        except OSError:
-            return False
-    return True

@@ -17,12 +17,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from tlstax.collectors.host import bpf_trials as sys_calls
-from tlstax.collectors.host.bpf_trials import MapType, ProgramType
+from tlstax.collectors.host import bpf
+from tlstax.collectors.host.bpf import MapType, ProgramType
 from tlstax.collectors.host.calibration import ALL, measure, price_of
+from tlstax.collectors.host.libbpf import open_library
 from tlstax.collectors.host.prices import Price
-from tlstax.collectors.host.settings import LackError, quiet_libbpf
-from tlstax.collectors.host.trials import code_page
+from tlstax.collectors.host.trial_code import (
+    code_page,
+    count_program,
+    counter_map,
+    instruction,
+    kept,
+    load_map_address,
+)
 
 ROUNDS: Final = 25
 TRIPS: Final = 400
@@ -55,26 +62,23 @@ def switch_price() -> list[Price]:
     costs = []
     with ExitStack() as stack:
         try:
-            libbpf = quiet_libbpf()
-            kind = sys_calls.ATTACH_TRACE_RAW_TP
-            type_id = libbpf.libbpf_find_vmlinux_btf_id(b"sched_switch", kind)
-            counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
-            stack.callback(os.close, counter)
-            code = sys_calls.count_program(counter)
-            program = sys_calls.load_program(ProgramType.TRACING, code, kind, type_id)
-            stack.callback(os.close, program)
-        except (OSError, LackError):
+            kind = bpf.ATTACH_TRACE_RAW_TP
+            type_id = open_library().libbpf_find_vmlinux_btf_id(b"sched_switch", kind)
+            counter = counter_map(stack)
+            program = bpf.load_program(ProgramType.TRACING, count_program(counter), kind, type_id)
+            kept(stack, program)
+        except OSError:
             return []
         with _partner() as trip:
             for _ in range(ROUNDS):
                 bare_ns = _trips_ns(trip)
-                before = sys_calls.read_counter(counter)
-                link = sys_calls.open_raw_tracepoint(program)
+                before = bpf.read_counter(counter)
+                link = bpf.open_raw_tracepoint(program)
                 try:
                     probed_ns = _trips_ns(trip)
                 finally:
                     os.close(link)
-                hits = sys_calls.read_counter(counter) - before
+                hits = bpf.read_counter(counter) - before
                 costs.append((probed_ns - bare_ns) / max(1, hits))
     return [price_of("tp_btf", "sched_switch", costs)]
 
@@ -116,26 +120,22 @@ def sample_price() -> list[Price]:
     with ExitStack() as stack:
         try:
             _, address = stack.enter_context(code_page(_spinning_code()))
-            counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
-            stack.callback(os.close, counter)
-            stacks = sys_calls.create_map(MapType.STACK_TRACE, 4, 8 * 64, 1024)
-            stack.callback(os.close, stacks)
-            program = sys_calls.load_program(
-                ProgramType.PERF_EVENT, _walking_program(stacks, counter)
-            )
-            stack.callback(os.close, program)
+            counter = counter_map(stack)
+            stacks = kept(stack, bpf.create_map(MapType.STACK_TRACE, 4, 8 * 64, 1024))
+            walking = _walking_program(stacks, counter)
+            program = kept(stack, bpf.load_program(ProgramType.PERF_EVENT, walking))
         except OSError:
             return []
         spin = ctypes.CFUNCTYPE(None, ctypes.c_int)(address)
         spin(FRAMES)
         for _ in range(ROUNDS):
             bare_ns = _spin_ns(spin)
-            before = sys_calls.read_counter(counter)
+            before = bpf.read_counter(counter)
             with ExitStack() as attached:
                 if not _start_sampling(attached, program):
                     return []
                 sampled_ns = _spin_ns(spin)
-            samples = sys_calls.read_counter(counter) - before
+            samples = bpf.read_counter(counter) - before
             if samples:
                 costs.append((sampled_ns - bare_ns) / samples)
     if len(costs) < ROUNDS // 2:
@@ -147,17 +147,10 @@ def _start_sampling(attached: ExitStack, program: int) -> bool:
     """Sample this thread until `attached` unwinds; False when no rate is taken."""
     for hz in SAMPLES_HZ:
         try:
-            event = sys_calls.open_perf_event(
-                sys_calls.PERF_TYPE_SOFTWARE,
-                sys_calls.PERF_COUNT_SW_CPU_CLOCK,
-                pid=0,
-                cpu=-1,
-                frequency_hz=hz,
-            )
+            event = kept(attached, bpf.open_cpu_clock(hz, cpu=-1, pid=0))
         except OSError:
             continue
-        attached.callback(os.close, event)
-        attached.callback(os.close, sys_calls.link_perf_event(program, event))
+        kept(attached, bpf.link_perf_event(program, event))
         return True
     return False
 
@@ -183,9 +176,9 @@ def _walking_program(stacks: int, counter: int) -> bytes:
     walk = b""
     for flags in (0, USER_STACK):
         walk += (
-            sys_calls.instruction(0xBF, 1, 6)  # r1 = context
-            + sys_calls.load_map_address(2, stacks)
-            + sys_calls.instruction(0xB7, 3, imm=flags)
-            + sys_calls.instruction(0x85, imm=GET_STACKID)
+            instruction(0xBF, 1, 6)  # r1 = context
+            + load_map_address(2, stacks)
+            + instruction(0xB7, 3, imm=flags)
+            + instruction(0x85, imm=GET_STACKID)
         )
-    return sys_calls.instruction(0xBF, 6, 1) + walk + sys_calls.count_program(counter)
+    return instruction(0xBF, 6, 1) + walk + count_program(counter)

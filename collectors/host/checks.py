@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from tlstax.collectors.host import settings as host
 from tlstax.collectors.host import tracefs
-from tlstax.collectors.host import trials as trials
 from tlstax.collectors.host.engine_trial import engine_object
+from tlstax.collectors.host.features import HOST
 
 
 class Check(NamedTuple):
@@ -90,14 +90,14 @@ CHECKS = (
         "bpf",
         "bpf() system call",
         "required",
-        trials.bpf_call,
+        HOST.bpf_call.ask,
         "everything",
         ROOT + "; in a container also allow bpf in its seccomp profile",
     ),
     Check(
         "libbpf", "libbpf", "required", host.libbpf, "loading the programs", "apt install libbpf1"
     ),
-    Check("program", "BPF program", "required", trials.program_load, "everything", ROOT),
+    Check("program", "BPF program", "required", HOST.program_load.ask, "everything", ROOT),
     Check(
         "object",
         "tlstax's own BPF object",
@@ -110,7 +110,7 @@ CHECKS = (
         "uprobe",
         "uprobes (perf event)",
         "uprobe",
-        trials.uprobe_perf_event,
+        HOST.uprobe_perf_event.ask,
         "phase boundaries",
         ROOT + ", on a kernel with CONFIG_UPROBE_EVENTS=y",
     ),
@@ -118,7 +118,7 @@ CHECKS = (
         "uprobe_multi",
         "uprobes (one multi link)",
         "uprobe",
-        trials.uprobe_multi,
+        HOST.uprobe_multi.ask,
         "cheaper phase boundaries, faster detach",
         "Nothing: single uprobes are used instead; kernels 6.10 and later have it",
     ),
@@ -126,7 +126,7 @@ CHECKS = (
         "tp_btf",
         "typed tracepoints (tp_btf)",
         "required",
-        trials.tracepoint_with_types,
+        HOST.tp_btf.ask,
         "thread states from the scheduler",
         "Use a kernel with BTF and CONFIG_BPF_EVENTS=y",
     ),
@@ -134,7 +134,7 @@ CHECKS = (
         "task_storage",
         "task-local storage",
         "required",
-        trials.task_storage,
+        HOST.task_storage.ask,
         "the state of each thread",
         "Use kernel 5.15 or later",
     ),
@@ -142,7 +142,7 @@ CHECKS = (
         "ring_buffer",
         "BPF ring buffer",
         "required",
-        trials.ring_buffer,
+        HOST.ring_buffer.ask,
         "handshake records",
         "Use kernel 5.8 or later",
     ),
@@ -150,7 +150,7 @@ CHECKS = (
         "stack_map",
         "stack traces",
         "useful",
-        trials.stack_map,
+        HOST.stack_map.ask,
         "flame graphs",
         "Use a kernel with CONFIG_PERF_EVENTS=y",
     ),
@@ -158,7 +158,7 @@ CHECKS = (
         "cpu_clock",
         "CPU clock samples",
         "useful",
-        trials.cpu_clock_samples,
+        HOST.cpu_clock.ask,
         "what the CPU did inside a phase",
         ROOT,
     ),
@@ -166,7 +166,7 @@ CHECKS = (
         "cycles",
         "hardware cycle counter",
         "note",
-        trials.hardware_cycles,
+        HOST.cycles.ask,
         "samples inside interrupts-off code; the CPU clock serves otherwise",
         "Nothing: virtual machines often have none",
     ),

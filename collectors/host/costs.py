@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.prices import HostCosts, Price, host_costs_of
 from tlstax.collectors.host.recording_facts import cpu_field
 
@@ -29,11 +30,10 @@ def this_host_costs() -> HostCosts:
     kept = load()
     if kept is not None:
         return kept
-    # Only here: a process that stays attached needs neither.
+    # Only here: a process that stays attached does not need it.
     from tlstax.collectors.host.calibration import measure_basic
-    from tlstax.collectors.host.emulation import emulated_forms
 
-    host_costs = host_costs_of(measure_basic(), emulated_forms())
+    host_costs = host_costs_of(measure_basic(), HOST.emulated_forms.ask())
     if host_costs.measured:
         save(host_costs)
     return host_costs

@@ -13,10 +13,8 @@ from contextlib import ExitStack
 from typing import Final
 
 from tlstax.collectors.binary.instructions import TRIAL_FORMS, TrialForm
-from tlstax.collectors.host import bpf_trials as sys_calls
-from tlstax.collectors.host.bpf_syscall import attach_uprobe_multi
-from tlstax.collectors.host.bpf_trials import MapType, ProgramType
-from tlstax.collectors.host.trials import code_page
+from tlstax.collectors.host import bpf
+from tlstax.collectors.host.trial_code import code_page, count_program, counter_map, kept
 
 SLOT_BYTES: Final = 32
 RETURN: Final = b"\xc3"
@@ -39,15 +37,12 @@ def emulated_forms() -> frozenset[str]:
     with ExitStack() as stack:
         try:
             path, address = stack.enter_context(code_page(code))
-            counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
-            stack.callback(os.close, counter)
-            program = sys_calls.load_program(
-                ProgramType.KPROBE, sys_calls.count_program(counter), sys_calls.ATTACH_UPROBE_MULTI
-            )
-            stack.callback(os.close, program)
+            counting = count_program(counter_map(stack))
+            program = bpf.load_program(bpf.ProgramType.KPROBE, counting, bpf.ATTACH_UPROBE_MULTI)
+            kept(stack, program)
             # No process is named, so that children are probed, too; nobody else has this file.
-            link = attach_uprobe_multi(program, path, offsets, [0] * len(offsets), 0, False)
-            stack.callback(os.close, link)
+            cookies = [0] * len(offsets)
+            kept(stack, bpf.attach_uprobe_multi(program, path, offsets, cookies, 0, False))
         except OSError:
             return frozenset()
         stepped = {

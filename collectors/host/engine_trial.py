@@ -5,14 +5,12 @@ import ctypes
 import os
 from importlib import resources
 
-from tlstax.collectors.host.settings import LackError, quiet_libbpf
+from tlstax.collectors.host.libbpf import open_library
+from tlstax.collectors.host.settings import LackError
 
 
 def _load(library: ctypes.CDLL, path: str) -> None:
     """Load one object file and close it; OSError when the kernel or libbpf refuses."""
-    library.bpf_object__open_file.restype = ctypes.c_void_p
-    for function in (library.bpf_object__load, library.bpf_object__close):
-        function.argtypes = [ctypes.c_void_p]
     handle = library.bpf_object__open_file(os.fsencode(path), None)
     if not handle:
         error = ctypes.get_errno()
@@ -32,7 +30,7 @@ def engine_object() -> str:
     objects.sort(key=lambda entry: entry.name)
     if not objects:
         raise LackError("not built")
-    library = quiet_libbpf()
+    library = open_library()
     for entry in objects:
         with resources.as_file(entry) as path:
             _load(library, str(path))

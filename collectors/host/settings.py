@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tlstax import TlstaxError
 from tlstax.collectors.host import tracefs
+from tlstax.collectors.host.libbpf import open_library
 
 # Bits of CapEff in /proc/self/status (linux/capability.h).
 CAPABILITY_BITS = {
@@ -89,20 +90,9 @@ def kernel_types() -> str:
     return f"{path}, {path.stat().st_size} bytes"
 
 
-def quiet_libbpf() -> ctypes.CDLL:
-    """The library, not printing to standard error what doctor says itself."""
-    library = ctypes.CDLL("libbpf.so.1", use_errno=True)
-    library.libbpf_set_print.restype = ctypes.c_void_p
-    library.libbpf_set_print.argtypes = [ctypes.c_void_p]
-    library.libbpf_set_print(None)
-    return library
-
-
 def libbpf() -> str:
     """Version of libbpf.so.1 (0.6 or later of that name)."""
-    library = quiet_libbpf()
-    library.libbpf_version_string.restype = ctypes.c_char_p
-    version = library.libbpf_version_string()
+    version = open_library().libbpf_version_string()
     return f"libbpf.so.1, {version.decode() if version else 'version unknown'}"
 
 

@@ -43,7 +43,7 @@ class Site:
     state: str = ""  # of futex waits between entry and exit, "" where the kernel's word stands
     role: str = ""  # what a thread is from here on, "" for no change
     side: str = ""  # of a handshake: "server", "client", or "" where the function serves both
-    cost_ns: float = 0.0  # expected, of one hit; a trap that two probes share is the entry's
+    cost_ns: float = 0.0  # expected, of one hit beside the plan's other probes: prices.hit_costs_ns
     per: str = ""  # what it is hit once for: "command", "handshake", "connection"; "" not known
     hits: float = 1.0  # how often, if its function is called more often than that
 

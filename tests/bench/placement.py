@@ -12,7 +12,6 @@ over the rounds with 95 % intervals (bootstrap). Run by `make bench-placement`.
 """
 
 import argparse
-import os
 import random
 import re
 import sys
@@ -23,9 +22,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from tlstax.collectors.binary.elf import Elf
-from tlstax.collectors.host import bpf_trials as sys_calls
-from tlstax.collectors.host.bpf_syscall import attach_uprobe_multi
-from tlstax.collectors.host.bpf_trials import MapType, ProgramType
+from tlstax.collectors.host import bpf
+from tlstax.collectors.host.trial_code import count_program, counter_map, kept
 from tlstax.collectors.placement.model import Site
 from tlstax.collectors.placement.placement import points_of
 from tlstax.collectors.placement.planning import plan_in_child
@@ -100,13 +98,12 @@ def attached(places: Iterable[Place], pid: int, counter: int) -> Iterator[None]:
         groups[place.path, place.is_return].append(place.offset_bytes)
     with ExitStack() as stack:
         for (path, is_return), offsets in groups.items():
-            code = sys_calls.count_program(counter)
-            kind = sys_calls.ATTACH_UPROBE_MULTI
-            program = sys_calls.load_program(ProgramType.KPROBE, code, kind)
-            stack.callback(os.close, program)
+            code = count_program(counter)
+            program = bpf.load_program(bpf.ProgramType.KPROBE, code, bpf.ATTACH_UPROBE_MULTI)
+            kept(stack, program)
             unique = sorted(set(offsets))
-            link = attach_uprobe_multi(program, path, unique, [0] * len(unique), pid, is_return)
-            stack.callback(os.close, link)
+            cookies = [0] * len(unique)
+            kept(stack, bpf.attach_uprobe_multi(program, path, unique, cookies, pid, is_return))
         yield
 
 
@@ -157,18 +154,17 @@ def main() -> int:
             TLS: planned(tls),
             TLS_START: at_start(tls),
         }
-        counter = sys_calls.create_map(MapType.ARRAY, 4, 8, 1)
-        stack.callback(os.close, counter)
+        counter = counter_map(stack)
         driver.run(Load(load.scenario, load.threads_count, 2), "tls")
         runs: dict[str, list[Run]] = {name: [] for name in arms}
         names = list(arms)
         for number in range(options.rounds):
             turn = number % len(names)
             for name in names[turn:] + names[:turn]:
-                before = sys_calls.read_counter(counter)
+                before = bpf.read_counter(counter)
                 with attached(arms[name], server.pid, counter):
                     result = driver.run(load, "tls")
-                hits = sys_calls.read_counter(counter) - before
+                hits = bpf.read_counter(counter) - before
                 runs[name].append(
                     Run(result.operation_count / load.seconds, hits / result.operation_count)
                 )

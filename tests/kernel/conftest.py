@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.host.bpf_trials import Command, next_id
+from tlstax.collectors.host.bpf import Command, next_id
 from tlstax.collectors.placement.planning import plan_in_child
 
 IDENTIFIED = (Command.PROG_GET_NEXT_ID, Command.MAP_GET_NEXT_ID, Command.LINK_GET_NEXT_ID)

@@ -13,7 +13,7 @@ from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.binary.instructions import TRIAL_FORMS
 from tlstax.collectors.host.costs import load
-from tlstax.collectors.host.emulation import emulated_forms
+from tlstax.collectors.host.features import emulated_forms
 from tlstax.collectors.host.prices import HostCosts, host_costs_of
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tlstax.collectors.host import trials as trials
+from tlstax.collectors.host import features
 
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 
@@ -16,14 +16,14 @@ NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 @pytest.mark.parametrize(
     "trial",
     [
-        trials.bpf_call,
-        trials.program_load,
-        trials.uprobe_perf_event,
-        trials.task_storage,
-        trials.tracepoint_with_types,
-        trials.ring_buffer,
-        trials.stack_map,
-        trials.cpu_clock_samples,
+        features.bpf_call,
+        features.program_load,
+        features.uprobe_perf_event,
+        features.task_storage,
+        features.tracepoint_with_types,
+        features.ring_buffer,
+        features.stack_map,
+        features.cpu_clock_samples,
     ],
 )
 def test_a_trial_has_its_effect(trial: Callable[[], str]) -> None:
@@ -59,9 +59,9 @@ def test_without_privilege_doctor_says_what_is_lacking() -> None:
 
 
 def test_doctor_leaves_nothing_in_the_kernel(leftover: Callable[[], set[object]]) -> None:
-    trials.uprobe_perf_event()
-    trials.task_storage()
-    trials.cpu_clock_samples()
+    features.uprobe_perf_event()
+    features.task_storage()
+    features.cpu_clock_samples()
     assert not leftover()
 
 
@@ -69,5 +69,5 @@ def test_doctor_leaves_nothing_in_the_kernel(leftover: Callable[[], set[object]]
 def test_uprobe_multi_trial_leaves_nothing_in_the_kernel(
     leftover: Callable[[], set[object]],
 ) -> None:
-    trials.uprobe_multi()
+    features.uprobe_multi()
     assert not leftover()

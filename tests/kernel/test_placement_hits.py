@@ -7,11 +7,14 @@ of placement. They nest, so a stack pointer that is off by a word would be seen 
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tlstax.collectors.capture.vocabulary import PHASES
+from tlstax.collectors.host.features import HOST, Feature
+from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.process.target import open_target
@@ -101,25 +104,26 @@ def ways(planned: Plan, boundary: str, event: str) -> list[tuple[str, str]]:
     ]
 
 
+def refused() -> str:
+    """The trial of uprobe_multi on a kernel without it."""
+    raise LackError
+
+
 @pytest.mark.parametrize("multi", [True, False], ids=["multi link", "perf events"])
 def test_each_call_is_one_entry_and_one_exit(
     program: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     real_losses: Callable[..., dict[str, int]],
     multi: bool,
 ) -> None:
-    if not multi:
-        monkeypatch.setattr(
-            "tlstax.collectors.recording.engine.native.uprobe_multi_works", lambda: False
-        )
+    features = HOST if multi else replace(HOST, uprobe_multi=Feature(refused))
     with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         target = open_target(process.pid)
         planned = plan(target, load_definitions(tmp_path))
-        engine = Engine(process.pid, planned, Options(sample_hz=0))
+        engine = Engine(process.pid, planned, Options(sample_hz=0, features=features))
         try:
             engine.attach()
             process.stdin.write(b"g")

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tlstax.collectors.capture.vocabulary import LOSS_KINDS, LOSSES, PHASES, STATES
+from tlstax.collectors.host.libbpf import tracepoint_argument_counts
 from tlstax.collectors.recording.engine import function_layout
 from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.libbpf import BpfObject, tracepoint_argument_counts
+from tlstax.collectors.recording.engine.libbpf import BpfObject
 from tlstax.collectors.recording.engine.native import SOCKET_TRACEPOINTS
 
 BPF_FOLDER = Path(__file__).resolve().parents[2] / "probes/bpf"
@@ -51,7 +52,7 @@ def test_verifier_takes_every_program(path: Path) -> None:
     programs = set(SECTION.findall(path.with_suffix(".c").read_text()))
     assert programs
     with BpfObject(path) as bpf:
-        counts = tracepoint_argument_counts(bpf.library, *SOCKET_TRACEPOINTS.values())
+        counts = tracepoint_argument_counts(*SOCKET_TRACEPOINTS.values())
         lacking = {
             program
             for program, tracepoint in SOCKET_TRACEPOINTS.items()

@@ -10,13 +10,15 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
+from tlstax.collectors.host.features import HOST, Feature
+from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
@@ -173,6 +175,11 @@ def run_watched(truth_program: Path) -> Callable[..., list[dict[str, Any]]]:
     return run
 
 
+def nothing() -> str:
+    """The trial of the socket tracepoints on a kernel without them."""
+    raise LackError
+
+
 @pytest.fixture(params=["kernel-tells", "uprobes-only"])
 def measure(
     request: pytest.FixtureRequest, truth_program: Path, repository: Path, real_losses: Losses
@@ -181,7 +188,10 @@ def measure(
 
     Once with what the kernel's own events tell, where it has them, and once with probes only.
     """
-    options = Options(uprobes_only=request.param == "uprobes-only")
+    features = HOST
+    if request.param == "uprobes-only":  # as on kernels before 6.3
+        features = replace(HOST, socket_tracepoints=Feature(nothing))
+    options = Options(features=features)
 
     def run(*arguments: object) -> Measured:
         with running(truth_program, *map(str, arguments)) as process:

@@ -16,9 +16,9 @@ import pytest
 from tlstax.analysis.document.primitives import COUNTED, MEASURED, NOT_MEASURABLE, Sum, timing
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Primitive, PrimitiveCalls, PrimitiveTime, Probe
+from tlstax.collectors.host.features import HOST
 from tlstax.collectors.placement.planning import plan_functions_in_child
 from tlstax.collectors.recording.engine.functions import FunctionEngine
-from tlstax.collectors.recording.engine.native import uprobe_multi_works
 from tlstax.collectors.recording.function_windows import FunctionWindows, primitive_rows
 from tlstax.probes.model import CATEGORIES
 
@@ -65,7 +65,7 @@ def count(program: Path, definitions: Path) -> Counted:
         process.stdout.readline()
         plan = plan_functions_in_child(process.pid, tuple(CATEGORIES), definitions)
         assert plan.absent == ("fn_absent",)
-        engine = FunctionEngine(plan, uprobe_multi_works(), {})
+        engine = FunctionEngine(plan, bool(HOST.uprobe_multi), {})
         try:
             engine.attach()
             windows = FunctionWindows(engine)

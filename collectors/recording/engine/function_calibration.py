@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tlstax.collectors.host.trials import probed_function
+from tlstax.collectors.host.trial_code import probed_function
 from tlstax.collectors.placement.model import ProbedFunction
 
 ROUNDS: Final = 9

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from tlstax.collectors.host import bpf_syscall
 from tlstax.collectors.placement.model import MAX_FUNCTIONS, FunctionPlan
-from tlstax.collectors.recording.engine import function_calibration
+from tlstax.collectors.recording.engine import function_calibration, loaded
 from tlstax.collectors.recording.engine import function_layout as layout
 from tlstax.collectors.recording.engine.function_calibration import Pair, PairCost
-from tlstax.collectors.recording.engine.libbpf import BpfObject, LinkGroup
-from tlstax.collectors.recording.engine.native import object_path
+from tlstax.collectors.recording.engine.libbpf import BpfObject, LinkGroup, object_path
 from tlstax.collectors.recording.engine.uprobe_links import (
     Attachment,
     File,
@@ -94,7 +92,7 @@ class FunctionEngine:
             cost = costs[function_calibration.kind_of(probed)]
             table[number] = layout.FunctionCost(round(cost.pair_ns), round(cost.inside_ns))
         descriptor = self._object.map_fd_ending(".data.costs")
-        bpf_syscall.map_update(descriptor, bytes(4), bytes(table))
+        loaded.map_update(descriptor, bytes(4), bytes(table))
         return costs
 
     def _measure(self, kind: Pair) -> PairCost:
@@ -147,7 +145,7 @@ class FunctionEngine:
 
     def _raw_sums(self) -> Iterable[tuple[SumKey, Calls]]:
         """Every sum of every shard."""
-        for key, value in bpf_syscall.map_entries(
+        for key, value in loaded.map_entries(
             self._object.map_fd("function_sums"),
             ctypes.sizeof(layout.FunctionKey),
             ctypes.sizeof(layout.FunctionSum),
@@ -168,7 +166,7 @@ class FunctionEngine:
     def times(self) -> dict[TimeKey, int]:
         """Calls since the start by function, size class and bucket of their time."""
         totals: dict[TimeKey, int] = {}
-        for key, value in bpf_syscall.map_entries(
+        for key, value in loaded.map_entries(
             self._object.map_fd("function_times"), ctypes.sizeof(layout.FunctionBucket), 8
         ):
             found = layout.FunctionBucket.from_buffer_copy(key)
@@ -182,10 +180,10 @@ class FunctionEngine:
         descriptor = self._object.map_fd("function_losses")
         counts = {}
         for index, kind in enumerate(layout.LOSS_NAMES):
-            raw = bpf_syscall.map_lookup(descriptor, index.to_bytes(4, "little"), 8)
+            raw = loaded.map_lookup(descriptor, index.to_bytes(4, "little"), 8)
             counts[kind] = int.from_bytes(raw or b"", "little")
         for program in _PROGRAMS:
-            missed = bpf_syscall.program_recursion_misses(self._object.program_fd(program))
+            missed = loaded.program_recursion_misses(self._object.program_fd(program))
             counts["function_recursion_missed"] += missed
         return counts
 

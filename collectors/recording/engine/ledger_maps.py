@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from operator import add
 from typing import Final
 
-from tlstax.collectors.host import bpf_syscall
 from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.engine import loaded
 from tlstax.collectors.recording.engine.libbpf import BpfObject
 
 _SCAN_STEP: Final = 64
@@ -77,7 +77,7 @@ class LedgerMaps:
         self._slots_fd = bpf.map_fd("slots")
         self._free_fd = bpf.map_fd("free_slots")
         for index in range(slots_count):
-            bpf_syscall.map_update(self._free_fd, None, struct.pack("=I", index))
+            loaded.map_update(self._free_fd, None, struct.pack("=I", index))
         self._ring_callback = _RECORDS_CALLBACK(self._keep_record)
         self._ring = bpf.library.ring_buffer__new(
             bpf.map_fd("records"), self._ring_callback, None, None
@@ -87,7 +87,7 @@ class LedgerMaps:
         self._stack.callback(bpf.library.ring_buffer__free, self._ring)
 
     def _mapped(self, name: str, length_bytes: int, writable: bool = False) -> mmap.mmap:
-        memory = bpf_syscall.map_memory(self._object.map_fd(name), length_bytes, writable)
+        memory = loaded.map_memory(self._object.map_fd(name), length_bytes, writable)
         self._stack.callback(memory.close)
         return memory
 
@@ -145,8 +145,8 @@ class LedgerMaps:
 
     def recycle(self, index: int) -> None:
         """Give an exited thread's slot back."""
-        bpf_syscall.map_update(self._slots_fd, struct.pack("=I", index), bytes(self._slot_bytes))
-        bpf_syscall.map_update(self._free_fd, None, struct.pack("=I", index))
+        loaded.map_update(self._slots_fd, struct.pack("=I", index), bytes(self._slot_bytes))
+        loaded.map_update(self._free_fd, None, struct.pack("=I", index))
 
     def latency_counts(self) -> dict[int, tuple[int, ...]]:
         """Histogram of each phase that ended at all: LATENCY_BUCKETS counts, over all shards."""
@@ -192,14 +192,14 @@ class LedgerMaps:
     def forget_handshakes(self) -> None:
         """Drop those in flight."""
         fd = self._object.map_fd("handshakes")
-        bpf_syscall.map_drain(fd, 8, ctypes.sizeof(layout.HandshakeRecord))
+        loaded.map_drain(fd, 8, ctypes.sizeof(layout.HandshakeRecord))
 
     def samples(self) -> list[tuple[layout.SampleKey, int]]:
         """Take the CPU samples counted since the last call."""
         fd = self._object.map_fd("samples")
         return [
             (layout.SampleKey.from_buffer_copy(key), int.from_bytes(value, "little"))
-            for key, value in bpf_syscall.map_drain(fd, ctypes.sizeof(layout.SampleKey), 8)
+            for key, value in loaded.map_drain(fd, ctypes.sizeof(layout.SampleKey), 8)
         ]
 
     def waits(self) -> list[tuple[layout.OffcpuKey, layout.OffcpuValue]]:
@@ -212,13 +212,13 @@ class LedgerMaps:
                 layout.OffcpuKey.from_buffer_copy(key),
                 layout.OffcpuValue.from_buffer_copy(value),
             )
-            for key, value in bpf_syscall.map_drain(fd, key_bytes, value_bytes)
+            for key, value in loaded.map_drain(fd, key_bytes, value_bytes)
         ]
 
     def stack_addresses(self, stack: int) -> tuple[int, ...]:
         """Addresses of a stack, leaf first; empty when it is gone."""
         name = "more_stacks" if stack & layout.MORE_STACKS else "stacks"
-        raw = bpf_syscall.map_lookup(
+        raw = loaded.map_lookup(
             self._object.map_fd(name),
             struct.pack("=I", stack & ~layout.MORE_STACKS),
             layout.STACK_DEPTH * _ADDRESS_BYTES,
@@ -241,6 +241,6 @@ class LedgerMaps:
 
     def _lifecycle(self) -> tuple[int, int]:
         fd = self._object.map_fd_ending(".data.lifecycle")
-        raw = bpf_syscall.map_lookup(fd, bytes(4), layout.LIFECYCLE.size)
+        raw = loaded.map_lookup(fd, bytes(4), layout.LIFECYCLE.size)
         executed_ns, forked_count = layout.LIFECYCLE.unpack(raw or bytes(layout.LIFECYCLE.size))
         return executed_ns, forked_count

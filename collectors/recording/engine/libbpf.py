@@ -1,72 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""libbpf.so.1 through ctypes: open an object, set it up, load it, attach its programs.
+"""BPF objects through libbpf: open one, set it up, load it, attach its programs.
 
-Only the functions that the engine uses are declared. libbpf does the CO-RE relocation, so the
-target host needs no compiler and no kernel headers.
+libbpf does the CO-RE relocation, so the target host needs no compiler and no kernel headers.
 """
 
 import ctypes
 import os
 from collections.abc import Callable
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.host.libbpf import PRINT_CALLBACK, load_library
 
-_PRINT_CALLBACK: Final = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p
-)
 _KEPT_LINES: Final = 40
-
-_SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
-    "libbpf_set_print": (ctypes.c_void_p, [_PRINT_CALLBACK]),
-    "bpf_object__open_file": (ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_void_p]),
-    "bpf_object__load": (ctypes.c_int, [ctypes.c_void_p]),
-    "bpf_object__close": (None, [ctypes.c_void_p]),
-    "bpf_object__find_map_by_name": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]),
-    "bpf_object__find_program_by_name": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]),
-    "bpf_object__next_map": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
-    "bpf_map__name": (ctypes.c_char_p, [ctypes.c_void_p]),
-    "bpf_map__fd": (ctypes.c_int, [ctypes.c_void_p]),
-    "bpf_map__value_size": (ctypes.c_uint32, [ctypes.c_void_p]),
-    "bpf_map__max_entries": (ctypes.c_uint32, [ctypes.c_void_p]),
-    "bpf_map__set_max_entries": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint32]),
-    "bpf_map__reuse_fd": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]),
-    "bpf_map__set_initial_value": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t],
-    ),
-    "bpf_program__fd": (ctypes.c_int, [ctypes.c_void_p]),
-    "bpf_program__set_autoload": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_bool]),
-    "bpf_program__set_expected_attach_type": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]),
-    "bpf_program__attach": (ctypes.c_void_p, [ctypes.c_void_p]),
-    "bpf_program__attach_perf_event": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int]),
-    "bpf_program__attach_uprobe_opts": (
-        ctypes.c_void_p,
-        [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p],
-    ),
-    "bpf_program__attach_iter": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
-    "bpf_link__fd": (ctypes.c_int, [ctypes.c_void_p]),
-    "bpf_link__destroy": (ctypes.c_int, [ctypes.c_void_p]),
-    "bpf_iter_create": (ctypes.c_int, [ctypes.c_int]),
-    "ring_buffer__new": (
-        ctypes.c_void_p,
-        [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p],
-    ),
-    "ring_buffer__consume": (ctypes.c_int, [ctypes.c_void_p]),
-    "ring_buffer__free": (None, [ctypes.c_void_p]),
-    "libbpf_version_string": (ctypes.c_char_p, []),
-    "btf__load_vmlinux_btf": (ctypes.c_void_p, []),
-    "btf__find_by_name_kind": (
-        ctypes.c_int32,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32],
-    ),
-    "btf__type_by_id": (ctypes.POINTER(ctypes.c_uint32), [ctypes.c_void_p, ctypes.c_uint32]),
-    "btf__free": (None, [ctypes.c_void_p]),
-}
 
 
 class UprobeOptions(ctypes.Structure):
@@ -79,24 +30,6 @@ class UprobeOptions(ctypes.Structure):
         ("retprobe", ctypes.c_bool),
         ("func_name", ctypes.c_char_p),
     )
-
-
-def load_library() -> ctypes.CDLL:
-    """libbpf.so.1 with the signatures above; TlstaxError HOST when it is not installed."""
-    try:
-        library = ctypes.CDLL("libbpf.so.1", use_errno=True)
-    except OSError as error:
-        raise TlstaxError(
-            "cannot load libbpf.so.1",
-            str(error),
-            "install libbpf 1.0 or later (Debian: apt-get install libbpf1)",
-            ExitCode.HOST,
-        ) from error
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name)
-        function.restype = result
-        function.argtypes = arguments
-    return library
 
 
 class Link:
@@ -152,7 +85,7 @@ class BpfObject:
         self.library = load_library()
         self.name = path.name
         self.log: list[str] = []
-        self._callback = _PRINT_CALLBACK(self._keep_line)
+        self._callback = PRINT_CALLBACK(self._keep_line)
         self.library.libbpf_set_print(self._callback)
         self._format = _formatter()
         handle = self.library.bpf_object__open_file(str(path).encode(), None)
@@ -314,6 +247,7 @@ class BpfObject:
         if self._handle is not None:
             self.library.bpf_object__close(self._handle)
             self._handle = None
+            self.library.libbpf_set_print(PRINT_CALLBACK())  # ours goes with us
 
     def __enter__(self) -> Self:
         return self
@@ -327,39 +261,17 @@ class BpfObject:
         self.close()
 
 
-def tracepoint_argument_count(library: ctypes.CDLL, name: str) -> int:
-    """Arguments that a BTF tracepoint passes to a program, from the running kernel's own types.
-
-    0 when the kernel has no BTF or no such tracepoint.
-    """
-    return tracepoint_argument_counts(library, name)[name]
-
-
-def tracepoint_argument_counts(library: ctypes.CDLL, *names: str) -> dict[str, int]:
-    """The same for several: the kernel's types are read once, which takes about 15 ms."""
-    btf = library.btf__load_vmlinux_btf()
-    if not btf:
-        return dict.fromkeys(names, 0)
-    try:
-        return {name: _argument_count(library, btf, name) for name in names}
-    finally:
-        library.btf__free(btf)
-
-
-def _argument_count(library: ctypes.CDLL, btf: int, name: str) -> int:
-    kind_typedef, kind_ptr, kind_func_proto = 8, 2, 13
-    number = library.btf__find_by_name_kind(btf, f"btf_trace_{name}".encode(), kind_typedef)
-    while number > 0:
-        summary = library.btf__type_by_id(btf, number)
-        if not summary:
-            return 0
-        kind = (summary[1] >> 24) & 0x1F
-        if kind == kind_func_proto:
-            return int(summary[1] & 0xFFFF) - 1  # the first one is the tracepoint's own data
-        if kind not in (kind_typedef, kind_ptr):
-            return 0
-        number = summary[2]
-    return 0
+def object_path(name: str) -> Path:
+    """The compiled programs. TlstaxError HOST when they were not built."""
+    path = Path(str(resources.files("tlstax.probes"))) / "bpf" / name
+    if not path.is_file():
+        raise TlstaxError(
+            f"{name} is missing",
+            "the BPF programs were not built",
+            "run `make bpf`, or install a wheel that contains them",
+            ExitCode.HOST,
+        )
+    return path
 
 
 def _formatter() -> Any:

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tlstax.collectors.host.bpf_syscall import enable_statistics
 from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.host.prices import in_server_ns
 from tlstax.collectors.placement.model import Site
 from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, Load, Overhead, has_ledger
+from tlstax.collectors.recording.engine.loaded import enable_statistics
 from tlstax.collectors.recording.engine.native import DENSE_TRACEPOINTS, SAMPLER, Engine
 from tlstax.probes.model import Level
 

@@ -8,23 +8,22 @@ takes every probe, link and map away.
 import ctypes
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.host import bpf_syscall
-from tlstax.collectors.host.settings import LackError
-from tlstax.collectors.host.trials import uprobe_multi
+from tlstax.collectors.host.bpf import enable_perf_event, open_cpu_clock
+from tlstax.collectors.host.features import HOST, Features
 from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.engine import loaded
 from tlstax.collectors.recording.engine.ledger_layout import Action
 from tlstax.collectors.recording.engine.ledger_maps import LedgerMaps
 from tlstax.collectors.recording.engine.libbpf import (
     BpfObject,
     Link,
     LinkGroup,
-    tracepoint_argument_counts,
+    object_path,
 )
 from tlstax.collectors.recording.engine.uprobe_links import (
     Attachment,
@@ -61,7 +60,7 @@ class Options:
 
     sample_hz: int = 99
     slots_count: int = SLOTS_COUNT
-    uprobes_only: bool = False  # probe also what the kernel itself tells, as on kernels before 6.3
+    features: Features = HOST
 
 
 class Engine:
@@ -72,7 +71,7 @@ class Engine:
         self.pid = pid
         self.plan = plan
         self.options = options
-        self.multi = uprobe_multi_works()
+        self.multi = bool(options.features.uprobe_multi)
         self._stack = ExitStack()
         self._links: list[Link] = []
         self._always = LinkGroup()
@@ -82,17 +81,12 @@ class Engine:
         self._sampler_fds: list[int] = []
         self._control = layout.Control()
         self._files = ProbedFiles(self._stack)
-        self._object = self._stack.enter_context(BpfObject(object_path()))
+        self._object = self._stack.enter_context(BpfObject(object_path(OBJECT_NAME)))
         self._uprobes = UprobeAttacher(self._object, "on_enter", "on_leave", multi=self.multi)
-        has = tracepoint_argument_counts(
-            self._object.library, "sched_switch", *SOCKET_TRACEPOINTS.values()
-        )
-        self._switch_has_state = has["sched_switch"] >= 4
-        self.covered_by_tracepoint = (
-            not options.uprobes_only
-            and any(plan.covered_by_tracepoint(site) for site in plan.sites)
-            and all(has[event] for event in SOCKET_TRACEPOINTS.values())
-        )
+        self._switch_has_state = bool(options.features.state_of_switch)
+        self.covered_by_tracepoint = any(
+            plan.covered_by_tracepoint(site) for site in plan.sites
+        ) and bool(options.features.socket_tracepoints)
         sockets = tuple(SOCKET_TRACEPOINTS) if self.covered_by_tracepoint else ()
         self._dense_tracepoints = (*DENSE_TRACEPOINTS, *sockets)
         self.tracepoints = (*self._dense_tracepoints, *RARE_TRACEPOINTS)
@@ -196,7 +190,7 @@ class Engine:
         if wants_rare and not self._is_rare:
             self.attach_rare()
         for fd in self._sampler_fds:
-            bpf_syscall.enable_perf_event(fd, on=level is not None)
+            enable_perf_event(fd, on=level is not None)
 
     def attach_rare(self) -> None:
         """Attach the boundaries that connections and handshakes cross."""
@@ -222,7 +216,7 @@ class Engine:
         for name, value in values.items():
             setattr(self._control, name, value)
         fd = self._object.map_fd_ending(".data.control")
-        bpf_syscall.map_update(fd, bytes(4), bytes(self._control))
+        loaded.map_update(fd, bytes(4), bytes(self._control))
 
     def _attach_sites(self, is_dense: bool) -> None:
         probes = [
@@ -241,9 +235,9 @@ class Engine:
     def _attach_sampler(self) -> None:
         for cpu in _online_cpus():
             try:
-                fd = bpf_syscall.open_cpu_clock(cpu, self.options.sample_hz)
+                fd = open_cpu_clock(self.options.sample_hz, cpu=cpu)
                 self._links.append(self._object.attach_perf_event(SAMPLER, fd))
-                bpf_syscall.enable_perf_event(fd)
+                enable_perf_event(fd)
                 self._sampler_fds.append(fd)
             except OSError as error:
                 raise TlstaxError(
@@ -269,7 +263,7 @@ class Engine:
         missed = layout.LOSS_NAMES.index("probe_recursion_missed")
         for program in (*self.tracepoints, "on_enter", "on_leave"):
             fd = self._object.program_fd(program)
-            counts[missed] += bpf_syscall.program_recursion_misses(fd)
+            counts[missed] += loaded.program_recursion_misses(fd)
         return dict(zip(layout.LOSS_NAMES, counts, strict=True))
 
     def program_costs(self) -> dict[str, tuple[str, int, float | None]]:
@@ -279,7 +273,7 @@ class Engine:
         """
         costs: dict[str, tuple[str, int, float | None]] = {}
         for name in (*self.tracepoints, SAMPLER):
-            run_ns, runs = bpf_syscall.program_run_time(self._object.program_fd(name))
+            run_ns, runs = loaded.program_run_time(self._object.program_fd(name))
             kind = "perf_event" if name == SAMPLER else "tp_btf"
             costs[name] = (kind, runs, run_ns / runs if runs else None)
         return costs
@@ -287,7 +281,7 @@ class Engine:
     def program_times(self) -> dict[str, tuple[int, int]]:
         """Run time in ns and runs of each program while the kernel's statistics were on."""
         return {
-            name: bpf_syscall.program_run_time(self._object.program_fd(name))
+            name: loaded.program_run_time(self._object.program_fd(name))
             for name in (*self.tracepoints, SAMPLER, "on_enter", "on_leave")
         }
 
@@ -304,19 +298,6 @@ class Engine:
         self._rare.close()
         self._always.close()
         self._stack.close()
-
-
-def object_path(name: str = OBJECT_NAME) -> Path:
-    """The compiled programs. TlstaxError HOST when they were not built."""
-    path = Path(str(resources.files("tlstax.probes"))) / "bpf" / name
-    if not path.is_file():
-        raise TlstaxError(
-            f"{name} is missing",
-            "the BPF programs were not built",
-            "run `make bpf`, or install a wheel that contains them",
-            ExitCode.HOST,
-        )
-    return path
 
 
 def dense(site: Site) -> bool:
@@ -352,15 +333,6 @@ def _phase(site: Site) -> str | None:
     if site.action in ("handshake_bound", "handshake_call"):
         return "handshake"
     return site.phase or None
-
-
-def uprobe_multi_works() -> bool:
-    """Whether one uprobe_multi link sees every thread of a process, tried on ourselves."""
-    try:
-        uprobe_multi()
-    except (OSError, LackError):
-        return False
-    return True
 
 
 def _online_cpus() -> list[int]:

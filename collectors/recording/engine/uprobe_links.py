@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.host import bpf_syscall
+from tlstax.collectors.host import bpf
 from tlstax.collectors.process.build_id import require_same_build
 from tlstax.collectors.process.mappings import MappedObject, open_mapped
 from tlstax.collectors.recording.engine.libbpf import BpfObject, LinkGroup
@@ -52,16 +52,16 @@ class Attachment(NamedTuple):
 class UprobeAttacher:
     """Attaches probes of one process to the programs of one object, by event (enter, exit)."""
 
-    def __init__(self, bpf: BpfObject, entry: str, leave: str, *, multi: bool) -> None:
+    def __init__(self, loaded: BpfObject, entry: str, leave: str, *, multi: bool) -> None:
         """`multi`: one uprobe_multi link takes all probes of a file."""
-        self._object = bpf
+        self._object = loaded
         self._programs = {"enter": entry, "exit": leave}
         self._multi = multi
 
     def prepare(self) -> None:
         """Say before load() what kind of links the programs are for."""
         for program in self._programs.values() if self._multi else ():
-            self._object.set_attach_type(program, bpf_syscall.BPF_TRACE_UPROBE_MULTI)
+            self._object.set_attach_type(program, bpf.ATTACH_UPROBE_MULTI)
 
     def attach(self, probes: Iterable[Attachment], pid: int, links: LinkGroup) -> None:
         """Raises TlstaxError (HOST) when the kernel refuses one."""
@@ -85,7 +85,7 @@ class UprobeAttacher:
         event, file, _, _, is_return = group[0]
         program = self._programs[event]
         if self._multi:
-            link = bpf_syscall.attach_uprobe_multi(
+            link = bpf.attach_uprobe_multi(
                 self._object.program_fd(program),
                 file.path,
                 [probe.offset_bytes for probe in group],

@@ -17,7 +17,7 @@ from iced_x86 import Decoder, FlowControl, Instruction
 
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.instructions import TRIAL_FORMS
-from tlstax.collectors.host.emulation import emulated_forms
+from tlstax.collectors.host.features import HOST
 from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.workloads.servers.catalogue import find_kind
@@ -46,7 +46,7 @@ def server(
 @pytest.fixture(scope="module")
 def emulated_bytes() -> set[bytes]:
     """Instructions that this kernel emulates beside those of every kernel, as it was tried."""
-    return {TRIAL_FORMS[name].code for name in emulated_forms()}
+    return {TRIAL_FORMS[name].code for name in HOST.emulated_forms.ask()}
 
 
 @pytest.mark.root

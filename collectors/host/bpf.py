@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The few bpf(2) and perf_event_open(2) calls that `tlstax doctor` tries, without libbpf.
+"""bpf(2) and perf_event_open(2) as raw system calls, where libbpf has no function or may be absent.
 
-A host may lack libbpf or BTF and doctor must still say what works, so these calls are made
-directly. Numbers are the kernel's UAPI (linux/bpf.h, linux/perf_event.h); system call
-numbers are those of x86-64. Every call raises OSError with the kernel's errno.
+A host may lack libbpf or BTF and doctor must still say what works, so its trials make the calls
+directly. libbpf 1.1 cannot attach uprobe_multi links, and opens no perf events. What libbpf does
+have for maps and programs is called through it (`recording.engine.loaded`).
+
+Numbers are the kernel's UAPI (linux/bpf.h, linux/perf_event.h); system call numbers are those of
+x86-64. Every call raises OSError with the kernel's errno.
 """
 
 import ctypes
 import os
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 
 SYS_PERF_EVENT_OPEN = 298
@@ -52,6 +56,7 @@ class ProgramType(IntEnum):
 ATTACH_TRACE_RAW_TP = 23
 ATTACH_PERF_EVENT = 41
 ATTACH_UPROBE_MULTI = 48
+UPROBE_MULTI_RETURN = 1
 
 PERF_TYPE_HARDWARE = 0
 PERF_TYPE_SOFTWARE = 1
@@ -59,6 +64,8 @@ PERF_COUNT_HW_CPU_CYCLES = 0
 PERF_COUNT_SW_CPU_CLOCK = 0
 PERF_FLAG_FREQUENCY = 1 << 10
 PERF_FLAG_FD_CLOEXEC = 8
+PERF_EVENT_IOC_ENABLE = 0x2400
+PERF_EVENT_IOC_DISABLE = 0x2401
 LOG_BYTES = 65536
 
 
@@ -117,51 +124,6 @@ def load_types() -> int:
     return bpf(Command.BTF_LOAD, struct.pack("<QQIII", ctypes.addressof(blob), 0, len(blob), 0, 0))
 
 
-def instruction(
-    code: int, target: int = 0, source: int = 0, offset: int = 0, imm: int = 0
-) -> bytes:
-    """One eBPF instruction of 8 bytes."""
-    return struct.pack("<BBhi", code, source << 4 | target, offset, imm)
-
-
-RETURN_ZERO = instruction(0xB7) + instruction(0x95)  # r0 = 0; exit
-
-
-def load_map_address(register: int, map_fd: int) -> bytes:
-    """Put &map into `register` (the 16 byte pseudo instruction BPF_PSEUDO_MAP_FD)."""
-    return instruction(0x18, register, 1, 0, map_fd) + instruction(0)
-
-
-def count_program(map_fd: int) -> bytes:
-    """A program that adds 1 to element 0 of an array map, atomically."""
-    return (
-        instruction(0x62, 10, 0, -4, 0)  # *(u32 *)(fp - 4) = 0
-        + instruction(0xBF, 2, 10)  # r2 = fp
-        + instruction(0x07, 2, 0, 0, -4)  # r2 -= 4
-        + load_map_address(1, map_fd)
-        + instruction(0x85, imm=1)  # r0 = bpf_map_lookup_elem(map, &0)
-        + instruction(0x15, 0, 0, 2, 0)  # absent: leave
-        + instruction(0xB7, 1, imm=1)
-        + instruction(0xDB, 0, 1, 0, 0)  # lock *(u64 *)r0 += r1
-        + RETURN_ZERO
-    )
-
-
-def task_storage_program(storage_fd: int, counter_fd: int) -> bytes:
-    """Counts in `counter_fd` how often the current task's own storage could be had."""
-    return (
-        instruction(0x85, imm=158)  # r0 = bpf_get_current_task_btf()
-        + instruction(0xBF, 2, 0)
-        + load_map_address(1, storage_fd)
-        + instruction(0xB7, 3)  # no initial value
-        + instruction(0xB7, 4, imm=1)  # BPF_LOCAL_STORAGE_GET_F_CREATE
-        + instruction(0x85, imm=156)  # r0 = bpf_task_storage_get()
-        + instruction(0x55, 0, 0, 2, 0)  # got it: count
-        + RETURN_ZERO
-        + count_program(counter_fd)
-    )
-
-
 def load_program(
     kind: ProgramType, code: bytes, expected_attach_type: int = 0, attach_btf_id: int = 0
 ) -> int:
@@ -206,6 +168,39 @@ def link_perf_event(program_fd: int, event_fd: int) -> int:
     )
 
 
+def attach_uprobe_multi(
+    program_fd: int,
+    path: str,
+    offsets: Sequence[int],
+    cookies: Sequence[int],
+    pid: int,
+    is_return: bool,
+) -> int:
+    """Attach one program to many offsets of one file, for one process; returns the link's fd.
+
+    `offsets` are file offsets in bytes. Needs kernel 6.6; OSError otherwise.
+    """
+    count = len(offsets)
+    offset_array = (ctypes.c_uint64 * count)(*offsets)
+    cookie_array = (ctypes.c_uint64 * count)(*cookies)
+    path_buffer = ctypes.create_string_buffer(path.encode())
+    attributes = struct.pack(
+        "=IIIIQQQQIII4x",
+        program_fd,
+        0,
+        ATTACH_UPROBE_MULTI,
+        0,
+        ctypes.addressof(path_buffer),
+        ctypes.addressof(offset_array),
+        0,  # no reference counters (USDT semaphores)
+        ctypes.addressof(cookie_array),
+        count,
+        UPROBE_MULTI_RETURN if is_return else 0,
+        pid,
+    )
+    return bpf(Command.LINK_CREATE, attributes)
+
+
 def open_perf_event(
     kind: int,
     config: int,
@@ -227,3 +222,16 @@ def open_perf_event(
     if result < 0:
         _raise_errno()
     return result
+
+
+def open_cpu_clock(hz: int, *, cpu: int, pid: int = -1) -> int:
+    """Descriptor of an event that samples a CPU (-1: whichever `pid` runs on) by its clock."""
+    return open_perf_event(
+        PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK, pid=pid, cpu=cpu, frequency_hz=hz
+    )
+
+
+def enable_perf_event(fd: int, on: bool = True) -> None:
+    """Start or stop a perf event."""
+    if _LIBC.ioctl(fd, PERF_EVENT_IOC_ENABLE if on else PERF_EVENT_IOC_DISABLE, 0) < 0:
+        _raise_errno()
