@@ -9,7 +9,8 @@
 
 Prints a waterfall from the first to the second with 95 % intervals, the CPU time by category, the
 functions and waits that changed, and latencies side by side. A recording without a driver is
-counted by connection or by query (--per). What is not comparable is refused, with the reasons.
+counted by connection or by query (--per). Pairs that are not comparable are refused; the reasons
+are printed.
 Exit status: 0; 1 nothing could be compared; 2 wrong arguments; 5 a file is no capture or damaged;
 6 a report cannot be written.
 """
@@ -57,7 +58,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--per",
         choices=UNITS,
-        help="count operations by what the server's threads did, not by what the driver says",
+        help="count operations in the server, not at the driver",
     )
     parser.add_argument("--html", metavar="FILE", help="write one self-contained HTML file")
     parser.add_argument("--json", metavar="FILE", help="write the comparison as JSON; - prints it")
@@ -68,12 +69,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, and render in every form that was asked for."""
+    """Compare, and write every requested output."""
     printed = [text for text in (options.json, options.markdown) if text == STANDARD_OUTPUT]
     if len(printed) > 1:
         raise TlstaxError(
-            "cannot print both forms",
-            "--json and --markdown both ask for the standard output",
+            "cannot print two outputs",
+            "both --json and --markdown are -",
             "Give one of them a file",
             ExitCode.USAGE,
         )
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     if not pairs:
         names = [", ".join(side.group.name for side in sides) for sides in (before, after)]
         raise TlstaxError(
-            "there is no pair to compare",
+            "no pair to compare",
             f"{options.before} has {names[0]}, and {options.after} has {names[1]}",
             "Choose one of each, as in FILE:scenario/arm",
             ExitCode.USAGE,

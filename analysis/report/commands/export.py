@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Write the stacks of a capture in the form of another tool.
+"""Write the stacks of a capture in another tool's format.
 
     tlstax export demo.tlstax --format pprof -o demo.pb.gz          go tool pprof -top demo.pb.gz
     tlstax export demo.tlstax --format speedscope -o demo.json      https://www.speedscope.app
@@ -8,8 +8,8 @@
     tlstax export demo.tlstax --format parquet -o demo.parquet      DuckDB, pandas; needs pyarrow
     tlstax export demo.tlstax --format pprof --workload storm/connect/tls -o tls.pb.gz
 
-Every form holds the same: CPU time and waits of each workload, exact by the ledger and split by
-samples, in nanoseconds, with the phase as the first frame.
+Every format has the same content: CPU time and waits of each workload, exact by the ledger and
+split by samples, in nanoseconds, with the phase as the first frame.
 Exit status: 0; 2 wrong arguments; 3 pyarrow is missing; 5 CAPTURE is no capture or damaged; 6 it
 cannot be written.
 """
@@ -58,7 +58,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add `tlstax export`."""
     parser = subparsers.add_parser(
         "export",
-        help="write the stacks for another tool",
+        help="write the stacks in another tool's format",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -73,7 +73,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write what was asked for."""
+    """Write the requested format."""
     with CaptureReader.open(options.capture) as reader:
         rows = tables.load(reader)
     graphs = stacks_of(rows, options.workload, options.kind)

@@ -8,9 +8,9 @@
     tlstax flamegraph new.tlstax --against-capture old.tlstax -o x.svg
 
 A difference is drawn per operation, and every stack as wide as the larger of its two times, so
-that what vanished is seen, too. Widths are exact ledger time that samples split; in a capture
-without a ledger, such as bpftrace's, they are the times of the samples or waits themselves. What
-was lost of the stacks, or repaired by perf's, is said at the head, in the words of the report.
+that vanished stacks stay visible. Widths are exact ledger time that samples split; in a capture
+without a ledger, such as bpftrace's, they are the times of the samples or waits themselves. Lost
+stacks, and stacks repaired from those of perf, are stated at the top, as in the report.
 Exit status: 0; 2 wrong arguments; 5 CAPTURE is no capture or damaged; 6 it cannot be written.
 """
 
@@ -51,17 +51,15 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--group", metavar="NAME", help="driver/scenario/arm; default: the arm with most handshakes"
     )
+    parser.add_argument("--against", metavar="NAME", help="draw the difference from this group")
     parser.add_argument(
-        "--against", metavar="NAME", help="draw the difference to this group (the one before)"
-    )
-    parser.add_argument(
-        "--against-capture", metavar="CAPTURE", help="take the group before from this capture"
+        "--against-capture", metavar="CAPTURE", help="take that group from this capture"
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw what was asked for."""
+    """Draw the requested graph."""
     rows = _load(options.capture)
     group = _choose(rows, options.group, options.capture)
     kinds = KINDS[options.kind]

@@ -3,10 +3,10 @@
 
     tlstax report demo.tlstax                       print the report
     tlstax report demo.tlstax --html demo.html      and write it as one file that works offline
-    tlstax report demo.tlstax --json -              print nothing but the whole document as JSON
+    tlstax report demo.tlstax --json -              print only the whole document, as JSON
     tlstax report demo.tlstax --markdown -          answer, findings and tables for a ticket
     tlstax report demo.tlstax --folded demo.folded  stacks for FlameGraph, inferno or speedscope
-    tlstax report lab-out/libraries-...             compare again what `tlstax lab run` measured
+    tlstax report lab-out/libraries-...             render the results of `tlstax lab run` again
 
 Needs neither root nor the host that recorded. Losses, closure and symbol quality come first.
 Exit status: 0; 2 wrong arguments; 5 FILE is no capture or damaged; 6 a report cannot be written.
@@ -50,7 +50,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Render the capture in every form that was asked for."""
+    """Write every requested output."""
     if Path(options.capture).is_dir():
         render_folder(Path(options.capture))
         return int(ExitCode.OK)
@@ -58,8 +58,8 @@ def run(options: argparse.Namespace) -> int:
     printed = [text for text in forms if text == STANDARD_OUTPUT]
     if len(printed) > 1:
         raise TlstaxError(
-            "cannot print several forms",
-            "more than one of --json, --markdown and --folded asks for the standard output",
+            "cannot print several outputs",
+            "more than one of --json, --markdown and --folded is -",
             "Give all but one of them a file",
             ExitCode.USAGE,
         )

@@ -3,12 +3,12 @@
 
     tlstax top --name mariadbd              until q is pressed
     tlstax top 4119 -o now.tlstax           and keep the recording
-    tlstax top 4119 --count 3 --every 5s    three pictures, for scripts
-    tlstax top now.tlstax                   of a capture, also while another tlstax writes it
+    tlstax top 4119 --count 3 --every 5s    three screens, for scripts
+    tlstax top now.tlstax                   show a capture, even while it is written
 
-A recorder of its own is attached (`tlstax attach`), so it costs what a recording costs; what it
-costs stands in the last line. It ends with this display. Keys: q quits, p pauses, s sorts by
-function or by category. NO_COLOR and plain terminals are heeded.
+A recorder is attached as by `tlstax attach`, with the same overhead; the second-last line shows it.
+The recorder ends with the display. Keys: q quits, p pauses, s sorts by function or by category.
+With NO_COLOR or on a dumb terminal the display is plain text.
 Exit status: that of `tlstax attach`; 5 the file is no capture.
 """
 
@@ -60,19 +60,19 @@ def register(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("target", nargs="?", metavar="PID|CAPTURE", help="process, or a capture")
-    parser.add_argument("--name", metavar="NAME", help="or its name, when only one process has it")
+    parser.add_argument("--name", metavar="NAME", help="or its name, if only one process has it")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="keep the recording")
     parser.add_argument("--force", action="store_true", help="replace an existing capture")
-    parser.add_argument("--once", action="store_true", help="print one picture and end")
-    parser.add_argument("--count", type=_count, metavar="N", help="print N pictures and end")
+    parser.add_argument("--once", action="store_true", help="print one screen and exit")
+    parser.add_argument("--count", type=_count, metavar="N", help="print N screens and exit")
     parser.add_argument(
-        "--every", type=_seconds, default=1.0, metavar="TIME", help="between two pictures (1s)"
+        "--every", type=_seconds, default=1.0, metavar="TIME", help="time between updates (1s)"
     )
     parser.add_argument(
-        "--over", type=_seconds, default=5.0, metavar="TIME", help="what a picture is about (5s)"
+        "--over", type=_seconds, default=5.0, metavar="TIME", help="length of the period shown (5s)"
     )
     parser.add_argument(
-        "--sort", choices=top_screen.SORTS, default=top_screen.SORTS[0], help="of functions"
+        "--sort", choices=top_screen.SORTS, default=top_screen.SORTS[0], help="order of functions"
     )
     parser.add_argument("--level", metavar="LEVEL", help="as of tlstax attach")
     parser.add_argument(
@@ -98,14 +98,14 @@ def _seconds(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show pictures until they are enough. Naming functions is lent by `tlstax.__main__`."""
+    """Show the live display. `tlstax.__main__` passes what names functions."""
     options.count = 1 if options.once else options.count
     is_pid = options.name is not None or (options.target or "").isdigit()
     if (options.target is None) == (options.name is None):
         raise TlstaxError(
-            "nothing to watch" if options.target is None else "two things to watch",
-            "a pid, a capture or --name is wanted, and one only",
-            "Name one server",
+            "no target given" if options.target is None else "two targets given",
+            "tlstax top watches exactly one process or capture",
+            "Give exactly one of PID, --name, CAPTURE",
             ExitCode.USAGE,
         )
     with _stop_on_signals():
@@ -171,7 +171,7 @@ def _remove_stale() -> None:
 
 
 def _await_attached(recorder: "subprocess.Popen[str]", words: IO[str]) -> int | None:
-    """The pid that the recorder is attached to; None when it has refused, in its own words."""
+    """The pid that the recorder is attached to; None when it refused; its message is printed."""
     for line in words:
         if line.startswith(ATTACHED):
             return int(line.removeprefix(ATTACHED).split(",")[0])
@@ -181,7 +181,7 @@ def _await_attached(recorder: "subprocess.Popen[str]", words: IO[str]) -> int | 
 
 
 def _stop(recorder: "subprocess.Popen[str]") -> list[str]:
-    """End the recorder as Ctrl-C would, so that it finishes its capture; what it still said."""
+    """End the recorder as Ctrl-C would, so that it finishes its capture; its last messages."""
     if recorder.poll() is None:
         recorder.send_signal(signal.SIGINT)
     try:

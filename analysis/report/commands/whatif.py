@@ -8,11 +8,11 @@
     tlstax whatif cap.tlstax --library openssl-3.5 --measured libraries-out
 
 Keys, ciphers and resumption need costs of single TLS operations, measured in about 5 seconds on the
-host that recorded, with its OpenSSL (--save-costs and --costs carry them on). Another library is
+host that recorded, with its OpenSSL (reuse them with --save-costs and --costs). Another library is
 taken from a recording of a server that has it, such as `tlstax lab run libraries` makes. What
-cannot be predicted within 20 per cent up or down is said to be so.
-Exit status: 0; 1 no prediction within that; 2 wrong arguments; 3 it cannot be measured here; 5 the
-file is no capture or holds no handshakes; 6 a file cannot be written.
+cannot be predicted within 20 % is marked.
+Exit status: 0; 1 no prediction within 20 %; 2 wrong arguments; 3 the costs cannot be measured here;
+5 the file is no capture or holds no handshakes; 6 a file cannot be written.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from tlstax.collectors.capture.micro_costs import Measure, MicroCosts
 from tlstax.collectors.capture.reader import CaptureReader
 
 SIGNATURES: Final = ("rsa:2048", "rsa:3072", "rsa:4096", "ec:p256", "ec:p384", "ed25519")
-"""Kinds of key by which the recorded one is told."""
+"""Kinds of key that signatures are measured for, to recognise the recorded one."""
 
 
 def register(
@@ -59,7 +59,7 @@ def register(
     )
     parser.add_argument("--key", choices=SIGNATURES, help="another kind of key in the whole chain")
     parser.add_argument(
-        "--from-key", choices=SIGNATURES, help="the recorded one, if signatures do not tell it"
+        "--from-key", choices=SIGNATURES, help="the recorded key, if signatures do not reveal it"
     )
     parser.add_argument(
         "--resume", type=_share, metavar="SHARE", help="this share of handshakes resumed: 0.9"
@@ -68,22 +68,28 @@ def register(
         "--cipher", choices=SUITES, metavar="NAME", help=f"records with it: {', '.join(SUITES)}"
     )
     parser.add_argument(
-        "--from-cipher", choices=SUITES, metavar="NAME", help="the recorded one, if not told"
+        "--from-cipher",
+        choices=SUITES,
+        metavar="NAME",
+        help="the recorded cipher, if the capture does not have it",
     )
     parser.add_argument("--pool", type=_queries, metavar="N", help="N queries on each connection")
     parser.add_argument(
         "--library", metavar="NAME", help="another TLS library, such as openssl-3.5 or wolfssl"
     )
     parser.add_argument(
-        "--measured", metavar="PATH", type=Path, help="capture or folder that has it"
+        "--measured",
+        metavar="PATH",
+        type=Path,
+        help="capture or folder with that library",
     )
     parser.add_argument(
         "--warm",
         metavar="CAPTURE[:PART]",
-        help="with --pool: persistent connections that ask the same",
+        help="with --pool: a capture of persistent connections with the same queries",
     )
-    parser.add_argument("--costs", metavar="FILE", type=Path, help="micro-costs, measured before")
-    parser.add_argument("--save-costs", metavar="FILE", type=Path, help="keep what is measured")
+    parser.add_argument("--costs", metavar="FILE", type=Path, help="costs saved with --save-costs")
+    parser.add_argument("--save-costs", metavar="FILE", type=Path, help="save the measured costs")
     parser.add_argument("--json", metavar="FILE", help="write the prediction as JSON; - prints it")
     parser.set_defaults(run=run, measure=measure, host_library=host_library)
 
@@ -107,7 +113,7 @@ def _queries(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Predict and print."""
-    _require_wish(options)
+    _require_scenario(options)
     side = choose(sides_of(options.capture, {}), options.capture)
     library = _library(options, side) if options.library else None
     costs, old = None, options.from_key
@@ -138,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
     return int(ExitCode.FAILED if prediction.forecasts[0].is_wide else ExitCode.OK)
 
 
-def _require_wish(options: argparse.Namespace) -> None:
+def _require_scenario(options: argparse.Namespace) -> None:
     """TlstaxError (USAGE) for no wish, and for wishes that were not looked at together."""
     if not (options.key or options.cipher or options.pool or options.library) and (
         options.resume is None
@@ -159,7 +165,7 @@ def _require_wish(options: argparse.Namespace) -> None:
 
 
 def _ciphers(options: argparse.Namespace, side: RecordingSelection) -> list[str]:
-    """The present and the wished cipher; none where no other is wished."""
+    """The present and the other cipher; none without --cipher."""
     if options.cipher is None:
         return []
     require_suite(options.cipher, predict.handshake_facts(side).tls_version)
@@ -229,14 +235,14 @@ def _measure(options: argparse.Namespace) -> Measure:
 
 
 def _require_library(owner: RecordingSelection, measured: str) -> None:
-    """Costs are those of the server's library, or they say nothing. Raises TlstaxError (HOST)."""
+    """Refuse costs of another library than the server's. Raises TlstaxError (HOST)."""
     target = owner.tables.targets[0] if owner.tables.targets else None
     name = quantities.library(target.tls_library, target.tls_version) if target else "?"
     if not name.startswith("OpenSSL") or _branch(name) != _branch(measured):
         raise TlstaxError(
             f"the costs of {name} cannot be measured here",
-            f"the server has it inside or to itself; this host's own is {measured}",
-            "Record a server that has the wished key with it, and compare by `tlstax diff`",
+            f"the server links its own copy; this host has {measured}",
+            "Record a server that uses this library with that key, and run `tlstax diff`",
             ExitCode.HOST,
         )
 
@@ -246,12 +252,12 @@ def _require_host(side: RecordingSelection, costs: MicroCosts, *, is_given: bool
     meta = side.tables.meta
     here = (costs.hostname, costs.cpu_model)
     if (meta.get("hostname"), meta.get("cpu_model")) != here:
-        what = "the given costs were measured" if is_given else "this host is not the one that was"
+        what = "the given costs were measured" if is_given else "costs would be measured"
         raise TlstaxError(
-            "costs of another host say nothing",
+            "the costs are from another host",
             f"{what} on {here[0]} ({here[1]}), and {side.capture} was recorded on "
             f"{meta.get('hostname', 'an unknown host')} ({meta.get('cpu_model', 'unknown CPU')})",
-            "Run it there with --save-costs, and bring the file with --costs",
+            "Run this command there with --save-costs, then pass the file with --costs",
             ExitCode.HOST,
         )
 
@@ -262,7 +268,7 @@ def _branch(version: str) -> list[str]:
 
 
 def _library(options: argparse.Namespace, side: RecordingSelection) -> RecordingSelection:
-    """A recording with the wished library. Raises TlstaxError (HOST) where there is none."""
+    """A recording with the other library. Raises TlstaxError (HOST) where there is none."""
     wanted = options.library.lower()
     paths: list[Path] = []
     if options.measured is not None:

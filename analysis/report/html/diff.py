@@ -8,13 +8,13 @@ from markupsafe import Markup
 
 from tlstax import __version__
 from tlstax.analysis.report import layout, texts
-from tlstax.analysis.report.html import diff_pictures, script_data
+from tlstax.analysis.report.html import diff_pictures, script_data, waterfall
 from tlstax.analysis.report.html import page as html
 
 Json = Mapping[str, Any]
 
-STYLES: Final = ("report.css", "diff.css")
-SCRIPTS: Final = ("diff.js", "copy.js")
+STYLES: Final = ("report.css", "charts.css", "bars.css", "diff.css")
+SCRIPTS: Final = ("format.js", "diff.js", "copy.js")
 LEAVES: Final = 12
 """Changed leaves of each flame graph in its text alternative."""
 
@@ -36,9 +36,7 @@ def render(document: Json) -> str:
             policy=html.policy([script], [style]),
             data=Markup(script_data.of_differences(flames)),
             first_flame=_first_flames(pairs),
-            waterfalls=[
-                None if pair["refusals"] else diff_pictures.waterfall(pair) for pair in pairs
-            ],
+            waterfalls=[None if pair["refusals"] else waterfall.of_pair(pair) for pair in pairs],
             curves=[
                 [found for one in pair["latencies"] if (found := diff_pictures.curves(one))]
                 for pair in pairs

@@ -8,12 +8,12 @@ from markupsafe import Markup
 
 from tlstax import __version__
 from tlstax.analysis.report import texts
-from tlstax.analysis.report.html import diff_pictures, matrix_lanes, matrix_pictures
+from tlstax.analysis.report.html import matrix_pictures, side_breakdown, waterfall
 from tlstax.analysis.report.html import page as html
 
 Json = Mapping[str, Any]
 
-STYLES: Final = ("report.css", "diff.css", "matrix.css")
+STYLES: Final = ("report.css", "charts.css", "bars.css", "matrix.css")
 
 
 def render(document: Json) -> str:
@@ -30,12 +30,11 @@ def render(document: Json) -> str:
             policy=html.policy([], [style]),
             pair_of=pairs,
             pictures=matrix_pictures.pictures(document),
-            waterfalls=[diff_pictures.waterfall(pair) for pair in document["pairs"]],
-            both_sides=[matrix_lanes.lanes(pair) for pair in document["pairs"]],
-            geometry=diff_pictures,
+            waterfalls=[waterfall.of_pair(pair) for pair in document["pairs"]],
+            both_sides=[side_breakdown.of_pair(pair) for pair in document["pairs"]],
             chart=matrix_pictures,
-            lane_left=matrix_lanes.LEFT,
-            lane_kinds=matrix_lanes.KINDS,
+            side_kinds=side_breakdown.KINDS,
+            side_states=side_breakdown.STATES,
             rate=texts.rate,
             figure=texts.figure,
             ratio=texts.ratio,

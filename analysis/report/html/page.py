@@ -18,7 +18,7 @@ from markupsafe import Markup
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.analysis import quantities
 from tlstax.analysis.report import layout
-from tlstax.analysis.report.html import script_data
+from tlstax.analysis.report.html import breakdowns, script_data, side_breakdown, waterfall
 
 Json = Mapping[str, Any]
 
@@ -26,18 +26,13 @@ VENDORED: Final = ("d3.min.js", "plot.umd.min.js", "d3-flamegraph.min.js")
 """Libraries that `make assets` fetches, in the order in which they load."""
 LICENCES: Final = ("LICENSE.d3", "LICENSE.plot", "LICENSE.d3-flame-graph")
 """Their terms ask to be passed on with every copy, and each report is one."""
-STYLES: Final = ("report.css", "charts.css")
+STYLES: Final = ("report.css", "charts.css", "bars.css")
 SCRIPTS: Final = (
     "format.js",
     "page.js",
     "charts.js",
-    "waterfall.js",
-    "ledger.js",
-    "bothsides.js",
-    "handshake.js",
-    "lanes.js",
+    "distribution.js",
     "heatmap.js",
-    "composition.js",
     "primitives.js",
     "series.js",
     "flame.js",
@@ -55,7 +50,7 @@ SECTIONS: Final = (
     ("findings", "Findings"),
     ("waterfall", "Waterfall"),
     ("both-sides", "Both sides"),
-    ("between", "In between"),
+    ("between", "Intermediaries"),
     ("ledger", "Ledger"),
     ("handshake", "Handshake"),
     ("heatmap", "Heatmap"),
@@ -87,6 +82,7 @@ def render(document: Json) -> str:
     }
     sections = [(id_, title) for id_, title in SECTIONS if id_ not in absent]
     flame_arms = layout.in_order(layout.bar_name(flame["name"]) for flame in document["flames"])
+    minimum = layout.minimum_sample_count(document)
     cells = [cell for item in document["comparisons"] for cell in item["cells"]]
     segments = [part for bar in document["ledgers"] for part in bar["segments"]]
     return (
@@ -110,7 +106,13 @@ def render(document: Json) -> str:
             flame_kinds=layout.in_order(
                 quantities.name(flame["kind"]) for flame in document["flames"]
             ),
-            minimum=layout.minimum_sample_count(document),
+            waterfalls=[
+                None if one["refusal"] else waterfall.of_comparison(one, minimum)
+                for one in document["comparisons"]
+            ],
+            sides=[side_breakdown.of_operation(one) for one in document["end_to_end"]],
+            breakdowns=breakdowns,
+            minimum=minimum,
             flame_rows=layout.widest_stacks(document),
         )
     )

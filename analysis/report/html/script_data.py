@@ -22,10 +22,6 @@ def of_report(document: Mapping[str, Any]) -> str:
     parts = {
         name: document[name]
         for name in (
-            "comparisons",
-            "ledgers",
-            "end_to_end",
-            "compositions",
             "primitives",
             "method",
             "sources",

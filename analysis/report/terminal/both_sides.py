@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Client and server of one operation on the terminal: two lanes, and what lies between them."""
+"""Client and server of one operation on the terminal: two bars, and what lies between them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -29,7 +29,7 @@ def is_of_interest(item: Json) -> bool:
 
 
 def render(item: Json, width: int) -> RenderableType:
-    """Both lanes of one operation, and what TLS adds to each part where plaintext was measured."""
+    """Both sides of one operation, and what TLS adds to each part where plaintext was measured."""
     title = f"both sides: {item['label']}, per {item['operation']}"
     compared = item["latency_added"] is not None
     fifth = "TLS adds" if compared else "share"
@@ -72,7 +72,7 @@ def _notes(item: Json) -> Iterable[str]:
         yield f"TLS adds {texts.change(item['latency_added'])} to a {item['operation']}"
     for part in item["beside"]:
         time = quantities.time(part["cost"]["value_ns"])
-        yield f"beside it: {part['lane']} {part['label']} {time}"
+        yield f"not in the bars: {part['lane']} {part['label']} {time}"
     shakes = item["handshake_counts"]
     yield (
         f"{quantities.count(item['process_count'])} client "

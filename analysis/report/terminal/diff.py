@@ -80,14 +80,14 @@ def _total(table: Table, name: str, total: Json, whole: float) -> None:
 
 
 def _steps(table: Table, steps: Sequence[Json], whole: float) -> None:
-    """The steps that matter; those beside the sum have no bar."""
+    """The steps that matter; those that are no part of the sum have no bar."""
     for step in steps:
         size = abs(step["difference"]["value_ns"])
         if step["name"] != "unexplained" and size < SMALLEST_STEP * whole:
             continue
         seen = step["verdict"] in texts.SEEN
         style = "" if seen else "dim"
-        beside = "" if whole else " (beside)"
+        beside = "" if whole else " (not in the sum)"
         table.add_row(
             Text(f"  {texts.clean(step['label'])}{beside}", style=style),
             Text(quantities.time_change(step["difference"]["value_ns"]), style=style),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Findings on the terminal: each with its size, the numbers that it rests on, and what helps."""
+"""Findings on the terminal: each with its size, its evidence, and what helps."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,12 +16,12 @@ Json = Mapping[str, Any]
 
 
 def render(document: Json, width: int) -> Iterable[RenderableType]:
-    """All findings; where there is none, that no cause is beyond doubt."""
+    """All findings; where there is none, that no cause is certain."""
     yield Text()
     yield Text("findings", style="bold")
     if not document["findings"]:
         yield console.sentence(
-            f"No cause stands out beyond doubt. {document['findings_note']}", width, style="dim"
+            f"No cause is certain. {document['findings_note']}", width, style="dim"
         )
         return
     for number, finding in enumerate(document["findings"], start=1):

@@ -35,7 +35,7 @@ def render(item: Json, width: int) -> RenderableType:
     counted = f"{quantities.count(item['count'])} handshakes"
     if item["estimated_count"] is not None:
         number = quantities.count(round(item["estimated_count"]["value"]))
-        counted += f" seen, {ledger.ESTIMATE_MARK}{number} in all ({item['estimate']})"
+        counted += f" seen, {ledger.ESTIMATE_MARK}{number} in total ({item['estimate']})"
     notes = (f"{counted}  {quantiles}", facts)
     if item["count"] < FEW_HANDSHAKES:
         lines = (console.sentence(note, width, style="dim") for note in notes)

@@ -16,8 +16,8 @@ Json = Mapping[str, Any]
 def render(item: Json, width: int) -> RenderableType:
     """One line for each process, the busiest first."""
     per = f", per {item['operation']}" if item["operation"] else ""
-    title = f"in between: {item['label']}{per}"
-    table = console.table(title, "process", "CPU", "95 % interval", "for a CPU", "other waits")
+    title = f"intermediaries: {item['label']}{per}"
+    table = console.table(title, "process", "CPU", "95 % interval", "waits for CPU", "other waits")
     for line in item["processes"]:
         waits = sorted(line["blocked_ns"].items(), key=lambda wait: -wait[1])
         longest = f"{quantities.time(waits[0][1])} {texts.name(waits[0][0])}" if waits else ""
@@ -34,11 +34,11 @@ def render(item: Json, width: int) -> RenderableType:
 def _notes(item: Json) -> Iterable[str]:
     yield item["sentence"]
     for line in item["processes"]:
-        shakes = f", {quantities.count(line['handshake_count'])} handshakes of its own"
+        shakes = f", {quantities.count(line['handshake_count'])} TLS handshakes"
         yield (
             f"{texts.clean(line['label'])}: {line['role']}, TLS library {line['tls']}, threads "
             f"{quantities.count(line['thread_count'])}, closure {quantities.share(line['closure'])}"
             f"{shakes if line['handshake_count'] else ''}"
         )
     if item["idle_count"]:
-        yield f"{quantities.count(item['idle_count'])} others were recorded and idle"
+        yield f"{quantities.count(item['idle_count'])} others were recorded but idle"

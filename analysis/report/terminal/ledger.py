@@ -42,8 +42,8 @@ def render(item: Json, width: int) -> RenderableType:
         table,
         width,
         *([f"{mark}{item['estimate']}"] if mark else []),
-        f"served {mark}{quantities.time(item['total_ns'])}; beside it idle "
+        f"served {mark}{quantities.time(item['total_ns'])}; excluding idle "
         f"{mark}{quantities.time(item['idle_ns'])}, background threads "
-        f"{mark}{quantities.time(item['background_ns'])}, before a first boundary "
+        f"{mark}{quantities.time(item['background_ns'])}, unclassified "
         f"{mark}{quantities.time(item['unknown_ns'])}",
     )

@@ -33,7 +33,7 @@ def print_libraries(document: Json, page: str | None = None) -> None:
     for server in document["servers"]:
         _print_build(console, server, width)
     for name, why in document["left_out"].items():
-        console.print(parts.sentence(f"{name}: left out. {why}", width, style="yellow"))
+        console.print(parts.sentence(f"{name}: omitted. {why}", width, style="yellow"))
     if page:
         console.print(parts.sentence(f"HTML: {page}", width))
 

@@ -19,13 +19,13 @@ STEPS_MAX: Final = 8
 
 
 def print_matrix(document: Json, page: str | None = None) -> None:
-    """Print the whole."""
+    """Print the whole matrix."""
     console = Console()
     width = console.width
     console.print(parts.sentence(document["title"], width, style="bold"))
     facts = document["facts"]
-    told = ", ".join(f"{name} {facts[name]}" for name in FACTS if name in facts)
-    console.print(parts.sentence(told, width))
+    listed = ", ".join(f"{name} {facts[name]}" for name in FACTS if name in facts)
+    console.print(parts.sentence(listed, width))
     console.print(parts.titled(cell_table(document, width), width, document["note"]))
     for pair in document["pairs"]:
         sides = pair["both_sides"]
@@ -50,10 +50,10 @@ def print_matrix(document: Json, page: str | None = None) -> None:
 
 def cell_table(document: Json, width: int) -> Table:
     """One row for each cell."""
-    columns = ["operations/s", "sd", "95 % within", "of baseline"]
+    columns = ["operations/s", "sd", "p95", "of baseline"]
     wide = width >= WIDE
     if wide:
-        columns += ["95 %", "server CPU", "client CPU", "on the way", "closure"]
+        columns += ["95 %", "server CPU", "client CPU", "intermediaries", "closure"]
     table = parts.table("Cells, over their rounds", "cell", *columns)
     table.columns[0].no_wrap = False
     table.columns[0].min_width = 26
@@ -82,8 +82,8 @@ def cell_table(document: Json, width: int) -> Table:
 def published_table(source: str, published: list[Json]) -> Table:
     """One source's figures and those measured, side by side."""
     table = parts.table(
-        f"Of the baseline, there and here. {source}",
-        *("cell here", "quantity", "published", "measured", "there", "here"),
+        f"Ratio to the baseline, published and measured. {source}",
+        *("cell", "quantity", "published", "measured", "published ratio", "measured ratio"),
     )
     table.columns[0].no_wrap = False
     for entry in published:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Print what the sources beside the engine saw: a line for each series, with its course."""
+"""Print what the additional sources recorded: a line for each series, with its values over time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -13,15 +13,15 @@ from tlstax.analysis.report.terminal import console
 
 Json = Mapping[str, Any]
 
-COURSE_COLUMNS: Final = 16
-"""Width of a course."""
+SPARKLINE_COLUMNS: Final = 16
+"""Width of the values over time."""
 MOST_READINGS: Final = 40
-"""Numbers without a course, largest first; the JSON and the HTML have them all."""
+"""Single values, largest first; the JSON and the HTML have them all."""
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
 def render(sources: Json, width: int) -> Iterable[RenderableType]:
-    """Series, what stayed at 0, and numbers without a course."""
+    """Series, what stayed at 0, and single values."""
     panels = [panel for panel in sources["panels"] if panel["lines"]]
     if panels:
         yield _series(sources, panels, width)
@@ -56,12 +56,12 @@ def _series(sources: Json, panels: Sequence[Json], width: int) -> RenderableType
             table.add_row(
                 Text(texts.clean(label)),
                 *numbers,
-                Text(course(line["values"], line["highest"]), style="cyan"),
+                Text(sparkline(line["values"], line["highest"]), style="cyan"),
             )
     zero = layout.still(sources["panels"])
     notes = list(sources["notes"])
     if zero:
-        notes.append(f"read, and 0 throughout: {'; '.join(zero)}")
+        notes.append(f"read, always 0: {'; '.join(zero)}")
     return console.titled(table, width, *notes)
 
 
@@ -82,7 +82,7 @@ def _counters(counters: Sequence[Json], width: int) -> RenderableType:
 
 
 def _readings(readings: Sequence[Json], width: int) -> RenderableType:
-    table = console.table("numbers without a course", "what", "of", "value")
+    table = console.table("single values", "what", "of", "value")
     table.columns[1].justify = "left"
     for line in readings[:MOST_READINGS]:
         table.add_row(
@@ -91,12 +91,12 @@ def _readings(readings: Sequence[Json], width: int) -> RenderableType:
             quantities.amount(line["value"], line["name"]),
         )
     left = len(readings) - MOST_READINGS
-    return console.titled(table, width, *(["more are in the JSON"] if left > 0 else []))
+    return console.titled(table, width, *(["the JSON has more"] if left > 0 else []))
 
 
-def course(values: Sequence[float | None], highest: float) -> str:
+def sparkline(values: Sequence[float | None], highest: float) -> str:
     """The values as blocks up to `highest`, the highest of those that fall on one column."""
-    columns = min(COURSE_COLUMNS, len(values))
+    columns = min(SPARKLINE_COLUMNS, len(values))
     text = ""
     for column in range(columns):
         low, high = (len(values) * edge // columns for edge in (column, column + 1))

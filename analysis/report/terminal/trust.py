@@ -52,9 +52,9 @@ def render(health: Json, width: int) -> RenderableType:
     )
     if health["gaps"]:
         lacking = ", ".join(gap["subject"] for gap in health["gaps"])
-        table.add_row("not to be had", Text(texts.clean(lacking)))
+        table.add_row("unavailable", Text(texts.clean(lacking)))
     for effect in observer["effects"][-1:]:
-        table.add_row("its cost", _cost(effect, observer["budget_share"]))
+        table.add_row("overhead", _cost(effect, observer["budget_share"]))
     warnings = [
         console.sentence(warning, width, mark="! ", style="yellow")
         for warning in health["warnings"]
@@ -63,10 +63,10 @@ def render(health: Json, width: int) -> RenderableType:
 
 
 def gaps(health: Json, width: int) -> Iterable[RenderableType]:
-    """What could not be had of the process, and what the result lacks for it."""
+    """What was unavailable in the process, and what the result lacks as a consequence."""
     if health["gaps"]:
         yield Text()
-        yield Text("not to be had", style="bold")
+        yield Text("unavailable", style="bold")
     for gap in health["gaps"]:
         yield console.sentence(f"{gap['subject']}: {gap['consequence']}", width, mark="- ")
 
@@ -83,14 +83,14 @@ def observer(health: Json, width: int) -> RenderableType:
         lines.append(observer["budget_choice"])
     if observer["start_cpu_ns"] is not None:
         lines.append(
-            f"to begin took tlstax {quantities.time(observer['start_cpu_ns'])} of CPU time, which "
-            "is in none of these shares"
+            f"startup used {quantities.time(observer['start_cpu_ns'])} of CPU time "
+            "(not included above)"
         )
     if observer["hits_count"]:
         lines.append(
             f"{quantities.count(observer['hits_count'])} probe hits, "
             f"{quantities.rate(observer['hits_per_second'])}, "
-            f"{quantities.time(observer['probe_ns'])} in all; nothing is subtracted for them"
+            f"{quantities.time(observer['probe_ns'])} in total; nothing is subtracted for them"
         )
     return Group(Text(), *(console.sentence(line, width, style="dim") for line in lines))
 

@@ -88,7 +88,7 @@ def _comparison_notes(comparison: Json, minimum: int) -> Iterable[str]:
             f"the plaintext latency: {comparison['verdict']}"
         )
     for cell in comparison["beside"]:
-        yield f"beside the sum: {cell['label']} {texts.change(cell['difference'])}"
+        yield f"not part of the sum: {cell['label']} {texts.change(cell['difference'])}"
     if any(layout.rests_on_few(cell, minimum) for cell in comparison["cells"]):
         yield f"{FEW_MARK.strip()} fewer than {quantities.count(minimum)} samples"
     yield comparison["note"]

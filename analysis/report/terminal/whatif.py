@@ -21,7 +21,7 @@ def print_prediction(document: Json, stream: TextIO | None = None) -> None:
     screen.print(
         console.sentence(texts.side_text(document["side"]), width, mark="from  ", style="dim")
     )
-    table = console.table("predicted", "", "now", "then", "interval", "±")
+    table = console.table("predicted", "", "now", "predicted", "interval", "±")
     for line in document["forecasts"]:
         then = line["then"]
         table.add_row(
@@ -40,7 +40,7 @@ def print_prediction(document: Json, stream: TextIO | None = None) -> None:
     if document["costs"]:
         title = "measured here, CPU time"
         now = ", ".join(document[name] for name in ("key", "cipher") if document[name])
-        table = console.table(title, "operation", f"{now} (now)", "interval", "then")
+        table = console.table(title, "operation", f"{now} (now)", "interval", "predicted")
         for cost in document["costs"]:
             table.add_row(
                 cost["name"],

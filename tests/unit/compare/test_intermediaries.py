@@ -90,6 +90,6 @@ def test_renderers_show_it() -> None:
     document = to_json(explain.explain(made()))
     stream = io.StringIO()
     terminal.print_report(document, stream=stream)
-    assert "in between: storm connect, TLS, per connection" in stream.getvalue()
+    assert "intermediaries: storm connect, TLS, per connection" in stream.getvalue()
     assert "the client's ssh" in stream.getvalue()
     assert '<section id="between">' in html.render(document)

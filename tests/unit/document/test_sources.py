@@ -7,7 +7,7 @@ import pytest
 
 from tlstax.analysis.document import sources
 from tlstax.analysis.model.sources import SeriesLine, SeriesPanel, Sources
-from tlstax.analysis.report.terminal.sources import course
+from tlstax.analysis.report.terminal.sources import sparkline
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture import known_sources, series
 from tlstax.collectors.capture.schema import Collector, Metric, Row, Series, Status, Window
@@ -178,5 +178,5 @@ def test_what_a_capture_says_of_its_panels_counts() -> None:
 
 
 def test_the_course_of_a_series() -> None:
-    assert course([0.0, None, 4.0, 8.0], 8.0) == "▁ ▅█"
-    assert len(course([1.0] * 300, 1.0)) == 16
+    assert sparkline([0.0, None, 4.0, 8.0], 8.0) == "▁ ▅█"
+    assert len(sparkline([1.0] * 300, 1.0)) == 16

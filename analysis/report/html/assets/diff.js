@@ -11,14 +11,7 @@
   const SVG = "http://www.w3.org/2000/svg";
   const data = JSON.parse(document.getElementById("flames").textContent);
 
-  const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
-  function time(ns) {
-    if (Math.abs(ns) < 0.005) return "0 ns";
-    const [scale, name] = UNITS.find(([size]) => Math.abs(ns) >= size * 0.9995) ?? UNITS[3];
-    const value = Math.abs(ns) / scale;
-    const digits = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-    return `${ns < 0 ? "−" : ""}${value.toFixed(digits)} ${name}`;
-  }
+  const { time } = window.tlstax.format;
 
   // [name, before, after, is noise, children], with the larger of the two as a width of its own.
   function measure(node, depth) {

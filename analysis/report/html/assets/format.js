@@ -44,20 +44,6 @@
     return fixed(scaled, digits) + NO_BREAK + name;
   }
 
-  function timeChange(valueNs) {
-    return (!absent(valueNs) && valueNs >= NOTHING ? "+" : "") + time(valueNs);
-  }
-
-  function timeInterval(valueNs, lowNs, highNs) {
-    if (absent(lowNs) || absent(highNs)) return "";
-    const widest = Math.max(Math.abs(valueNs), Math.abs(lowNs), Math.abs(highNs));
-    if (widest < NOTHING) return "";
-    const [scale, name] = unit(widest);
-    const digits = decimals(widest / scale);
-    return "[" + fixed(lowNs / scale, digits) + ", " + fixed(highNs / scale, digits) + "]" +
-      NO_BREAK + name;
-  }
-
   function share(value) {
     if (absent(value)) return ABSENT;
     const percent = value * 100;
@@ -77,5 +63,5 @@
     return (valueNs) => String(+(valueNs / scale).toPrecision(6)) + NO_BREAK + name;
   }
 
-  tlstax.format = { time, timeChange, timeInterval, share, count, timeTicks };
+  tlstax.format = { time, share, count, timeTicks };
 })((window.tlstax = window.tlstax || {}));

@@ -28,7 +28,6 @@
     tde: "encryption at rest",
   };
   tlstax.name = (identifier) => NAMES[identifier] ?? identifier.replaceAll("_", " ");
-  tlstax.upper = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
   tlstax.paint = function (swatch, colour) {
     swatch.style.background = colour;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// How long handshakes take, and what the mean one consists of.
+// How long handshakes take.
 "use strict";
 (function (tlstax) {
   const QUANTILES = [0.5, 0.95, 0.99];
@@ -61,46 +61,6 @@
           fill: "var(--ink)",
         }),
         Plot.ruleY([0], { stroke: "var(--soft)" }),
-      ],
-    });
-  });
-
-  tlstax.chart("parts", function ([index], width) {
-    const rows = tlstax.document.handshakes[index].parts.map((part) => ({
-      key: part.name,
-      label: tlstax.upper(part.label),
-      value: part.mean.value_ns,
-      low: part.mean.low_ns,
-      high: part.mean.high_ns,
-      text: tlstax.format.time(part.mean.value_ns),
-    }));
-    if (!rows.length) return null;
-    const right = (row) => Math.max(row.value, row.high ?? row.value);
-    const highest = Math.max(...rows.map(right));
-    return tlstax.plot({
-      ...tlstax.barRoom(rows, width < 480 ? 0 : 600, 190),
-      width,
-      marginRight: 72,
-      marginBottom: 8,
-      x: { domain: [0, highest], axis: null },
-      marks: [
-        Plot.barX(rows, {
-          y: "key",
-          x: "value",
-          fill: "var(--group-handshake)",
-          stroke: () => tlstax.edge("var(--group-handshake)"),
-        }),
-        Plot.ruleY(rows.filter((row) => row.low !== null), {
-          y: "key",
-          x1: "low",
-          x2: "high",
-          stroke: "var(--ink)",
-          strokeWidth: 1.5,
-          marker: "tick",
-        }),
-        Plot.ruleX([0], { stroke: "var(--soft)" }),
-        Plot.text(rows, { y: "key", x: right, text: "text", textAnchor: "start", dx: 8, fill: "var(--ink)" }),
-        tlstax.barNames(rows, width < 480 ? 0 : 600),
       ],
     });
   });
