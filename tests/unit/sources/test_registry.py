@@ -3,6 +3,7 @@
 
 import importlib
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from tlstax.collectors.sources.declaration import Declaration, Option
 
 
 class LoadAverage:
-    name, warning = "loadavg", ""
+    name, warning = "planted", ""
 
     def __init__(self, path):
         self._path, self._last_ns = Path(path), 0
@@ -48,11 +49,11 @@ class LoadAverage:
 
 
 SOURCE = Declaration(
-    name="loadavg",
+    name="planted",
     summary="tasks that run or wait, 100 % of them",
-    open=lambda asked: [LoadAverage(asked.options["loadavg_file"])],
+    open=lambda asked: [LoadAverage(asked.options["planted_file"])],
     panels=(Panel("load", "load of the host", "number", levels(one_minute="load_mean_count")),),
-    options=(Option("--loadavg-file", "another file", "FILE", default="/proc/loadavg"),),
+    options=(Option("--planted-file", "another file", "FILE", default="/proc/loadavg"),),
     is_cost_counted=False,
     alone="Recorded by a planted source.",
 )
@@ -77,39 +78,39 @@ def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("planted")
-    (path / "loadavg.py").write_text(PLANTED)
+    (path / "planted.py").write_text(PLANTED)
     return path
 
 
 def test_a_planted_source_is_in_the_help_and_has_no_budget(folder: Path, tmp_path: Path) -> None:
     shown = " ".join(run(folder, "attach", "--help").stdout.split())
-    assert "loadavg (tasks that run or wait, 100 % of them)" in shown
-    assert "--loadavg-file FILE another file" in shown
-    assert "--collect bcc,bpftrace,loadavg,perf)" in shown
-    names = ("--collect", "native,loadavg", "--budget", "1%")
+    assert "planted (tasks that run or wait, 100 % of them)" in shown
+    assert "--planted-file FILE another file" in shown
+    assert re.search(r"none with .* or --collect [a-z,]*\bplanted\b", shown)
+    names = ("--collect", "native,planted", "--budget", "1%")
     refused = run(folder, "attach", "1", "-o", str(tmp_path / "x"), *names)
     assert refused.returncode == ExitCode.USAGE
-    assert "what loadavg costs the server is not counted" in refused.stderr
+    assert "what planted costs the server is not counted" in refused.stderr
 
 
 def test_a_planted_source_is_in_the_capture_and_in_the_report(folder: Path, tmp_path: Path) -> None:
     capture, readings = tmp_path / "x.tlstax", tmp_path / "loadavg"
     readings.write_text("2.25 2.5 3.0 1/99 1234\n")
-    more = ("--collect", "loadavg", "--loadavg-file", str(readings), "--for", "3s", "--quiet")
+    more = ("--collect", "planted", "--planted-file", str(readings), "--for", "3s", "--quiet")
     made = run(folder, "attach", str(os.getpid()), "-o", str(capture), *more)
     assert made.returncode == ExitCode.OK, made.stderr
     with CaptureReader.open(capture) as reader:
         (facts,) = reader.rows(schema.SourceFacts)
         (series,) = reader.rows(schema.Series)
         document = explain.explain(tables.load(reader))
-    assert (facts.key, facts.cost_counted) == ("loadavg", 0)
-    assert (series.key, series.unit) == ("loadavg/load/one minute", "number")
+    assert (facts.key, facts.cost_counted) == ("planted", 0)
+    assert (series.key, series.unit) == ("planted/load/one minute", "number")
     assert document.sources is not None
     (panel,) = document.sources.panels
-    assert (panel.name, panel.title) == ("loadavg/load", "load of the host")
+    assert (panel.name, panel.title) == ("planted/load", "load of the host")
     assert [(line.label, line.mean) for line in panel.lines] == [("one minute", 2.25)]
     assert document.sources.readings == []
-    assert "loadavg also ran; its overhead is not included." in document.health.warnings
+    assert "planted also ran; its overhead is not included." in document.health.warnings
     # As it is for whoever has the capture and not the source.
     command = [sys.executable, "-m", "tlstax", "report", str(capture)]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -132,11 +133,10 @@ def test_declarations_are_complete(name: str) -> None:
         assert {line.how for line in panel.lines} <= set(SERIES_HOWS)
 
 
-def test_every_source_is_registered() -> None:
-    assert registry.names() == (
-        *("native", "bcc", "bpftrace", "iostat", "perf", "procfs", "status"),
-    )
-    assert registry.uncounted() == ["bcc", "bpftrace", "perf"]
+def test_what_collect_takes() -> None:
+    known = {"native", "bcc", "bpftrace", "iostat", "perf", "procfs", "status"}
+    assert known <= set(registry.names())
+    assert {"bcc", "bpftrace", "perf"} <= set(registry.uncounted())
     assert registry.uncounted(["native", "procfs", "perf"]) == ["perf"]
 
 
@@ -156,11 +156,9 @@ def test_an_attach_imports_no_source_that_it_does_not_use() -> None:
     )
     command = [sys.executable, "-c", code]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    own = {name.removeprefix("tlstax.collectors.sources.") for name in loaded}
-    assert own == {
-        *("registry", "declaration", "bcc", "bpftrace", "iostat", "perf", "pmp", "procfs"),
-        *("stacks", "status"),
-    }
+    own = [name.removeprefix("tlstax.collectors.sources.") for name in loaded]
+    assert {"procfs", "perf", "bcc", "bpftrace"} <= set(own)
+    assert [name for name in own if "." in name] == []  # what a folder holds is imported in `open`
 
 
 def test_a_capture_of_before_declarations_has_the_same_panels(tmp_path: Path) -> None:
