@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What bcc's tools counted, as rows of a capture: one window of the engine `bcc`.
+"""The counts of bcc's tools as rows of a capture: one window of the engine `bcc`.
 
-Phases are told by the boundary functions in each stack, states of waits by the kernel functions in
-which the thread left the CPU: these tools know neither. Frames with an address are named as the
-native engine names them; others keep the tool's name, which in a stripped file can be that of
-another function.
+These tools know neither phases nor wait states. Phases are inferred from the boundary functions in
+each stack, wait states from the kernel functions in which the thread left the CPU. Frames with an
+address are named as the native engine names them; others keep the tool's name, which in a stripped
+file can be that of another function.
 """
 
 import re
@@ -24,14 +24,14 @@ from tlstax.collectors.sources.stacks.stack_phases import StackPhases
 from tlstax.collectors.sources.stacks.stack_syscalls import syscall_of
 
 FIRST_ID: Final = 1 << 42
-"""Windows, threads, frames and stacks of bcc are numbered from here, above all others."""
+"""Ids of windows, threads, frames and stacks of bcc begin here, above all others."""
 EACH_TOOL: Final = 1 << 36
-"""So many frames and stacks has one tool."""
+"""The range of frame and stack ids of one tool."""
 WINDOW_ID: Final = FIRST_ID
 MAP_ENTRIES_MAX: Final = 10_240
-"""Distinct stacks and threads that these tools' maps hold, bcc's and libbpf-tools' alike."""
+"""Distinct stacks and threads that the maps of these tools hold, in both projects."""
 
-# The tool's own frames, and the scheduler's, on top of a wait.
+# Frames of the tool and of the scheduler on top of a wait.
 _SCHEDULER: Final = re.compile(
     r"bpf_\w+|bpf:.*|__bpf_\w+|__traceiter_\w+|trace_event_raw\w*|finish_task_switch.*|__schedule"
 )
@@ -52,7 +52,7 @@ _NETWORK: Final = re.compile(
 
 
 class Frames:
-    """Numbers frames and stacks of one tool, and names them at the end."""
+    """Gives ids to frames and stacks of one tool, and names them at the end."""
 
     def __init__(
         self, tool_number: int, symbolizer: Symbolizer | None, homes: Mapping[str, MappedObject]
@@ -67,7 +67,7 @@ class Frames:
     def places(
         self, frames: Sequence[BccFrame], kernel: bool, *, waited: bool = False
     ) -> list[Place]:
-        """Where the frames lie, leaf first; of a wait without the tool's and the scheduler's."""
+        """The places of the frames, leaf first; for a wait without those of tool and scheduler."""
         first = 0
         if waited:
             first = next(
@@ -93,7 +93,7 @@ class Frames:
         )
 
     def _place(self, frame: BccFrame, kernel: bool, depth: int) -> Place:
-        # A return address can lie behind the end of a function that never returns.
+        # A return address can lie after the end of a function that never returns.
         address = frame.address - (depth > 0)
         key = (BccFrame(address, frame.name), kernel)
         if key not in self._places:
@@ -116,7 +116,7 @@ _NOWHERE: Final = Place("", "", 0, UNNAMED, 0, "none", "")
 
 
 class BccRows:
-    """Makes rows of what one tool printed."""
+    """Makes rows of the output of one tool."""
 
     def __init__(
         self,
@@ -125,12 +125,12 @@ class BccRows:
         symbolizer: Symbolizer | None = None,
         homes: Mapping[str, MappedObject] | None = None,
     ) -> None:
-        """`symbolizer` names addresses; `homes` says in which file a name without one lies."""
+        """`symbolizer` names addresses; `homes` gives the file of a name without an address."""
         self._phases = phases
         self._frames = Frames(tool_number, symbolizer, homes or {})
 
     def waits(self, stacks: Iterable[BccStack], start_ns: int) -> list[schema.Row]:
-        """Off-CPU time by stack, and by thread, phase and state (offcputime counts in us)."""
+        """Off-CPU time by stack, and by thread, phase and state (offcputime prints us)."""
         time_ns: Counter[tuple[str, str, int, int | None, int | None]] = Counter()
         ledger: Counter[tuple[int, str, str]] = Counter()
         names: dict[int, str] = {}
@@ -178,7 +178,7 @@ class BccRows:
 def homes_of(stacks: Iterable[BccStack], target: Target) -> dict[str, MappedObject]:
     """The files of the process that define the functions of frames without an address.
 
-    A name that several of them define, or none, is left out.
+    A name that none or several of them define is left out.
     """
     names = {frame.name for stack in stacks for frame in stack.user if not frame.address}
     wanted = {name.encode("utf-8", "surrogateescape"): name for name in names}
@@ -194,7 +194,7 @@ def homes_of(stacks: Iterable[BccStack], target: Target) -> dict[str, MappedObje
 
 
 def _defined(mapped: MappedObject, wanted: Mapping[bytes, str]) -> set[str]:
-    """Those of the names that a file defines."""
+    """The names that a file defines."""
     if not mapped.open_path:
         return set()
     with Elf(mapped.open_path) as elf:
@@ -208,7 +208,7 @@ def _defined(mapped: MappedObject, wanted: Mapping[bytes, str]) -> set[str]:
 
 
 def handshakes(buckets: Iterable[Bucket]) -> list[schema.Row]:
-    """Times of handshakes, of funclatency on the server's own handshake function."""
+    """Durations of handshakes, from funclatency on the server's handshake function."""
     rows: list[schema.Row] = []
     total = 0
     for one in buckets:
@@ -218,7 +218,7 @@ def handshakes(buckets: Iterable[Bucket]) -> list[schema.Row]:
 
 
 def block_times(buckets: Iterable[Bucket], start_ns: int, end_ns: int) -> list[schema.Row]:
-    """Times of block I/O by device, of biolatency: how many took how long."""
+    """Durations of block I/O by device, from biolatency."""
     return [
         schema.Metric(
             end_ns, end_ns - start_ns, "bcc", one.disk or "all disks",
@@ -233,10 +233,9 @@ def _leaf(user: Sequence[Place]) -> str:
 
 
 def wait_state(kernel: Sequence[str]) -> str:
-    """Why a thread left the CPU, by the functions in which it did (leaf first).
+    """Why a thread left the CPU, by the kernel functions of its stack (leaf first).
 
-    One that was sent away, at the end of an interrupt or at a point where the kernel lets others
-    run, is ready to go on: `runnable`.
+    A thread that was preempted, or that yielded, can run again at once: `runnable`.
     """
     for name in kernel:
         if _SCHEDULER.fullmatch(name) or name in ("schedule", "schedule_timeout"):

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""bcc's own tools beside the native engine, or without it: `tlstax attach --collect bcc`.
+"""Tools of bcc or libbpf-tools, with or without the native engine: `attach --collect bcc`.
 
-| tool | what it gives | how it is asked |
+| tool | what it records | options |
 |---|---|---|
-| offcputime | waits that ended, by thread and stack | no filter by state: the stacks tell it |
-| profile | CPU samples by stack | at the rate of the other samplers |
+| offcputime | waits that ended, by thread and stack | no filter by state: stacks show it |
+| profile | CPU samples by stack | at the rate of the other sources |
 | funclatency | handshakes: how many took how long | on the server's own handshake function, in us |
 | biolatency | block I/O by device: how many took how long | of all processes |
 
-Each tool is a source of its own and may fail alone. They count in the kernel and print at the end:
-of one that is killed nothing is left. biosnoop is not used, as it prints an event for each I/O,
-nor are dbslower and mysqld_qslower, which print statements.
+Each tool is a source of its own and may fail without the others. The tools count in the kernel and
+print at the end: if one is killed, its counts are lost. biosnoop is not used because it prints an
+event per I/O, dbslower and mysqld_qslower because they print statements.
 """
 
 import re
@@ -30,8 +30,8 @@ from tlstax.collectors.sources.bcc.tools import Tool, ToolRun, find_tool
 ENGINE: Final = "bcc"
 TOOLS: Final = ("offcputime", "profile", "funclatency", "biolatency")
 STACKS_COUNT: Final = "16384"
-"""Distinct stacks that a tool can keep, in 17 MB of kernel memory. Their own default of 1,024 loses
-every other one on a busy server: two stacks in one slot are one too many."""
+"""Distinct stacks that a tool can keep, in 17 MB of kernel memory. With their default of 1,024 half
+of the stacks are lost on a busy server, because two stacks cannot share a slot."""
 _WITH_STACKS: Final = ("offcputime", "profile")
 _SHORTEST_US: Final = "1"
 _SHARED: Final = re.compile(r"lib(.+?)\.so(?:\.|$)")
@@ -44,14 +44,14 @@ class Watched:
     pid: int
     sample_hz: int = 99
     directory: Path | None = None
-    """Where tools are looked for first."""
+    """The directory that is searched for tools first."""
 
 
 class BccTool:
-    """One of the tools, for as long as the recording lasts."""
+    """One of the tools during the recording."""
 
     def __init__(self, name: str, watched: Watched, part_of: str = "") -> None:
-        """`part_of`: what was asked for, if not the tool itself."""
+        """`part_of`: the name in `--collect`, unless the tool was named itself."""
         self.tool_name = name
         self.name = f"{ENGINE} {name}"
         self.part_of = part_of
@@ -62,7 +62,7 @@ class BccTool:
         self._symbolizer: Symbolizer | None = None
 
     def start(self) -> str:
-        """Start it; what answers. Raises TlstaxError if there is none that can run here."""
+        """Start it; return its version and path. Raises TlstaxError if none is usable."""
         tool = find_tool(self.tool_name, self._watched.directory)
         self.warning = tool.note
         run = ToolRun(tool, arguments(tool, self._watched))
@@ -78,25 +78,25 @@ class BccTool:
         return f"{tool.version} ({tool.path})"
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
-        """Nothing before the end; but it must still run."""
+        """No rows before the end, but it must still be running."""
         if self._run is not None:
             self._run.check()
         return ()
 
     def halt(self) -> None:
-        """Count no more; `stop` reads what it prints."""
+        """Stop counting; `stop` reads the output."""
         if self._run is not None:
             self._run.interrupt()
 
     def stop(self) -> Iterable[schema.Row]:
-        """Have it print what it counted, and read that."""
+        """Let it print its counts, and read them."""
         run, self._run = self._run, None
         if run is None:
             return ()
         try:
             output, complaints = run.finish()
             return run_in_child(
-                f"Reading what {run.tool.path} printed",
+                f"Reading the output of {run.tool.path}",
                 lambda: self._rows(run, output, complaints),
             )
         finally:
@@ -104,7 +104,7 @@ class BccTool:
             self._close()
 
     def _rows(self, run: ToolRun, output: str, complaints: str) -> list[schema.Row]:
-        """The rows of what it printed. Run in a child: it needs much memory."""
+        """The rows of its output. Runs in a child process because it needs much memory."""
         from tlstax.collectors.sources.bcc import rows as bcc_rows
         from tlstax.collectors.sources.bcc import text as bcc_text
         from tlstax.collectors.sources.stacks.stack_phases import StackPhases
@@ -136,10 +136,10 @@ class BccTool:
 
 
 def arguments(tool: Tool, watched: Watched) -> list[str]:
-    """How the tool is called. Raises TlstaxError when the process has nothing for it."""
+    """The arguments of the tool. Raises TlstaxError if it cannot watch this process."""
     pid = str(watched.pid)
     compiled = tool.kind == "libbpf-tools"
-    form = ["-v"] if compiled else ["-f", "-d"]  # addresses, or at least one line a stack
+    form = ["-v"] if compiled else ["-f", "-d"]  # addresses, or at least one line per stack
     stacks = ["-p", pid, "--stack-storage-size", STACKS_COUNT]
     if tool.name == "offcputime":
         return [*form, *stacks, "-m", _SHORTEST_US]
@@ -153,28 +153,28 @@ def arguments(tool: Tool, watched: Watched) -> list[str]:
 
 @dataclass(frozen=True)
 class FunctionPlace:
-    """A function in a file of the process, as funclatency is told."""
+    """A function in a file of the process, for funclatency."""
 
     path: str
     function: str
     is_program: bool
     is_ours: bool
-    """Whether its path means the same file on the host."""
+    """Whether its path is the same file on the host."""
 
     def shown(self, compiled: bool) -> str:
-        """`path:function`; of libbpf-tools' build the name of a library, or nothing."""
+        """`path:function`; for libbpf-tools `library:function`, or `:function` in the program."""
         if not compiled:
             return f"{self.path}:{self.function}"
         library = _SHARED.match(self.path.rpartition("/")[2])
         if not self.is_ours or not (self.is_program or library):
             raise _no_function(
-                "funclatency of libbpf-tools cannot look into another root directory"
+                "funclatency of libbpf-tools cannot read files in another root directory"
             )
         return f"{'' if self.is_program or library is None else library[1]}:{self.function}"
 
 
 def handshake_place(pid: int) -> FunctionPlace:
-    """The function one call of which is one handshake. Raises TlstaxError if there is none."""
+    """The function that is called once per handshake. Raises TlstaxError if there is none."""
     from tlstax.collectors.placement.detection import detect
     from tlstax.probes.definitions import load_definitions
 
@@ -192,7 +192,7 @@ def handshake_place(pid: int) -> FunctionPlace:
                             mapped.open_path, symbol.name, mapped == target.program,
                             _same_file(mapped.path, mapped.open_path),
                         )  # fmt: skip
-    raise _no_function("no function of it, by name, is called once for each handshake")
+    raise _no_function("no function with a symbol is called exactly once per handshake")
 
 
 def _same_file(path: str, open_path: str) -> bool:
@@ -204,8 +204,8 @@ def _same_file(path: str, open_path: str) -> bool:
 
 def _no_function(why: str) -> TlstaxError:
     return TlstaxError(
-        "funclatency has nothing to time in this process",
+        "funclatency cannot time handshakes in this process",
         why,
-        "Leave it out with --bcc-tools, or collect native, which times every handshake",
+        "Leave it out with --bcc-tools, or add native to --collect, which times every handshake",
         ExitCode.TARGET,
     )

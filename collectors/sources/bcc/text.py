@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the tools of bcc and libbpf-tools print, as stacks, histograms and losses.
+"""The output of bcc's and libbpf-tools' tools, parsed to stacks, histograms and losses.
 
-- Stacks in lines (libbpf-tools): frames leaf first, the kernel's before the user's; `- comm (tid)`;
+- Stacks in lines (libbpf-tools): frames leaf first, kernel before user; `- comm (tid)`;
   the value; an empty line. With -v offcputime gives each frame its address.
 - Folded stacks (bcc, -f): `comm;root;...;leaf;-;kernel root;...;kernel leaf value`.
 - Histograms of both: `low -> high : count |***|`, after a line with their unit, and of block
@@ -16,7 +16,7 @@ from tlstax import ExitCode, TlstaxError
 
 UNNAMED: Final = "[unknown]"
 KERNEL_START: Final = 1 << 63
-"""Addresses of the kernel's half on every 64-bit machine."""
+"""Kernel addresses begin here on every 64-bit machine."""
 
 _FRAME: Final = re.compile(
     r"    (?:#\d+\s+)?(?:0x(?P<address>[0-9a-f]+)(?: |$))?(?P<name>\S.*?)?(?:\+0x[0-9a-f]+)?$"
@@ -39,7 +39,7 @@ _UNIT_NS: Final = {"nsec": 1, "usec": 1_000, "msec": 1_000_000}
 
 
 class BccFrame(NamedTuple):
-    """One frame: its address where the tool tells, else what it calls the function."""
+    """One frame: its address if the tool prints one, else the printed name of the function."""
 
     address: int
     name: str
@@ -50,7 +50,7 @@ class BccStack(NamedTuple):
 
     comm: str
     tid: int
-    """Of offcputime the thread, of profile the process; 0 where it is not said."""
+    """The thread (offcputime) or the process (profile); 0 if it is not printed."""
     user: tuple[BccFrame, ...]
     kernel: tuple[BccFrame, ...]
     value: int
@@ -66,7 +66,7 @@ class Bucket(NamedTuple):
 
 
 def parse_stacks(text: str) -> Iterator[BccStack]:
-    """Stacks in lines or folded. Raises TlstaxError (FAILED) at what is neither."""
+    """Stacks in lines or folded. Raises TlstaxError (FAILED) at a line of another form."""
     lines = text.splitlines()
     if any(_THREAD.match(line) for line in lines):
         return _in_lines(lines)
@@ -97,7 +97,7 @@ def _frame(line: str) -> BccFrame | None:
 
 
 def _split(frames: list[BccFrame]) -> tuple[tuple[BccFrame, ...], tuple[BccFrame, ...]]:
-    """User and kernel frames: by the delimiter, by address, or by where kernel stacks begin."""
+    """User and kernel frames, separated by delimiter, address or known kernel entry points."""
     for at, frame in enumerate(frames):
         if frame.name in _DELIMITERS:
             return _kept(frames[at + 1 :]), _kept(frames[:at])
@@ -127,7 +127,7 @@ def _folded(lines: Iterable[str]) -> Iterator[BccStack]:
 
 
 def parse_histogram(text: str) -> list[Bucket]:
-    """The buckets that are not empty. Raises TlstaxError (FAILED) at what is no histogram."""
+    """The buckets that are not empty. Raises TlstaxError (FAILED) if it is no histogram."""
     buckets: list[Bucket] = []
     disk, unit_ns = "", 0
     for line in text.splitlines():
@@ -147,15 +147,15 @@ def parse_histogram(text: str) -> list[Bucket]:
 
 
 def missed_stacks(output: str, complaints: str) -> int:
-    """Stacks that the tool says it could not keep."""
+    """The number of stacks that the tool reports as lost."""
     warned = sum(int(count) for count in _WARNED.findall(complaints))
     return warned or len(_MISSED.findall(output)) + len(_MISSED.findall(complaints))
 
 
 def _strange(line: str) -> TlstaxError:
     return TlstaxError(
-        "what the tool prints is not understood",
-        f"this line has no form that is known: {line.strip()[:80]!r}",
-        "Report it with the tool's version; the rest of the capture holds",
+        "cannot parse the output of the tool",
+        f"unknown form of line: {line.strip()[:80]!r}",
+        "Report it with the version of the tool; the rest of the capture is complete",
         ExitCode.FAILED,
     )

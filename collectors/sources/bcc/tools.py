@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The tools of bcc and libbpf-tools as child processes: which one is here, one run of it.
+"""The tools of bcc and libbpf-tools as child processes: which are installed, one run of each.
 
-Both projects build tools of the same names: bcc's are Python and compile their program on the spot,
-for which they need kernel headers; those of libbpf-tools are compiled already and need BTF only.
-Distributions call them offcputime-bpfcc, offcputime-libbpf or just offcputime, so that what a
-program is, is told by its own help. A build of libbpf-tools is taken where there is one.
+Both projects have tools of the same names. bcc's are Python scripts that compile their program at
+every start and need kernel headers; those of libbpf-tools are compiled and need only BTF.
+Distributions call them offcputime-bpfcc, offcputime-libbpf or just offcputime, so each program is
+identified by its --help. A build of libbpf-tools is preferred.
 
-A tool says nothing when it is attached; its file descriptors do.
+A tool prints nothing when it has attached; its file descriptors show it.
 """
 
 import os
@@ -32,21 +32,21 @@ SEARCH_PATH: Final = os.pathsep.join(
     [os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/share/bcc/tools"]
 )
 HEADERS_VARIABLE: Final = "BCC_KERNEL_SOURCE"
-"""bcc's own variable: where the kernel's headers are instead."""
+"""bcc's own variable: another directory of kernel headers."""
 _LIBBPF_TOOLS: Final = (
     "libbpf-tools (Debian: the package of that name; Debian 12's has no profile, Debian 13's has)"
 )
 _SPELLINGS: Final = ("{}-libbpf", "{}", "{}-bpfcc")
 _ASK_PATIENCE_S: Final = 30.0
-_ATTACH_PATIENCE_S: Final = 60.0  # bcc compiles with clang, on a busy host
+_ATTACH_PATIENCE_S: Final = 60.0  # bcc compiles with clang; the host may be busy
 _SETTLED_S: Final = 0.2
-_END_PATIENCE_S: Final = 60.0  # it looks up the names of every frame
+_END_PATIENCE_S: Final = 60.0  # it looks up the name of every frame
 _ATTACHED: Final = ("anon_inode:bpf_link", "anon_inode:[perf_event]", "anon_inode:bpf-raw-trace")
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that is here, and what it takes."""
+    """An installed program and the options that it accepts."""
 
     name: str
     path: str
@@ -54,24 +54,24 @@ class Tool:
     version: str
     options: frozenset[str]
     note: str = ""
-    """What is to be known of it though it can be used; '' if nothing."""
+    """What limits it although it works; '' if nothing does."""
 
     def require(self, options: Sequence[str]) -> None:
-        """Raise TlstaxError (HOST) if it does not take all of these options."""
+        """Raise TlstaxError (HOST) if it does not accept all of these options."""
         lacking = [one for one in options if one.startswith("-") and one not in self.options]
         if lacking:
             raise TlstaxError(
-                f"{self.path} is of a version that tlstax does not know",
-                f"by its own help it takes no {lacking[0]}",
-                "Install bcc or libbpf-tools from 0.26 on, or leave it out with --bcc-tools",
+                f"{self.path} is a version that tlstax does not support",
+                f"its --help does not list {lacking[0]}",
+                "Install bcc or libbpf-tools 0.26 or later, or leave it out with --bcc-tools",
                 ExitCode.HOST,
             )
 
 
 def find_tool(name: str, directory: Path | None = None) -> Tool:
-    """The tool of that name, of libbpf-tools if there is such a build.
+    """The tool of that name, preferably the build of libbpf-tools.
 
-    Looked for in `directory` first. Raises TlstaxError (HOST) when none can be used here.
+    `directory` is searched first. Raises TlstaxError (HOST) if none is usable.
     """
     path = SEARCH_PATH if directory is None else f"{directory}{os.pathsep}{SEARCH_PATH}"
     found = [place for one in _SPELLINGS if (place := shutil.which(one.format(name), path=path))]
@@ -80,7 +80,7 @@ def find_tool(name: str, directory: Path | None = None) -> Tool:
     if compiled:
         return compiled[0]
     if not known:
-        strange = f"{found[0]} is neither bcc's nor of libbpf-tools" if found else "it is not here"
+        strange = f"{found[0]} belongs to neither bcc nor libbpf-tools" if found else "not found"
         raise _missing(name, strange, f"Install {_LIBBPF_TOOLS}")
     if why := lacking_headers():
         raise _missing(
@@ -88,7 +88,7 @@ def find_tool(name: str, directory: Path | None = None) -> Tool:
             f"{known[0].path} needs kernel headers to compile its program, and {why}",
             f"Install {_LIBBPF_TOOLS}, which need none, or the headers of this kernel",
         )
-    return replace(known[0], note="compiled on the spot by bcc: frames have names, no addresses")
+    return replace(known[0], note="compiled by bcc at its start: frames have names, no addresses")
 
 
 def lacking_headers() -> str:
@@ -102,7 +102,7 @@ def lacking_headers() -> str:
     )
     if any(place.is_dir() for place in places) or Path("/sys/kernel/kheaders.tar.xz").exists():
         return ""
-    return f"{places[0]} is not there"
+    return f"{places[0]} does not exist"
 
 
 def _missing(name: str, why: str, do: str) -> TlstaxError:
@@ -110,7 +110,7 @@ def _missing(name: str, why: str, do: str) -> TlstaxError:
 
 
 def _identify(name: str, path: str) -> Tool | None:
-    """What a program says of itself; None if it is another one by chance."""
+    """Identify a program by its help; None if it is an unrelated one of the same name."""
     said = _ask(path, "--help")
     options = frozenset(re.findall(r"(?<![\w-])(--?[A-Za-z][\w-]*)", said))
     if "--usage" in options and re.search(r"^Usage:", said, re.MULTILINE):  # GNU argp
@@ -122,7 +122,7 @@ def _identify(name: str, path: str) -> Tool | None:
 
 
 def _bcc_version(path: str) -> str:
-    """The version of the bcc module that the script imports; '' if nothing tells."""
+    """The version of the bcc module that the script imports; '' if unknown."""
     with open(path, "rb") as script:
         first = script.readline(200).decode(errors="replace")
     interpreter = first.removeprefix("#!").split() if first.startswith("#!") else []
@@ -145,7 +145,7 @@ def _ask(path: str, *arguments: str) -> str:
 
 
 class ToolRun:
-    """One run of a tool, from its start until it was told to print what it counted."""
+    """One run of a tool, from its start until it has printed its result."""
 
     def __init__(self, tool: Tool, arguments: Sequence[str]) -> None:
         self.tool = tool
@@ -155,7 +155,7 @@ class ToolRun:
         self._files: tuple[IO[bytes], IO[bytes]] | None = None
 
     def start(self) -> None:
-        """Start it and return once it is attached. Raises TlstaxError when it does not."""
+        """Start it and return once it has attached. Raises TlstaxError if it does not attach."""
         self.tool.require(self._arguments)
         output, complaints = self._files = _unlinked_file(), _unlinked_file()
         try:
@@ -174,7 +174,7 @@ class ToolRun:
         self.start_ns = monotonic_ns()
 
     def check(self) -> None:
-        """Raise TlstaxError (FAILED) if it has ended: what it had counted ended with it."""
+        """Raise TlstaxError (FAILED) if it has ended: its counts are lost."""
         if self._process is not None and self._process.poll() is not None:
             raise self._failed(
                 "it ended before the recording did",
@@ -182,13 +182,13 @@ class ToolRun:
             )
 
     def interrupt(self) -> None:
-        """Have it end and print what it counted; `finish` waits for that."""
+        """Ask it to end and print its counts; `finish` waits for that."""
         if self._process is not None and not self.end_ns and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             self.end_ns = monotonic_ns()
 
     def finish(self) -> tuple[str, str]:
-        """What it printed at its end: output and complaints. Once only."""
+        """Its standard output and standard error. Call it once only."""
         if not self.end_ns:
             self.check()
             self.interrupt()
@@ -204,7 +204,7 @@ class ToolRun:
         return _text(files[0]), _text(files[1])
 
     def close(self) -> None:
-        """End it for good. Closing twice does nothing."""
+        """Kill it if it is still running. Closing twice does nothing."""
         process, self._process = self._process, None
         if process is not None:
             reap(process)
@@ -213,7 +213,7 @@ class ToolRun:
             file.close()
 
     def _await_attached(self, process: "subprocess.Popen[bytes]") -> None:
-        """Until its links are there and no more of them come."""
+        """Wait until it has links and their number no longer grows."""
         deadline = time.monotonic() + _ATTACH_PATIENCE_S
         links, since = 0, time.monotonic()
         while time.monotonic() < deadline:
@@ -227,14 +227,14 @@ class ToolRun:
         raise self._failed("it does not attach", f"no probe after {_ATTACH_PATIENCE_S:.0f} s")
 
     def _said(self) -> str:
-        """The last line of its complaints that means something."""
+        """The last meaningful line of its standard error."""
         return last_words(_text(self._files[1]) if self._files is not None else "")
 
     def _failed(self, what: str, why: str) -> TlstaxError:
         return TlstaxError(
             f"{self.tool.path}: {what}",
             why,
-            f"Try it by hand: {self.tool.path} {' '.join(self._arguments)}",
+            f"Run it by hand: {self.tool.path} {' '.join(self._arguments)}",
             ExitCode.FAILED,
         )
 
@@ -244,7 +244,7 @@ def _unlinked_file() -> IO[bytes]:
 
 
 def _links(pid: int) -> int:
-    """How many probes a process holds."""
+    """The number of probes that a process holds."""
     count = 0
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")

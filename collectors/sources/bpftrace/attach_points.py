@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Where a bpftrace program's probes go in one process.
 
-bpftrace takes less than the kernel does: a return probe of a function that has a name only at its
-start, an offset into one only where bpftrace was built with a disassembler to check it (Debian 12's
-was not), and an address only where the function has no name in the file, and with --unsafe. Of the
-places that `placement.probe_points` finds the cheapest of those that it takes is chosen.
+bpftrace accepts fewer probes than the kernel: return probes of named functions only at their start,
+offsets only if bpftrace was built with a disassembler to check them (Debian 12's was not), and
+addresses only with --unsafe and only for functions without a name in the file. Of the places that
+`placement.probe_points` finds, the cheapest that bpftrace accepts is chosen.
 """
 
 import re
@@ -37,24 +37,24 @@ class Place:
     function: str
     mapped: MappedObject
     file_offset: int
-    attach_point: str  # as bpftrace writes it
+    attach_point: str  # in bpftrace's notation
     point: ProbePoint
     cost_ns: float  # of one hit
-    unsafe: bool  # it is an address, which bpftrace takes with --unsafe only
+    unsafe: bool  # it is an address: bpftrace needs --unsafe
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a pair of blocks asks for."""
+    """What a pair of blocks needs."""
 
     selectors: tuple[tuple[str, ...], ...]
     events: tuple[str, ...]
-    argument: int  # that is read on entry, -1 for none
-    returned: bool  # the exit reads what the function returns
+    argument: int  # the argument that is read on entry, -1 for none
+    returned: bool  # the exit reads the return value
 
 
 class Places:
-    """Finds them in one process. Raises TlstaxError what `detect` does."""
+    """Finds the places in one process. Raises TlstaxError as `detect` does."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Places:
         resources: ExitStack,
         offsets: bool,
     ) -> None:
-        """`offsets`: whether this bpftrace takes an offset into a function."""
+        """`offsets`: whether this bpftrace accepts an offset in a function."""
         kinds = ("tls", "server")
         mine = [entry for entry in definitions if entry.kind in kinds]
         self.detected = detect(target, mine, resources)
@@ -73,7 +73,7 @@ class Places:
         self._finders: dict[str, Finder] = {}
 
     def find(self, wanted: Wanted) -> list[Place]:
-        """The places for what is asked, each once; none where the process has no such function."""
+        """The places that are needed, each once; none if the process has no such function."""
         found: dict[str, Place] = {}
         for library in self.detected:
             for boundary, functions in _chosen(library, wanted.selectors):
@@ -82,7 +82,7 @@ class Places:
         return list(found.values())
 
     def consequences(self, wanted: Wanted) -> list[str]:
-        """What the definitions say of the boundaries that are asked for, for those missing."""
+        """The consequences, by the definitions, of missing boundaries among those needed."""
         return [
             f"{boundary.id}: {boundary.missing}"
             for library in self.detected
@@ -93,7 +93,7 @@ class Places:
     def _placed(
         self, name: Boundary | str, functions: Sequence[Function], library: Detected, want: Wanted
     ) -> list[Place]:
-        """The cheapest of the functions that the process has."""
+        """The places in the cheapest function that the process has."""
         best: tuple[float, list[Place]] | None = None
         for function in functions:
             crossings_ns: list[float] = []
@@ -136,7 +136,7 @@ class Places:
         return None
 
     def _has_name(self, entry: OpenObject, symbol: Symbol) -> bool:
-        """Whether the file itself names it: bpftrace sees no separate debug file of a server."""
+        """Whether the file itself has the name: bpftrace reads no separate debug file."""
         known = SAFE_NAME.fullmatch(symbol.name)
         return bool(known and entry.elf.find(re.compile(re.escape(symbol.name))))
 
@@ -170,7 +170,7 @@ class Places:
 def _chosen(
     library: Detected, selectors: Collection[tuple[str, ...]]
 ) -> Iterable[tuple[Boundary | str, Sequence[Function]]]:
-    """Boundaries and primitives of a library that are meant, with their functions."""
+    """Boundaries and primitives of a library that the selectors choose, with their functions."""
     for boundary in library.definition.boundaries:
         if _is_meant(boundary, selectors):
             yield boundary, boundary.functions
@@ -197,7 +197,7 @@ def _is_meant(boundary: Boundary, selectors: Collection[tuple[str, ...]]) -> boo
 
 
 def _argument(name: str, argument: int) -> int:
-    """The command's type moved: it is the first argument, or the third one from MySQL 5.7 on."""
+    """The argument with the command's type: the first, and from MySQL 5.7 on the third."""
     at = name.find(COMMAND_ENUM)
     if at > 0 and argument == 0:
         return 0 if name[:at].endswith("dispatch_command") else 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a program printed, from bpftrace's JSON: lines for a terminal, and maps for a capture."""
+"""The JSON that bpftrace prints: as lines for a terminal and as maps for a capture."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -27,19 +27,19 @@ def maps(messages: Messages) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def lost_events(messages: Messages) -> int:
-    """Events that bpftrace says it lost."""
+    """The number of events that bpftrace reports as lost."""
     lost = [m["data"] for m in messages if m["type"] == "lost_events"]
     return sum(int(one.get("events", 0)) for one in lost if isinstance(one, dict))
 
 
 def unmatched(messages: Messages) -> dict[str, int]:
-    """Entries without an exit, and the other way round, as the program counted them."""
+    """Entries without an exit and exits without an entry, as the program counted them."""
     _, values = maps(messages).get("@unmatched", ("map", {}))
     return {key: int(value) for key, value in values.items()}
 
 
 def as_lines(rendered: "Rendered", messages: Messages, run: "Run") -> Iterator[str]:
-    """For a terminal: what the program printed, its maps, and what was lost."""
+    """Lines for a terminal: the output of the program, its maps, and losses."""
     seconds = (run.end_ns - run.start_ns) / 1e9
     yield f"{rendered.name}: {seconds:.1f} s with {run.tool.text}"
     for text in rendered.missing:

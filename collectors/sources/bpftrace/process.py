@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""bpftrace as a child process: which one, what it can, one run of a program with JSON output."""
+"""bpftrace as a child process: its version and features, one run of a program with JSON output."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ OLDEST: Final = (0, 17)
 MAP_KEYS: Final = "65536"
 _ANSWER_PATIENCE_S: Final = 30.0
 _PATIENCE_S: Final = 30.0
-"""For a bpftrace that does nothing at all; one that compiles or names stacks may take longer."""
+"""Limit for a bpftrace that is idle; one that compiles or looks up names may take longer."""
 _QUIET_END_S: Final = 5.0
 _LOOK_S: Final = 0.2
 _CACHES_BY_ITSELF: Final = (0, 18)
@@ -39,34 +39,34 @@ _HARMLESS: Final = re.compile(r"RLIMIT_MEMLOCK|instruction boundary|^\s*$|Runnin
 
 @dataclass(frozen=True)
 class Tool:
-    """A bpftrace of this host."""
+    """An installed bpftrace."""
 
     path: str
     version: tuple[int, int]
-    text: str  # as it says it
-    offsets: bool  # it takes offsets into functions
+    text: str  # as it prints it
+    offsets: bool  # it accepts offsets into functions
 
 
 def find_bpftrace(path: Path | None = None) -> Tool:
-    """The one at `path`, or on the PATH. Raises TlstaxError (HOST) when none serves."""
+    """The one at `path`, or on the PATH. Raises TlstaxError (HOST) if it is missing or too old."""
     found = shutil.which(str(path) if path is not None else "bpftrace")
     if found is None:
-        raise _unfit("bpftrace is not here", f"no program {path or 'bpftrace'} on the PATH")
+        raise _unfit("bpftrace not found", f"no program {path or 'bpftrace'} on the PATH")
     said = _ask(found, "--version")
     version = re.match(r"bpftrace v(\d+)\.(\d+)", said)
     if version is None:
         shown = (said.splitlines() or ["nothing"])[0][:80]
-        raise _unfit(f"{found} is no bpftrace that tlstax knows", f"it calls itself {shown!r}")
+        raise _unfit(f"{found} is no known version of bpftrace", f"its --version prints {shown!r}")
     number = int(version[1]), int(version[2])
     if number < OLDEST:
-        raise _unfit(f"{found} is too old", f"{said.strip()}, and 0.17 is the oldest that serves")
+        raise _unfit(f"{found} is too old", f"{said.strip()}, and 0.17 is the oldest that works")
     # A build without bfd cannot check that an offset is the start of an instruction.
     offsets = re.search(r"\bbfd: yes", _ask(found, "--info")) is not None
     return Tool(found, number, said.strip(), offsets)
 
 
 def require_tracepoints_of(rendered: Iterable[Rendered]) -> None:
-    """Raise TlstaxError (HOST) if the programs need tracepoints that bpftrace cannot use here."""
+    """Raise TlstaxError (HOST) if the programs need tracepoints that bpftrace cannot attach to."""
     texts = "\n".join(one.text for one in rendered)
     found = re.findall(r"^tracepoint:(\w+:\w+)", texts, re.MULTILINE)
     require_tracepoints(list(dict.fromkeys(found)))
@@ -88,10 +88,10 @@ class Run:
         self._patience: Patience
 
     def record(self, duration_s: float) -> list[dict[str, Any]]:
-        """Run it for that long once it is attached, or until SIGINT; the messages of its output.
+        """Run it for that long once it has attached, or until SIGINT; return its messages.
 
-        Raises TlstaxError when bpftrace refuses, dies, or says what is not JSON, and when the
-        process ends (TARGET).
+        Raises TlstaxError if bpftrace refuses, dies or prints something other than JSON, and if
+        the process ends (TARGET).
         """
         try:
             self.spawn()
@@ -108,12 +108,12 @@ class Run:
             self.close()
 
     def spawn(self) -> None:
-        """Start it; it attaches by itself."""
+        """Start it without waiting until it has attached."""
         program = f'{self.rendered.text}\ninterval:ms:500 {{ printf("{_TICK}\\n"); }}\n'
         settings = {"BPFTRACE_MAP_KEYS_MAX": MAP_KEYS, "BPFTRACE_MAX_MAP_KEYS": MAP_KEYS}
         if self.tool.version < _CACHES_BY_ITSELF:
-            # Without it every frame of every stack has the symbols of the whole process read anew:
-            # minutes at the end. They can be kept, as all stacks are of one process.
+            # Without it bpftrace reads the symbols of the process again for every frame: minutes at
+            # the end. They can be cached, as all stacks are of one process.
             settings["BPFTRACE_CACHE_USER_SYMBOLS"] = "1"
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
         unsafe = ["--unsafe"] if self.rendered.unsafe else []
@@ -128,13 +128,13 @@ class Run:
         self._patience = Patience(self._process.pid, _PATIENCE_S)
 
     def wait_attached(self) -> None:
-        """Until it is attached. Raises TlstaxError when it refuses or dies."""
+        """Wait until it has attached. Raises TlstaxError if it refuses or dies."""
         while not self.start_ns:
             if not self.pump(_LOOK_S) or self._gives_up():
                 self.finish()
 
     def pump(self, wait_s: float) -> bool:
-        """Keep what it has said by now, waiting for it; False once it has closed its output."""
+        """Wait for output and keep it; False once it has closed its output."""
         process = self._process
         if process is None or process.stdout is None:
             return False
@@ -150,14 +150,14 @@ class Run:
         return True
 
     def interrupt(self) -> None:
-        """Ask it to print what it has and to end; `finish` waits for that."""
+        """Ask it to print its results and to end; `finish` waits for that."""
         process, is_on = self._process, self.start_ns and not self.end_ns
         if process is not None and is_on and process.poll() is None:
             self.end_ns = monotonic_ns()
             process.send_signal(signal.SIGINT)
 
     def finish(self) -> list[dict[str, Any]]:
-        """All that it said. Raises TlstaxError as `record` does."""
+        """All of its messages. Raises TlstaxError as `record` does."""
         process = self._process
         if process is None:
             return self._messages
@@ -167,16 +167,16 @@ class Run:
         while self.pump(_LOOK_S) and not self._gives_up():
             if time.monotonic() >= told_at:
                 told_at = math.inf
-                said = "bpftrace looks up the names of what it counted; Ctrl-C gives up"
+                said = "bpftrace is looking up function names; press Ctrl-C to stop it"
                 print(said, file=sys.stderr, flush=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE_S)  # it takes its probes off after its last word
+            process.wait(_PATIENCE_S)  # it removes its probes after its last output
         reap(process)
         self._judge(process)
         return self._messages
 
     def close(self) -> None:
-        """Let go of it, however far it came."""
+        """Kill it if it is still running, and close its files."""
         process, self._process = self._process, None
         if process is not None:
             reap(process)
@@ -187,14 +187,14 @@ class Run:
             self._complaints = None
 
     def _gives_up(self) -> bool:
-        """Whether it does nothing any more; then it is killed."""
+        """Whether it is stuck; then it is killed."""
         if self._process is not None and self._patience.is_over():
             self._stuck = True
             self._process.kill()
         return self._stuck
 
     def _take(self, data: bytes) -> bool:
-        """Keep the messages of what was read; whether the program is known to be attached."""
+        """Keep the messages in the data; True if they show that the program has attached."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         attached = False
         for line in lines:
@@ -208,7 +208,7 @@ class Run:
                 message = None
             if not isinstance(message, dict) or "type" not in message:
                 shown = line[:80].decode(errors="replace")
-                raise _failed("what it says is not understood", f"it printed {shown!r}")
+                raise _failed("cannot parse its output", f"it printed {shown!r}")
             if message["type"] == "printf" and message.get("data") == f"{_TICK}\n":
                 attached = True
             else:
@@ -221,11 +221,11 @@ class Run:
         if self._stuck:
             raise _failed(
                 "it did not end" if self.end_ns else "it did not start",
-                f"for {_PATIENCE_S:.0f} s it neither wrote nor computed anything",
+                f"for {_PATIENCE_S:.0f} s it wrote nothing and used no CPU time",
             )
         if not Path(f"/proc/{self._pid}").exists():
             raise TlstaxError(
-                f"process {self._pid} ended", "the program has nothing to watch",
+                f"process {self._pid} ended", "the program has no process to record",
                 "Start it again for the new process", ExitCode.TARGET,
             )  # fmt: skip
         said: list[str] = []
@@ -236,13 +236,13 @@ class Run:
         errors = [line for line in said if "ERROR" in line] or said
         raise _failed(
             "it died" if self.start_ns else "it did not start",
-            errors[0] if errors else f"it ended {how_it_ended(process)} and gave no reason",
+            errors[0] if errors else f"it ended {how_it_ended(process)} without a message",
         )
 
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """The first SIGINT of the block is only noted, so that nothing is lost; others act as ever."""
+    """The first SIGINT in the block is only noted, so that no data is lost; later ones act."""
     found: list[int] = []
     before = signal.getsignal(signal.SIGINT)
 
@@ -258,7 +258,7 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 class Patience:
-    """Is over when a process has neither written nor computed for that long."""
+    """Is over when a process has written nothing and used no CPU time for that long."""
 
     def __init__(self, pid: int, limit_s: float) -> None:
         self._stat = Path(f"/proc/{pid}/stat")
@@ -267,11 +267,11 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """It wrote something."""
+        """Restart the limit: the process wrote something."""
         self._since_s = time.monotonic()
 
     def is_over(self) -> bool:
-        """Look at its CPU time, too (proc(5) stat, fields 14 and 15)."""
+        """Also check its CPU time (proc(5) stat, fields 14 and 15)."""
         with contextlib.suppress(OSError):
             cpu = self._stat.read_text().rpartition(")")[2].split()[11:13]
             if cpu != self._cpu:
@@ -281,9 +281,9 @@ class Patience:
 
 
 def add_up(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys may occur again, which then stand for parts of one value.
+    """A JSON object in which a key can occur several times: its values are added up.
 
-    bpftrace 0.17 keeps a stack of each thread under a key of its own, and prints them all alike.
+    bpftrace 0.17 stores equal stacks of several threads under separate keys, but prints equal keys.
     """
     sums: dict[str, Any] = {}
     for key, value in pairs:
@@ -310,10 +310,10 @@ def _ask(path: str, option: str) -> str:
 
 
 def _unfit(what: str, why: str) -> TlstaxError:
-    do = "Install the package bpftrace, or name one with --bpftrace PATH"
+    do = "Install the package bpftrace (with `probes run`, or give --bpftrace PATH)"
     return TlstaxError(what, why, do, ExitCode.HOST)
 
 
 def _failed(what: str, why: str) -> TlstaxError:
-    do = "Try by hand: `tlstax probes print NAME --pid PID` writes the program"
+    do = "Run it by hand: `tlstax probes print NAME --pid PID` prints the program"
     return TlstaxError(f"bpftrace: {what}", why, do, ExitCode.FAILED)

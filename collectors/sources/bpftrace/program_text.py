@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A program of probes/*.bt for one process: its attach points, its filter, and why they are there.
+"""Write a program of probes/*.bt for one process: attach points, their reasons, and the filter.
 
-What a program reads in a block is spelled for the start of a function: `arg0` on entry, `retval` on
-exit, `reg("sp") + 8` on entry and `reg("sp")` on exit for the stack pointer that the caller has
-after the return, which tells one call from another. Where a probe sits elsewhere these become the
-registers and distances that hold there.
+The blocks of a program are written for the start of a function: `arg0` on entry, `retval` on exit,
+and `reg("sp") + 8` on entry or `reg("sp")` on exit for the caller's stack pointer after the return,
+which identifies the call. If a probe is elsewhere, they are replaced by the registers and stack
+offsets that are valid there.
 """
 
 import re
@@ -38,19 +38,19 @@ class Rendered:
     name: str
     text: str
     places: tuple[Place, ...]
-    missing: tuple[str, ...]  # what could not be placed, one sentence each
+    missing: tuple[str, ...]  # what has no probe, one sentence each
     libraries: tuple[Detected, ...] = field(repr=False)
 
     @property
     def unsafe(self) -> bool:
-        """Whether bpftrace needs --unsafe: it has addresses of functions without names."""
+        """Whether bpftrace needs --unsafe, because functions without names are given by address."""
         return any(place.unsafe for place in self.places)
 
 
 def render(program: Program, target: Target, offsets: bool, extra: Path | None = None) -> Rendered:
-    """Write the program for a process. `offsets`: whether bpftrace takes them into functions.
+    """Write the program for a process. `offsets`: whether bpftrace accepts offsets in functions.
 
-    Raises TlstaxError (TARGET) when the process has nothing that the program needs.
+    Raises TlstaxError (TARGET) if the process has no function that the program needs.
     """
     with ExitStack() as resources:
         definitions = load_definitions(extra)
@@ -92,7 +92,7 @@ def _wanted(selectors: tuple[tuple[str, ...], ...], blocks: "Sequence[Block]") -
 
 
 def _block(block: Block, places: Iterable[Place], pid: int) -> str:
-    """The block once for all places that read the same registers."""
+    """The block, once for all places that read the same registers."""
     groups: dict[tuple[str, int], list[Place]] = {}
     for place in places:
         groups.setdefault((place.point.register, place.point.stack_bytes), []).append(place)
@@ -120,7 +120,7 @@ def _block(block: Block, places: Iterable[Place], pid: int) -> str:
 
 
 def _short(register: str) -> str:
-    """How bpftrace calls a register: `rdi` is `di`, `r12` is `r12`."""
+    """The name of a register in bpftrace: `di` for `rdi`, `r12` for `r12`."""
     return register if register[1:].isdigit() else register.removeprefix("r")
 
 
@@ -144,7 +144,7 @@ def _head(
 def _nothing(program: Program, target: Target, block: Block) -> TlstaxError:
     return TlstaxError(
         f"{program.name} has nothing to attach to in process {target.pid} ({target.name})",
-        f"no function there is known for {block.subject}: another version, stripped, or inlined",
-        f"See what is: `tlstax probes plan {target.pid}`",
+        f"no function for {block.subject} was found: another version, stripped, or inlined",
+        f"See the functions that were found: `tlstax probes plan {target.pid}`",
         ExitCode.TARGET,
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a bpftrace program saw, as rows of a capture: one window of the engine `bpftrace`.
+"""The output of a bpftrace program as rows of a capture: one window of the engine `bpftrace`.
 
-Names of maps say what they hold: `@took_ns` counts and `@took_hist_ns` times by phase, `@samples`
-and `@waited_ns` stacks, `@unmatched` losses. Other numbers become readings (metric). There is no
-ledger, and buckets of times are powers of two.
+The name of a map says what it holds: `@took_ns` counts and `@took_hist_ns` durations by phase,
+`@samples` and `@waited_ns` stacks, `@unmatched` losses. Other numbers become rows of `metric`.
+There is no ledger, and buckets of durations are powers of two.
 """
 
 import re
@@ -43,18 +43,18 @@ LOSSES: Final = {
 def store(
     path: Path, target: "Target", rendered: "Rendered", messages: Messages, run: "Run"
 ) -> None:
-    """Write a capture of its own, or none. Raises TlstaxError (USAGE if the file is there)."""
+    """Write a separate capture, or none. Raises TlstaxError (USAGE if the file exists)."""
     end = schema.Meta("end_monotonic_ns", str(run.end_ns))
     write_whole(path, [*facts(target, rendered, run), *rows(messages, rendered, run), end])
 
 
 def facts(target: "Target", rendered: "Rendered", run: "Run") -> Iterator[schema.Row]:
-    """What was asked, of what, and with which probes."""
+    """What was recorded, of which process, and with which probes."""
     yield from recording_facts(
         "bpftrace",
         LEVELS.get(rendered.name, "sample"),
         probe_kind="perf_event",
-        # Its probes are in there; bpftrace does not count their hits, so they are no rows.
+        # bpftrace does not count the hits of its probes, so they have no rows of their own.
         bpftrace_program=rendered.text,
         **({"bpftrace_sample_hz": hz[1]} if (hz := SAMPLED.search(rendered.text)) else {}),
     )
@@ -73,7 +73,7 @@ def facts(target: "Target", rendered: "Rendered", run: "Run") -> Iterator[schema
 def rows(
     messages: Messages, rendered: "Rendered", run: "Run", stacks: "Stacks | None" = None
 ) -> Iterator[schema.Row]:
-    """The facts of the window; with `stacks` those of a further program, which has its ids."""
+    """The facts of the window; `stacks` continues the ids of an earlier program."""
     stacks = stacks or Stacks()
     yield from _handshakes(messages, stacks.window_id)
     made: list[schema.Row] = []
@@ -130,7 +130,7 @@ def _fact(
             yield from _metrics(f"{rendered.name} {name[1:]}", key, value, run)
     except (KeyError, IndexError, TypeError, ValueError):
         raise TlstaxError(
-            "bpftrace: what it says is not understood",
+            "bpftrace: cannot parse its output",
             f"the map {name} holds {str(value)[:60]!r} under {key[:60]!r}",
             "Report this with the version of bpftrace",
             ExitCode.FAILED,
@@ -185,17 +185,17 @@ def kernel_frames(text: str) -> list[BpftraceFrame]:
 
 
 class Stacks:
-    """Numbers frames and stacks of one window."""
+    """Gives ids to frames and stacks of one window."""
 
     def __init__(self, first_id: int = 0) -> None:
-        """Ids of frames, stacks and of the window begin after `first_id`."""
+        """Ids of frames, stacks and the window begin after `first_id`."""
         self._first_id = first_id
         self.window_id = first_id + WINDOW_ID
         self._frames: dict[BpftraceFrame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
 
     def number(self, frames: Iterable[BpftraceFrame]) -> int | None:
-        """The stack of these frames; None without any."""
+        """The id of the stack of these frames; None without frames."""
         next_id = self._first_id + 1
         numbers = tuple(
             self._frames.setdefault(frame, next_id + len(self._frames)) for frame in frames

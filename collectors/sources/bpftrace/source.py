@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""bpftrace programs as a source of `tlstax attach`: one bpftrace for each, one window for all.
+"""bpftrace programs as a source of `tlstax attach`: one bpftrace each, one window for all.
 
-The programs are written for the process in a forked child that is gone afterwards. Each bpftrace
-attaches for itself; what they say is read while they run, and printed by them at the end.
+A forked child writes the programs for the process and exits, which frees its memory. Each bpftrace
+attaches on its own. Output is read while they run; they print their maps at the end.
 """
 
 import dataclasses
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = ("handshake", "oncpu", "offcpu")
 FIRST_ID: Final = 1 << 41
-"""Its window, frames, stacks and handshakes are numbered from here, above those of others."""
+"""Ids of its window, frames, stacks and handshakes begin here, above those of the engine."""
 
 
 class Bpftrace:
-    """Some programs of probes/*.bt for as long as the recording lasts."""
+    """Programs of probes/*.bt during the recording."""
 
     name = "bpftrace"
 
@@ -39,7 +39,7 @@ class Bpftrace:
         self.warning = ""
 
     def start(self) -> str:
-        """Start them all. Raises TlstaxError where bpftrace is missing, too old, or refuses."""
+        """Start them all. Raises TlstaxError if bpftrace is missing, too old, or refuses."""
         tool = find_bpftrace()
         rendered = run_in_child(
             "Writing the bpftrace programs", lambda: _render(self._pid, self._names, tool.offsets)
@@ -59,19 +59,19 @@ class Bpftrace:
         return f"{tool.text}: {', '.join(self._names)}"
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
-        """Nothing before the end; but all of them must still run."""
+        """No rows before the end, but all of them must still be running."""
         for run in self._runs:
             if not run.pump(0.0):
                 run.finish()
         return ()
 
     def halt(self) -> None:
-        """Have them print what they counted by now."""
+        """Let them print their counts."""
         for run in self._runs:
             run.interrupt()
 
     def stop(self) -> Iterable[schema.Row]:
-        """End them, and what they saw; one that failed takes nothing from the others."""
+        """End them; return their rows. The rows of the others are kept if one failed."""
         from tlstax.collectors.sources.bpftrace.rows import LEVELS, SAMPLED, Stacks, rows
 
         stacks = Stacks(FIRST_ID)
@@ -110,5 +110,5 @@ def _render(pid: int, names: Sequence[str], offsets: bool) -> "list[Rendered]":
 
     target = open_target(pid)
     made = (render(programs.load(name), target, offsets) for name in names)
-    # What was opened to write them stays in this child.
+    # Files that were opened to write them are closed with this child.
     return [dataclasses.replace(one, libraries=()) for one in made]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`perf record` beside the native engine: whole stacks by DWARF, frame pointers or branch records.
+"""`perf record` as a source: whole stacks by DWARF, frame pointers or branch records.
 
-With DWARF, perf copies pieces of the server's stack, which may hold anything. The file is therefore
-unlinked as soon as perf has opened it: it is gone with tlstax and perf, however they end, and only
-names and counts reach the capture. It can be large: about 16 KB a sample.
+With DWARF, perf copies parts of the server's stack, which may hold any data. The file is therefore
+unlinked as soon as perf has opened it: it disappears with tlstax and perf, however they end, and
+only names and counts reach the capture. It can be large: about 16 KB per sample.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _END_PATIENCE_S: Final = 20.0
 
 
 class Perf:
-    """One `perf record` for as long as the recording lasts, read when it ends."""
+    """One `perf record` during the recording; its file is read at the end."""
 
     name = "perf"
 
@@ -45,10 +45,10 @@ class Perf:
         call_graph: str = "dwarf",
         events: Sequence[str] = (),
     ) -> None:
-        """`directory`: where there is room for its file while it records.
+        """`directory`: where its file is during the recording.
 
-        `events`: the one that samples, then those that are counted with it; without any, cycles
-        and instructions where the machine counts them, else the clock.
+        `events`: the event that samples, then those that are counted with it. By default cycles
+        and instructions if the machine counts them, else the clock.
         """
         self._pid = pid
         self._directory = directory
@@ -61,7 +61,7 @@ class Perf:
         self.warning = ""
 
     def start(self) -> str:
-        """Start it. Raises TlstaxError where perf is missing or may not record."""
+        """Start it. Raises TlstaxError if perf is missing or is not allowed to record."""
         perf = find_perf()
         version = _ask([perf, "--version"]).strip()
         if not self.events:
@@ -91,20 +91,20 @@ class Perf:
         return f"{version}, {' and '.join(self.events)}, {self._call_graph}"
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
-        """Nothing before the end; but it must still run."""
+        """No rows before the end, but it must still be running."""
         self._check()
         return ()
 
     def halt(self) -> None:
-        """Have it write what it has and end."""
+        """Ask it to write its data and to end."""
         if self._process is not None and not self._end_ns and self._process.poll() is None:
             self._end_ns = monotonic_ns()
             self._process.send_signal(signal.SIGINT)
 
     def stop(self) -> Iterable[schema.Row]:
-        """End it, read its samples, and let go of its file.
+        """End it, read its samples, and close its file.
 
-        What one that has ended by itself left is given before that is raised.
+        If perf has ended early, its samples are returned before the error is raised.
         """
         cause: TlstaxError | None = None
         try:
@@ -119,13 +119,13 @@ class Perf:
             raise cause
 
     def _check(self) -> None:
-        """Raise TlstaxError if it has ended by itself; only once, as its data can be read still."""
+        """Raise TlstaxError if it has ended early; only once, as its data can still be read."""
         process = self._process
         if process is None or self._end_ns or process.poll() is None:
             return
         self._end_ns = monotonic_ns()
         if process.returncode == 0 and not Path(f"/proc/{self._pid}").exists():
-            return  # it ended with what it watched
+            return  # it ended together with the server
         said = process.stderr.read().decode(errors="replace") if process.stderr else ""
         raise _failed(
             "it ended before the recording did",
@@ -146,7 +146,7 @@ class Perf:
                 raise _failed("it did not end", f"{_END_PATIENCE_S:.0f} s after SIGINT")
             window = schema.Window(0, None, self._start_ns, self._end_ns, 1, "record", self.name)
             return run_in_child(
-                "Reading what perf recorded", lambda: read_data(self._data, window, self._root())
+                "Reading the samples of perf", lambda: read_data(self._data, window, self._root())
             )
         finally:
             self._discard()
@@ -155,7 +155,7 @@ class Perf:
         return f"/proc/{self._pid}/root"
 
     def _wait_until_open(self) -> None:
-        """Until perf has written the head of its file, or ended."""
+        """Wait until perf has written the header of its file, or has ended."""
         end = time.monotonic() + _OPEN_PATIENCE_S
         while self._process is not None and time.monotonic() < end:
             if self._process.poll() is not None:
@@ -169,7 +169,7 @@ class Perf:
         if self._process is None or self._process.stderr is None:
             return ""
         lines = self._process.stderr.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in lines if line.strip()), "it gave no reason")
+        return next((line.strip() for line in lines if line.strip()), "no reason given")
 
     def _discard(self) -> None:
         process, self._process = self._process, None
@@ -183,11 +183,11 @@ class Perf:
 
 
 def find_perf() -> str:
-    """Path of perf. Raises TlstaxError (HOST) where there is none."""
+    """Path of perf. Raises TlstaxError (HOST) if there is none."""
     path = shutil.which("perf")
     if path is None:
         raise TlstaxError(
-            "perf is not here",
+            "perf not found",
             "no program of that name is on the PATH",
             "Install the package linux-perf, or leave perf out of --collect",
             ExitCode.HOST,
@@ -201,44 +201,45 @@ def group(events: Sequence[str]) -> str:
 
 
 def choose_events(perf: str) -> tuple[tuple[str, ...], str]:
-    """Hardware counters where the machine has them, and what is lacking; '' if nothing is."""
+    """The events to record, and a warning if hardware counters are missing, else ''."""
     counted = [event for event in HARDWARE if _counts(perf, event)]
     if counted == list(HARDWARE):
         return HARDWARE, ""
     if counted[:1] == [HARDWARE[0]]:
         return HARDWARE[:1], "this machine counts cycles but no instructions"
     return (CLOCK,), (
-        "this machine counts no CPU cycles (virtual machines often do not), so samples are taken "
-        "by the clock, and instructions per cycle are not known"
+        "this machine counts no CPU cycles (as many virtual machines), so samples are taken by the "
+        "clock, and instructions per cycle are unknown"
     )
 
 
 def _counts(perf: str, event: str) -> bool:
-    """Whether perf can count an event here, by trying it."""
+    """Whether perf can count an event on this host, by trying it."""
     command = [perf, "stat", "-x", ",", "-e", event, "true"]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     return said.returncode == 0 and said.stderr.split(",")[0].isdigit()
 
 
 def require_branch_records(perf: str) -> None:
-    """Raise TlstaxError (HOST) unless the CPU's branch records can be walked, by trying it."""
+    """Raise TlstaxError (HOST) unless perf can walk branch records of the CPU, by trying it."""
     command = [perf, "record", "-q", "-e", HARDWARE[0], "--call-graph", "lbr", "-o", os.devnull]
     said = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
     if said.returncode != 0:
         lines = [line.strip() for line in said.stderr.splitlines() if line.strip()]
         raise TlstaxError(
-            "perf cannot walk stacks by branch records here",
-            "the CPU has none (LBR), or the virtual machine does not pass them on: "
-            + (lines[-1] if lines else "perf gave no reason"),
+            "perf cannot walk stacks by branch records on this host",
+            "the CPU or the virtual machine provides none (LBR): "
+            + (lines[-1] if lines else "no reason given"),
             "Use --perf-call-graph dwarf, or fp",
             ExitCode.HOST,
         )
 
 
 def read_data(data: int, window: schema.Window, root: str = "") -> list[schema.Row]:
-    """The rows of a perf.data file that is open as `data`; its samples' window is numbered.
+    """The rows of a perf.data file that is open as `data`.
 
-    A window without times gets those of its samples. Run it in a child: it needs much memory.
+    A window without times gets those of its samples. Run it in a child process: it needs much
+    memory.
     """
     from tlstax.collectors.sources.perf.rows import FIRST_ID, PerfRows, read_build_ids, read_leader
     from tlstax.probes.definitions import load_definitions
@@ -247,7 +248,7 @@ def read_data(data: int, window: schema.Window, root: str = "") -> list[schema.R
     build_ids = read_build_ids(_ask([perf, "buildid-list", "-i", path], data))
     leader, hz = read_leader(_ask([perf, "evlist", "-F", "-i", path], data))
     if not hz:
-        raise _failed("its samples cannot be turned into time", "it was not told a frequency (-F)")
+        raise _failed("cannot convert samples to time", "perf recorded without a frequency (-F)")
     rows = PerfRows(load_definitions(), build_ids, root, leader)
     try:
         for sample in parse(_script([perf, "script", "-i", path, *FIELDS], data)):
@@ -263,7 +264,7 @@ def read_data(data: int, window: schema.Window, root: str = "") -> list[schema.R
 
 
 def _script(command: list[str], data: int) -> Iterator[str]:
-    """Lines as perf prints them."""
+    """The lines that perf prints."""
     with tempfile.TemporaryFile() as complaints:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints,
@@ -274,7 +275,7 @@ def _script(command: list[str], data: int) -> Iterator[str]:
         if process.returncode != 0:
             complaints.seek(0)
             text = complaints.read(2000).decode(errors="replace").strip()
-            raise _failed("its file cannot be read", text.split("\n")[0] or "it gave no reason")
+            raise _failed("cannot read its file", text.split("\n")[0] or "no reason given")
 
 
 def _ask(command: list[str], data: int | None = None) -> str:
@@ -283,7 +284,7 @@ def _ask(command: list[str], data: int | None = None) -> str:
         command, capture_output=True, text=True, errors="replace", check=False, pass_fds=pass_fds
     )
     if said.returncode != 0:
-        raise _failed("it refuses", (said.stderr.strip() or "no reason given").split("\n")[0])
+        raise _failed("it failed", (said.stderr.strip() or "no reason given").split("\n")[0])
     return said.stdout
 
 
@@ -291,6 +292,6 @@ def _failed(what: str, why: str) -> TlstaxError:
     return TlstaxError(
         f"perf: {what}",
         why,
-        "Try `perf record -p PID` by hand, or leave perf out of --collect",
+        "Run `perf record -p PID` by hand, or leave perf out of --collect",
         ExitCode.FAILED,
     )

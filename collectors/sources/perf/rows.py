@@ -24,16 +24,16 @@ from tlstax.collectors.sources.stacks.stack_syscalls import syscall_of
 from tlstax.probes.model import Definition
 
 FIRST_ID: Final = 1 << 40
-"""Frames, stacks and windows of perf are numbered from here, above all of the native engine."""
+"""Ids of frames, stacks and windows of perf begin here, above all of the native engine."""
 RETURN_PROBE: Final = "[return probe]"
-"""Stands where a return probe had replaced the address of the caller: the walk ends there."""
+"""The frame at which a walk ends because a return probe has replaced the caller's address."""
 _TRAMPOLINES: Final = frozenset({0x7FFFFFFFE000, 0x7FFFFFFFDFFF})
-"""Where x86-64 maps the page that probed functions return to, and as the walk finds it (less 1)."""
+"""The address to which probed functions return on x86-64, and the same less 1, as walks show it."""
 _CLOCKS: Final = ("cpu-clock", "task-clock")
 
 
 class PerfRows:
-    """Collects samples; `rows` gives what they add up to."""
+    """Collects samples; `rows` returns their sums."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class PerfRows:
         return self._phase(user), call, self._stack(user), self._stack(kernel)
 
     def _phase(self, user: tuple[PerfFrame, ...]) -> str:
-        """The phase of a user stack, by the names and what stands behind those that have none."""
+        """The phase of a user stack, by its names and the aliases of functions without a name."""
         cut = bool(user) and user[-1].symbol == RETURN_PROBE
         names = [
             self._names.boundary(frame, cut=cut and at == len(user) - 2) or frame.symbol
@@ -92,7 +92,7 @@ class PerfRows:
         return self._phases.phase(names, cut=cut)
 
     def rows(self, window: schema.Window, sample_ns: float) -> list[schema.Row]:
-        """Everything, under that window; each sample stands for so much time on a CPU."""
+        """All rows, in that window; each sample stands for `sample_ns` on a CPU."""
         made: list[schema.Row] = [window]
         for tid in sorted({tid for tid, _ in self._threads}):
             number = FIRST_ID + tid
@@ -118,7 +118,7 @@ class PerfRows:
         return made
 
     def close(self) -> None:
-        """Close the files that names were read from."""
+        """Close the files that were read for names."""
         self._names.close()
 
     def _stack(self, frames: tuple[PerfFrame, ...]) -> int | None:
@@ -145,7 +145,7 @@ class PerfRows:
 
 
 class FileNames:
-    """What functions without a name show of themselves, file by file."""
+    """Identifies functions without a name, file by file."""
 
     def __init__(
         self, build_ids: Mapping[str, str], root: str, definitions: Sequence[Definition] = ()
@@ -159,7 +159,7 @@ class FileNames:
         self._files: dict[str, tuple[Elf, NamelessFunctions] | None] = {}
 
     def describe(self, path: str, address: int) -> tuple[str, int, str]:
-        """Text for the function, distance from its start, evidence of its instructions."""
+        """A label of the function, the distance from its start, evidence from its instructions."""
         opened = self._opened(path)
         if opened is not None:
             with suppress(TlstaxError):
@@ -187,13 +187,13 @@ class FileNames:
         return self._corrected[frame]
 
     def file_offset(self, frame: PerfFrame) -> int:
-        """Where a frame's code is in its file; its address where the file is not at hand."""
+        """Where a frame's code is in its file; its address if the file is unavailable."""
         opened = self._opened(frame.object)
         offset = opened[0].to_offset(frame.address) if opened else None
         return frame.address if offset is None else offset
 
     def boundary(self, frame: PerfFrame, *, cut: bool) -> str:
-        """The boundary function that a frame stands for; "" where its own name says all."""
+        """The boundary function that a frame stands for; "" if its own name is enough."""
         nameless = frame.symbol == UNNAMED
         if not (nameless or cut):
             return ""
@@ -219,7 +219,7 @@ class FileNames:
         return self._files[path]
 
     def _open(self, path: str) -> tuple[Elf, NamelessFunctions] | None:
-        """The file, if it is here and still the one that was sampled."""
+        """The file, if it exists and is still the one that was sampled."""
         if path not in self._build_ids:
             return None
         with suppress(TlstaxError, OSError):
@@ -238,15 +238,15 @@ class FileNames:
 
 
 def read_leader(text: str) -> tuple[str, float]:
-    """The event that samples, and how often a second and CPU, of what `perf evlist -F` prints.
+    """The event that samples, and its rate per second and CPU, from `perf evlist -F`.
 
-    "" and 0 where it does not say.
+    "" and 0 if it prints none.
     """
     found = re.search(r"^(\S+?)(?::\w+)?: sample_freq=(\d+)", text, re.MULTILINE)
     return (found[1], float(found[2])) if found else ("", 0.0)
 
 
 def read_build_ids(text: str) -> dict[str, str]:
-    """What `perf buildid-list` prints: one build-id and path a line."""
+    """Build-ids by path, from the output of `perf buildid-list`."""
     pairs = (line.split(maxsplit=1) for line in text.splitlines())
     return {path: build_id for build_id, path in (pair for pair in pairs if len(pair) == 2)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What `perf script` prints, as samples. Read line by line: a recording may have millions.
+"""The output of `perf script` as samples, read line by line: a recording may have millions.
 
 Asked for with FIELDS, a sample is one line with thread, seconds, period and event, one indented
 line for each frame, leaf first, and an empty line. What perf prints by itself, with the command
@@ -20,7 +20,7 @@ FIELDS: Final = (
     *("--ns", "--no-inline", "--no-demangle"),
 )
 KERNEL_START: Final = 1 << 63
-"""Addresses of the kernel's half on every 64-bit machine."""
+"""Kernel addresses begin here on every 64-bit machine."""
 UNNAMED: Final = "[unknown]"
 
 _HEAD: Final = re.compile(
@@ -33,27 +33,27 @@ _FRAME: Final = re.compile(
 
 
 MOST_KNOWN: Final = 1 << 18
-"""Lines that are kept as frames: code that is made while it runs has ever new ones."""
+"""Frames that are cached by line: code that is generated at run time has ever new lines."""
 
 
 class PerfFrame(NamedTuple):
-    """One frame; user addresses are the file's own."""
+    """One frame; user addresses are those of the file."""
 
     address: int
     symbol: str
-    """As the linker knows it, or UNNAMED."""
+    """The name of the linker's symbol, or UNNAMED."""
     symbol_offset_bytes: int
     object: str
-    """Path, or a name in brackets for what is no file."""
+    """Path, or a name in brackets if there is no file."""
 
     @property
     def is_kernel(self) -> bool:
-        """Whether the CPU was in the kernel there."""
+        """Whether it is a frame of the kernel."""
         return self.address >= KERNEL_START
 
 
 class PerfSample(NamedTuple):
-    """One sample; frames are leaf first, the kernel's before the user's."""
+    """One sample; frames are leaf first, kernel before user."""
 
     tid: int
     time_ns: int
@@ -69,10 +69,10 @@ class PerfSample(NamedTuple):
 
 
 def parse(lines: Iterable[str]) -> Iterator[PerfSample]:
-    """The samples. Raises TlstaxError (FAILED) on a line that is of no known form."""
+    """The samples. Raises TlstaxError (FAILED) at a line of unknown form."""
     head: re.Match[str] | None = None
     frames: list[PerfFrame] = []
-    known: dict[str, PerfFrame] = {}  # the same places come again and again
+    known: dict[str, PerfFrame] = {}  # the same lines occur again and again
     for line in lines:
         frame = known.get(line)
         if frame is not None and head is not None:
@@ -95,7 +95,7 @@ def parse(lines: Iterable[str]) -> Iterator[PerfSample]:
 
 
 def begins_sample(line: str) -> bool:
-    """Whether a line is the first one of a sample."""
+    """Whether a line is the first of a sample."""
     return _HEAD.match(line) is not None
 
 
@@ -116,8 +116,8 @@ def _frame(line: str) -> PerfFrame:
 
 def _strange(line: str) -> TlstaxError:
     return TlstaxError(
-        "perf's samples cannot be read",
-        f"this line has no form that is known: {line.strip()[:80]!r}",
-        "Report it with `perf --version`; the rest of the capture holds",
+        "cannot parse the output of perf script",
+        f"unknown form of line: {line.strip()[:80]!r}",
+        "Report it with `perf --version`; the rest of the capture is complete",
         ExitCode.FAILED,
     )

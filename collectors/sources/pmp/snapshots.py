@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The poor man's profiler: where each thread stands, by stopping the server and looking.
+"""The poor man's profiler: the stack of each thread, from snapshots of the stopped server.
 
 For hosts where BPF is not allowed. pt-pmp stops the whole server with gdb for every snapshot, which
-clients feel; so it is never run unless that was allowed in so many words, and how long the server
-stood still is measured from outside and reported with every result.
+clients notice. So it runs only with --allow-pause, and the duration of the pause is measured from
+outside and reported with every result.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from tlstax.collectors.sources.pmp.text import Stacks, parse
 from tlstax.collectors.sources.stacks.stack_phases import BACKGROUND, StackPhases
 
 FIRST_ID: Final = 1 << 41
-"""Frames, stacks and windows are numbered from here, above those of the other engines."""
+"""Ids of frames, stacks and windows begin here, above those of the native engine."""
 KINDS: Final = ("running", "lock", "io", "network", "idle", "wait")
 """What a thread was doing: `wait` is a wait that nothing in its stack explains."""
 _NETWORK: Final = frozenset(
@@ -79,7 +79,7 @@ _STOPPED: Final = "tT"
 
 
 class Finding(NamedTuple):
-    """What one stack means."""
+    """The meaning of one stack."""
 
     kind: str
     phase: str
@@ -92,14 +92,14 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Threads by stack, with what taking it cost the server."""
+    """Threads by stack, and how long the server was stopped for it."""
 
     stacks: Stacks
     iterations_count: int
     start_ns: int
     end_ns: int
     pause_ns: int
-    """How long the server stood still, altogether."""
+    """How long the server was stopped, in total."""
 
 
 def classify(functions: Sequence[str], phases: StackPhases) -> Finding:
@@ -109,7 +109,7 @@ def classify(functions: Sequence[str], phases: StackPhases) -> Finding:
         kinds = {state: kind for kind, state in _STATE.items() if kind != "idle"}
         return Finding(kinds.get(phases.wait_state(functions), "wait"), phase)
     top = [_wrapper(name) for name in functions[:4]]
-    # A thread of the server's own, or one between commands, that waits is waiting for work.
+    # A background thread, or one between commands, that waits is waiting for work.
     is_free = phase in (BACKGROUND, "record_read", "unknown")
     if top and top[0] in _DISK:
         return Finding("io", phase)
@@ -123,7 +123,7 @@ def classify(functions: Sequence[str], phases: StackPhases) -> Finding:
 
 
 def to_rows(snapshot: Snapshot, phases: StackPhases) -> list[schema.Row]:
-    """One window of the engine `pmp`: each thread seen stands for the time of one snapshot."""
+    """One window of the engine `pmp`: each thread seen stands for one sample."""
     each_ns = (snapshot.end_ns - snapshot.start_ns) // max(snapshot.iterations_count, 1)
     rows: list[schema.Row] = [
         schema.Window(FIRST_ID, None, snapshot.start_ns, snapshot.end_ns, 1, "sample", "pmp")
@@ -145,7 +145,7 @@ def to_rows(snapshot: Snapshot, phases: StackPhases) -> list[schema.Row]:
 
 
 def count_kinds(stacks: Stacks, phases: StackPhases) -> Counter[str]:
-    """Threads by what they were doing."""
+    """The number of threads by what they were doing."""
     kinds: Counter[str] = Counter()
     for functions, count in stacks.items():
         kinds[classify(functions, phases).kind] += count
@@ -171,7 +171,7 @@ def take(pid: int, iterations_count: int, interval_s: int, *, allow_pause: bool)
         )
     if not Path(f"/proc/{pid}").exists():
         raise TlstaxError(
-            f"no process {pid}", "it does not exist", "Check the process id", ExitCode.TARGET
+            f"process {pid} not found", "it does not exist", "Check the process id", ExitCode.TARGET
         )
     watch = PauseWatch(pid)
     start_ns = time.monotonic_ns()
@@ -189,12 +189,12 @@ def take(pid: int, iterations_count: int, interval_s: int, *, allow_pause: bool)
         except subprocess.TimeoutExpired as error:
             raise TlstaxError(
                 "pt-pmp did not end",
-                f"{patience_s} s were not enough",
-                "The server runs again; look at what gdb waits for",
+                f"it was still running after {patience_s} s",
+                "The server runs again; check what gdb was waiting for",
                 ExitCode.FAILED,
             ) from error
         finally:
-            # gdb holds the server; when it is gone the kernel lets the server run again.
+            # gdb stops the server; when gdb has ended, the kernel lets it run again.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             with process:  # its pipes are closed however it ended
@@ -203,15 +203,15 @@ def take(pid: int, iterations_count: int, interval_s: int, *, allow_pause: bool)
     if process.returncode != 0:
         raise TlstaxError(
             "pt-pmp failed",
-            (complaints.strip() or "it gave no reason").split("\n")[-1],
-            "Run it by hand to see more",
+            (complaints.strip() or "no reason given").split("\n")[-1],
+            "Run it by hand for details",
             ExitCode.FAILED,
         )
     return Snapshot(parse(printed), iterations_count, start_ns, end_ns, watch.pause_ns)
 
 
 class PauseWatch:
-    """How long a process stands still, seen from outside a thousand times a second."""
+    """Measures how long a process is stopped, by reading its state 1000 times a second."""
 
     def __init__(self, pid: int) -> None:
         self._path = f"/proc/{pid}/stat"
@@ -239,6 +239,6 @@ class PauseWatch:
 
 
 def _wrapper(name: str) -> str:
-    """Libc's function without the marks of its variants: `poll` for `__GI___poll`."""
+    """The name of a libc function without prefixes of variants: `poll` for `__GI___poll`."""
     plain = name.partition("(")[0].partition("@")[0]
     return plain.removeprefix("__GI_").lstrip("_").removeprefix("libc_").removesuffix("_nocancel")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stacks as pt-pmp, gdb and eu-stack print them: how many threads stood where.
+"""Stacks in the output of pt-pmp, gdb and eu-stack: the number of threads by stack.
 
 - pt-pmp (Percona Toolkit): `12 leaf,caller,...` for each distinct stack, after the date.
 - gdb, `thread apply all bt`: `Thread N (...):` and lines `#0  0x... in function (args) at file`.
@@ -26,14 +26,14 @@ _EU_STACK: Final = re.compile(r"#\d+\s+0x[0-9a-f]+(?: (?!- )(.*?))?(?: - .*)?$")
 
 
 def parse(text: str) -> Stacks:
-    """The stacks of any of the three forms. Raises TlstaxError (FAILED) when there is none."""
+    """The stacks in any of the three forms. Raises TlstaxError (FAILED) if there is none."""
     lines = text.splitlines()
     threads = any(_THREAD.match(line) for line in lines)
     stacks = _by_thread(lines) if threads else _aggregated(lines)
     if not stacks:
         raise TlstaxError(
-            "no stack was found",
-            "this is not what pt-pmp, gdb's `thread apply all bt` or eu-stack prints",
+            "no stack found",
+            "the text is not the output of pt-pmp, gdb's `thread apply all bt` or eu-stack",
             "Name a file that one of them wrote",
             ExitCode.FAILED,
         )
@@ -51,7 +51,7 @@ def _aggregated(lines: Iterable[str]) -> Stacks:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that stand outside of parentheses and angle brackets."""
+    """Split at commas outside of parentheses and angle brackets."""
     parts, depth = [""], 0
     for letter in text:
         if letter == "," and depth == 0:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Boundary functions that a stack shows under another name, or under none.
+"""Boundary functions that appear in stacks under another name, or without one.
 
-A function that leaves by a jump into another one is not on the stack while that one runs: Debian's
-`sslaccept` is `jmp ssl_do`, and libssl does its handshakes in nameless functions that jump into one
-and the same. So that stacks can be filed without probes, the targets of such jumps stand for the
-boundary. Read from the code of the files that were sampled; nothing is run or traced.
+A function that ends in a jump to another function (a tail call) is not on the stack while that one
+runs: Debian's `sslaccept` is `jmp ssl_do`, and libssl does its handshakes in functions without
+symbols that jump to a common one. Such jump targets are aliases of the boundary, so that the phase
+of a stack can be inferred without probes. They are read from the code of the sampled files.
 """
 
 import re
@@ -23,17 +23,17 @@ from tlstax.collectors.sources.stacks.stack_phases import HELD
 from tlstax.probes.model import Boundary, Definition, compile_names
 
 LIMIT_BYTES: Final = 4096
-"""Of a function that are looked at; a wrapper is much shorter."""
+"""The part of a function that is read; a wrapper is much shorter."""
 
 
 @dataclass
 class Aliases:
-    """Starts of functions (the file's own addresses) and the boundary function they stand for."""
+    """Starts of functions (addresses of the file) and the boundary function of each."""
 
     nameless: dict[int, str] = field(default_factory=dict)
-    """That do nothing but this: found by a method table, or all that a wrapper does."""
+    """Functions with this purpose only: from a method table, or called by a pure wrapper."""
     tails: dict[int, str] = field(default_factory=dict)
-    """That end a boundary function but serve others as well: only where that one is known open."""
+    """Functions that also serve others: valid only if the boundary function was seen open."""
 
     def of(self, start: int, *, nameless: bool, cut: bool) -> str:
         """The boundary function behind a function; "" if there is none."""
@@ -58,7 +58,7 @@ def read_aliases(elf: Elf, definitions: Iterable[Definition]) -> Aliases:
 
 
 def _functions(elf: Elf, boundary: Boundary) -> Iterable[tuple[Symbol, str]]:
-    """The functions of a boundary that the file has, those without a name under that of others."""
+    """The functions of a boundary in the file, with functions without a name from method tables."""
     named = elf.find(compile_names([one.pattern for one in boundary.functions]))
     yield from ((symbol, symbol.name) for symbol in named)
     table = boundary.method_table
@@ -68,7 +68,7 @@ def _functions(elf: Elf, boundary: Boundary) -> Iterable[tuple[Symbol, str]]:
 
 
 def _tails(elf: Elf, unwind: UnwindTable, symbol: Symbol) -> Iterable[tuple[int, bool]]:
-    """Where a function jumps to at its end, and whether it does nothing else."""
+    """The target of a jump at the end of a function, and whether it does nothing else."""
     bounds = unwind.covering(symbol.address)
     end = bounds.end if bounds else symbol.address + symbol.size
     code = elf.code_at(symbol.address, min(end - symbol.address, LIMIT_BYTES))

@@ -18,11 +18,11 @@ from tlstax.collectors.sources.perf.script import KERNEL_START, PerfFrame, PerfS
 LINE: Final = re.compile(r"(?P<stack>\S.*?) (?P<count>\d{1,18})(?:\.\d+)?")
 _KERNEL: Final = re.compile(r"_(?:\[k\]|k)$")
 MOST_SAMPLES: Final = 1 << 32
-"""More samples than this in one line are no count of samples."""
+"""A larger number in one line is no count of samples."""
 
 
 def read(lines: Iterable[str], rows: PerfRows) -> None:
-    """Add every stack. TlstaxError (FAILED) names the first line that is no folded stack."""
+    """Add every stack. Raises TlstaxError (FAILED) at the first line that is no folded stack."""
     addresses: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -30,7 +30,7 @@ def read(lines: Iterable[str], rows: PerfRows) -> None:
         found = LINE.fullmatch(line.rstrip("\r\n"))
         if found is None:
             raise TlstaxError(
-                "the folded stacks cannot be read",
+                "cannot read the folded stacks",
                 f"line {number} is not `frame;frame COUNT`: {line.strip()[:80]!r}",
                 "Write the file with stackcollapse-perf.pl, inferno-collapse-perf or profile -f",
                 ExitCode.FAILED,
@@ -38,9 +38,9 @@ def read(lines: Iterable[str], rows: PerfRows) -> None:
         count = int(found["count"])
         if count >= MOST_SAMPLES:
             raise TlstaxError(
-                "the folded stacks cannot be read",
-                f"line {number} counts {count:,} samples: these are times",
-                "Import a file whose numbers are samples; one that tlstax wrote needs no import",
+                "cannot read the folded stacks",
+                f"line {number} has {count:,} samples: the numbers are durations",
+                "Import a file whose numbers are samples; files that tlstax wrote need no import",
                 ExitCode.FAILED,
             )
         frames = tuple(_frames(found["stack"].split(";"), addresses))
@@ -48,7 +48,7 @@ def read(lines: Iterable[str], rows: PerfRows) -> None:
 
 
 def _frames(names: list[str], addresses: dict[str, int]) -> Iterator[PerfFrame]:
-    """The frames, the kernel's before the user's, each leaf first.
+    """The frames, kernel before user, each leaf first.
 
     A name is a place here, as nothing is known of addresses.
     """

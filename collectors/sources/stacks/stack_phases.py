@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The phase of a stack, told by the boundary functions in it: for engines without probes.
+"""Infer the phase of a stack from the boundary functions in it, for engines without probes.
 
-The definitions name the functions at which a thread changes what it is doing; the innermost of
-them in a whole stack says what it was doing. That is as good as the stack: one that broke off
-before it reached such a function is `unknown`, and so is its time.
+The definitions name the functions at which a thread changes its phase; the innermost of them in a
+complete stack gives the phase. If a stack is truncated before such a function, its phase and its
+time are `unknown`.
 """
 
 import re
@@ -18,7 +18,7 @@ HELD: Final = (
     "phase", "phase_open", "phase_send", "call", "await_command", "await_receive", "base_connect",
     "base_disconnect", "base_pool", "handshake_bound", "handshake_call",
 )  # fmt: skip
-"""Actions whose function holds the thread for as long as the phase lasts."""
+"""Actions whose function is on the stack during the whole phase."""
 _BASES: Final = (
     *("base_connect", "base_disconnect"),
     *("await_command", "await_receive", "phase_open"),
@@ -42,7 +42,7 @@ class _Entry(NamedTuple):
 
 
 class StackPhases:
-    """Tells the phases of stacks by the boundaries of some definitions.
+    """Infers phases of stacks from the boundaries of definitions.
 
     Names may be mangled, or C++ names with or without their arguments, as debuggers print them.
     """
@@ -54,7 +54,7 @@ class StackPhases:
         self._known: dict[str, tuple[_Entry, ...]] = {}
 
     def wait_state(self, functions: Sequence[str]) -> str:
-        """What a wait inside one of the server's own wait functions is for; "" elsewhere."""
+        """The state of a wait in one of the server's wait functions; "" in any other."""
         plain = [_plain(name) for name in functions]
         for names, state in self._waits:
             if any(names.fullmatch(name) for name in plain):
@@ -74,7 +74,7 @@ class StackPhases:
                 continue
             base = next((one.phase for one in outer if one.is_base), "")
             if entry.phase in _RECORDS and not entry.is_base and base in _BETWEEN:
-                return base  # a connection's own reads and writes belong to its set-up
+                return base  # reads and writes during connecting belong to that phase
             return entry.phase
         is_whole = bool(functions) and _ROOTS.match(functions[-1]) is not None
         return BACKGROUND if is_whole else UNKNOWN
@@ -87,12 +87,12 @@ class StackPhases:
 
 
 def _plain(name: str) -> str:
-    """A name without its arguments and what compilers and linkers added."""
+    """A name without arguments and without suffixes of compilers and linkers."""
     return _ARGUMENTS.sub("", _SUFFIX.sub("", name))
 
 
 def _names(boundary: Boundary) -> re.Pattern[str]:
-    """The boundary's functions, mangled and as people write them."""
+    """The boundary's functions, mangled and as C++ names."""
     patterns = [function.pattern for function in boundary.functions]
     spoken = [name for pattern in patterns if (name := spoken_name(pattern))]
     return re.compile("|".join([compile_names(patterns).pattern, *map(re.escape, spoken)]))
@@ -115,7 +115,7 @@ def spoken_name(pattern: str) -> str:
 
 
 def _entry(boundary: Boundary) -> _Entry | None:
-    """What a function of this boundary means while it is on the stack."""
+    """The meaning of a function of this boundary on the stack."""
     if boundary.action not in HELD or not boundary.phase:
         return None
     names = _names(boundary)

@@ -103,7 +103,7 @@ def test_one_that_is_killed_and_one_that_is_missing_are_named(
         "funclatency": "finished", "biolatency": "finished",
     }  # fmt: skip
     assert "ended before the recording did" in found["offcputime"].note
-    assert "takes no -v" in found["profile"].note
+    assert "does not list -v" in found["profile"].note
     assert not any(pid_is_there(pid) for pid in running.values())
 
 

@@ -65,8 +65,8 @@ def test_registers_are_spelled_as_bpftrace_does() -> None:
     ("text", "said"),
     [
         ("bpftrace v0.16.0", "too old"),
-        ("fish 3.6", "no bpftrace that tlstax knows"),
-        ("", "no bpftrace that tlstax knows"),
+        ("fish 3.6", "no known version of bpftrace"),
+        ("", "no known version of bpftrace"),
     ],
 )
 def test_a_bpftrace_that_does_not_serve(tmp_path: Path, text: str, said: str) -> None:
@@ -76,7 +76,7 @@ def test_a_bpftrace_that_does_not_serve(tmp_path: Path, text: str, said: str) ->
 
 
 def test_no_bpftrace(tmp_path: Path) -> None:
-    with pytest.raises(TlstaxError, match="bpftrace is not here"):
+    with pytest.raises(TlstaxError, match="bpftrace not found"):
         find_bpftrace(tmp_path / "bpftrace")
 
 

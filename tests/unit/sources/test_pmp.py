@@ -66,7 +66,7 @@ def test_eu_stack_is_read() -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense\n", "Thread 1 (x):\n"])
 def test_what_holds_no_stack_is_refused(text: str) -> None:
-    with pytest.raises(TlstaxError, match="no stack was found"):
+    with pytest.raises(TlstaxError, match="no stack found"):
         parse(text)
 
 
