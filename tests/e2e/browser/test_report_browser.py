@@ -225,7 +225,7 @@ def test_size_and_data(report: Path, document: dict[str, Any]) -> None:
     data = re.search(r'(?s)<script type="application/json" id="document">(.*?)</script>', text)
     assert data is not None
     embedded = json.loads(data[1])
-    for part in ("comparisons", "ledgers", "compositions", "handshakes", "method", "sources"):
+    for part in ("handshakes", "heatmaps", "primitives", "method", "sources"):
         assert embedded[part] == document[part]
 
 
