@@ -7,14 +7,16 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from tlstax import __version__
+from tlstax.analysis import quantities
 from tlstax.analysis.report import layout, texts
-from tlstax.analysis.report.html import diff_pictures, script_data, waterfall
+from tlstax.analysis.report.html import lines, script_data, waterfall
 from tlstax.analysis.report.html import page as html
 
 Json = Mapping[str, Any]
 
-STYLES: Final = ("report.css", "charts.css", "bars.css", "diff.css")
+STYLES: Final = ("report.css", "charts.css", "bars.css", "lines.css", "diff.css")
 SCRIPTS: Final = ("format.js", "diff.js", "copy.js")
+SIDES: Final = ("before", "after")
 LEAVES: Final = 12
 """Changed leaves of each flame graph in its text alternative."""
 
@@ -38,15 +40,30 @@ def render(document: Json) -> str:
             first_flame=_first_flames(pairs),
             waterfalls=[None if pair["refusals"] else waterfall.of_pair(pair) for pair in pairs],
             curves=[
-                [found for one in pair["latencies"] if (found := diff_pictures.curves(one))]
-                for pair in pairs
+                [_curves(one) for one in pair["latencies"] if _is_drawn(one)] for pair in pairs
             ],
-            geometry=diff_pictures,
+            chart=lines,
             change_name=texts.change_name,
             side_quantile=layout.quantile_at,
             leaves=changed_leaves,
         )
     )
+
+
+def _is_drawn(pair: Json) -> bool:
+    return any(item["high_ns"] > 0 for name in SIDES for item in pair[name]["buckets"])
+
+
+def _curves(pair: Json) -> lines.Picture:
+    """The distributions of a phase, before and after, through the upper ends of the buckets."""
+    series = []
+    for name in SIDES:
+        buckets = pair[name]["buckets"]
+        first = [(float(item["low_ns"]), 0.0) for item in buckets[:1]]
+        series.append(
+            (name, [*first, *((float(item["high_ns"]), item["cumulative"]) for item in buckets)])
+        )
+    return lines.cumulative(quantities.name(pair["phase"]), series)
 
 
 def _first_flames(pairs: Sequence[Json]) -> list[int]:

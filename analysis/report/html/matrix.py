@@ -8,12 +8,12 @@ from markupsafe import Markup
 
 from tlstax import __version__
 from tlstax.analysis.report import texts
-from tlstax.analysis.report.html import matrix_pictures, side_breakdown, waterfall
+from tlstax.analysis.report.html import lines, matrix_pictures, side_breakdown, waterfall
 from tlstax.analysis.report.html import page as html
 
 Json = Mapping[str, Any]
 
-STYLES: Final = ("report.css", "charts.css", "bars.css", "matrix.css")
+STYLES: Final = ("report.css", "charts.css", "bars.css", "lines.css", "matrix.css")
 
 
 def render(document: Json) -> str:
@@ -32,7 +32,7 @@ def render(document: Json) -> str:
             pictures=matrix_pictures.pictures(document),
             waterfalls=[waterfall.of_pair(pair) for pair in document["pairs"]],
             both_sides=[side_breakdown.of_pair(pair) for pair in document["pairs"]],
-            chart=matrix_pictures,
+            chart=lines,
             side_kinds=side_breakdown.KINDS,
             side_states=side_breakdown.STATES,
             rate=texts.rate,
