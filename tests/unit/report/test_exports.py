@@ -310,7 +310,7 @@ def test_folded_stacks_become_a_capture(tmp_path: Path) -> None:
         ("a;b 3\n", (), "--hz"),
         ("a;b three\n", ("--hz", "99"), "line 1"),
         ("a 1\nb\n", ("--hz", "99"), "line 2"),
-        ("a;b 99999999999999\n", ("--hz", "99"), "times"),
+        ("a;b 99999999999999\n", ("--hz", "99"), "durations"),
         ("", ("--hz", "99"), "no sample"),
         ("\0\1\2", ("--hz", "99"), "neither"),
     ],
