@@ -18,9 +18,11 @@ from tlstax.collectors.capture.vocabulary import REPAIRS
 from tlstax.collectors.commands.options import duration, functions_option
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.recording.plain import PlainRecording
-from tlstax.collectors.recording.recorder import Recorder, Request
+from tlstax.collectors.recording.proc_clocks import resident_bytes
+from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
-from tlstax.collectors.recording.windows import WindowTotals, resident_bytes
+from tlstax.collectors.recording.windows import WindowTotals
 from tlstax.collectors.sources import registry
 from tlstax.probes.model import Level
 
@@ -223,10 +225,10 @@ def _watch(
         is_asked = options.budget is not None
         if (
             isinstance(recorder, Recorder)
-            and recorder.budget_words
-            and (is_asked or not recorder.is_continuous)
+            and recorder.schedule.budget_summary
+            and (is_asked or not recorder.schedule.is_continuous)
         ):
-            print(f"tlstax: {recorder.budget_words}", file=sys.stderr)
+            print(f"tlstax: {recorder.schedule.budget_summary}", file=sys.stderr)
         recorder.wake_on(stop.fd)
         is_small = options.budget is not None and options.budget < _SMALL_BUDGET
         poll_s = _POLL_BUDGET_S if is_small else _POLL_S

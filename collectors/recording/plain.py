@@ -3,18 +3,17 @@
 
 import contextlib
 import os
-import select
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tlstax import ExitCode, TlstaxError
+from tlstax import TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.host.recording_facts import recording_facts
-from tlstax.collectors.process.find_process import open_pidfd
+from tlstax.collectors.process.target_fate import ExitWatch, ended_error
 from tlstax.collectors.recording.source_set import SourceSet
 
 
@@ -26,13 +25,11 @@ class PlainRecording:
         self.capture = capture
         self.ending = ""
         self._sources = sources
-        self._pidfd = open_pidfd(pid)
-        self._exited = select.poll()
-        self._exited.register(self._pidfd, select.POLLIN)
+        self._watch = ExitWatch(pid)
         try:
             self._writer = CaptureWriter.create(capture, overwrite)
         except BaseException:
-            os.close(self._pidfd)
+            self._watch.close()
             raise
         try:
             self._writer.add(self._facts())
@@ -41,7 +38,7 @@ class PlainRecording:
         except BaseException:
             sources.stop()
             self._writer.close()
-            os.close(self._pidfd)
+            self._watch.close()
             capture.unlink(missing_ok=True)
             raise
 
@@ -56,24 +53,19 @@ class PlainRecording:
 
     def wake_on(self, fd: int) -> None:
         """Make `poll` return at once when `fd` is readable."""
-        self._exited.register(fd, select.POLLIN)
+        self._watch.wake_on(fd)
 
     def poll(self, seconds: float) -> None:
-        """Wait, and store the rows of the sources."""
-        ready = [fd for fd, _ in self._exited.poll(int(seconds * 1000))]
-        if self._pidfd in ready:
+        """Wait, and store what the sources have."""
+        ended, _ = self._watch.wait(int(seconds * 1000))
+        if ended:
             self.ending = "it exited or was killed"
         self._writer.add(self._sources.poll(monotonic_ns()))
         self._writer.commit()
 
     def ended(self) -> TlstaxError:
         """The error that says how the target ended, and that the capture is complete until then."""
-        return TlstaxError(
-            f"process {self.pid} ended while it was recorded",
-            self.ending,
-            f"{self.capture} is complete until then",
-            ExitCode.TARGET,
-        )
+        return ended_error(self.pid, self.ending, self.capture)
 
     def __enter__(self) -> Self:
         return self
@@ -90,4 +82,4 @@ class PlainRecording:
             self._writer.commit()
         finally:
             self._writer.close()
-            os.close(self._pidfd)
+            self._watch.close()

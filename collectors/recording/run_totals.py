@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tlstax.collectors.placement.model import Plan
-from tlstax.collectors.recording.windows import WindowTotals, count_outcomes
+from tlstax.collectors.recording.handshake_rows import count_outcomes
+from tlstax.collectors.recording.windows import WindowTotals
 from tlstax.workloads.results import RunTotals
 
 _HANDSHAKE_ACTIONS: Final = ("handshake_call", "handshake_group", "handshake_free")

@@ -7,11 +7,9 @@ that windows join without a gap. What a charge put behind the window's end is he
 next one, so that a window's rows add up to its length.
 """
 
-import os
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from tlstax.collectors.capture import schema
@@ -23,24 +21,21 @@ from tlstax.collectors.capture.vocabulary import (
     STATES,
 )
 from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.recording.accounts import ThreadAccount, settled, spent_since
 from tlstax.collectors.recording.engine.ledger_layout import (
     LATENCY_BUCKETS,
-    OUTCOMES,
-    PHASE_CELLS,
     STATE_CELLS,
     HandshakeRecord,
     bucket_bounds,
 )
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine
+from tlstax.collectors.recording.handshake_rows import handshake_row
+from tlstax.collectors.recording.proc_clocks import host_times, resident_bytes, thread_clocks
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
 from tlstax.collectors.recording.thread_roles import ThreadRoles
-from tlstax.collectors.recording.tls_names import cipher_name, version_name
 
-_CELLS: Final = PHASE_CELLS * STATE_CELLS
-_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _WAITS_MANY: Final = 2000
 _WAITS_FEW: Final = 200
 _SHARE_LIMIT: Final = 1 << 12
@@ -52,21 +47,6 @@ _SEEN: Final[Mapping[str, frozenset[str]]] = {
 }
 """Phases whose boundaries are probed at levels without a ledger; the others see them all."""
 _OF_TURNING: Final = ("healed", "unmatched_exit", "switch_missed", "clock_retry_failed")
-
-
-@dataclass
-class _Account:
-    """What of a thread was already handed out."""
-
-    thread_id: int
-    tid: int
-    start_ns: int
-    cells: list[int] = field(default_factory=lambda: [0] * _CELLS)
-    uncertain_ns: int = 0
-    healed_count: int = 0
-    steal_ns: int = 0
-    schedstat: tuple[int, int] | None = None
-    row: schema.Thread | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +82,7 @@ class WindowCutter:
         self._roles = roles
         self._engine = engine
         self._stacks = stacks
-        self._accounts: dict[tuple[int, int, int], _Account] = {}
+        self._accounts: dict[tuple[int, int, int], ThreadAccount] = {}
         self._target_id = target_id
         self._threads_count = self._handshakes_count = self.windows_count = ids_before(target_id)
         self._latency: dict[int, tuple[int, ...]] = {}
@@ -110,7 +90,7 @@ class WindowCutter:
         self._losses: dict[str, int] = {}
         self._wait_share = wait_share
         self._all_clocks = all_clocks
-        self._host = _host_times()
+        self._host = host_times()
         self._own_cpu_ns = time.process_time_ns()
         self._start_ns = start_ns or monotonic_ns()
         self._discard()
@@ -119,11 +99,11 @@ class WindowCutter:
         """Take what was recorded while attaching, and drop it."""
         for slot in self._engine.maps.slots():
             account = self._account(slot)
-            account.cells = _settled(slot, self._start_ns)
+            account.cells = settled(slot, self._start_ns)
             account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
             account.steal_ns = slot.steal_ns
             account.start_ns = slot.thread_start_ns
-            account.schedstat = _schedstat(self._engine.pid, slot.tid)
+            account.schedstat = thread_clocks(self._engine.pid, slot.tid)
         self._engine.maps.handshake_records()
         self._engine.maps.samples()
         self._engine.maps.waits()
@@ -139,10 +119,10 @@ class WindowCutter:
         self._counted = self._engine.maps.latency_counts()
         for slot in self._engine.maps.slots():
             account = self._account(slot)
-            account.cells = _settled(slot, start_ns)
+            account.cells = settled(slot, start_ns)
             account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
             account.steal_ns = slot.steal_ns
-            account.schedstat = _schedstat(self._engine.pid, slot.tid)
+            account.schedstat = thread_clocks(self._engine.pid, slot.tid)
         self._engine.maps.waits()
         return start_ns
 
@@ -178,7 +158,7 @@ class WindowCutter:
             self._forget_threads(rows)
         seen = _SEEN.get(level, frozenset(PHASES))
         records = self._engine.maps.handshake_records()
-        handshakes = tuple(self._handshake(window, r) for r in records if "handshake" in seen)
+        handshakes = tuple(self._number(window, r) for r in records if "handshake" in seen)
         rows.extend(handshakes)
         phase_counts = self._cut_latency(rows, window, seen, counted)
         self._cut_samples(rows, window, seen)
@@ -190,12 +170,12 @@ class WindowCutter:
 
     # ---- threads ----
 
-    def _account(self, slot: SlotView) -> _Account:
+    def _account(self, slot: SlotView) -> ThreadAccount:
         key = (slot.index, slot.tid, slot.thread_start_ns)
         account = self._accounts.get(key)
         if account is None:
             self._threads_count += 1
-            account = _Account(self._threads_count, slot.tid, slot.thread_start_ns)
+            account = ThreadAccount(self._threads_count, slot.tid, slot.thread_start_ns)
             account.schedstat = (0, 0)
             self._accounts[key] = account
         return account
@@ -220,7 +200,7 @@ class WindowCutter:
             if row != account.row:
                 account.row = row
                 rows.append(row)
-            for cell, spent_ns in enumerate(_spent(account.cells, _settled(slot, end_ns))):
+            for cell, spent_ns in enumerate(spent_since(account.cells, settled(slot, end_ns))):
                 if spent_ns > 0:
                     phase, state = divmod(cell, STATE_CELLS)
                     rows.append(
@@ -257,13 +237,13 @@ class WindowCutter:
             self._engine.maps.recycle(slot.index)
 
     def _clock(
-        self, window: int, slot: SlotView, account: _Account, start_ns: int, end_ns: int
+        self, window: int, slot: SlotView, account: ThreadAccount, start_ns: int, end_ns: int
     ) -> schema.ThreadClock:
         born = max(account.start_ns, start_ns)
         died = slot.last_ns if slot.exited else end_ns
         before = account.schedstat
         gone = slot.exited or self._engine.maps.executed_ns()
-        now = None if gone else _schedstat(self._engine.pid, slot.tid)
+        now = None if gone else thread_clocks(self._engine.pid, slot.tid)
         account.schedstat = now
         known = before is not None and now is not None
         clock = schema.ThreadClock(
@@ -282,33 +262,9 @@ class WindowCutter:
 
     # ---- the rest ----
 
-    def _handshake(self, window: int, record: HandshakeRecord) -> schema.Handshake:
+    def _number(self, window: int, record: HandshakeRecord) -> schema.Handshake:
         self._handshakes_count += 1
-        state, phase = record.state_ns, record.phase_ns
-        waits = (state[0], state[1], state[2], sum(state[3:]))
-        if record.unfollowed:
-            waits = (-1, -1, -1, -1)
-        return schema.Handshake(
-            self._handshakes_count,
-            window,
-            record.tid,
-            record.start_ns,
-            record.end_ns,
-            *waits,
-            phase[1],
-            phase[2],
-            phase[3],
-            phase[4],
-            phase[5],
-            record.call_count,
-            record.network_wait_count,
-            OUTCOMES[record.outcome],
-            version_name(record.tls_version),
-            cipher_name(record.cipher_id),
-            record.group.decode("ascii", "replace") or "unknown",
-            record.resumed if record.resumed in (0, 1) else None,
-            {0: "client", 1: "server"}.get(record.is_server, "unknown"),
-        )
+        return handshake_row(self._handshakes_count, window, record)
 
     def _cut_latency(
         self,
@@ -381,7 +337,7 @@ class WindowCutter:
         return {kind: count for kind, count in lost.items() if count}
 
     def _system(self, window: int) -> schema.System:
-        host, own = _host_times(), time.process_time_ns()
+        host, own = host_times(), time.process_time_ns()
         user, system, interrupt, steal, idle = (
             now - before for now, before in zip(host, self._host, strict=True)
         )
@@ -390,63 +346,3 @@ class WindowCutter:
         )
         self._host, self._own_cpu_ns = host, own
         return row
-
-
-def _settled(slot: SlotView, end_ns: int) -> list[int]:
-    """A thread's cells at `end_ns`: the interval since its last charge belongs to where it is.
-
-    Charged past the end already, the interval is negative. The sum is the thread's age either way.
-    """
-    cells = list(slot.cells)
-    if not slot.exited:
-        cells[slot.owner * STATE_CELLS + slot.state] += end_ns - slot.last_ns
-    return cells
-
-
-def _spent(before: list[int], now: list[int]) -> list[int]:
-    """What to hand out for each cell, none of it negative, and together what has passed.
-
-    A cell that got too much in an earlier window, because the thread moved on while it was looked
-    at, is put right by giving less to the others now.
-    """
-    spent = [value - already for value, already in zip(now, before, strict=True)]
-    too_much = -sum(value for value in spent if value < 0)
-    while too_much > 0 and max(spent) > 0:
-        largest = spent.index(max(spent))
-        taken = min(spent[largest], too_much)
-        spent[largest] -= taken
-        too_much -= taken
-    return spent
-
-
-def _schedstat(pid: int, tid: int) -> tuple[int, int] | None:
-    """CPU time and run-queue wait of a thread in ns, by the scheduler; None when it is gone."""
-    try:
-        with open(f"/proc/{pid}/task/{tid}/schedstat", "rb", buffering=0) as file:
-            cpu, wait, _ = file.read(64).split()
-    except (OSError, ValueError):
-        return None
-    return int(cpu), int(wait)
-
-
-def _host_times() -> tuple[int, int, int, int, int]:
-    """User, system, interrupt, steal and idle time of the host in ns (10 ms resolution)."""
-    with open("/proc/stat", "rb", buffering=0) as file:
-        fields = [int(field) for field in file.read(256).split(b"\n", 1)[0].split()[1:9]]
-    user, nice, system, idle, iowait, irq, softirq, steal = fields
-    times = (user + nice, system, irq + softirq, steal, idle + iowait)
-    return tuple(ticks * _TICK_NS for ticks in times)  # type: ignore[return-value]
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process."""
-    text = Path("/proc/self/statm").read_text(encoding="ascii")
-    return int(text.split()[1]) * _PAGE_BYTES
-
-
-def count_outcomes(handshakes: Iterable[schema.Handshake]) -> dict[str, int]:
-    """Handshakes by outcome."""
-    counts: dict[str, int] = {}
-    for handshake in handshakes:
-        counts[handshake.outcome] = counts.get(handshake.outcome, 0) + 1
-    return counts

@@ -60,6 +60,17 @@ class Schedule:
         self.next_ns = self._last.time_ns + (TRIAL_NS if self.pace else self._window_ns)
 
     @property
+    def budget_summary(self) -> str:
+        """How the budget is spent; '' without one."""
+        return self.pace.summary() if self.pace else ""
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether everything is on all the time, as far as is known now."""
+        choice = self.pace.choice if self.pace else None
+        return choice is None or choice.is_continuous
+
+    @property
     def window_level(self) -> str:
         """The level of the present window, as captures call it."""
         if self.level is None:

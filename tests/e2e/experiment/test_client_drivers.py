@@ -15,7 +15,8 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake
-from tlstax.collectors.recording.recorder import Recorder, Request
+from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers import DRIVERS, Driver, DriveRequest, DriveResult, Tick, make_driver
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.results import ARMS, Arm

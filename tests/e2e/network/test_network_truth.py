@@ -28,7 +28,8 @@ import pytest
 from tlstax.analysis.statistics import estimate, resample_weights
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Target, Window
-from tlstax.collectors.recording.recorder import Recorder, Request
+from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers import DriveRequest, Tick, make_driver
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.servers.mariadb import PrivateServer

@@ -19,7 +19,8 @@ from tlstax.analysis.model.clients import EndToEnd
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import System, Target
-from tlstax.collectors.recording.recorder import Recorder, Request
+from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
 from tlstax.workloads.drivers import DriveResult
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench

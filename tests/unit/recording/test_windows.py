@@ -84,7 +84,7 @@ def cut_at(
 ) -> list[list[schema.Ledger]]:
     """The ledger rows of each window; the first look is the start."""
     engine = StillEngine()
-    monkeypatch.setattr(windows, "_schedstat", lambda *_: (0, 0))
+    monkeypatch.setattr(windows, "thread_clocks", lambda *_: (0, 0))
     clock = [looks[0][0]]
     monkeypatch.setattr(windows, "monotonic_ns", lambda: clock[0])
     engine.views = [looks[0][1]]

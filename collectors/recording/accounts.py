@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What of a thread's running totals was already handed out to earlier windows."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.recording.engine.ledger_layout import (
+    PHASE_CELLS,
+    STATE_CELLS,
+)
+from tlstax.collectors.recording.engine.ledger_maps import SlotView
+
+_CELLS: Final = PHASE_CELLS * STATE_CELLS
+
+
+@dataclass
+class ThreadAccount:
+    """What of a thread was already handed out."""
+
+    thread_id: int
+    tid: int
+    start_ns: int
+    cells: list[int] = field(default_factory=lambda: [0] * _CELLS)
+    uncertain_ns: int = 0
+    healed_count: int = 0
+    steal_ns: int = 0
+    schedstat: tuple[int, int] | None = None
+    row: schema.Thread | None = None
+
+
+def settled(slot: SlotView, end_ns: int) -> list[int]:
+    """A thread's cells at `end_ns`: the interval since its last charge belongs to where it is.
+
+    Charged past the end already, the interval is negative. The sum is the thread's age either way.
+    """
+    cells = list(slot.cells)
+    if not slot.exited:
+        cells[slot.owner * STATE_CELLS + slot.state] += end_ns - slot.last_ns
+    return cells
+
+
+def spent_since(before: list[int], now: list[int]) -> list[int]:
+    """What to hand out for each cell, none of it negative, and together what has passed.
+
+    A cell that got too much in an earlier window, because the thread moved on while it was looked
+    at, is put right by giving less to the others now.
+    """
+    spent = [value - already for value, already in zip(now, before, strict=True)]
+    too_much = -sum(value for value in spent if value < 0)
+    while too_much > 0 and max(spent) > 0:
+        largest = spent.index(max(spent))
+        taken = min(spent[largest], too_much)
+        spent[largest] -= taken
+        too_much -= taken
+    return spent

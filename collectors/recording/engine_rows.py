@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a capture says once about the native engine: what was asked for, its probes, the end."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
+from tlstax.collectors.placement.model import FunctionPlan
+from tlstax.collectors.recording.engine.native import Engine
+from tlstax.collectors.recording.request import Request
+from tlstax.collectors.recording.target_rows import probe_rows
+
+if TYPE_CHECKING:  # its module is loaded only with --functions
+    from tlstax.collectors.recording.function_windows import FunctionRecording
+
+
+def engine_facts(
+    request: Request, engine: Engine, functions: FunctionPlan | None, start_cpu_ns: int
+) -> Iterable[schema.Meta]:
+    """What was asked for, and how the engine does it. `start_cpu_ns`: what starting took."""
+    asked: dict[str, object] = {
+        "sample_hz": request.sample_hz,
+        "probe_kind": "uprobe_multi" if engine.multi else "perf_event",
+        "start_cpu_ns": start_cpu_ns,
+    }
+    if functions:
+        asked["functions"] = ", ".join(request.functions)
+        asked["missing_functions"] = ", ".join(functions.absent) or "none"
+    return recording_facts("native", request.level.name.lower(), **cpu_facts(), **asked)
+
+
+def engine_probes(engine: Engine, functions: "FunctionRecording | None") -> list[schema.Probe]:
+    """The engine's probes with their hits so far, those of `--functions` at the end."""
+    rows = probe_rows(engine)
+    if functions:
+        rows += functions.probes(len(rows) + 1, "_multi" if engine.multi else "")
+    return rows
+
+
+def fate_rows(engine: Engine, ending: str) -> Iterable[schema.Row]:
+    """What became of the target ("" while it runs), and of its children."""
+    yield schema.Meta("target_ending", ending or "it was running")
+    if count := engine.maps.forked_count():
+        text = f"{count} were started while it was recorded; they are not measured."
+        yield schema.Gap(1, "processes that it started", text)

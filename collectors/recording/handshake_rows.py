@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A handshake as the kernel programs recorded it, as a row of the capture."""
+
+from collections.abc import Iterable
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.recording.engine.ledger_layout import (
+    OUTCOMES,
+    HandshakeRecord,
+)
+from tlstax.collectors.recording.tls_names import cipher_name, version_name
+
+
+def handshake_row(number: int, window: int, record: HandshakeRecord) -> schema.Handshake:
+    """The row of one handshake record, the `number`-th of its target."""
+    state, phase = record.state_ns, record.phase_ns
+    waits = (state[0], state[1], state[2], sum(state[3:]))
+    if record.unfollowed:
+        waits = (-1, -1, -1, -1)
+    return schema.Handshake(
+        number,
+        window,
+        record.tid,
+        record.start_ns,
+        record.end_ns,
+        *waits,
+        phase[1],
+        phase[2],
+        phase[3],
+        phase[4],
+        phase[5],
+        record.call_count,
+        record.network_wait_count,
+        OUTCOMES[record.outcome],
+        version_name(record.tls_version),
+        cipher_name(record.cipher_id),
+        record.group.decode("ascii", "replace") or "unknown",
+        record.resumed if record.resumed in (0, 1) else None,
+        {0: "client", 1: "server"}.get(record.is_server, "unknown"),
+    )
+
+
+def count_outcomes(handshakes: Iterable[schema.Handshake]) -> dict[str, int]:
+    """Handshakes by outcome."""
+    counts: dict[str, int] = {}
+    for handshake in handshakes:
+        counts[handshake.outcome] = counts.get(handshake.outcome, 0) + 1
+    return counts

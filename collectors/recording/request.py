@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a recording is asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tlstax.collectors.recording.source_set import SourceSet
+from tlstax.probes.model import Level
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to record."""
+
+    pid: int
+    capture: Path
+    window_s: float = 1.0
+    sample_hz: int = 99
+    level: Level = Level.RECORD
+    definitions: Path | None = None
+    overwrite: bool = False
+    functions: tuple[str, ...] = ()  # primitives to count, by category or id
+    clients: tuple[int, ...] = ()
+    client_level: Level = Level.HANDSHAKE
+    sources: SourceSet | None = None  # what is recorded beside the engine
+    budget: float | None = None  # share of the server's CPU time that measuring may cost
