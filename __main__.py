@@ -35,7 +35,7 @@ PASSED = {
     },
     "whatif": {
         "measure": "collectors.microbench.micro_costs:measure",
-        "host_library": "collectors.microbench.micro_costs:host_library",
+        "host_library": "collectors.microbench.crypto_operations:host_library",
     },
     "lab": {
         "open_recorder": "collectors.commands.experiment:open_recorder",

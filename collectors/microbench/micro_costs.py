@@ -6,14 +6,12 @@ connections of libssl that talk through memory. All is CPU time of this thread, 
 processes disturb it little; kinds take turns, so that a drift of the machine falls on all alike.
 """
 
-import ctypes
 import math
 import platform
 import ssl
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from ctypes import byref, c_char_p, c_size_t, c_void_p
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -30,6 +28,7 @@ from tlstax.collectors.capture.micro_costs import (
 )
 from tlstax.collectors.host.recording_facts import cpu_field
 from tlstax.collectors.microbench.cipher_costs import measure_records
+from tlstax.collectors.microbench.crypto_operations import CryptoOperations, _mapped, host_library
 
 BATCHES: Final = 15
 BATCHES_MOST: Final = 60
@@ -38,16 +37,8 @@ CERTAIN: Final = 0.04
 BATCH_S: Final = 0.008
 HANDSHAKES: Final = 4
 """In each batch."""
-GROUP: Final = b"X25519"
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_HASHED: Final = bytes(130)
-"""About what is signed in a TLS 1.3 handshake."""
 _SMALL_KEYS: Final = "ALL:@SECLEVEL=0"
-
-
-def host_library() -> str:
-    """The OpenSSL that is measured, as captures name it."""
-    return " ".join(ssl.OPENSSL_VERSION.split()[:2])
 
 
 def measure(
@@ -74,7 +65,7 @@ def measure(
             name: generate(Path(folder) / name.replace(":", "-"), KeyKind.parse(name))
             for name in names
         }
-        crypto = _Crypto()
+        crypto = CryptoOperations()
         loops: dict[str, Callable[[], object]] = {
             "keygen": crypto.generate_key,
             "derive": crypto.deriver(),
@@ -267,94 +258,3 @@ def _advance(side: ssl.SSLObject) -> bool:
     except ssl.SSLWantReadError:
         return False
     return True
-
-
-class _Crypto:
-    """The few functions of libcrypto that are measured."""
-
-    def __init__(self) -> None:
-        self._c = ctypes.CDLL(_mapped("libcrypto.so"))
-        for name in (
-            "BIO_new_file", "PEM_read_bio_PrivateKey", "EVP_MD_CTX_new", "EVP_PKEY_Q_keygen",
-            "EVP_PKEY_CTX_new", "EVP_sha256",
-        ):  # fmt: skip
-            getattr(self._c, name).restype = c_void_p
-
-    def generate_key(self) -> c_void_p:
-        """An ephemeral key, freed by the next `free`."""
-        key = c_void_p(self._c.EVP_PKEY_Q_keygen(None, None, GROUP))
-        self._c.EVP_PKEY_free(key)
-        return key
-
-    def deriver(self) -> Callable[[], object]:
-        """A function that computes a shared secret, with a context of its own each time."""
-        own, peer = (c_void_p(self._c.EVP_PKEY_Q_keygen(None, None, GROUP)) for _ in range(2))
-        secret, length = ctypes.create_string_buffer(64), c_size_t(64)
-
-        def derive() -> int:
-            context = c_void_p(self._c.EVP_PKEY_CTX_new(own, None))
-            self._c.EVP_PKEY_derive_init(context)
-            self._c.EVP_PKEY_derive_set_peer(context, peer)
-            length.value = 64
-            done = int(self._c.EVP_PKEY_derive(context, secret, byref(length)))
-            self._c.EVP_PKEY_CTX_free(context)
-            return done
-
-        _expect(derive() == 1, "derive")
-        return derive
-
-    def signer(self, key_file: Path) -> tuple[Callable[[], object], Callable[[], object]]:
-        """Functions that sign and verify with a private key."""
-        file = c_void_p(self._c.BIO_new_file(c_char_p(str(key_file).encode()), b"r"))
-        key = c_void_p(self._c.PEM_read_bio_PrivateKey(file, None, None, None))
-        self._c.BIO_free(file)
-        _expect(bool(key.value), "read a key")
-        # Ed25519 hashes by itself and takes no other hash.
-        is_plain = key_file.read_bytes().count(b"\n") <= 4 and "ed25519" in str(key_file.parent)
-        digest = None if is_plain else c_void_p(self._c.EVP_sha256())
-        signature = ctypes.create_string_buffer(1024)
-        length = c_size_t(1024)
-        size = c_size_t(len(_HASHED))
-
-        def sign() -> int:
-            context = c_void_p(self._c.EVP_MD_CTX_new())
-            self._c.EVP_DigestSignInit(context, None, digest, None, key)
-            length.value = 1024
-            done = int(self._c.EVP_DigestSign(context, signature, byref(length), _HASHED, size))
-            self._c.EVP_MD_CTX_free(context)
-            return done
-
-        def verify() -> int:
-            context = c_void_p(self._c.EVP_MD_CTX_new())
-            self._c.EVP_DigestVerifyInit(context, None, digest, None, key)
-            done = int(self._c.EVP_DigestVerify(context, signature, length, _HASHED, size))
-            self._c.EVP_MD_CTX_free(context)
-            return done
-
-        _expect(sign() == 1, "sign")
-        _expect(verify() == 1, "verify")
-        return sign, verify
-
-
-def _expect(is_right: bool, what: str) -> None:
-    if not is_right:
-        raise TlstaxError(
-            f"cannot measure {host_library()}",
-            f"it failed to {what}",
-            "Give costs that were measured on another way with --costs",
-            ExitCode.HOST,
-        )
-
-
-def _mapped(name: str) -> str:
-    """The library that Python's ssl module has mapped: another one would be another OpenSSL."""
-    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-        path = line.split(None, 5)[-1]
-        if Path(path).name.startswith(name):
-            return path
-    raise TlstaxError(
-        "cannot measure OpenSSL",
-        "this Python has it linked in, not as a library",
-        "Use a Python that is linked with the system's OpenSSL",
-        ExitCode.HOST,
-    )

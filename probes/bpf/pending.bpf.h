@@ -15,56 +15,7 @@
 #ifndef TLSTAX_PENDING_BPF_H
 #define TLSTAX_PENDING_BPF_H
 
-#include "phases.bpf.h"
-#include "waits.bpf.h"
-
-enum { EAGAIN = 11 };
-
-/* The cell that a pending state is charged to: waiting for the client is idle. */
-static __always_inline u64 *pending_cell(struct thread_slot *slot, u32 state)
-{
-	struct pending *pending = &slot->pending;
-	u32 phase = pending->charged & (PHASES - 1);
-
-	if (pending->kind == PENDING_READING && state == STATE_BLOCKED_NETWORK)
-		phase = PHASE_IDLE;
-	return &slot->ns[phase][state & (STATES - 1)];
-}
-
-static __always_inline void begin_pending(struct thread_slot *slot, u64 now, u32 kind, u32 charged)
-{
-	struct pending *pending = &slot->pending;
-
-	pending->kind = kind;
-	pending->charged = charged;
-	pending->start_ns = now;
-	pending->depth = slot->depth;
-	pending->base = slot->base;
-	for (u32 state = 0; state < STATES; state++)
-		pending->before_ns[state] = *pending_cell(slot, state);
-}
-
-/* What was charged since begin_pending() belongs to `phase`. */
-__noinline int move_pending(struct thread_slot *slot, u32 phase)
-{
-	if (!slot)
-		return 0;
-	phase &= PHASES - 1;
-	for (u32 state = 0; state < STATES; state++) {
-		u64 *cell = pending_cell(slot, state);
-		u64 spent = *cell - slot->pending.before_ns[state];
-		if (!spent)
-			continue;
-		__sync_fetch_and_add(cell, -spent);
-		__sync_fetch_and_add(&slot->ns[phase][state], spent);
-	}
-	return 0;
-}
-
-static __always_inline struct frame *pending_frame(struct thread_slot *slot)
-{
-	return &slot->frames[(slot->pending.depth - 1) & (MAX_FRAMES - 1)];
-}
+#include "pending_cells.bpf.h"
 
 /* ---- SENT ---- */
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The capture: what is written is read, what is damaged is refused in one sentence."""
 
-import contextlib
 import os
 import sqlite3
 import stat
@@ -10,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.document import capture_markdown
@@ -20,7 +17,6 @@ from tlstax.collectors.capture.schema import (
     ADDED,
     KEYED,
     TABLES,
-    Column,
     Ledger,
     Meta,
     Probe,
@@ -34,44 +30,9 @@ from tlstax.collectors.capture.schema import (
     table_name,
 )
 from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.tests.unit.capture.examples import example_row, example_value, refusal, small_capture
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def example_value(column: Column, number: int) -> object:
-    if column.kind is str:
-        return f"{column.name} \N{SNOWMAN} {number}"
-    return column.kind(number)
-
-
-def example_row(table: type[Any], number: int) -> Row:
-    row: Row = table(*(example_value(column, number) for column in columns(table)))
-    return row
-
-
-def small_capture(path: Path, windows: int = 3) -> Path:
-    with CaptureWriter.create(path) as writer:
-        for number in range(windows):
-            for table in TABLES:
-                writer.add([example_row(table, number)])
-            writer.commit()
-    return path
-
-
-def read_all(path: Path) -> int:
-    """Read every row; the number of rows."""
-    with CaptureReader.open(path) as reader:
-        return sum(1 for table in TABLES for _ in reader.rows(table))
-
-
-def refusal(path: Path) -> TlstaxError:
-    """The one error that reading must end in."""
-    with pytest.raises(TlstaxError) as caught:
-        read_all(path)
-    assert caught.value.exit_code == ExitCode.CAPTURE
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    return caught.value
 
 
 def test_every_table_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -346,61 +307,6 @@ def test_a_damaged_schema_that_sqlite_quotes_is_refused(tmp_path: Path) -> None:
 
 def test_an_unreadable_path_is_refused(tmp_path: Path) -> None:
     assert "File name too long" in refusal(tmp_path / ("a" * 300)).why
-
-
-class Original(bytes):
-    """A capture's bytes, too many to be shown with a failing example."""
-
-    def __repr__(self) -> str:
-        return "<a capture>"
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
-    return Original(small_capture(tmp_path_factory.mktemp("capture") / "a", 40).read_bytes())
-
-
-def readable_or_refused(path: Path) -> None:
-    """Damage may go unnoticed where it hits data; it must never be a traceback."""
-    with contextlib.suppress(TlstaxError):
-        read_all(path)
-
-
-SHARED_DIRECTORY = [HealthCheck.function_scoped_fixture]
-# Half of the flips hit the header and the schema, where they hurt most.
-PLACES = st.one_of(st.integers(0, 4095), st.integers(0, 1 << 20))
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=SHARED_DIRECTORY)
-@given(cut=st.integers(1, 1 << 20))
-def test_truncated_files_are_refused(original: Original, tmp_path: Path, cut: int) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(original[: -(cut % len(original)) or -1])
-    refusal(path)
-
-
-@settings(max_examples=400, deadline=None, suppress_health_check=SHARED_DIRECTORY)
-@given(flips=st.lists(st.tuples(PLACES, st.integers(1, 255)), min_size=1, max_size=8))
-def test_flipped_bytes_never_end_in_a_traceback(
-    original: Original, tmp_path: Path, flips: list[tuple[int, int]]
-) -> None:
-    content = bytearray(original)
-    for place, bits in flips:
-        content[place % len(content)] ^= bits
-    path = tmp_path / "a"
-    path.write_bytes(content)
-    readable_or_refused(path)
-
-
-@settings(max_examples=100, deadline=None, suppress_health_check=SHARED_DIRECTORY)
-@given(journal=st.binary(max_size=2000), size=st.integers(0, 200_000))
-def test_a_foreign_journal_never_ends_in_a_traceback(
-    original: Original, tmp_path: Path, journal: bytes, size: int
-) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(original[:size])
-    Path(f"{path}-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + journal)
-    readable_or_refused(path)
 
 
 def test_the_documentation_is_current() -> None:

@@ -19,6 +19,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import TABLES, Run, columns
 from tlstax.collectors.capture.vocabulary import CATEGORIES, PHASES, STATES
 from tlstax.tests.golden.capture import synthetic
+from tlstax.tests.golden.capture.workload import ARMS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -48,9 +49,7 @@ def as_json(made: Document) -> dict[str, Any]:
 
 
 def test_the_cells_are_those_of_the_model(document: Document) -> None:
-    for comparison, pair in zip(
-        document.comparisons, (synthetic.ARMS[:2], synthetic.ARMS[2:]), strict=True
-    ):
+    for comparison, pair in zip(document.comparisons, (ARMS[:2], ARMS[2:]), strict=True):
         plaintext, tls = pair
         found = {cell.name: cell for cell in comparison.cells}
         for phase in ("sign", "keygen", "derive"):
@@ -68,7 +67,7 @@ def test_the_cells_are_those_of_the_model(document: Document) -> None:
 
 
 def test_the_ledger_bars_are_those_of_the_model(document: Document) -> None:
-    for bar, arm in zip(document.ledgers, synthetic.ARMS, strict=True):
+    for bar, arm in zip(document.ledgers, ARMS, strict=True):
         assert bar.name == f"{arm.driver}/{arm.scenario}/{arm.arm}"
         assert sum(part.time_ns for part in bar.segments) == bar.total_ns
         for part in bar.segments:

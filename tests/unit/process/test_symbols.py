@@ -11,12 +11,9 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.binary.elf import Elf
-from tlstax.collectors.binary.import_stubs import imported_name
-from tlstax.collectors.binary.instructions import decode
-from tlstax.collectors.binary.source_files import SourceFiles
-from tlstax.collectors.process.mappings import MappedObject, TextSegment
 from tlstax.collectors.process.symbols import KernelSymbols, Place, Symbolizer, demangle, stem
 from tlstax.collectors.process.target import Target
+from tlstax.tests.unit.process.examples import BASE, address_of, mapped, place
 
 Compile = Callable[..., Path]
 SOURCE = """
@@ -24,46 +21,6 @@ int first(int a) { return a * 3 + 1; }
 int second(int a) { return a * 5 + 2; }
 int main(void) { return first(1) + second(2); }
 """
-BASE = 0x7F0000000000
-
-
-def mapped(path: Path) -> MappedObject:
-    """The file as if mapped whole at BASE, so that addresses are BASE plus file offset."""
-    with Elf(path) as elf:
-        headers = elf.headers
-    size, inode, device = path.stat().st_size, path.stat().st_ino, path.stat().st_dev
-    segment = TextSegment(BASE, BASE + size, 0)
-    return MappedObject(
-        str(path),
-        str(path),
-        "00:00",
-        inode,
-        headers.build_id,
-        False,
-        (segment,),
-        headers,
-        (device, inode),
-    )
-
-
-def place(path: Path, address: int, root: str = "/") -> Place:
-    """Name one of the file's own virtual addresses."""
-    entry = mapped(path)
-    symbolizer = Symbolizer(Target(1 << 22, "test", str(path), 0, (entry,)), Path(root))
-    try:
-        with Elf(path) as elf:
-            offset = elf.to_offset(address)
-        assert offset is not None
-        return symbolizer.user(BASE + offset)
-    finally:
-        symbolizer.close()
-
-
-def address_of(path: Path, name: str) -> tuple[int, int]:
-    """(address, size) of a function."""
-    with Elf(path) as elf:
-        (symbol,) = elf.find(re.compile(name))
-        return symbol.address, symbol.size
 
 
 @pytest.mark.parametrize("flags", [["-pie", "-fPIE"], ["-no-pie"], ["-static"]])
@@ -177,69 +134,6 @@ def test_compressed_debug_data(separated: tuple[Path, Path, int], tmp_path: Path
     packed.write_bytes(b"not compressed")
     subprocess.run(["objcopy", f"--update-section=.gnu_debugdata={packed}", path], check=True)
     assert place(path, address).source == "none"
-
-
-def test_stubs_are_named_after_what_they_call(libraries: dict[str, Path]) -> None:
-    """SSL_accept leaves through a stub: objdump calls it SSL_do_handshake@plt."""
-    path = libraries["libssl"]
-    address, size = address_of(path, "SSL_accept")
-    with Elf(path) as elf:
-        jumps = [i for i in decode(elf.code_at(address, size), address) if i.is_jmp_short_or_near]
-        for jump in jumps:
-            if imported_name(elf, jump.near_branch_target):
-                break
-    found = place(path, jump.near_branch_target)
-    assert (found.symbol, found.symbol_offset_bytes) == ("SSL_do_handshake@plt", 0)
-    assert place(path, jump.near_branch_target + 6).symbol == "SSL_do_handshake@plt"
-
-
-def test_stubs_of_every_kind(compile_c: Compile) -> None:
-    source = '#include <stdio.h>\nint main(void) { return puts("") + (int)(long)&puts; }'
-    for number, flags in enumerate((["-Wl,-z,lazy"], ["-fcf-protection=full"], ["-fno-plt"])):
-        path = compile_c(source, "-fPIE", "-pie", *flags, name=f"stubs{number}")
-        with Elf(path) as elf:
-            names = set()
-            for section in (".plt", ".plt.sec", ".plt.got"):
-                if stubs := elf.section(section):
-                    for offset in range(0, stubs.size, 8):
-                        if named := imported_name(elf, stubs.address + offset):
-                            names.add(named[0])
-        assert ("puts" in names) == (flags != ["-fno-plt"]), names
-
-
-def test_source_files_of_nameless_functions(libraries: dict[str, Path]) -> None:
-    """Functions with names show whether the files found are right."""
-    expected = {
-        "X509_verify_cert": "crypto/x509/x509_vfy.c",
-        "EVP_DigestSign": "crypto/evp/m_sigver.c",
-        "OPENSSL_LH_insert": "crypto/lhash/lhash.c",
-        "BN_mod_exp_mont_consttime": "crypto/bn/bn_exp.c",
-        "RSA_sign": "crypto/rsa/",
-    }
-    with Elf(libraries["libcrypto"]) as elf:
-        sources = SourceFiles(elf)
-        for symbol in elf.find(re.compile("|".join(expected))):
-            found = sources.of(symbol.address, symbol.address + symbol.size)
-            assert found == expected.pop(symbol.name)
-    assert expected == {}
-
-
-def test_source_directories_agree_with_names(libraries: dict[str, Path]) -> None:
-    """All of one family's functions lie in its directories, or nothing is said about them."""
-    families = {
-        r"BN_\w+": {"crypto/bn", "crypto/asn1"},
-        r"X509V3_EXT_\w+": {"crypto/x509"},
-        r"EC_POINT_\w+": {"crypto/ec"},
-        r"OSSL_STORE_\w+": {"crypto/store"},
-    }
-    with Elf(libraries["libcrypto"]) as elf:
-        sources = SourceFiles(elf)
-        for family, directories in families.items():
-            symbols = elf.find(re.compile(family))
-            found = [sources.of(s.address, s.address + s.size) for s in symbols]
-            wrong = {name for name in found if name and name.rpartition("/")[0] not in directories}
-            assert wrong == set()
-            assert sum(map(bool, found)) > len(found) / 2
 
 
 def test_cpp_names() -> None:

@@ -27,6 +27,7 @@ from tlstax.collectors.capture.micro_costs import (
 )
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Status
+from tlstax.collectors.microbench import crypto_operations
 from tlstax.collectors.microbench import micro_costs as measuring
 
 DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
@@ -273,7 +274,7 @@ def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_this_host_is_measured() -> None:
     found = measuring.measure(["ed25519"], ["ec:p256"], True, "TLSv1.3")
-    assert found.library == measuring.host_library()
+    assert found.library == crypto_operations.host_library()
     shake = found.keys["ec:p256"]
     assert shake.full is not None
     assert shake.resumed is not None
