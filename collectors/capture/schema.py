@@ -57,7 +57,7 @@ META_KEYS: Final = {
     "privacy": "what a capture never holds",
     "bpftrace_program": "the program that bpftrace ran",
     "bpftrace_sample_hz": "CPU samples per second and CPU that it took",
-    "pause_ns": "how long the server stood still for the snapshots of pt-pmp",
+    "pause_ns": "how long the server was stopped for the snapshots of pt-pmp",
     "end_monotonic_ns": "CLOCK_MONOTONIC when the recording ended",
     "target_ending": "what had become of the server when the recording ended",
 }
@@ -416,7 +416,7 @@ class Series(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Something about a target that could not be had, and what the result lacks without it."""
+    """Something about a target that was unavailable, and what the result lacks without it."""
 
     target_id: Annotated[int, "target that it is about"]
     subject: Annotated[str, "what is lacking: a boundary, a field, names in a file, a process"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Record a running server: attach without a restart, watch, detach, leave a capture.
+"""Record a running server into a capture. The server is not restarted.
 
-Nothing is written to the server but the kernel's own breakpoints, on the instructions that
-`tlstax probes plan PID` shows. They go when tlstax ends, however it ends. Stop with Ctrl-C.
+The kernel sets breakpoints on the instructions that `tlstax probes plan PID` shows; nothing else is
+written to the server. They are removed when tlstax ends, even if it is killed. Stop with Ctrl-C.
 """
 
 import argparse
@@ -27,11 +27,11 @@ from tlstax.collectors.sources import registry
 from tlstax.probes.model import Level
 
 _POLL_S = 1.0
-_POLL_BUDGET_S = 10.0  # a small budget pays for every waking, too
+_POLL_BUDGET_S = 10.0  # with a small budget every wake-up counts
 _SMALL_BUDGET = 0.02
 DEFAULT_BUDGET = 0.05
-"""The share of the server's CPU time that `attach` takes when nothing is said: dense windows then
-hold thousands of commands a second on a busy server; where all fits, all is on all the time."""
+"""The default budget, as a share of the server's CPU time. On a busy server dense windows then
+hold thousands of commands a second; where everything fits, everything is on all the time."""
 NO_BUDGET = float("inf")
 
 
@@ -74,14 +74,14 @@ def register(
         default=(),
         metavar="LIST",
         help="also count and time the TLS library's own functions: some of cipher, digest, "
-        "asymmetric, kdf, rng, or cipher:record, or ids of primitives (dear: give --for)",
+        "asymmetric, kdf, rng, or cipher:record, or ids of primitives (expensive: give --for)",
     )
     parser.add_argument(
         "--client",
         action="append",
         default=[],
         metavar="PID|NAME",
-        help="record this client of the server, too: both sides in one report (repeatable)",
+        help="also record this client of the server: both sides in one report (repeatable)",
     )
     parser.add_argument(
         "--client-level",
@@ -153,9 +153,9 @@ def run(options: argparse.Namespace) -> int:
         raise recorder.ended()
     if sources.failures:
         raise TlstaxError(
-            f"{len(sources.failures)} of the sources did not last",
+            f"{len(sources.failures)} of the sources failed",
             "; ".join(sources.failures),
-            f"{options.output} holds what the others recorded, and says what is missing",
+            f"{options.output} holds what the others recorded and names what is missing",
             ExitCode.FAILED,
         )
     print(f"tlstax: detached; `tlstax report {options.output}` explains it", file=sys.stderr)
@@ -165,7 +165,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recorder | PlainRecording, SourceSet]":
-    """What was asked for, attached, within the budget that was given or goes without saying."""
+    """Attach what was asked for, within the given or the default budget."""
     what = registry.asked(options, pid)
     sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:
@@ -180,7 +180,7 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recorder | PlainReco
     except TlstaxError as error:
         if error.exit_code != ExitCode.BUDGET or options.budget is not None:
             raise
-    # A server that does next to nothing: a budget that nobody gave is no reason to refuse.
+    # An almost idle server: the default budget is no reason to refuse.
     sources = registry.open_sources(what)
     return Recorder(_request(options, pid, sources, NO_BUDGET)), sources
 
@@ -221,7 +221,7 @@ def _watch(
         print(f"tlstax: attached to {recorder.pid}, recording to {options.output}", file=sys.stderr)
         for text in (*sources.failures, *sources.warnings):
             print(f"tlstax: {text}", file=sys.stderr)
-        # A budget that nobody gave is worth a line only where it changes something.
+        # The default budget is printed only where it changes something.
         is_asked = options.budget is not None
         if (
             isinstance(recorder, Recorder)
@@ -244,19 +244,19 @@ def _watch(
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
-    """Raise TlstaxError (USAGE) for options that cannot be had together."""
+    """Raise TlstaxError (USAGE) for options that exclude each other."""
     budgeted = options.budget is not None and options.budget != NO_BUDGET
     if options.client and budgeted:
         raise TlstaxError(
             "--client was given with --budget",
-            "the budget is of the server's CPU time, and what is probed in clients is not in it",
+            "the budget limits the overhead in the server; probes in clients are not counted",
             "give one or the other",
             ExitCode.USAGE,
         )
     if options.functions and (budgeted or options.level < Level.RECORD):
         raise TlstaxError(
             "--functions was given with --budget or a lower --level",
-            "it slows the server down at every call of its TLS library, which no budget allows",
+            "it slows down every call of the TLS library, more than any budget allows",
             "give one or the other",
             ExitCode.USAGE,
         )
@@ -266,7 +266,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     ):
         raise TlstaxError(
             "--collect without native was given with an option of the native engine",
-            "--client, --functions, --budget and --level are about its probes",
+            "--client, --functions, --budget and --level work only with its probes",
             "add native to --collect, or leave them out",
             ExitCode.USAGE,
         )
@@ -274,7 +274,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     if uncounted and budgeted:
         raise TlstaxError(
             f"--collect {uncounted[0]} was given with --budget",
-            f"what {uncounted[0]} costs the server is not counted, so no budget can hold it",
+            f"the overhead of {uncounted[0]} is not measured, so no budget can limit it",
             "give one or the other",
             ExitCode.USAGE,
         )

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Say what this host can do for a measurement, found by trying it, and what to do about the rest.
+"""Check by trial what tlstax can do on this host, and what to do about the rest.
 
 Every line is a trial on doctor's own process (no other process is touched): what, whether
-it works, what was seen, and, where it does not work, what it is needed for and what to do.
-Works without root and then says what is lacking. Exit status 0 when the native engine can
+it works, what was found, and, if it does not work, what needs it and what to do.
+Also works without root and then says what is missing. Exit status 0 when the native engine can
 run here, 3 when it cannot.
 
-With --calibrate it measures instead what one hit of each kind of probe costs here, on functions
-of its own: the median in nanoseconds with its 95 % interval. Plans and recordings use it for a
-week.
+With --calibrate it measures the cost of one hit of each kind of probe instead, on its own
+functions: the median in nanoseconds with its 95 % interval. Plans and recordings use these costs
+for a week.
 """
 
 import argparse
@@ -40,15 +40,15 @@ def render(answers: list[Answer]) -> str:
 
 
 def verdict(answers: list[Answer]) -> str:
-    """One sentence: can the native engine run, and if not, what stands in its way."""
+    """One sentence: can the native engine run, and if not, what is missing."""
     if ready(answers):
         lacking = [answer.title for answer in answers if not answer.ok and answer.need == "useful"]
         rest = f" Without: {', '.join(lacking)}." if lacking else ""
-        return f"tlstax can measure here. Engines: {', '.join(engines(answers))}.{rest}"
+        return f"This host can be measured. Engines: {', '.join(engines(answers))}.{rest}"
     missing = [answer.title for answer in answers if not answer.ok and answer.need == "required"]
     if not any(answer.ok for answer in answers if answer.need == "uprobe"):
         missing.append("uprobes")
-    return f"tlstax cannot measure here: {', '.join(missing)}. See what to do above."
+    return f"This host cannot be measured. Missing: {', '.join(missing)}. What to do: see above."
 
 
 def run(options: argparse.Namespace) -> int:
@@ -80,8 +80,8 @@ def calibrate(as_json: bool) -> int:
     host_costs = host_costs_of(measure_all(), HOST.emulated_forms.ask())
     if not host_costs.measured:
         raise TlstaxError(
-            "Probes cannot be calibrated here",
-            "the kernel refuses to attach a uprobe to a function of tlstax's own",
+            "probe costs cannot be calibrated on this host",
+            "the kernel refuses a uprobe on a function of this process",
             "run `tlstax doctor` to see what this host lacks",
             ExitCode.HOST,
         )
@@ -103,7 +103,7 @@ def price_lines(host_costs: "HostCosts") -> list[str]:
         lines.append(f"{row.kind:18} {row.instruction:28} {row.cost_ns:10.0f}  {interval}")
     more = ", ".join(sorted(host_costs.emulated)) or "nothing"
     lines.append("")
-    lines.append(f"emulated beside push, nop, jmp, jcc and call: {more}")
+    lines.append(f"emulated in addition to push, nop, jmp, jcc and call: {more}")
     return lines
 
 
@@ -111,7 +111,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the sub-command `doctor`."""
     parser = subparsers.add_parser(
         "doctor",
-        help="what this host can do, found by trying",
+        help="check by trial what this host can do",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

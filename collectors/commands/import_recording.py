@@ -8,10 +8,10 @@
     tlstax import x.folded --hz 99 -o server.tlstax
 
 A file that does not begin like perf's or its text is read as folded stacks, `frame;frame COUNT`,
-which know neither files nor threads. Texts do not say how often samples were taken: --hz has to.
-Only names and counts are taken over. Phases are told by the boundary functions in the stacks, so
-they are as good as these; there is no ledger, and times are samples. Functions without a name are
-described where their files are on this host, with the build-id that perf saw.
+without files or threads. Texts do not contain the sampling rate: give it with --hz.
+Only names and counts are imported. Phases are inferred from the boundary functions in the stacks;
+there is no ledger, and times are numbers of samples. Functions without a name are described if
+their file is on this host with the build-id that perf saw.
 Exit status: 0; 1 perf or its file cannot be read; 2 wrong arguments; 3 perf is not installed.
 """
 
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         "created_wall_ns": time.time_ns(),
         "engine": engine,
         "command_level": "sample",
-        "privacy": "names and counts only; no payload, key or password is taken over",
+        "privacy": "names and counts only; no payload, key or password is imported",
     }
     target = schema.Target(1, 0, "", "", "unknown", "unknown", "unknown", "unknown", "none")
     meta = [schema.Meta(key, str(value)) for key, value in facts.items()]
@@ -112,7 +112,7 @@ def _read_text(path: Path, window: schema.Window, hz: float | None) -> tuple[lis
     if hz is None:
         raise TlstaxError(
             f"cannot import {path}",
-            "a text does not say how often samples were taken",
+            "a text does not contain the sampling rate",
             "Give --hz, such as --hz 99",
             ExitCode.USAGE,
         )

@@ -92,7 +92,7 @@ def totals_of(sites: Iterable["Site"]) -> list[Total]:
     """Hits and cost for each command, handshake and connection.
 
     A boundary with several entries (a function seen at its callers) or exits is crossed at one of
-    them, so the dearest counts.
+    them, so the most expensive one counts.
     """
     crossed: dict[tuple[str, str], list[Site]] = {}
     for site in sites:
@@ -126,23 +126,23 @@ def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[s
     lines.append("")
     lines.append(f"{len(probed)} probes, {stepped} of them on a single-stepped instruction")
     if needless := len(planned.sites) - len(probed):
-        lines.append(f"{needless} boundaries need no probe here: the kernel's own events tell them")
+        lines.append(f"{needless} boundaries need no probe here: tracepoints cover them")
     lines += [
         f"for each {total.per}: {total.hits:g} hits, {total.cost_ns / 1000:.1f} us, if every"
         " boundary is crossed once"
         for total in totals_of(probed)
     ]
     if not planned.host_costs.measured:
-        lines.append("prices are those of another machine: nothing could be calibrated here")
+        lines.append("costs were measured on another machine: calibration failed here")
     lines += [f"note: {visible(note)}" for note in planned.notes]
     unknown = sorted(name for name, offset in planned.accessors.items() if offset < 0)
     if planned.accessors and not unknown:
-        lines.append("all fields that the handshake record needs were found")
-    lines += [f"cannot tell: {g.boundary}: {visible(g.consequence)}" for g in planned.gaps]
+        lines.append("all fields for handshake records were found")
+    lines += [f"unavailable: {g.boundary}: {visible(g.consequence)}" for g in planned.gaps]
     lines += [_missing_line(missing) for missing in planned.missing]
     if verbose:
         lines += [
-            f"not taken: {r.boundary}: {visible(r.function)}, {r.what}: {visible(r.why)}"
+            f"rejected: {r.boundary}: {visible(r.function)}, {r.what}: {visible(r.why)}"
             for r in planned.refused
         ]
     return lines

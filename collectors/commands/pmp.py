@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where each thread stands, by pt-pmp: for hosts that allow neither BPF nor perf.
+"""Sample the stacks of all threads with pt-pmp, on hosts that allow neither BPF nor perf.
 
-    tlstax pmp 1234 --allow-pause                stop the server for one snapshot, and look
+    tlstax pmp 1234 --allow-pause                stop the server for one snapshot
     tlstax pmp 1234 --allow-pause --iterations 5 -o server.tlstax
     tlstax pmp --from stacks.txt                 what pt-pmp, gdb or eu-stack wrote before
 
@@ -29,7 +29,7 @@ _MEANING = {
     "io": "waiting for the disk",
     "network": "waiting for the network inside a phase",
     "idle": "waiting for work",
-    "wait": "waiting, for what the stack does not tell",
+    "wait": "waiting; the stack does not say for what",
 }
 
 
@@ -37,7 +37,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add `tlstax pmp`."""
     parser = subparsers.add_parser(
         "pmp",
-        help="where each thread stands, by stopping the server",
+        help="sample all threads by stopping the server",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -45,7 +45,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     source.add_argument("pid", nargs="?", type=int, metavar="PID", help="process id of the server")
     source.add_argument("--from", dest="saved", type=Path, metavar="FILE", help="saved stacks")
     parser.add_argument(
-        "--allow-pause", action="store_true", help="the server may stand still for seconds"
+        "--allow-pause", action="store_true", help="allow the server to be stopped for seconds"
     )
     parser.add_argument("--iterations", type=_count, default=1, metavar="N", help="snapshots (1)")
     parser.add_argument(
@@ -97,15 +97,15 @@ def _print(snapshot: Snapshot, phases: StackPhases) -> None:
     if snapshot.end_ns:
         print(
             f"{snapshot.iterations_count} snapshots in "
-            f"{(snapshot.end_ns - snapshot.start_ns) / 1e9:.1f} s; the server stood still for "
+            f"{(snapshot.end_ns - snapshot.start_ns) / 1e9:.1f} s; the server was stopped for "
             f"{snapshot.pause_ns / 1e9:.2f} s of that"
         )
     else:
-        print("from a file; how long the server stood still is not known")
+        print("from a file; how long the server was stopped is unknown")
     for kind in KINDS:
         if kinds[kind]:
             print(f"{kinds[kind]:6}  {kinds[kind] / total:6.1%}  {kind:8}  {_MEANING[kind]}")
-    print(f"{total:6}          threads seen; a share of few threads is a rough one")
+    print(f"{total:6}          threads seen; shares of few threads are rough")
 
 
 def _store(snapshot: Snapshot, phases: StackPhases, options: argparse.Namespace) -> None:

@@ -2,10 +2,10 @@
 """Show what would be probed in a process, where, and why there. Nothing is attached.
 
 `tlstax probes plan PID` reads the process's binaries from /proc and prints one line per probe: the
-boundary it times, the function, the instruction it would sit on, whether the kernel emulates
-that instruction (one trap) or single-steps it (two traps, about 35 times dearer), what a hit costs,
-and why it is there. Below stand what that makes for each command, handshake and connection, what is
-unusual about the process, and what cannot be had. `-v` adds what was not chosen, and why.
+boundary it times, the function, the instruction it would sit on, whether the kernel emulates that
+instruction (one trap) or single-steps it (two traps, about 35 times as long), what a hit costs, and
+why it is there. Then come the cost per command, handshake and connection, what is unusual about the
+process, and what is unavailable. `-v` adds what was not chosen, and why.
 
 Costs are this host's, measured on tlstax's own code (see `tlstax doctor --calibrate`).
 """

@@ -24,7 +24,7 @@ from tlstax.collectors.process.target import Target
 FULL = frozenset({"symtab", "buildid", "debuglink", "debugdata"})
 
 BY_INSTRUCTIONS = (
-    "among the others, cipher, digest and big-number code is told apart by its instructions and "
+    "among the others, cipher, digest and big-number code is classified by its instructions and "
     "source directories, and what shows neither counts as unknown"
 )
 NOT_TOLD_APART = (

@@ -13,8 +13,8 @@ full level tells the rates; from them `choose` takes the richest way to record t
 
 While it records, an `Account` earns the budget's share of the CPU time that the server really used
 and pays what was really spent. A dense window opens when the account can pay for it, and is closed
-early when it turns out dearer. So the budget holds for any load, whatever the trial saw: what is
-spent is never more than what was earned, the trial, and one window's surprise.
+early when it turns out more expensive. So the budget holds for any load, whatever the trial saw:
+what is spent never exceeds what was earned, the trial, and one window's surprise.
 
 Rates are kept per nanosecond of the server's CPU time, so that they hold when the load changes.
 """

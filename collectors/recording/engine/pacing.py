@@ -4,7 +4,7 @@
 Pure decisions: the recorder tells what each window took and cost, and asks what comes next. A dense
 window begins once the account can pay for it; how long the light time before it is varies by a
 fifth, so that dense windows do not fall into step with something periodic in the server. A window
-that turns out dearer than it may be is ended early (`overspends`), whatever was expected.
+that turns out more expensive than allowed is ended early (`overspends`), whatever was expected.
 """
 
 import random
@@ -182,7 +182,7 @@ class Pace:
         choice = self.choice
         budget = f"Budget {percent(self.account.share)} of the server's CPU time"
         if choice is None:
-            return f"{budget}: nothing fits under the present load."
+            return f"{budget}: paused: the current load exceeds the budget."
         what = _WORDS[choice.dense]
         if choice.is_continuous:
             return f"{budget}: {what}, all the time; expected cost {choice.share:.2%}."

@@ -95,7 +95,7 @@ def test_one_that_is_killed_and_one_that_is_missing_are_named(
         said = end(process)
     assert process.returncode == ExitCode.FAILED, said
     assert "Traceback" not in said
-    assert "1 of the sources did not last" in said
+    assert "1 of the sources failed" in said
     with CaptureReader.open(capture) as reader:
         found = collectors(reader)
     assert {name: row.state for name, row in found.items()} == {

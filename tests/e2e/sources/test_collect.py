@@ -163,7 +163,7 @@ def test_a_source_that_is_killed_is_named_and_the_rest_is_kept(
             os.kill(int(pid), signal.SIGKILL)
     _, said = process.communicate(timeout=60)
     assert process.returncode == ExitCode.FAILED
-    assert "2 of the sources did not last" in said
+    assert "2 of the sources failed" in said
     assert "Traceback" not in said
     found = collectors(capture)
     states = {name: row.state for name, row in found.items()}

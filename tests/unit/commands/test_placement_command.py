@@ -32,7 +32,7 @@ def test_text_shows_every_probe_with_its_reason(
     assert "for each handshake: " in text
     assert "not taken" not in text
     assert main(["probes", "plan", "-v", str(tls_process.pid)]) == ExitCode.OK
-    assert "not taken: " in capsys.readouterr().out
+    assert "rejected: " in capsys.readouterr().out
 
 
 def test_json_says_the_same(tls_process: Target, capsys: pytest.CaptureFixture[str]) -> None:

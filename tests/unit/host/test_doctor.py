@@ -43,7 +43,7 @@ def test_what_is_only_useful_does_not_stop_the_engine() -> None:
     assert ready(answers)
     assert engines(answers) == ["native", "perf"]
     assert verdict(answers) == (
-        "tlstax can measure here. Engines: native, perf. Without: the cpu_clock."
+        "This host can be measured. Engines: native, perf. Without: the cpu_clock."
     )
 
 
@@ -52,7 +52,7 @@ def test_a_refusal_names_what_it_is_needed_for_and_what_to_do() -> None:
     assert "NO     the bpf" in text
     assert "needed for: something" in text
     assert "what to do: Do this" in text
-    assert text.endswith("tlstax cannot measure here: the bpf. See what to do above.")
+    assert text.endswith("This host cannot be measured. Missing: the bpf. What to do: see above.")
 
 
 def test_a_refused_system_call_is_an_answer() -> None:

@@ -34,7 +34,7 @@ def test_a_stripped_library_says_how_many_names_it_has(tls_process: Target) -> N
     text = next(text for subject, text in gaps.items() if subject.startswith("names in libcrypto"))
     named, total = (int(word.replace(",", "")) for word in text.split()[:3:2])
     assert 1000 < named < total
-    assert "cipher, digest and big-number code is told apart by its instructions" in text
+    assert "cipher, digest and big-number code is classified by its instructions" in text
     (entry,) = [entry for entry in tls_process.objects if "libcrypto" in entry.name]
     assert entry.build_id in text
 

@@ -174,7 +174,7 @@ def test_nothing_is_on_while_nothing_fits() -> None:
     assert idle
     assert {window.level for window in idle} == {None}
     assert pace.choice is None
-    assert "nothing fits" in pace.summary()
+    assert "exceeds the budget" in pace.summary()
     assert drive(pace, 60, lambda _: 0.6)[-1].level is not None
 
 
