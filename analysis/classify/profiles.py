@@ -44,11 +44,11 @@ def _fold(
     mended: repair.Repaired,
     rules: Taxonomy,
 ) -> folding.FoldedStacks:
-    totals, _ = _times(part, tables, ledger.totals(scaled, part.window_ids))
-    return _fold_by(totals, part, kind, tables, mended, rules)
+    totals, _ = split_times(part, tables, ledger.totals(scaled, part.window_ids))
+    return fold_totals(totals, part, kind, tables, mended, rules)
 
 
-def _fold_by(
+def fold_totals(
     totals: ledger.Totals,
     part: Group,
     kind: str,
@@ -69,8 +69,8 @@ def _fold_by(
     return folding.FoldedStacks(folded, count, of_perf.folded, repair.sentence(mended))
 
 
-def _times(part: Group, tables: Tables, totals: ledger.Totals) -> tuple[ledger.Totals, str]:
-    """What stacks split: the ledger, or, without one, their own times; then also the words."""
+def split_times(part: Group, tables: Tables, totals: ledger.Totals) -> tuple[ledger.Totals, str]:
+    """What the stacks split: the ledger, or, without one, their own times, and a note of that."""
     if any(totals.values()):
         return totals, ""
     hz = number(tables.meta.get("bpftrace_sample_hz", "")) or 0.0

@@ -2,12 +2,9 @@
 """From the rows of a capture to the whole report."""
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
 
-from tlstax.analysis.classify import repair, wait_causes
+from tlstax.analysis.classify import profiles, repair, wait_causes
 from tlstax.analysis.classify import stacks as folding
 from tlstax.analysis.classify.client_samples import count_client_samples
 from tlstax.analysis.classify.composition import (
@@ -18,20 +15,23 @@ from tlstax.analysis.classify.composition import (
     compose_process,
     count_samples,
 )
-from tlstax.analysis.classify.profiles import _fold_by, _times
 from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
 from tlstax.analysis.compare import end_to_end, intermediaries, waterfall
-from tlstax.analysis.document import health, method, primitives, sentences, sources
+from tlstax.analysis.document import (
+    health,
+    method,
+    primitives,
+    recording_facts,
+    sentences,
+    sources,
+)
 from tlstax.analysis.findings import finding_metrics
 from tlstax.analysis.findings import rules as finding_rules
 from tlstax.analysis.model.clients import EndToEnd
 from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.model.report import (
     DOCUMENT_VERSION,
-    CaptureFacts,
     Document,
-    RunLine,
-    TargetFacts,
 )
 from tlstax.analysis.model.tables import (
     Comparison,
@@ -93,7 +93,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         answer=finding_rules.lead(
             sentences.answer(comparisons, bars, compositions, tables_of, both), found
         ),
-        capture=_capture_facts(tables),
+        capture=recording_facts.of_capture(tables),
         health=health.examine(tables, resolved, rules),
         comparisons=comparisons,
         ledgers=bars,
@@ -106,7 +106,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
             for part in parts
             for graph in _flames(part, tables, totals[part.name], mended, rules)
         ],
-        runs=_runs(whole),
+        runs=recording_facts.runs(whole),
         method=method.describe(),
         end_to_end=both,
         between=intermediaries.tabulate(parts, whole),
@@ -257,86 +257,12 @@ def _flames(
     mended: repair.Repaired,
     rules: Taxonomy,
 ) -> list[FlameGraph]:
-    totals, without = _times(part, tables, totals)
+    totals, without = profiles.split_times(part, tables, totals)
     graphs = []
     for kind, label in (("on_cpu", "on CPU"), ("off_cpu", "waiting")):
-        made = _fold_by(totals, part, kind, tables, mended, rules)
+        made = profiles.fold_totals(totals, part, kind, tables, mended, rules)
         if made.folded:
             graph = folding.flame_graph(part, kind, label, made)
             graphs.append(repair.told(graph, mended) if kind == "on_cpu" else graph)
     estimate = without or _seen(part, tables).text
     return [dataclasses.replace(graph, estimate=estimate) for graph in graphs]
-
-
-def _runs(tables: Tables) -> list[RunLine]:
-    windows = {window.window_id: window.run_id for window in tables.windows}
-    shakes: dict[int | None, int] = {}
-    for row in tables.phase_counts:
-        if row.phase == "handshake":
-            run_id = windows.get(row.window_id)
-            shakes[run_id] = shakes.get(run_id, 0) + row.ended_count
-    lines = []
-    for run in sorted(tables.runs, key=lambda run: run.start_ns):
-        duration_ns = max(0, run.end_ns - run.start_ns)
-        rate = run.operation_count / duration_ns * 1e9 if duration_ns else 0.0
-        lines.append(
-            RunLine(
-                run_id=run.run_id,
-                label=f"{run.driver}/{run.scenario}/{run.arm}",
-                round=run.round,
-                duration_ns=duration_ns,
-                threads_count=run.threads_count,
-                connection_count=run.connection_count,
-                operation_count=run.operation_count,
-                operations_per_second=rate,
-                client_mean_ns=run.client_mean_ns,
-                client_p95_ns=run.client_p95_ns,
-                handshake_count=shakes.get(run.run_id, 0),
-                proof=_proof(run.proof),
-            )
-        )
-    return lines
-
-
-def _proof(text: str) -> dict[str, Any]:
-    """The proof of a run; text that is no JSON object is kept as it is."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
-    return value if isinstance(value, dict) else {"text": text}
-
-
-def _capture_facts(tables: Tables) -> CaptureFacts:
-    shakes = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS)
-    return CaptureFacts(
-        recorded_at=_recorded_at(tables.meta),
-        duration_ns=health.duration_ns(tables),
-        window_count=len(tables.windows),
-        thread_count=len(tables.threads),
-        handshake_count=len(tables.handshakes) if shakes.measured_ns or shakes.is_whole else None,
-        sample_count=sum(row.sample_count for row in tables.samples),
-        targets=[
-            TargetFacts(
-                row.pid,
-                row.exe,
-                f"{row.server} {row.server_version}",
-                f"{row.tls_library} {row.tls_version} ({row.tls_linkage})",
-                row.build_id,
-                row.own_pid,
-            )
-            for row in tables.targets
-        ],
-        meta=dict(sorted(tables.meta.items())),
-        measured_ns=coverage.cover(tables.windows, LEDGER_LEVELS).measured_ns,
-        levels=coverage.time_by_level(tables.windows),
-    )
-
-
-def _recorded_at(meta: Mapping[str, str]) -> str:
-    """UTC at the start, or unknown."""
-    try:
-        seconds = int(meta.get("created_wall_ns", "")) // 1_000_000_000
-        return datetime.fromtimestamp(seconds, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return "unknown"

@@ -5,141 +5,32 @@ Shares are of the time that the server spent on connections (`served`), times ar
 label says. What is missing in a capture is a metric without a value, and no rule holds on it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
 
 import numpy as np
 
-from tlstax.analysis.classify.composition import Counts, add_counts
+from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import WaitTimes
 from tlstax.analysis.findings import window_metrics
+from tlstax.analysis.findings.client_metrics import add_client
+from tlstax.analysis.findings.metric_labels import COMPUTED, PER_CONNECTION, PER_HANDSHAKE
 from tlstax.analysis.findings.window_metrics import (
     CONNECTING_PHASES,
     RECORD_CRYPTO,
-    RECORD_PHASES,
     SAVED_PHASES,
     Blocks,
     Metric,
     Metrics,
     counted,
+    exact,
     growth,
     ratio,
 )
-from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import Floats
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
-
-
-class Label(NamedTuple):
-    """How a metric is called, in which unit, and where the report breaks it down."""
-
-    text: str
-    unit: str
-    section: str
-
-
-_LEDGER: Final = (
-    ("connecting", "connecting, handshakes and disconnecting", "ledger"),
-    ("handshake", "handshakes", "handshake"),
-    ("sign", "signing", "handshake"),
-    ("resumable", "public-key work that resuming saves", "handshake"),
-    ("connecting_network", "waiting for the network while connecting", "ledger"),
-    ("handshake_network", "waiting for the client in handshakes", "handshake"),
-    ("runnable", "waiting for a CPU", "ledger"),
-    ("on_cpu", "running on a CPU", "ledger"),
-    ("sending", "sending results", "ledger"),
-    ("tde", "encryption at rest", "ledger"),
-    ("disk", "waiting for the disk", "ledger"),
-    ("tls", "TLS: handshakes, and encrypting records", "ledger"),
-    ("commit", "waiting for a commit to be written", "flames"),
-    ("table_lock", "waiting for table and metadata locks", "flames"),
-    ("row_lock", "waiting for row locks", "flames"),
-    ("adaptive_hash", "waiting for the adaptive hash index", "flames"),
-    ("disk_read", "waiting for pages from disk", "flames"),
-    ("fetch", "OpenSSL 3 fetching methods", "composition"),
-    ("record_crypto", "encrypting and hashing records", "composition"),
-    ("timer", "waits as long as a timer of the network stack", "handshake"),
-)
-"""Facts with a share of the served time (`_share`) and a time (`_ns`)."""
-_COMPUTED: Final = ("sign", "resumable", "fetch", "record_crypto", "sending")
-"""Metrics of CPU time alone, whose shares have their part of the waiting for a CPU."""
-_PER_HANDSHAKE: Final = ("handshake", "sign", "resumable", "handshake_network")
-_PER_CONNECTION: Final = ("connecting", "connecting_network")
-
-LABELS: Final[Mapping[str, Label]] = {
-    **{f"{name}_share": Label(f"{text}, of the time", "share", at) for name, text, at in _LEDGER},
-    **{
-        f"{name}_ns": Label(
-            f"{text}, per "
-            + (
-                "handshake"
-                if name in _PER_HANDSHAKE
-                else "connection"
-                if name in _PER_CONNECTION
-                else "operation"
-            ),
-            "ns",
-            at,
-        )
-        for name, text, at in _LEDGER
-    },
-    "commands_per_connection": Label("commands on each connection", "count", "ledger"),
-    "handshakes_count": Label("handshakes", "count", "handshake"),
-    "full_share": Label("full handshakes, of all", "share", "handshake"),
-    "session_cache": Label("resumption, by the server's status", "text", "method"),
-    "cipher": Label("cipher suites", "text", "handshake"),
-    "tls_library": Label("the server's TLS library", "text", "method"),
-    "software_crypto": Label("ciphers without instructions of their own", "text", "method"),
-    "tls_bytes": Label("results go out encrypted", "text", "composition"),
-    "experiment": Label("what the experiment's driver does each time", "text", "method"),
-    "samples_count": Label("CPU samples", "count", "composition"),
-    "connecting_wait_ns": Label("waiting for the network, per connection", "ns", "ledger"),
-    "connect_wait_ns": Label(
-        "waiting for the client outside of the handshake, per connection", "ns", "ledger"
-    ),
-    "handshake_wait_ns": Label("waiting for the client, per handshake", "ns", "handshake"),
-    "handshake_wait_ratio": Label(
-        "waiting for the client, as a multiple of the server's own work in a handshake",
-        "count",
-        "handshake",
-    ),
-    "connect_wait_ratio": Label("the same, of the wait in a handshake", "ratio", "ledger"),
-    "client_connecting_ns": Label("the client's CPU, per connection", "ns", "both-sides"),
-    "client_connecting_ratio": Label(
-        "the client's CPU, of what the server waits for it", "ratio", "both-sides"
-    ),
-    "client_sign_ns": Label("the client's signature, per connection", "ns", "both-sides"),
-    "client_setup_ns": Label(
-        "the client's CPU outside of the handshake, per connection", "ns", "both-sides"
-    ),
-    "client_setup_share": Label(
-        "work outside of the handshake, of the client's CPU when connecting", "share", "both-sides"
-    ),
-    "client_certificate_share": Label(
-        "parsing certificates, of the client's CPU when connecting", "share", "both-sides"
-    ),
-    "client_setup_wait_share": Label(
-        "the server waiting for the client's set-up, of the time", "share", "both-sides"
-    ),
-    "client_samples_count": Label("CPU samples of clients", "count", "both-sides"),
-    "writes_per_command": Label("writes to the client, per command", "count", "ledger"),
-    "bytes_per_write": Label("bytes of each, by the server's counter", "bytes", "ledger"),
-    "row_lock_waits": Label("waits for row locks, by the server's counter", "count", "ledger"),
-    "flushes_count": Label("flushes of the log, by the server's counter", "count", "ledger"),
-    "timer_count": Label("handshakes that waited so", "count", "handshake"),
-    "timer_purity": Label("handshakes with such waits, of all", "share", "handshake"),
-    "host_idle_share": Label("the host's CPUs idle", "share", "trust"),
-    "host_steal_share": Label("the host's CPUs taken by the hypervisor", "share", "trust"),
-    "observer_share": Label(
-        "cost of measuring inside of the server, of its CPU time", "share", "trust"
-    ),
-    "probe_share": Label("cost of the probes, of the server's CPU time", "share", "trust"),
-    "plaintext_handshakes_count": Label("handshakes in the plaintext arm", "count", "handshake"),
-    "plaintext_handshake_share": Label("handshakes there, of the time", "share", "ledger"),
-}
 
 
 @dataclass(frozen=True)
@@ -174,10 +65,10 @@ def gather(
     _add_cost(found, blocks)
     if part.arm == "plaintext":
         count = float(blocks.sums("ended:handshake")[0])
-        found["plaintext_handshakes_count"] = Metric(count, count, count)
+        found["plaintext_handshakes_count"] = exact(count)
         found["plaintext_handshake_share"] = found["handshake_share"]
     if tables.clients is not None:
-        _add_client(found, part, tables, client_counts, blocks, served)
+        add_client(found, part, tables, client_counts)
     per_ns = float(served[0] / operations[0]) if operations[0] else 0.0
     return Judged(found, operation, per_ns, blocks.count)
 
@@ -205,12 +96,12 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
     for name, series in _parts(blocks).items():
         time_ns = blocks.sums(*series)
         per = operations
-        if name in _PER_HANDSHAKE:
+        if name in PER_HANDSHAKE:
             per = blocks.sums("ended:handshake")
-        elif name in _PER_CONNECTION:
+        elif name in PER_CONNECTION:
             per = connections
         with_queue = time_ns
-        if name in _COMPUTED:
+        if name in COMPUTED:
             with_queue = time_ns + ratio(time_ns, computed) * queued
         found[f"{name}_share"] = blocks.metric(ratio(with_queue, served))
         whole = time_ns if len(per) == len(time_ns) else time_ns[:1]
@@ -255,9 +146,9 @@ def _add_connections(found: Metrics, blocks: Blocks) -> None:
     connects = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
     found["commands_per_connection"] = blocks.metric(ratio(blocks.sums("ended:command"), connects))
     shakes = float(blocks.sums("ended:handshake")[0])
-    found["handshakes_count"] = Metric(shakes, shakes, shakes)
+    found["handshakes_count"] = exact(shakes)
     samples = float(blocks.sums("samples")[0])
-    found["samples_count"] = Metric(samples, samples, samples)
+    found["samples_count"] = exact(samples)
     full, resumed = (round(float(blocks.sums(name)[0])) for name in ("full", "resumed"))
     found["full_share"] = counted(full, full + resumed)
 
@@ -288,7 +179,7 @@ def _add_waits(found: Metrics, blocks: Blocks) -> None:
     records = blocks.sums("records")
     found["timer_purity"] = blocks.metric(ratio(blocks.sums("timers"), records))
     timers = float(blocks.sums("timers")[0])
-    found["timer_count"] = Metric(timers, timers, timers)
+    found["timer_count"] = exact(timers)
     for name in ("idle", "steal"):
         share = ratio(blocks.sums(f"host:{name}"), blocks.sums("host:all"))
         found[f"host_{name}_share"] = blocks.metric(share)
@@ -347,7 +238,7 @@ def _add_records(found: Metrics, part: Group, tables: Tables, blocks: Blocks) ->
         ("flushes_count", "Innodb_os_log_fsyncs"),
     ):
         value = growth(part, tables, counter)
-        found[name] = Metric(None) if value is None else Metric(value, value, value)
+        found[name] = Metric(None) if value is None else exact(value)
 
 
 def _add_locks(found: Metrics, part: Group, tables: Tables, blocks: Blocks, served: Floats) -> None:
@@ -389,66 +280,3 @@ def _add_cost(found: Metrics, blocks: Blocks) -> None:
     inside = ("cost:probe_ns", "cost:function_ns", "cost:scheduler_ns", "cost:sample_ns")
     found["observer_share"] = blocks.metric(ratio(blocks.sums(*inside), target))
     found["probe_share"] = blocks.metric(ratio(blocks.sums(*inside[:2]), target))
-
-
-def _add_client(
-    found: Metrics,
-    part: Group,
-    tables: Tables,
-    client_counts: Mapping[int, Counts],
-    blocks: Blocks,
-    served: Floats,
-) -> None:
-    """What clients computed while they connected, from windows of the same time."""
-    clients = tables.clients
-    assert clients is not None
-    run_ids = {run.run_id for run in part.runs}
-    ids = {w.window_id for w in clients.windows if not part.runs or w.run_id in run_ids}
-    totals = ledger.totals(clients.ledger, ids)
-    cpu = {phase: float(ns) for phase, ns in ledger.on_cpu(totals).items()}
-    ended = {"connect": 0, "handshake": 0}
-    for row in clients.phase_counts:
-        if row.window_id in ids and row.phase in ended:
-            ended[row.phase] += row.ended_count
-    count = max(ended.values())
-    if not count:
-        return
-    in_handshake = sum(cpu.get(phase, 0.0) for phase in HANDSHAKE_PHASES)
-    setup = cpu.get("connect", 0.0)
-    waits = sum(
-        time_ns
-        for (phase, state), time_ns in totals.items()
-        if phase == "connect" and state in ("blocked_futex", "blocked_lock")
-    )
-    samples = add_counts(client_counts, ids)
-    found["client_samples_count"] = _exact(_sampled(samples, ("connect", *HANDSHAKE_PHASES)))
-    found["client_connecting_ns"] = _exact((setup + in_handshake) / count)
-    found["client_sign_ns"] = _exact(cpu.get("sign", 0.0) / count)
-    found["client_setup_ns"] = _exact((setup + waits) / count)
-    found["client_setup_share"] = _exact(setup / max(1.0, setup + in_handshake))
-    awaited_ns = found["connecting_wait_ns"].value
-    if awaited_ns:
-        found["client_connecting_ratio"] = _exact((setup + in_handshake) / count / awaited_ns)
-        network = found["connecting_network_share"]
-        part_of = min(1.0, (setup + waits) / count / awaited_ns)
-        if network.value is not None and network.low is not None and network.high is not None:
-            found["client_setup_wait_share"] = Metric(
-                network.value * part_of, network.low * part_of, network.high * part_of
-            )
-    hits = sum(n for (phase, kind), n in samples.items() if (phase, kind) == _CERTIFICATES)
-    found["client_certificate_share"] = counted(hits, _sampled(samples, ("connect",)))
-
-
-_CERTIFICATES: Final = ("connect", "certificate")
-
-
-def _sampled(samples: Counts, phases: Collection[str]) -> int:
-    return sum(count for (phase, _), count in samples.items() if phase in phases)
-
-
-def _exact(value: float) -> Metric:
-    """A number that is a sum over many operations, exact in the ledger."""
-    return Metric(float(value), float(value), float(value))
-
-
-__all__ = ["LABELS", "RECORD_PHASES", "Judged", "Label", "gather"]

@@ -26,7 +26,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 from tlstax import TlstaxError
-from tlstax.analysis.findings.finding_metrics import LABELS, Judged
+from tlstax.analysis.findings.finding_metrics import Judged
+from tlstax.analysis.findings.metric_labels import LABELS
 from tlstax.analysis.findings.window_metrics import Metric, Metrics
 from tlstax.analysis.model.findings import Evidence, Finding
 from tlstax.analysis.model.report import Answer

@@ -54,6 +54,11 @@ class Metric:
     text: str = ""
 
 
+def exact(value: float) -> Metric:
+    """A number without an interval of its own: a count, or a sum over many operations."""
+    return Metric(float(value), float(value), float(value))
+
+
 Metrics = dict[str, Metric]
 Series = dict[str, Floats]
 """Sums by name and block."""

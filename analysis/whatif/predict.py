@@ -8,7 +8,6 @@ such, never narrowed.
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -21,50 +20,23 @@ from tlstax.analysis.compare.replicates import Replicates
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import PREDICTION_VERSION, Forecast, Prediction
-from tlstax.analysis.quantities import share_text, time_text
-from tlstax.analysis.rows import coverage, ledger
+from tlstax.analysis.quantities import share_text
 from tlstax.analysis.statistics import Floats, estimate
-from tlstax.analysis.whatif import cipher_change, forecast
-from tlstax.analysis.whatif import summary as whatif_words
+from tlstax.analysis.whatif import cipher_change, forecast, recorded, summary
 from tlstax.analysis.whatif.forecast import State
-from tlstax.analysis.whatif.summary import IDLE, Facts, Scenario, Used, idle_share
+from tlstax.analysis.whatif.summary import IDLE, Scenario, Used, idle_share
 from tlstax.collectors.capture.micro_costs import MicroCosts, RecordCosts
 
 WIDEST: Final = 0.2
 """Half-width of an interval, as a share, up to which a prediction is one."""
-ALIKE: Final = 1.6
-"""Factor within which a signature in the server is one of a kind that was measured here."""
-
-
-def handshake_facts(side: RecordingSelection) -> Facts:
-    """TLS version, client certificates and resumption of most handshakes.
-
-    Raises TlstaxError (CAPTURE) where there was none.
-    """
-    rows = [
-        row
-        for row in side.tables.handshakes
-        if row.window_id in side.group.window_ids and row.outcome == "success"
-    ]
-    if not rows:
-        raise TlstaxError(
-            f"nothing can be predicted from {side.label}",
-            "it holds no TLS handshake",
-            "Choose its TLS arm, or record while clients connect",
-            ExitCode.CAPTURE,
-        )
-    version = Counter(row.tls_version for row in rows).most_common(1)[0][0]
-    checked = sum(row.verify_ns > 0 for row in rows)
-    resumed = sum(row.resumed == 1 for row in rows)
-    return Facts(version, 2 * checked > len(rows), resumed / len(rows))
 
 
 def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | None) -> Prediction:
     """The prediction. Raises TlstaxError where it cannot be made, and says why."""
     unit = selections.choose_unit(side, side, None)
     by_driver = bool(side.group.runs)
-    _refuse(side, unit, by_driver=by_driver)
-    facts = handshake_facts(side)
+    recorded.refuse(side, unit, by_driver=by_driver)
+    facts = recorded.handshake_facts(side)
     if facts.resumed_share > 0.02 and scenario.resume is not None:
         raise TlstaxError(
             "cannot predict resumption",
@@ -89,9 +61,13 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
         is_full = idle_share(base) < IDLE
         state = cipher_change.with_cipher(state, flows, old, new, is_full=is_full)
     operation = unit
-    warm = _warm(scenario.warm) if scenario.warm is not None and scenario.pool is not None else None
+    warm = (
+        recorded.warm_queries(scenario.warm)
+        if scenario.warm is not None and scenario.pool is not None
+        else None
+    )
     if scenario.pool is not None:
-        connections, queries = _per_operation(base)
+        connections, queries = recorded.per_operation(base)
         later = forecast.present(warm) if warm else None
         state = forecast.with_pool(state, connections, queries, scenario.pool, later)
         operation = "query"
@@ -101,7 +77,7 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
     return Prediction(
         version=PREDICTION_VERSION,
         title="What an operation would cost",
-        sentence=whatif_words.sentence(forecasts[0], scenario, operation),
+        sentence=summary.sentence(forecasts[0], scenario, operation),
         wishes=scenario.summary(),
         side=selections.facts(side, base.size, float(base.operations[0])),
         operation=operation,
@@ -109,57 +85,21 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
         cipher=scenario.present_cipher or "" if flows else "",
         forecasts=forecasts,
         costs=[
-            *whatif_words.costs_used(costs, used),
+            *summary.costs_used(costs, used),
             *(cipher_change.costs_used(flows, *_record_costs(scenario, costs)) if flows else ()),
         ],
-        assumptions=whatif_words.assumptions(base, scenario, costs, facts, flows),
+        assumptions=summary.assumptions(base, scenario, costs, facts, flows),
     )
-
-
-def _refuse(side: RecordingSelection, unit: str, *, by_driver: bool) -> None:
-    reasons = selections.unseen(side)
-    if not by_driver and not reasons:
-        reasons = selections.uncounted(side, unit)
-    if reasons:
-        raise TlstaxError(
-            f"nothing can be predicted from {side.label}",
-            "; ".join(reasons),
-            "Record it with `tlstax attach` or `tlstax lab`",
-            ExitCode.CAPTURE,
-        )
 
 
 def _other_library(side: RecordingSelection) -> State:
     """The handshakes of a recording with the wished library."""
     unit = selections.choose_unit(side, side, None)
-    _refuse(side, unit, by_driver=bool(side.group.runs))
-    handshake_facts(side)
+    recorded.refuse(side, unit, by_driver=bool(side.group.runs))
+    recorded.handshake_facts(side)
     return forecast.present(
         replicates.of_side(side, unit, builtin(), by_driver=bool(side.group.runs))
     )
-
-
-def present_key(side: RecordingSelection, costs: MicroCosts) -> str:
-    """The kind of the recorded key, told by what a signature takes.
-
-    Raises TlstaxError (USAGE) where nothing that was measured is alike.
-    """
-    totals = ledger.totals(coverage.scale(side.tables).ledger, side.group.window_ids)
-    shakes = side.phase_counts.get("handshake", 0)
-    sign_ns = totals.get(("sign", "on_cpu"), 0) / max(shakes, 1)
-    near = sorted(
-        (abs(math.log(max(sign_ns, 1.0) / key.sign.value_ns)), name)
-        for name, key in costs.keys.items()
-    )
-    if near[0][0] > math.log(ALIKE):
-        raise TlstaxError(
-            "cannot tell what key was recorded",
-            f"a signature took {time_text(sign_ns)}, and the nearest that was measured here is "
-            f"{near[0][1]} with {time_text(costs.keys[near[0][1]].sign.value_ns)}",
-            "Name it with --from-key",
-            ExitCode.USAGE,
-        )
-    return near[0][1]
 
 
 def _keys(scenario: Scenario, costs: MicroCosts) -> Used:
@@ -203,47 +143,13 @@ def _record_costs(scenario: Scenario, costs: MicroCosts | None) -> tuple[RecordC
     return records[scenario.present_cipher or ""], records[scenario.cipher]
 
 
-def _per_operation(base: Replicates, least: float = 1e-9) -> tuple[float, float]:
-    """Connections and answered queries of an operation."""
-    counts: Counter[str] = Counter()
-    for row in base.tables.phase_counts:
-        if row.window_id in base.rows:
-            counts[row.phase] += row.ended_count
-    operations = float(base.operations[0])
-    connections, queries = counts["connect"] / operations, counts["record_write"] / operations
-    if connections < least or queries < least:
-        raise TlstaxError(
-            "cannot predict pooling",
-            "the recording has no connect, or no answer to a query",
-            "Record while clients connect and ask, at --level record",
-            ExitCode.CAPTURE,
-        )
-    return connections, queries
-
-
-def _warm(side: RecordingSelection) -> Replicates:
-    """Queries on persistent connections. Raises TlstaxError where they are none."""
-    by_driver = bool(side.group.runs)
-    _refuse(side, "query", by_driver=by_driver)
-    warm = replicates.of_side(side, "query", builtin(), by_driver=by_driver)
-    connections, queries = _per_operation(warm, least=0.0)
-    if queries < 0.99 or connections > 0.02:
-        raise TlstaxError(
-            f"{side.label} says nothing about warm queries",
-            "its operations are no single queries on persistent connections",
-            "Record a client that asks one query again and again on the same connection",
-            ExitCode.CAPTURE,
-        )
-    return warm
-
-
 def _server(
     base: Replicates, now: State, then: State, operation: str, scenario: Scenario
 ) -> Forecast:
     """The server's CPU time."""
     present = now.by_parts + now.connection + now.query
     if scenario.pool is not None:
-        present = present / _per_operation(base)[1]
+        present = present / recorded.per_operation(base)[1]
     return _forecast(
         "server_cpu",
         f"CPU time of the server per {operation}",
@@ -264,7 +170,7 @@ def _latency(
 ) -> Forecast:
     """What the client waits for an operation."""
     latency = base.weights @ base.arm.latency_ns / base.operations
-    recorded = Measure(*estimate(latency, base.size))
+    now_measure = Measure(*estimate(latency, base.size))
     label = "latency at the client"
     reason = ""
     if scenario.pool is not None and (
@@ -280,7 +186,7 @@ def _latency(
     elif not float(now.client[0]):
         reason = "the client's CPU time was not recorded"
     if reason:
-        return Forecast("client_latency", label, recorded, None, {}, None, False, reason)
+        return Forecast("client_latency", label, now_measure, None, {}, None, False, reason)
     present = now.by_parts + now.connection + now.query
     idle = idle_share(base)
     models = {}
@@ -297,12 +203,12 @@ def _latency(
                 latency + high - present + then.client - now.client,
             )
         models[name] = (np.minimum(*ends), np.maximum(*ends))
-    return _forecast("client_latency", label, recorded, models, base.size, "")
+    return _forecast("client_latency", label, now_measure, models, base.size, "")
 
 
 def _pooled_latency(base: Replicates, latency: Floats, wished: int, warm: Replicates) -> Forecast:
     """A connection with what it asks now, and further queries like those of `warm`."""
-    connections, queries = _per_operation(base)
+    connections, queries = recorded.per_operation(base)
     later = forecast.respread(warm.weights @ warm.arm.latency_ns / warm.operations, len(latency))
     further = max(0.0, wished - queries / connections)
     kept = min(1.0, wished * connections / queries)

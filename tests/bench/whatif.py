@@ -35,7 +35,7 @@ from tlstax.analysis.quantities import share
 from tlstax.analysis.quantities import time as time_text
 from tlstax.analysis.rows import tables
 from tlstax.analysis.statistics import estimate
-from tlstax.analysis.whatif import cipher_change, forecast, predict
+from tlstax.analysis.whatif import cipher_change, forecast, predict, recorded
 from tlstax.analysis.whatif.summary import Scenario as WhatIfScenario
 from tlstax.certs.generate import KeyKind
 from tlstax.collectors.capture.ciphers import SUITES
@@ -229,7 +229,7 @@ def measured(side: RecordingSelection) -> dict[str, tuple[float, float, float]]:
 def foretell(case: Case, captures: dict[str, Path]) -> list[Forecast]:
     """The prediction from the first set-up alone."""
     side = side_of(case.before, captures)
-    facts = predict.handshake_facts(side)
+    facts = recorded.handshake_facts(side)
     scenario, costs = case.scenario, None
     if scenario.pool is not None:
         scenario = replace(scenario, warm=side_of(WARM, captures))
@@ -237,7 +237,7 @@ def foretell(case: Case, captures: dict[str, Path]) -> list[Forecast]:
         kinds = [case.before.key, scenario.key or case.before.key]
         signatures = ("rsa:2048", "rsa:3072", "rsa:4096", "ec:p256")
         costs = micro_costs.measure(signatures, kinds, facts.mutual, facts.tls_version)
-        told = predict.present_key(side, costs)
+        told = recorded.present_key(side, costs)
         assert told == case.before.key, f"taken for {told}"
         scenario = replace(scenario, present_key=told)
     if scenario.cipher is not None:

@@ -30,7 +30,7 @@ from tlstax.analysis.report.export import jsondoc
 from tlstax.analysis.report.output import STANDARD_OUTPUT, print_safely, write
 from tlstax.analysis.report.terminal import whatif as whatif_terminal
 from tlstax.analysis.rows import tables
-from tlstax.analysis.whatif import predict
+from tlstax.analysis.whatif import predict, recorded
 from tlstax.analysis.whatif.cipher_change import present_cipher, require_suite
 from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture import micro_costs
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
     ciphers = _ciphers(options, side)
     if options.key is not None or options.resume is not None:
         costs = _costs(options, side, library or side, SIGNATURES, ciphers)
-        old = old or predict.present_key(side, costs)
+        old = old or recorded.present_key(side, costs)
         costs = _with_handshakes(options, side, costs, [old, options.key or old], ciphers)
     elif ciphers:
         costs = _costs(options, side, side, (), ciphers)
@@ -168,7 +168,7 @@ def _ciphers(options: argparse.Namespace, side: RecordingSelection) -> list[str]
     """The present and the other cipher; none without --cipher."""
     if options.cipher is None:
         return []
-    require_suite(options.cipher, predict.handshake_facts(side).tls_version)
+    require_suite(options.cipher, recorded.handshake_facts(side).tls_version)
     return [options.from_cipher or present_cipher(side), options.cipher]
 
 
@@ -201,7 +201,7 @@ def _costs(
     else:
         measure = _measure(options)
         _require_library(owner, options.host_library())
-        facts = predict.handshake_facts(side)
+        facts = recorded.handshake_facts(side)
         found = measure(signatures, (), facts.mutual, facts.tls_version, ciphers)
     _require_library(owner, found.library)
     _require_host(side, found, is_given=options.costs is not None)
@@ -218,7 +218,7 @@ def _with_handshakes(
     """The same with whole handshakes of these kinds of key."""
     if all(name in costs.keys and costs.keys[name].full for name in kinds):
         return costs
-    facts = predict.handshake_facts(side)
+    facts = recorded.handshake_facts(side)
     return _measure(options)(SIGNATURES, kinds, facts.mutual, facts.tls_version, ciphers)
 
 

@@ -11,7 +11,8 @@ from tlstax.analysis.classify import wait_causes
 from tlstax.analysis.document import explain
 from tlstax.analysis.findings import finding_metrics
 from tlstax.analysis.findings import rules as finding_rules
-from tlstax.analysis.findings.finding_metrics import LABELS, Judged
+from tlstax.analysis.findings.finding_metrics import Judged
+from tlstax.analysis.findings.metric_labels import LABELS
 from tlstax.analysis.findings.rules import Condition, Rule
 from tlstax.analysis.findings.window_metrics import Metric, Metrics
 from tlstax.analysis.rows import tables

@@ -14,7 +14,7 @@ from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.compare import replicates, selections
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.rows import tables
-from tlstax.analysis.whatif import cipher_change, predict
+from tlstax.analysis.whatif import cipher_change, predict, recorded
 from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture import micro_costs
 from tlstax.collectors.capture.ciphers import bulk_cipher
@@ -74,9 +74,9 @@ def storm() -> RecordingSelection:
 
 
 def test_the_recorded_key_is_told_by_its_signature(storm: RecordingSelection) -> None:
-    assert predict.present_key(storm, COSTS) == "rsa:2048"
+    assert recorded.present_key(storm, COSTS) == "rsa:2048"
     with pytest.raises(TlstaxError, match="cannot tell what key was recorded"):
-        predict.present_key(storm, replace(COSTS, keys={"ec:p256": COSTS.keys["ec:p256"]}))
+        recorded.present_key(storm, replace(COSTS, keys={"ec:p256": COSTS.keys["ec:p256"]}))
 
 
 def test_another_key_changes_what_the_costs_say(storm: RecordingSelection) -> None:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The warnings of a report: what weakens its result, in sentences."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
+from tlstax.analysis.model.trust import Closure, LossLine, Observer, Symbols
+from tlstax.analysis.quantities import share_text, time_text
+from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture import known_sources
+from tlstax.collectors.capture.vocabulary import REPAIRS
+
+_UNKNOWN_WARNING: Final = 0.05
+_PROBE_WARNING: Final = 0.10
+_ON_CPU_WARNING: Final = 0.02
+_UNCHECKED_WARNING: Final = 0.10
+_MISJUDGED: Final = 2.0
+"""An observed cost this many times the predicted one is a warning, if it is no trifle."""
+_NEGLIGIBLE: Final = 0.005
+_FATES: Final = {
+    "failed": "did not last, and its rows are not whole",
+    "missing": "is missing",
+}
+
+
+def warnings(
+    tables: Tables,
+    losses: Sequence[LossLine],
+    closure: Closure,
+    observer: Observer,
+    symbols: Symbols,
+) -> list[str]:
+    """Sentences for what weakens the result, gravest first."""
+    texts = []
+    if not tables.windows:
+        texts.append("The capture holds no finished window.")
+    facts = {**known_sources.FACTS, **{row.key: row for row in tables.source_facts}}
+    engines = {window.engine for window in tables.windows}
+    alone = [facts[engine].alone for engine in sorted(engines & facts.keys())]
+    texts += [text for text in alone if text]
+    texts += [
+        f"The source {row.name} {_FATES[row.state]}: {row.note}"
+        for row in tables.collectors
+        if row.state in _FATES
+    ]
+    beside = {row.name.partition(" ")[0] for row in tables.collectors if row.rows_count}
+    uncounted = [name for name in sorted(beside & facts.keys()) if not facts[name].cost_counted]
+    if uncounted:
+        whose = "its" if len(uncounted) == 1 else "their"
+        texts.append(f"{' and '.join(uncounted)} also ran; {whose} overhead is not included.")
+    if closure.ok is False and closure.worst is not None:
+        texts.append(
+            f"The ledger does not close: the worst window explains {share_text(closure.worst)} "
+            f"of the time, {share_text(closure.threshold)} are needed."
+        )
+    if closure.on_cpu_ratio is not None and abs(closure.on_cpu_ratio - 1) > _ON_CPU_WARNING:
+        texts.append(
+            f"On-CPU time is {share_text(closure.on_cpu_ratio)} of what the scheduler counted "
+            f"and the {time_text(closure.steal_ns)} that it gave to others."
+        )
+    busy_ns = sum(line.ledger_ns for line in closure.windows) + closure.unchecked_ns
+    if closure.unchecked_ns > _UNCHECKED_WARNING * busy_ns:
+        texts.append(
+            f"{share_text(closure.unchecked_ns / busy_ns)} of the time is not checked: those "
+            "threads were too many, or were gone before their clocks could be read."
+        )
+    texts += [loss_sentence(line) for line in losses if line.kind not in REPAIRS]
+    if symbols.unknown_share is not None and symbols.unknown_share > _UNKNOWN_WARNING:
+        texts.append(f"{share_text(symbols.unknown_share)} of the samples fit no category.")
+    if tables.windows and symbols.sample_count < MINIMUM_SAMPLES:
+        texts.append(
+            f"{symbols.sample_count:,} CPU samples are too few to split phases "
+            f"(a share needs {MINIMUM_SAMPLES:,})."
+        )
+    texts += _effect_warnings(observer)
+    if observer.probe_cpu_share is not None and observer.probe_cpu_share > _PROBE_WARNING:
+        texts.append(
+            f"The probes cost {share_text(observer.probe_cpu_share)} of one CPU; "
+            "nothing is subtracted for that."
+        )
+    return texts
+
+
+def _effect_warnings(observer: Observer) -> list[str]:
+    """Measuring that cost more than it was allowed, or than was expected."""
+    if not observer.effects or (observed := observer.effects[-1].observed_share) is None:
+        return []
+    texts = []
+    budget, predicted = observer.budget_share, observer.effects[-1].predicted_share
+    if budget is not None and observed > budget:
+        texts.append(
+            f"Measuring cost {share_text(observed)} of the server's CPU time, more than the "
+            f"budget of {share_text(budget)}."
+        )
+    if predicted and observed > _MISJUDGED * predicted and observed > _NEGLIGIBLE:
+        texts.append(
+            f"Measuring cost {share_text(observed)} of the server's CPU time, more than twice "
+            f"the {share_text(predicted)} that were predicted."
+        )
+    return texts
+
+
+def loss_sentence(line: LossLine) -> str:
+    """What was lost, how often, and what follows."""
+    return f"Lost: {line.meaning}, {line.count:,} times; {line.consequence}."

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Metrics of recorded clients: what they compute while they connect."""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from tlstax.analysis.classify.composition import Counts, add_counts
+from tlstax.analysis.findings.window_metrics import Metric, Metrics, counted, exact
+from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows.tables import Group, Tables
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+
+_CERTIFICATES: Final = ("connect", "certificate")
+
+
+def add_client(
+    found: Metrics,
+    part: Group,
+    tables: Tables,
+    client_counts: Mapping[int, Counts],
+) -> None:
+    """What clients computed while they connected, from windows of the same time."""
+    clients = tables.clients
+    assert clients is not None
+    run_ids = {run.run_id for run in part.runs}
+    ids = {w.window_id for w in clients.windows if not part.runs or w.run_id in run_ids}
+    totals = ledger.totals(clients.ledger, ids)
+    cpu = {phase: float(ns) for phase, ns in ledger.on_cpu(totals).items()}
+    ended = {"connect": 0, "handshake": 0}
+    for row in clients.phase_counts:
+        if row.window_id in ids and row.phase in ended:
+            ended[row.phase] += row.ended_count
+    count = max(ended.values())
+    if not count:
+        return
+    in_handshake = sum(cpu.get(phase, 0.0) for phase in HANDSHAKE_PHASES)
+    setup = cpu.get("connect", 0.0)
+    waits = sum(
+        time_ns
+        for (phase, state), time_ns in totals.items()
+        if phase == "connect" and state in ("blocked_futex", "blocked_lock")
+    )
+    samples = add_counts(client_counts, ids)
+    found["client_samples_count"] = exact(_sampled(samples, ("connect", *HANDSHAKE_PHASES)))
+    found["client_connecting_ns"] = exact((setup + in_handshake) / count)
+    found["client_sign_ns"] = exact(cpu.get("sign", 0.0) / count)
+    found["client_setup_ns"] = exact((setup + waits) / count)
+    found["client_setup_share"] = exact(setup / max(1.0, setup + in_handshake))
+    awaited_ns = found["connecting_wait_ns"].value
+    if awaited_ns:
+        found["client_connecting_ratio"] = exact((setup + in_handshake) / count / awaited_ns)
+        network = found["connecting_network_share"]
+        part_of = min(1.0, (setup + waits) / count / awaited_ns)
+        if network.value is not None and network.low is not None and network.high is not None:
+            found["client_setup_wait_share"] = Metric(
+                network.value * part_of, network.low * part_of, network.high * part_of
+            )
+    hits = sum(n for (phase, kind), n in samples.items() if (phase, kind) == _CERTIFICATES)
+    found["client_certificate_share"] = counted(hits, _sampled(samples, ("connect",)))
+
+
+def _sampled(samples: Counts, phases: Collection[str]) -> int:
+    return sum(count for (phase, _), count in samples.items() if phase in phases)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The names of the metrics that findings are judged by: label, unit and section of the report."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Label(NamedTuple):
+    """How a metric is called, in which unit, and where the report breaks it down."""
+
+    text: str
+    unit: str
+    section: str
+
+
+_LEDGER: Final = (
+    ("connecting", "connecting, handshakes and disconnecting", "ledger"),
+    ("handshake", "handshakes", "handshake"),
+    ("sign", "signing", "handshake"),
+    ("resumable", "public-key work that resuming saves", "handshake"),
+    ("connecting_network", "waiting for the network while connecting", "ledger"),
+    ("handshake_network", "waiting for the client in handshakes", "handshake"),
+    ("runnable", "waiting for a CPU", "ledger"),
+    ("on_cpu", "running on a CPU", "ledger"),
+    ("sending", "sending results", "ledger"),
+    ("tde", "encryption at rest", "ledger"),
+    ("disk", "waiting for the disk", "ledger"),
+    ("tls", "TLS: handshakes, and encrypting records", "ledger"),
+    ("commit", "waiting for a commit to be written", "flames"),
+    ("table_lock", "waiting for table and metadata locks", "flames"),
+    ("row_lock", "waiting for row locks", "flames"),
+    ("adaptive_hash", "waiting for the adaptive hash index", "flames"),
+    ("disk_read", "waiting for pages from disk", "flames"),
+    ("fetch", "OpenSSL 3 fetching methods", "composition"),
+    ("record_crypto", "encrypting and hashing records", "composition"),
+    ("timer", "waits as long as a timer of the network stack", "handshake"),
+)
+"""Facts with a share of the served time (`_share`) and a time (`_ns`)."""
+COMPUTED: Final = ("sign", "resumable", "fetch", "record_crypto", "sending")
+"""Metrics of CPU time alone, whose shares have their part of the waiting for a CPU."""
+PER_HANDSHAKE: Final = ("handshake", "sign", "resumable", "handshake_network")
+PER_CONNECTION: Final = ("connecting", "connecting_network")
+
+LABELS: Final[Mapping[str, Label]] = {
+    **{f"{name}_share": Label(f"{text}, of the time", "share", at) for name, text, at in _LEDGER},
+    **{
+        f"{name}_ns": Label(
+            f"{text}, per "
+            + (
+                "handshake"
+                if name in PER_HANDSHAKE
+                else "connection"
+                if name in PER_CONNECTION
+                else "operation"
+            ),
+            "ns",
+            at,
+        )
+        for name, text, at in _LEDGER
+    },
+    "commands_per_connection": Label("commands on each connection", "count", "ledger"),
+    "handshakes_count": Label("handshakes", "count", "handshake"),
+    "full_share": Label("full handshakes, of all", "share", "handshake"),
+    "session_cache": Label("resumption, by the server's status", "text", "method"),
+    "cipher": Label("cipher suites", "text", "handshake"),
+    "tls_library": Label("the server's TLS library", "text", "method"),
+    "software_crypto": Label("ciphers without instructions of their own", "text", "method"),
+    "tls_bytes": Label("results go out encrypted", "text", "composition"),
+    "experiment": Label("what the experiment's driver does each time", "text", "method"),
+    "samples_count": Label("CPU samples", "count", "composition"),
+    "connecting_wait_ns": Label("waiting for the network, per connection", "ns", "ledger"),
+    "connect_wait_ns": Label(
+        "waiting for the client outside of the handshake, per connection", "ns", "ledger"
+    ),
+    "handshake_wait_ns": Label("waiting for the client, per handshake", "ns", "handshake"),
+    "handshake_wait_ratio": Label(
+        "waiting for the client, as a multiple of the server's own work in a handshake",
+        "count",
+        "handshake",
+    ),
+    "connect_wait_ratio": Label("the same, of the wait in a handshake", "ratio", "ledger"),
+    "client_connecting_ns": Label("the client's CPU, per connection", "ns", "both-sides"),
+    "client_connecting_ratio": Label(
+        "the client's CPU, of what the server waits for it", "ratio", "both-sides"
+    ),
+    "client_sign_ns": Label("the client's signature, per connection", "ns", "both-sides"),
+    "client_setup_ns": Label(
+        "the client's CPU outside of the handshake, per connection", "ns", "both-sides"
+    ),
+    "client_setup_share": Label(
+        "work outside of the handshake, of the client's CPU when connecting", "share", "both-sides"
+    ),
+    "client_certificate_share": Label(
+        "parsing certificates, of the client's CPU when connecting", "share", "both-sides"
+    ),
+    "client_setup_wait_share": Label(
+        "the server waiting for the client's set-up, of the time", "share", "both-sides"
+    ),
+    "client_samples_count": Label("CPU samples of clients", "count", "both-sides"),
+    "writes_per_command": Label("writes to the client, per command", "count", "ledger"),
+    "bytes_per_write": Label("bytes of each, by the server's counter", "bytes", "ledger"),
+    "row_lock_waits": Label("waits for row locks, by the server's counter", "count", "ledger"),
+    "flushes_count": Label("flushes of the log, by the server's counter", "count", "ledger"),
+    "timer_count": Label("handshakes that waited so", "count", "handshake"),
+    "timer_purity": Label("handshakes with such waits, of all", "share", "handshake"),
+    "host_idle_share": Label("the host's CPUs idle", "share", "trust"),
+    "host_steal_share": Label("the host's CPUs taken by the hypervisor", "share", "trust"),
+    "observer_share": Label(
+        "cost of measuring inside of the server, of its CPU time", "share", "trust"
+    ),
+    "probe_share": Label("cost of the probes, of the server's CPU time", "share", "trust"),
+    "plaintext_handshakes_count": Label("handshakes in the plaintext arm", "count", "handshake"),
+    "plaintext_handshake_share": Label("handshakes there, of the time", "share", "ledger"),
+}

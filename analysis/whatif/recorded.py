@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a recording says that a prediction needs, or why it cannot carry one."""
+
+import math
+from collections import Counter
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.compare import replicates, selections
+from tlstax.analysis.compare.replicates import Replicates
+from tlstax.analysis.compare.selections import RecordingSelection
+from tlstax.analysis.quantities import time_text
+from tlstax.analysis.rows import coverage, ledger
+from tlstax.analysis.whatif.summary import Facts
+from tlstax.collectors.capture.micro_costs import MicroCosts
+
+ALIKE: Final = 1.6
+"""Factor within which a signature in the server is one of a kind that was measured here."""
+
+
+def handshake_facts(side: RecordingSelection) -> Facts:
+    """TLS version, client certificates and resumption of most handshakes.
+
+    Raises TlstaxError (CAPTURE) where there was none.
+    """
+    rows = [
+        row
+        for row in side.tables.handshakes
+        if row.window_id in side.group.window_ids and row.outcome == "success"
+    ]
+    if not rows:
+        raise TlstaxError(
+            f"nothing can be predicted from {side.label}",
+            "it holds no TLS handshake",
+            "Choose its TLS arm, or record while clients connect",
+            ExitCode.CAPTURE,
+        )
+    version = Counter(row.tls_version for row in rows).most_common(1)[0][0]
+    checked = sum(row.verify_ns > 0 for row in rows)
+    resumed = sum(row.resumed == 1 for row in rows)
+    return Facts(version, 2 * checked > len(rows), resumed / len(rows))
+
+
+def present_key(side: RecordingSelection, costs: MicroCosts) -> str:
+    """The kind of the recorded key, told by what a signature takes.
+
+    Raises TlstaxError (USAGE) where nothing that was measured is alike.
+    """
+    totals = ledger.totals(coverage.scale(side.tables).ledger, side.group.window_ids)
+    shakes = side.phase_counts.get("handshake", 0)
+    sign_ns = totals.get(("sign", "on_cpu"), 0) / max(shakes, 1)
+    near = sorted(
+        (abs(math.log(max(sign_ns, 1.0) / key.sign.value_ns)), name)
+        for name, key in costs.keys.items()
+    )
+    if near[0][0] > math.log(ALIKE):
+        raise TlstaxError(
+            "cannot tell what key was recorded",
+            f"a signature took {time_text(sign_ns)}, and the nearest that was measured here is "
+            f"{near[0][1]} with {time_text(costs.keys[near[0][1]].sign.value_ns)}",
+            "Name it with --from-key",
+            ExitCode.USAGE,
+        )
+    return near[0][1]
+
+
+def refuse(side: RecordingSelection, unit: str, *, by_driver: bool) -> None:
+    """Raises TlstaxError (CAPTURE) where a recording cannot carry a prediction."""
+    reasons = selections.unseen(side)
+    if not by_driver and not reasons:
+        reasons = selections.uncounted(side, unit)
+    if reasons:
+        raise TlstaxError(
+            f"nothing can be predicted from {side.label}",
+            "; ".join(reasons),
+            "Record it with `tlstax attach` or `tlstax lab`",
+            ExitCode.CAPTURE,
+        )
+
+
+def per_operation(base: Replicates, least: float = 1e-9) -> tuple[float, float]:
+    """Connections and answered queries of an operation."""
+    counts: Counter[str] = Counter()
+    for row in base.tables.phase_counts:
+        if row.window_id in base.rows:
+            counts[row.phase] += row.ended_count
+    operations = float(base.operations[0])
+    connections, queries = counts["connect"] / operations, counts["record_write"] / operations
+    if connections < least or queries < least:
+        raise TlstaxError(
+            "cannot predict pooling",
+            "the recording has no connect, or no answer to a query",
+            "Record while clients connect and ask, at --level record",
+            ExitCode.CAPTURE,
+        )
+    return connections, queries
+
+
+def warm_queries(side: RecordingSelection) -> Replicates:
+    """Queries on persistent connections. Raises TlstaxError where they are none."""
+    by_driver = bool(side.group.runs)
+    refuse(side, "query", by_driver=by_driver)
+    warm = replicates.of_side(side, "query", builtin(), by_driver=by_driver)
+    connections, queries = per_operation(warm, least=0.0)
+    if queries < 0.99 or connections > 0.02:
+        raise TlstaxError(
+            f"{side.label} says nothing about warm queries",
+            "its operations are no single queries on persistent connections",
+            "Record a client that asks one query again and again on the same connection",
+            ExitCode.CAPTURE,
+        )
+    return warm
