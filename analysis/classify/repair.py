@@ -101,7 +101,7 @@ def repair(tables: Tables) -> Repaired:
     )
 
 
-def told(graph: FlameGraph, made: Repaired) -> FlameGraph:
+def with_repairs(graph: FlameGraph, made: Repaired) -> FlameGraph:
     """The graph with how much of it was repaired."""
     if not made.sample_count:
         return graph

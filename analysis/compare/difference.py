@@ -126,7 +126,7 @@ def _steps(old: ArmCosts, new: ArmCosts, sizes: tuple[int, int], *, by_driver: b
     for index, kind in enumerate(COLUMNS):
         if not by_driver and kind.basis == "client":
             continue
-        before, after = old.cells_ns[:, index], new.cells_ns[:, index]
+        before, after = old.steps_ns[:, index], new.steps_ns[:, index]
         difference = measure(before, after, sizes)
         start_ns = 0.0 if kind in BESIDE else position_ns
         end_ns = start_ns + difference.value_ns

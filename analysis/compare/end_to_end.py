@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """An operation on both sides: what the client did, what the server did, and what lies between.
 
-The client's lane is the time of its connecting threads, exact, by stage and state. While it waits
-for the network the server works on the same operation: that is in the server's lane, of the same
+The client's side is the time of its connecting threads, exact, by stage and state. While it waits
+for the network the server works on the same operation: that is in the server's side, of the same
 windows. What is left of the client's wait when the server's CPU time is taken off is the network
 and the scheduling: wake-ups, and threads without a CPU. Both sides also compute at the same time (a
 server makes session tickets when the client has all that it needs), so the rest is a lower bound;
@@ -49,15 +49,15 @@ def end_to_end(
         elif rounds != other_rounds:
             plaintext = None
         composed = {
-            lane: _composed(tables, window_ids, counts[lane], sum(sides.operations[lane]))
-            for lane, tables, window_ids in (
+            side: _composed(tables, window_ids, counts[side], sum(sides.operations[side]))
+            for side, tables, window_ids in (
                 ("client", clients, ids),
                 ("server", server, part.window_ids),
             )
         }
-        made_of = {lane: by_stage(composed[lane]) for lane in composed}
-        lanes = SideBreakdown(sides, made_of, plaintext if part.arm == "tls" else None)
-        line = _line(part, operation, sides, lanes, (server, clients), ids)
+        made_of = {side: by_stage(composed[side]) for side in composed}
+        breakdown = SideBreakdown(sides, made_of, plaintext if part.arm == "tls" else None)
+        line = _line(part, operation, sides, breakdown, (server, clients), ids)
         phases = [phase for phase in composed["client"] if phase.on_cpu_ns > 0]
         lines.append(replace(line, phases=phases))
     return lines
@@ -69,22 +69,22 @@ def end_to_end(
 def _sides(
     part: Group, server: Tables, clients: Tables, ids: Collection[int]
 ) -> tuple[Sides | None, str]:
-    """Both lanes of a group unit by unit, and what an operation is; None without operations."""
+    """Both breakdown of a group unit by unit, and what an operation is; None without operations."""
     unit_of = _units(part, server, clients, ids)
     size = max(unit_of.values(), default=-1) + 1
     times: dict[Key, list[float]] = defaultdict(lambda: [0.0] * size)
-    for key, unit, time_ns in lane_times(server, clients, unit_of, is_driven=bool(part.runs)):
+    for key, unit, time_ns in side_times(server, clients, unit_of, is_driven=bool(part.runs)):
         times[key][unit] += time_ns
     done, operation = _operations(part, server, clients, unit_of, size)
-    if not times or not all(sum(done[lane]) for lane in ("client", "server")):
+    if not times or not all(sum(done[side]) for side in ("client", "server")):
         return None, ""
     return Sides(dict(times), done, size), operation
 
 
-def lane_times(
+def side_times(
     server: Tables, clients: Tables, unit_of: Mapping[int, int], *, is_driven: bool
 ) -> Iterator[tuple[Key, int, int]]:
-    """(cell, unit, nanoseconds) of both lanes; `unit_of` is that of each window.
+    """(key, unit, nanoseconds) of both sides; `unit_of` is that of each window.
 
     A client is its threads that connect. A driver (`is_driven`) does nothing else: where none of
     its threads is known for it, as no library that is probed connects, it is all of them.
@@ -94,18 +94,18 @@ def lane_times(
     if is_driven:
         known = {row.target_id for row in connecting}
         threads |= {row.thread_id for row in clients.threads if row.target_id not in known}
-    for lane, tables in (("client", clients), ("server", server)):
+    for side, tables in (("client", clients), ("server", server)):
         for row in tables.ledger:
             unit = unit_of.get(row.window_id)
             stage = STAGE_OF.get(row.phase, "own")
-            if unit is None or (lane == "server" and stage == "own"):
+            if unit is None or (side == "server" and stage == "own"):
                 continue
-            if lane == "server" or row.thread_id in threads:
-                yield (lane, stage, _kind(row.state)), unit, row.time_ns
+            if side == "server" or row.thread_id in threads:
+                yield (side, stage, _kind(row.state)), unit, row.time_ns
 
 
 def _kind(state: str) -> str:
-    """What a state is in a lane."""
+    """What a state is in a side."""
     return {"on_cpu": "cpu", "runnable": "runnable", "blocked_network": "peer"}.get(state, "wait")
 
 
@@ -133,12 +133,12 @@ def _operations(
             done[rounds.index(run.round)] += run.operation_count
         return {"client": done, "server": done}, part.operation
     ended: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * size)
-    for lane, tables in (("client", clients), ("server", server)):
+    for side, tables in (("client", clients), ("server", server)):
         for row in tables.phase_counts:
             if row.window_id in unit_of:
-                ended[lane, row.phase][unit_of[row.window_id]] += row.ended_count
+                ended[side, row.phase][unit_of[row.window_id]] += row.ended_count
     for phase in ("connect", "handshake"):
-        connections = {lane: ended[lane, phase] for lane in ("client", "server")}
+        connections = {side: ended[side, phase] for side in ("client", "server")}
         if all(sum(counts) for counts in connections.values()):
             # A pool connects now and then; what it does all the time is commands.
             if sum(connections["server"]) * 10 >= sum(ended["server", "command"]):
@@ -156,19 +156,19 @@ def _composed(
     return compose_phases(totals, add_counts(counts, ids), round(operation_count))
 
 
-# ---- the lanes ----
+# ---- the breakdown ----
 
 
 def _line(
     part: Group,
     operation: str,
     sides: Sides,
-    lanes: SideBreakdown,
+    breakdown: SideBreakdown,
     tables: tuple[Tables, Tables],
     ids: Collection[int],
 ) -> EndToEnd:
     server, clients = tables
-    costs = lanes.summary()
+    costs = breakdown.summary()
     return EndToEnd(
         name=part.name,
         label=part.label,
@@ -192,12 +192,12 @@ def _line(
         between=costs["between"],
         sentence="",
         notes=_notes(part, sides, operation),
-        parts=[*lanes.client(), *lanes.server(), lanes.between(costs["between"])],
-        beside=lanes.beside(),
+        parts=[*breakdown.client(), *breakdown.server(), breakdown.between(costs["between"])],
+        beside=breakdown.beside(),
         phases=[],
         closure=ledger.lifetime_closure(clients.ledger, clients.clocks, ids),
         probe_ns=_probe_ns(clients, ids, round(sum(sides.operations["client"]))),
-        latency_added=lanes.latency_added(),
+        latency_added=breakdown.latency_added(),
     )
 
 
@@ -232,16 +232,16 @@ def _probe_ns(clients: Tables, ids: Collection[int], count: int) -> float | None
 def _notes(part: Group, sides: Sides, operation: str) -> list[str]:
     notes = []
     if not part.runs:
-        client, server = (round(sum(sides.operations[lane])) for lane in ("client", "server"))
+        client, server = (round(sum(sides.operations[side])) for side in ("client", "server"))
         if operation == "command":
             notes.append(
                 "Commands are those that the server counted: clients that were not recorded count "
-                "as well, so both lanes are of a server with them."
+                "as well, so both breakdown are of a server with them."
             )
         elif server > client * 1.01:
             notes.append(
                 f"The server took {server:,} connections and the recorded clients made {client:,}: "
-                "its lane is an average over all of them."
+                "its side is an average over all of them."
             )
     if sides.count < MIN_ROUNDS:
         unit = "rounds" if part.runs else "windows"

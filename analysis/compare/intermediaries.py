@@ -28,9 +28,9 @@ BLOCKED: Final = tuple(state for state in STATES if state.startswith("blocked_")
 
 def tabulate(parts: Sequence[Group], server: Tables) -> list[Intermediaries]:
     """One for each group during which a tunnel or proxy worked."""
-    if server.ways is None:
+    if server.intermediaries is None:
         return []
-    lines = [_group(part, server.ways) for part in parts]
+    lines = [_group(part, server.intermediaries) for part in parts]
     return [line for line in lines if line.processes]
 
 

@@ -23,7 +23,7 @@ from tlstax.collectors.capture.schema import Run
 from tlstax.collectors.capture.vocabulary import CATEGORIES
 
 COLUMNS: Final = (*KINDS, UNEXPLAINED, *BESIDE)
-"""Columns of all arrays of cells."""
+"""Columns of all arrays of steps."""
 _INDEX: Final = {kind.name: index for index, kind in enumerate(COLUMNS)}
 
 
@@ -36,7 +36,7 @@ class ArmRounds:
     """Sum over the operations of the latency at the client."""
     client_cpu_ns: Floats
     exact_ns: Floats
-    """rounds x cells."""
+    """rounds x steps."""
     sampled_ns: Floats
     """rounds x sampled phases: on-CPU time to be split."""
     samples: Floats
@@ -48,7 +48,7 @@ class ArmCosts:
     """One arm per operation: rows are resamples (the first is the estimate itself)."""
 
     latency_ns: Floats
-    cells_ns: Floats
+    steps_ns: Floats
     sample_counts: dict[str, int]
     """Samples by phase, over all rounds."""
 
@@ -118,9 +118,9 @@ def add_windows(
 
 def _add_ledger(arm: ArmRounds, row: int, totals: Totals) -> None:
     for (phase, state), time_ns in totals.items():
-        cell = waterfall_steps.exact_cell(phase, state)
-        if cell is not None:
-            arm.exact_ns[row, _INDEX[cell]] += time_ns
+        step = waterfall_steps.exact_step(phase, state)
+        if step is not None:
+            arm.exact_ns[row, _INDEX[step]] += time_ns
         elif phase in SAMPLED_PHASES:
             arm.sampled_ns[row, SAMPLED_PHASES.index(phase)] += time_ns
 
@@ -144,7 +144,7 @@ def costs_of(arm: ArmRounds, weights: Floats) -> ArmCosts:
         samples[total == 0, CATEGORIES.index("unknown")] = 1
         shares = samples / samples.sum(axis=1, keepdims=True)
         for index, category in enumerate(CATEGORIES):
-            column = _INDEX[waterfall_steps.sampled_cell(phase, category)]
+            column = _INDEX[waterfall_steps.sampled_step(phase, category)]
             costs[:, column] += times_ns[:, place] * shares[:, index]
     costs /= count[:, None]
     costs[:, _INDEX["client_cpu"]] = weights @ arm.client_cpu_ns / count
@@ -155,7 +155,7 @@ def costs_of(arm: ArmRounds, weights: Floats) -> ArmCosts:
 
 
 def close(plaintext: ArmCosts, tls: ArmCosts) -> None:
-    """Fill in the client's cell, and what is left, so that cells sum to the latency of each arm.
+    """Fill in the client's step, and what is left, so that steps sum to the latency of each arm.
 
     While the client computes, the server waits for it, or for the CPU that the client has: the
     client's CPU time is in the server's waits already, as far as it fits in there. Only what TLS
@@ -163,7 +163,7 @@ def close(plaintext: ArmCosts, tls: ArmCosts) -> None:
     """
     cpu, client = _INDEX["client_cpu"], _INDEX["client"]
     waits = [_INDEX[name] for name in CLIENT_WAITS]
-    low, high = plaintext.cells_ns, tls.cells_ns
+    low, high = plaintext.steps_ns, tls.steps_ns
     low_waits_ns, high_waits_ns = low[:, waits].sum(axis=1), high[:, waits].sum(axis=1)
     added_ns = high[:, cpu] - low[:, cpu]
     covered_ns = np.clip(
@@ -172,5 +172,5 @@ def close(plaintext: ArmCosts, tls: ArmCosts) -> None:
     low[:, client] = np.maximum(0.0, low[:, cpu] - low_waits_ns)
     high[:, client] = low[:, client] + added_ns - covered_ns
     for arm in (plaintext, tls):
-        explained_ns = arm.cells_ns[:, : len(KINDS)].sum(axis=1)
-        arm.cells_ns[:, _INDEX["unexplained"]] = arm.latency_ns - explained_ns
+        explained_ns = arm.steps_ns[:, : len(KINDS)].sum(axis=1)
+        arm.steps_ns[:, _INDEX["unexplained"]] = arm.latency_ns - explained_ns

@@ -177,7 +177,7 @@ def _other_load(before: RecordingSelection, after: RecordingSelection) -> list[s
 
 
 def _load(side: RecordingSelection) -> str:
-    """The scenario without the way to the server, which a matrix puts before it."""
+    """The scenario without the route to the server, which a matrix puts before it."""
     return side.group.scenario.rpartition(" ")[2]
 
 
@@ -241,9 +241,11 @@ def cautions(
         values = [side.tables.meta.get(key, "unknown") for side in (before, after)]
         if values[0] != values[1]:
             found.append(f"Other {name}: {values[0]} and {values[1]}.")
-    ways = [side.group.scenario.rpartition(" ")[0] for side in (before, after)]
-    if by_driver and ways[0] != ways[1]:
-        found.append(f"Another way to the server: {' and '.join(way or 'direct' for way in ways)}.")
+    routes = [side.group.scenario.rpartition(" ")[0] for side in (before, after)]
+    if by_driver and routes[0] != routes[1]:
+        found.append(
+            f"Different routes to the server: {' and '.join(r or 'direct' for r in routes)}."
+        )
     if not by_driver:
         found.append(
             f"Nothing drove the load: a {unit} is what the server counted, and whether both sides "

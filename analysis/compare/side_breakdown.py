@@ -55,7 +55,7 @@ class Sides:
         self.weights = resample_weights(self.count)
 
     def cost(self, keys: Iterable[Key]) -> Floats:
-        """Time per operation of some cells together, for each row of weights."""
+        """Time per operation of some keys together, for each row of weights."""
         total = np.zeros(len(self.weights))
         for key in keys:
             if key in self.times:
@@ -162,7 +162,7 @@ class SideBreakdown:
         return self._added([key for key in self._all_keys if key[0] == "client"])
 
     def _added(self, keys: Sequence[Key], less: Sequence[Key] = ()) -> Measure | None:
-        """What TLS adds to these cells, round by round, `less` the others."""
+        """What TLS adds to these keys, round by round, `less` the others."""
         if self._plaintext is None:
             return None
         with_tls, without = (

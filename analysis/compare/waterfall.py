@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Plaintext against TLS: the waterfall per operation, with bootstrap intervals over rounds.
 
-Per arm, each cell is time over operations, both summed over the rounds. Sampled cells are the
+Per arm, each step is time over operations, both summed over the rounds. Sampled steps are the
 exact on-CPU time of the phase times the category's share of the samples. A resample draws rounds
 with replacement, both arms of a round together, and computes everything anew, so the intervals
 hold the noise of the machine, of the driver and of sampling. Cells and `unexplained` sum to the
@@ -124,11 +124,11 @@ def judge(difference: Measure) -> str:
 def _lines(
     plaintext: ArmCosts, tls: ArmCosts, round_count: int, total: Measure | None
 ) -> list[WaterfallStep]:
-    """All cells in order; bars of the waterfall start where the previous one ended."""
+    """All steps in order; bars of the waterfall start where the previous one ended."""
     position_ns = float(plaintext.latency_ns[0])
     lines = []
     for index, kind in enumerate(COLUMNS):
-        values = tls.cells_ns[:, index] - plaintext.cells_ns[:, index]
+        values = tls.steps_ns[:, index] - plaintext.steps_ns[:, index]
         difference = Measure(*estimate(values, round_count))
         on_path = kind not in BESIDE
         start_ns = position_ns if on_path else 0.0
@@ -137,7 +137,7 @@ def _lines(
         share = None
         if on_path and total is not None and total.value_ns > 0:
             share = difference.value_ns / total.value_ns
-        costs = float(plaintext.cells_ns[0, index]), float(tls.cells_ns[0, index])
+        costs = float(plaintext.steps_ns[0, index]), float(tls.steps_ns[0, index])
         verdict = judge(difference)
         samples = _samples_behind(kind, tls.sample_counts)
         lines.append(
@@ -147,7 +147,7 @@ def _lines(
 
 
 def _samples_behind(kind: StepKind, counts: Mapping[str, int]) -> int | None:
-    """Samples of the phases that the cell is a part of; None for cells that need none."""
+    """Samples of the phases that the step is a part of; None for steps that need none."""
     if kind.basis != "sampled":
         return None
     phases = {"handshake": ("handshake",), "record": ("record_read", "record_write")}

@@ -240,20 +240,20 @@ _RECORD_CATEGORIES: Final[Mapping[str, str]] = {
 }
 
 
-def exact_cell(phase: str, state: str) -> str | None:
-    """The cell of a ledger row; None for CPU time that samples split, and outside of service."""
+def exact_step(phase: str, state: str) -> str | None:
+    """The step of a ledger row; None for CPU time that samples split, and outside of service."""
     if phase not in SERVED_PHASES:
         return None
     if phase == "disconnect":
         return "disconnect"
     if state == "on_cpu":
-        return _cpu_cell(phase)
+        return _cpu_step(phase)
     if state == "blocked_network":
         return "handshake_wait" if phase in HANDSHAKE_PHASES else "network_wait"
     return _WAITS.get(state, "other_waits")
 
 
-def _cpu_cell(phase: str) -> str | None:
+def _cpu_step(phase: str) -> str | None:
     if phase in SAMPLED_PHASES:
         return None
     if phase in ASYMMETRIC_PHASES or phase == "certificate":
@@ -261,8 +261,8 @@ def _cpu_cell(phase: str) -> str | None:
     return phase
 
 
-def sampled_cell(phase: str, category: str) -> str:
-    """The cell of CPU time that samples filed under a category."""
+def sampled_step(phase: str, category: str) -> str:
+    """The step of CPU time that samples filed under a category."""
     if phase == "handshake":
         return _HANDSHAKE_CATEGORIES.get(category, "handshake_other")
     return _RECORD_CATEGORIES.get(category, "record_other")

@@ -263,6 +263,6 @@ def _flames(
         made = profiles.fold_totals(totals, part, kind, tables, mended, rules)
         if made.folded:
             graph = folding.flame_graph(part, kind, label, made)
-            graphs.append(repair.told(graph, mended) if kind == "on_cpu" else graph)
+            graphs.append(repair.with_repairs(graph, mended) if kind == "on_cpu" else graph)
     estimate = without or _seen(part, tables).text
     return [dataclasses.replace(graph, estimate=estimate) for graph in graphs]

@@ -24,7 +24,7 @@ Two handshake figures are kept apart: the ledger charges a thread for its time i
 a handshake record is the wall time of one connection's handshake, with its waits.
 
 An experiment runs its arms interleaved and compares them per operation, round by round. A
-difference whose 95 % interval spans zero is no difference seen. What the cells do not cover is
+difference whose 95 % interval spans zero is no difference seen. What the steps do not cover is
 printed as unexplained.
 
 Nothing is subtracted for the cost of measuring; it is printed beside the results.

@@ -152,7 +152,7 @@ def _largest(parts: Sequence[LanePart], lane: str) -> str:
 def _causes(lines: Sequence[WaterfallStep]) -> str:
     """The largest causes that are beyond doubt, and what is left unexplained."""
     texts = [f"{share_text(share)} is {label}" for share, label in _largest_causes(lines)]
-    unexplained = next((cell.share for cell in lines if cell.name == "unexplained"), None)
+    unexplained = next((step.share for step in lines if step.name == "unexplained"), None)
     if abs(unexplained or 0.0) > 1:
         return "not split, because the unexplained part is larger than the difference"
     texts.append(f"{share_text(unexplained or 0.0)} unexplained")
@@ -161,8 +161,8 @@ def _causes(lines: Sequence[WaterfallStep]) -> str:
 
 def _largest_causes(lines: Sequence[WaterfallStep]) -> list[tuple[float, str]]:
     """Share of the difference and name of at most two causes, largest first."""
-    shares = {cell.name: cell.share or 0.0 for cell in lines}
-    firm = {cell.name for cell in lines if cell.verdict in ("more", NO_INTERVAL)}
+    shares = {step.name: step.share or 0.0 for step in lines}
+    firm = {step.name for step in lines if step.verdict in ("more", NO_INTERVAL)}
     found = [
         (sum(shares[name] for name in names if name in shares), label)
         for label, names in _GROUPS

@@ -222,7 +222,7 @@ def _steps(low: ArmCosts, high: ArmCosts, round_count: int) -> list[Step]:
     position_ns = float(low.latency_ns[0])
     steps = []
     for index, kind in enumerate(COLUMNS):
-        change_ns = high.cells_ns[:, index] - low.cells_ns[:, index]
+        change_ns = high.steps_ns[:, index] - low.steps_ns[:, index]
         difference = Measure(*estimate(change_ns, round_count))
         on_path = kind not in BESIDE
         start_ns = position_ns if on_path else 0.0
@@ -236,8 +236,8 @@ def _steps(low: ArmCosts, high: ArmCosts, round_count: int) -> list[Step]:
                 kind.group,
                 kind.basis,
                 kind.description,
-                float(low.cells_ns[0, index]),
-                float(high.cells_ns[0, index]),
+                float(low.steps_ns[0, index]),
+                float(high.steps_ns[0, index]),
                 difference,
                 judge(difference),
                 start_ns,

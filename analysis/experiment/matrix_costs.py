@@ -68,7 +68,7 @@ def _costs(rows: Tables, run_ids: set[int]) -> dict[int, RunCost]:
         if cost is not None:
             cost.misfit_ns += line.misfit_ns
             cost.clock_ns += line.clock_ns
-    _add_processes(rows.ways, found)
+    _add_processes(rows.intermediaries, found)
     _add_clients(rows, found)
     return found
 
@@ -79,12 +79,12 @@ def _part(rows: Tables, run: Run, window_ids: Sequence[int]) -> Tables:
     return Tables(windows=[window for window in rows.windows if window.window_id in wanted])
 
 
-def _add_processes(ways: Tables | None, found: Mapping[int, RunCost]) -> None:
-    if ways is None:
+def _add_processes(intermediaries: Tables | None, found: Mapping[int, RunCost]) -> None:
+    if intermediaries is None:
         return
-    names = {target.target_id: (target.pid, target.role) for target in ways.targets}
-    sums = ledger.by_window(ways.ledger)
-    for window in ways.windows:
+    names = {target.target_id: (target.pid, target.role) for target in intermediaries.targets}
+    sums = ledger.by_window(intermediaries.ledger)
+    for window in intermediaries.windows:
         cost = found.get(window.run_id or 0)
         if cost is None:
             continue
@@ -105,7 +105,7 @@ def _add_clients(rows: Tables, found: Mapping[int, RunCost]) -> None:
         for window in tables.windows
         if window.run_id is not None and window.run_id in found
     }
-    for key, run_id, time_ns in end_to_end.lane_times(rows, clients, run_of, is_driven=True):
+    for key, run_id, time_ns in end_to_end.side_times(rows, clients, run_of, is_driven=True):
         lanes = found[run_id].lanes
         lanes[key] = lanes.get(key, 0) + time_ns
     mine: dict[int, tuple[list[Ledger], list[ThreadClock]]] = defaultdict(lambda: ([], []))

@@ -76,7 +76,7 @@ def _sentence(
     before: Mapping[str, Measure],
     after: Mapping[str, Measure],
 ) -> str:
-    def told(name: str) -> str:
+    def with_change(name: str) -> str:
         value_ns = after[name].value_ns
         return f"{time_text(value_ns)} ({change_text(value_ns - before[name].value_ns)})"
 
@@ -86,6 +86,6 @@ def _sentence(
         change = change_text(ready.difference.value_ns)
         for_cpu = f"{time_text(ready.after.value_ns)} ({change}) for a CPU and "
     return (
-        f"Of each {operation} the client computed {told('client_cpu')} and waited {for_cpu}"
-        f"{told('client_wait')} for the server, which computed {told('server_cpu')}."
+        f"Of each {operation} the client computed {with_change('client_cpu')} and waited {for_cpu}"
+        f"{with_change('client_wait')} for the server, which computed {with_change('server_cpu')}."
     )

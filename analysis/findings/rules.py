@@ -213,14 +213,14 @@ def _finding(rule: Rule, part: Group, judged: Judged) -> Finding:
     share = metrics[rule.size]
     value = share.value or 0.0
     scale = judged.served_per_operation_ns
-    words = {name: metric_text(name, metric) for name, metric in metrics.items()}
+    texts = {name: metric_text(name, metric) for name, metric in metrics.items()}
     return Finding(
         id=rule.id,
         title=rule.title,
         question=rule.question,
         name=part.name,
         label=part.label,
-        sentence=rule.sentence.format_map({**words, "share": share_text(value)}),
+        sentence=rule.sentence.format_map({**texts, "share": share_text(value)}),
         operation=judged.operation,
         size=Measure(
             value * scale,

@@ -95,7 +95,7 @@ class Tables:
     series: list[Series] = field(default_factory=list)
     clients: "Tables | None" = None
     """The same of all clients together, where any was recorded."""
-    ways: "Tables | None" = None
+    intermediaries: "Tables | None" = None
     """The same of all tunnels and proxies."""
 
 
@@ -139,11 +139,11 @@ def by_target(tables: Tables) -> Tables:
     others = [target for target in tables.targets if target.role != "server"]
     servers = [target for target in tables.targets if target not in others]
     clients = [target for target in others if target.role == "client"]
-    ways = [target for target in others if target.role in ("tunnel", "proxy")]
+    intermediaries = [target for target in others if target.role in ("tunnel", "proxy")]
     return replace(
         _about(tables, servers),
         clients=_about(tables, clients) if clients else None,
-        ways=_about(tables, ways) if ways else None,
+        intermediaries=_about(tables, intermediaries) if intermediaries else None,
     )
 
 

@@ -210,16 +210,16 @@ def with_cipher(
     draws = Draws(len(state.query))
     before, after = (_loop(draws, costs, flows.sent, flows.received) for costs in (old, new))
     bulk = _bulk(new, flows) / _bulk(old, flows)
-    reckoned = (after - before, flows.library * (after / before - 1), flows.crypto * (bulk - 1))
+    estimates = (after - before, flows.library * (after / before - 1), flows.crypto * (bulk - 1))
     # Nothing can be saved that was not spent.
-    ways = [np.maximum(way, -flows.library) for way in reckoned]
-    low, high = np.minimum.reduce(ways), np.maximum.reduce(ways)
+    changes = [np.maximum(one, -flows.library) for one in estimates]
+    low, high = np.minimum.reduce(changes), np.maximum.reduce(changes)
     total = state.by_parts + state.connection + state.query
     follows = FOLLOWS[0 if is_full else 1] * (total - flows.library) / total
     mirrored = [_loop(draws, costs, flows.received, flows.sent) for costs in (new, old)]
     # The client's records are as much dearer than in the loop as the server's were reckoned to be.
-    change = np.where(np.abs(ways[0]) < 1.0, 1.0, ways[0])
-    factors = [np.clip(way / change, *COLD) for way in ways]
+    by_bytes = np.where(np.abs(changes[0]) < 1.0, 1.0, changes[0])
+    factors = [np.clip(one / by_bytes, *COLD) for one in changes]
     client = mirrored[0] - mirrored[1]
     ends = client * np.minimum.reduce(factors), client * np.maximum.reduce(factors)
     return replace(
@@ -247,8 +247,8 @@ def _of(draws: Draws, curve: Mapping[int, Cost], flow: Flow) -> Floats:
 
 def _bulk(costs: RecordCosts, flows: Traffic) -> float:
     """Bytes of an operation at the price of a further byte."""
-    ways = ((costs.sent, flows.sent), (costs.received, flows.received))
-    return sum(_slope(curve) * flow.size_bytes for curve, flow in ways)
+    directions = ((costs.sent, flows.sent), (costs.received, flows.received))
+    return sum(_slope(curve) * flow.size_bytes for curve, flow in directions)
 
 
 def _slope(curve: Mapping[int, Cost]) -> float:

@@ -45,7 +45,7 @@ class State:
     """CPU time per operation, by resample: of the server by part, and of the client."""
 
     parts: Mapping[str, Floats]
-    """Of the handshake, by cell."""
+    """Of the handshake, by step of the waterfall."""
     lump: Floats
     """The whole handshake, reckoned the other way."""
     connection: Floats
@@ -81,12 +81,12 @@ class State:
 def present(side: Replicates) -> State:
     """The recording as it is."""
     costs = costs_of(side.arm, side.weights)
-    cell = {kind.name: costs.cells_ns[:, index] for index, kind in enumerate(COLUMNS)}
+    time_of = {kind.name: costs.steps_ns[:, index] for index, kind in enumerate(COLUMNS)}
     kinds = {kind.name: kind for kind in COLUMNS if kind.basis in ("exact", "sampled")}
-    parts = {name: cell[name] for name, kind in kinds.items() if kind.group == "handshake"}
-    query = cell["command"] + cell["tde"] + cell["probe"]
+    parts = {name: time_of[name] for name, kind in kinds.items() if kind.group == "handshake"}
+    query = time_of["command"] + time_of["tde"] + time_of["probe"]
     query = query + np.sum(
-        [cell[name] for name, kind in kinds.items() if kind.group == "record"], axis=0
+        [time_of[name] for name, kind in kinds.items() if kind.group == "record"], axis=0
     )
     shakes = sum(
         row.ended_count
@@ -96,11 +96,11 @@ def present(side: Replicates) -> State:
     return State(
         parts=parts,
         lump=np.sum(list(parts.values()), axis=0),
-        connection=cell["connect"] + cell["disconnect"],
+        connection=time_of["connect"] + time_of["disconnect"],
         query=query,
         query_low=query,
-        client=cell["client_cpu"],
-        client_low=cell["client_cpu"],
+        client=time_of["client_cpu"],
+        client_low=time_of["client_cpu"],
         handshakes=shakes / float(side.operations[0]),
     )
 

@@ -275,14 +275,14 @@ def test_every_time_and_every_category_has_a_cell() -> None:
     names = {kind.name for kind in (*waterfall_steps.KINDS, *waterfall_steps.BESIDE)}
     for phase in PHASES:
         for state in STATES:
-            cell = waterfall_steps.exact_cell(phase, state)
+            cell = waterfall_steps.exact_step(phase, state)
             split = phase in waterfall_steps.SAMPLED_PHASES and state == "on_cpu"
             unserved = phase in ("unknown", "background", "idle")
             assert (cell is None) == (split or unserved)
             assert cell is None or cell in names
     for phase in waterfall_steps.SAMPLED_PHASES:
         for category in CATEGORIES:
-            assert waterfall_steps.sampled_cell(phase, category) in names
+            assert waterfall_steps.sampled_step(phase, category) in names
 
 
 def test_texts_of_numbers() -> None:
