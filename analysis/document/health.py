@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a reader must know before the first number: losses, closure, observer effect, symbols."""
+"""Data quality, shown above the first number: losses, closure, overhead, symbols."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -33,7 +33,7 @@ _STACK_LOSSES: Final = {
     "bcc_stack_missed": {"on_cpu", "off_cpu"},
     "bcc_map_full": {"on_cpu", "off_cpu"},
 }
-"""Losses that a flame graph is poorer for, by kind of time."""
+"""Losses that remove stacks from a flame graph, by kind of time."""
 _EFFECT_LABELS: Final = {
     "probe": "probe hits",
     "scheduler": "scheduler events",
@@ -44,7 +44,7 @@ _EFFECT_LABELS: Final = {
 
 
 def examine(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Health:
-    """Everything that bears on trust, with the warnings that follow from it."""
+    """The data quality of a capture, with its warnings."""
     losses = count_losses(tables)
     closure = close(tables)
     observer = observe(tables)
@@ -63,8 +63,10 @@ def count_losses(tables: Tables) -> list[LossLine]:
     for kind, count in sorted(counts.items(), key=lambda item: -item[1]):
         if count > 0:
             known = LOSSES.get(kind)
-            meaning = known.meaning if known else "a kind of loss that this version does not know"
-            consequence = known.consequence if known else "not known"
+            meaning = (
+                known.meaning if known else "a kind of loss that this version does not recognize"
+            )
+            consequence = known.consequence if known else "the consequence is unknown"
             lines.append(LossLine(kind, count, meaning, consequence))
     return lines
 
@@ -133,13 +135,13 @@ def duration_ns(tables: Tables) -> int:
 
 
 def observe(tables: Tables) -> Observer:
-    """The price of measuring: hits x calibrated cost, and the collector's own CPU and memory."""
+    """The overhead: probe hits x calibrated cost, and the collector's own CPU time and memory."""
     lines = sorted(
         (_probe_line(row) for row in tables.probes),
         key=lambda line: (-(line.total_ns or 0.0), -line.hits_count),
     )
     length_ns = duration_ns(tables)
-    # Programs at scheduler events and samples are only timed now and then: see `effects`.
+    # Programs at scheduler events and samples are timed only for some events: see `effects`.
     probes = [line for line in lines if line.kind.startswith("u")]
     hits = sum(line.hits_count for line in probes)
     known = [line.total_ns for line in probes if line.total_ns is not None]
@@ -164,11 +166,11 @@ def observe(tables: Tables) -> Observer:
 
 
 def effects(tables: Tables) -> list[EffectLine]:
-    """What measuring was expected to cost, and what it came to; nothing without such figures.
+    """The predicted and the observed overhead; nothing without such figures.
 
-    Shares are of the server's CPU time, or, for a budget, of what the budget was a share of. The
-    prediction is of the load that was there at the start: an experiment, which begins idle and then
-    changes its load, has none.
+    Shares are of the server's CPU time, or, with a budget, of the base of the budget. The
+    prediction assumes the load at the start: an experiment starts idle and changes its load, so it
+    has none.
     """
     if not tables.effects:
         return []
@@ -202,7 +204,7 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 
 def _fact(tables: Tables, key: str) -> float | None:
-    """A number among the facts of the recording; None if it is absent or none."""
+    """A number from the metadata of the recording; None if it is absent or no number."""
     try:
         return float(tables.meta[key])
     except (KeyError, ValueError):
@@ -225,7 +227,7 @@ def _probe_line(row: Probe) -> ProbeLine:
 
 
 def name_quality(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Symbols:
-    """How many samples have a name, a category, a stack."""
+    """Shares of samples with a name, a category, a stack."""
     quality = symbol_quality(tables.samples, stacks, taxonomy)
     total = quality.sample_count
     return Symbols(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How it was measured, in words, for the end of every report."""
+"""The section of every report that explains the method."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,29 +10,29 @@ from tlstax.collectors.capture.vocabulary import CATEGORY_TERMS, PHASE_TERMS, ST
 _TEXT: Final = """
 Every nanosecond of every server thread belongs to one phase (what the thread does, and for whom)
 and one state (running, or what it waits for). The kernel adds them up at every change, so the
-ledger is exact; it is checked against the threads' lifetimes and the scheduler's clock, which are
-not its own.
+ledger is exact; it is checked against independent clocks: the threads' lifetimes and the
+scheduler's clock.
 
-What the CPU did inside a phase comes from samples, tagged in the kernel with the phase. The ledger
+CPU samples, tagged in the kernel with the phase, show what the CPU did inside a phase. The ledger
 gives the total, the samples split it. A share needs 1,000 samples. Signature, key generation,
 shared secret and verification are timed exactly.
 
-Samples taken in the kernel are filed by phase and system call, not by function: they pile up where
-the kernel enables interrupts again.
+Samples in the kernel are classified by phase and system call, not by function: they accumulate
+where the kernel re-enables interrupts.
 
-Two handshake figures are kept apart: the ledger charges a thread for its time inside the handshake;
+There are two handshake figures: the ledger charges a thread for its time inside the handshake;
 a handshake record is the wall time of one connection's handshake, with its waits.
 
 An experiment runs its arms interleaved and compares them per operation, round by round. A
-difference whose 95 % interval spans zero is no difference seen. What the steps do not cover is
-printed as unexplained.
+difference whose 95 % interval includes zero is printed as "no difference seen". The part of the
+difference that no step covers is printed as unexplained.
 
-Nothing is subtracted for the cost of measuring; it is printed beside the results.
+The overhead of measuring is printed with the results, and is not subtracted from them.
 """
 
 
 def describe() -> Method:
-    """The method with the vocabulary that reports use."""
+    """The method and the vocabulary of reports."""
     paragraphs = [" ".join(part.split()) for part in _TEXT.strip().split("\n\n")]
     return Method(
         paragraphs, _meanings(PHASE_TERMS), _meanings(STATE_TERMS), _meanings(CATEGORY_TERMS)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How often, how long and over how many bytes the TLS library's own functions ran.
 
-Counts and bytes are exact. A time is given only where it can be told from the cost of measuring it:
+Counts and bytes are exact. A time is given only where it exceeds the cost of measuring it:
 
 - what the probes add between the two clocks (`inside_ns`, calibrated on an empty function in the
   same run) is taken off each call, and off a caller what the probes of the functions inside it
@@ -180,12 +180,12 @@ def _together(sums: Iterable[Sum]) -> Sum:
 
 
 def timing(primitive: Primitive, calls: Sum) -> PrimitiveTiming:
-    """What a call takes, or why that cannot be said."""
+    """Duration of a call, or why it is not measurable."""
     if primitive.why_not_timed:
         return _untimed(COUNTED, primitive.why_not_timed)
     median_ns = calls.median_ns
     if median_ns is None or calls.timed_count <= 0:
-        return _untimed(COUNTED, "no call returned while it was watched")
+        return _untimed(COUNTED, "no call returned during the recording")
     traps_ns = calls.traps_ns / calls.timed_count
     added_ns = primitive.inside_ns + traps_ns
     mean_ns = calls.time_ns / calls.timed_count - added_ns
@@ -196,22 +196,22 @@ def timing(primitive: Primitive, calls: Sum) -> PrimitiveTiming:
     if body_ns <= traps_ns:
         return _untimed(
             NOT_MEASURABLE,
-            "most of a call is the cost of the probes of functions inside of it; probed without "
-            "them (--functions with its own name) it may be measurable",
+            "most of a call is the cost of the probes in the functions that it calls; it may be "
+            "measurable without them (--functions with this name only)",
         )
     if body_ns <= TRAPS * trap_ns:
         return _untimed(
             NOT_MEASURABLE,
-            f"a call is not longer than {TRAPS} times the {time_text(trap_ns)} of one of its "
-            "probes",
+            f"a call takes less than {TRAPS} times the cost of one of its probes "
+            f"({time_text(trap_ns)})",
         )
     own_ns = (
         calls.time_ns - calls.nested_ns - calls.direct_traps_ns
     ) / calls.timed_count - primitive.inside_ns
-    # The corrections are means of an empty loop: theirs may exceed what they were taken off.
+    # The corrections are means of an empty loop and may exceed the time that they correct.
     own_ns = max(0.0, min(own_ns, mean_ns))
     mean_bytes = calls.timed_bytes / calls.timed_count
-    # What an asymmetric operation takes is a matter of its key, not of the bytes it is given.
+    # The time of an asymmetric operation depends on its key, not on its number of bytes.
     has_rate = mean_bytes > 0 and primitive.category != "asymmetric"
     return PrimitiveTiming(
         MEASURED, "", mean_ns, own_ns, mean_ns / mean_bytes if has_rate else None
@@ -231,9 +231,9 @@ def _per(calls: Sum, phases: Collection[str], count: int) -> float | None:
 def _sentence(call_count: int, probe_ns: float, share: float | None) -> str:
     of_cpu = "" if share is None else f", {share_text(share)} of the server's CPU time"
     return (
-        f"Counting these {call_count:,} calls cost about {time_text(probe_ns)}{of_cpu}: the ledger "
-        "of this capture contains it, and nothing there is subtracted. Times below are less the "
-        "calibrated cost of the probes in them."
+        f"Counting these {call_count:,} calls cost about {time_text(probe_ns)}{of_cpu}. The ledger "
+        "of this capture includes that cost. The times below exclude the calibrated cost of their "
+        "probes."
     )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Readings of the sources as series on the recording's time axis: rates, shares and means.
 
-A series is kept as what a counter grew by, and the time in which that is known. Both add up, so
-that a mean over any span is their quotient, and a reading that is missing weighs nothing.
+A series holds the increments of a counter and the time that each covers. A mean over any span is
+the quotient of both sums, so a missing reading has no weight.
 """
 
 import itertools
@@ -39,11 +39,11 @@ Grids = dict[str, Grid]
 """Readings of a source by their object."""
 _STAR: Final = "*"
 _GAP: Final = 3.0
-"""An interval this many times the usual one is said to be a gap."""
+"""An interval above this multiple of the median one is a gap."""
 
 
 def tabulate(tables: Tables) -> Sources | None:
-    """Everything that was recorded beside the engine; None where nothing was."""
+    """The data of all sources other than the engine; None without any."""
     status = [row for row in tables.status if row.run_id is None]
     if not (tables.collectors or tables.metrics or status):
         return None
@@ -216,22 +216,22 @@ def _short(value: float | None) -> float | None:
 
 
 def _status_notes(grid: Grid, first_ns: int) -> Iterator[str]:
-    """Where counters of the server fell."""
+    """Where counters of the server decreased."""
     for (start, end), names in grid.resets():
         at = time_text(float(end - first_ns))
         if "Uptime" in names:
-            yield f"The server began anew before {at}: how its counters grew is not known there."
+            yield f"The server restarted before {at}: its counters are unknown there."
         elif len(names) > 1:
             yield (
-                f"{len(names)} counters of the server were set back before {at}, "
-                f"{time_text(float(end - start))} after they were last read: that time is left out."
+                f"{len(names)} counters of the server were reset before {at}, "
+                f"{time_text(float(end - start))} after their last reading: that time is excluded."
             )
         else:
-            yield f"The counter {names[0]} fell before {at}: that time is left out."
+            yield f"The counter {names[0]} decreased before {at}: that time is excluded."
 
 
 def _gaps(panels: Iterable[SeriesPanel]) -> Iterator[str]:
-    """Where a source gave nothing for long, said once for each source."""
+    """Long intervals without a reading, for each source."""
     seen = set()
     for panel in panels:
         spans = sorted(zip(panel.start_ns, panel.end_ns, strict=True))
@@ -248,8 +248,8 @@ def _gaps(panels: Iterable[SeriesPanel]) -> Iterator[str]:
         ]
         for start, end in late:
             yield (
-                f"{panel.source} was read once in the {time_text(float(end - start))} from "
-                f"{time_text(float(start))} on: figures there are means over that time."
+                f"{panel.source} was read only once in the {time_text(float(end - start))} from "
+                f"{time_text(float(start))} on: its values there are means over that time."
             )
         for start, end in holes:
             yield (

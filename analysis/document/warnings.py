@@ -16,10 +16,10 @@ _PROBE_WARNING: Final = 0.10
 _ON_CPU_WARNING: Final = 0.02
 _UNCHECKED_WARNING: Final = 0.10
 _MISJUDGED: Final = 2.0
-"""An observed cost this many times the predicted one is a warning, if it is no trifle."""
+"""An observed overhead above this multiple of the predicted one is a warning."""
 _NEGLIGIBLE: Final = 0.005
 _FATES: Final = {
-    "failed": "did not last, and its rows are not whole",
+    "failed": "ended early, and its rows are incomplete",
     "missing": "is missing",
 }
 
@@ -31,10 +31,10 @@ def warnings(
     observer: Observer,
     symbols: Symbols,
 ) -> list[str]:
-    """Sentences for what weakens the result, gravest first."""
+    """Sentences about what weakens the result, the most serious first."""
     texts = []
     if not tables.windows:
-        texts.append("The capture holds no finished window.")
+        texts.append("The capture has no complete window.")
     facts = {**known_sources.FACTS, **{row.key: row for row in tables.source_facts}}
     engines = {window.engine for window in tables.windows}
     alone = [facts[engine].alone for engine in sorted(engines & facts.keys())]
@@ -52,55 +52,55 @@ def warnings(
     if closure.ok is False and closure.worst is not None:
         texts.append(
             f"The ledger does not close: the worst window explains {share_text(closure.worst)} "
-            f"of the time, {share_text(closure.threshold)} are needed."
+            f"of the time; at least {share_text(closure.threshold)} is required."
         )
     if closure.on_cpu_ratio is not None and abs(closure.on_cpu_ratio - 1) > _ON_CPU_WARNING:
         texts.append(
-            f"On-CPU time is {share_text(closure.on_cpu_ratio)} of what the scheduler counted "
-            f"and the {time_text(closure.steal_ns)} that it gave to others."
+            f"The ledger's CPU time is {share_text(closure.on_cpu_ratio)} of the scheduler's CPU "
+            f"time plus {time_text(closure.steal_ns)} of steal."
         )
     busy_ns = sum(line.ledger_ns for line in closure.windows) + closure.unchecked_ns
     if closure.unchecked_ns > _UNCHECKED_WARNING * busy_ns:
         texts.append(
-            f"{share_text(closure.unchecked_ns / busy_ns)} of the time is not checked: those "
-            "threads were too many, or were gone before their clocks could be read."
+            f"{share_text(closure.unchecked_ns / busy_ns)} of the time is not checked: the clocks "
+            "of these threads were not read, because they were too many or had ended."
         )
     texts += [loss_sentence(line) for line in losses if line.kind not in REPAIRS]
     if symbols.unknown_share is not None and symbols.unknown_share > _UNKNOWN_WARNING:
-        texts.append(f"{share_text(symbols.unknown_share)} of the samples fit no category.")
+        texts.append(f"{share_text(symbols.unknown_share)} of the samples match no category.")
     if tables.windows and symbols.sample_count < MINIMUM_SAMPLES:
         texts.append(
-            f"{symbols.sample_count:,} CPU samples are too few to split phases "
+            f"{symbols.sample_count:,} CPU samples are too few to split phases into categories "
             f"(a share needs {MINIMUM_SAMPLES:,})."
         )
     texts += _effect_warnings(observer)
     if observer.probe_cpu_share is not None and observer.probe_cpu_share > _PROBE_WARNING:
         texts.append(
-            f"The probes cost {share_text(observer.probe_cpu_share)} of one CPU; "
-            "nothing is subtracted for that."
+            f"The probes used {share_text(observer.probe_cpu_share)} of one CPU; "
+            "this is not subtracted from any result."
         )
     return texts
 
 
 def _effect_warnings(observer: Observer) -> list[str]:
-    """Measuring that cost more than it was allowed, or than was expected."""
+    """Overhead above the budget, or above the prediction."""
     if not observer.effects or (observed := observer.effects[-1].observed_share) is None:
         return []
     texts = []
     budget, predicted = observer.budget_share, observer.effects[-1].predicted_share
     if budget is not None and observed > budget:
         texts.append(
-            f"Measuring cost {share_text(observed)} of the server's CPU time, more than the "
+            f"The overhead was {share_text(observed)} of the server's CPU time, above the "
             f"budget of {share_text(budget)}."
         )
     if predicted and observed > _MISJUDGED * predicted and observed > _NEGLIGIBLE:
         texts.append(
-            f"Measuring cost {share_text(observed)} of the server's CPU time, more than twice "
-            f"the {share_text(predicted)} that were predicted."
+            f"The overhead was {share_text(observed)} of the server's CPU time, more than twice "
+            f"the predicted {share_text(predicted)}."
         )
     return texts
 
 
 def loss_sentence(line: LossLine) -> str:
-    """What was lost, how often, and what follows."""
+    """What was lost, how often, and the consequence."""
     return f"Lost: {line.meaning}, {line.count:,} times; {line.consequence}."

@@ -17,7 +17,7 @@ _LEDGER: Final = (
     ("connecting", "connecting, handshakes and disconnecting", "ledger"),
     ("handshake", "handshakes", "handshake"),
     ("sign", "signing", "handshake"),
-    ("resumable", "public-key work that resuming saves", "handshake"),
+    ("resumable", "public-key work that resumption avoids", "handshake"),
     ("connecting_network", "waiting for the network while connecting", "ledger"),
     ("handshake_network", "waiting for the client in handshakes", "handshake"),
     ("runnable", "waiting for a CPU", "ledger"),
@@ -33,16 +33,19 @@ _LEDGER: Final = (
     ("disk_read", "waiting for pages from disk", "flames"),
     ("fetch", "OpenSSL 3 fetching methods", "composition"),
     ("record_crypto", "encrypting and hashing records", "composition"),
-    ("timer", "waits as long as a timer of the network stack", "handshake"),
+    ("timer", "waits of the length of a TCP timer", "handshake"),
 )
-"""Facts with a share of the served time (`_share`) and a time (`_ns`)."""
+"""Metrics with a share of the served time (`_share`) and a time (`_ns`)."""
 COMPUTED: Final = ("sign", "resumable", "fetch", "record_crypto", "sending")
 """Metrics of CPU time alone, whose shares have their part of the waiting for a CPU."""
 PER_HANDSHAKE: Final = ("handshake", "sign", "resumable", "handshake_network")
 PER_CONNECTION: Final = ("connecting", "connecting_network")
 
 LABELS: Final[Mapping[str, Label]] = {
-    **{f"{name}_share": Label(f"{text}, of the time", "share", at) for name, text, at in _LEDGER},
+    **{
+        f"{name}_share": Label(f"{text}, share of the time", "share", at)
+        for name, text, at in _LEDGER
+    },
     **{
         f"{name}_ns": Label(
             f"{text}, per "
@@ -60,13 +63,13 @@ LABELS: Final[Mapping[str, Label]] = {
     },
     "commands_per_connection": Label("commands on each connection", "count", "ledger"),
     "handshakes_count": Label("handshakes", "count", "handshake"),
-    "full_share": Label("full handshakes, of all", "share", "handshake"),
+    "full_share": Label("share of full handshakes", "share", "handshake"),
     "session_cache": Label("resumption, by the server's status", "text", "method"),
     "cipher": Label("cipher suites", "text", "handshake"),
     "tls_library": Label("the server's TLS library", "text", "method"),
-    "software_crypto": Label("ciphers without instructions of their own", "text", "method"),
-    "tls_bytes": Label("results go out encrypted", "text", "composition"),
-    "experiment": Label("what the experiment's driver does each time", "text", "method"),
+    "software_crypto": Label("ciphers without crypto instructions", "text", "method"),
+    "tls_bytes": Label("results are encrypted", "text", "composition"),
+    "experiment": Label("operation of the experiment's driver", "text", "method"),
     "samples_count": Label("CPU samples", "count", "composition"),
     "connecting_wait_ns": Label("waiting for the network, per connection", "ns", "ledger"),
     "connect_wait_ns": Label(
@@ -74,41 +77,51 @@ LABELS: Final[Mapping[str, Label]] = {
     ),
     "handshake_wait_ns": Label("waiting for the client, per handshake", "ns", "handshake"),
     "handshake_wait_ratio": Label(
-        "waiting for the client, as a multiple of the server's own work in a handshake",
+        "waiting for the client, as a multiple of the server's CPU time in a handshake",
         "count",
         "handshake",
     ),
-    "connect_wait_ratio": Label("the same, of the wait in a handshake", "ratio", "ledger"),
-    "client_connecting_ns": Label("the client's CPU, per connection", "ns", "both-sides"),
+    "connect_wait_ratio": Label(
+        "waiting for the client outside of the handshake, divided by the wait in it",
+        "ratio",
+        "ledger",
+    ),
+    "client_connecting_ns": Label("the client's CPU time, per connection", "ns", "both-sides"),
     "client_connecting_ratio": Label(
-        "the client's CPU, of what the server waits for it", "ratio", "both-sides"
+        "the client's CPU time, divided by the server's wait for it", "ratio", "both-sides"
     ),
     "client_sign_ns": Label("the client's signature, per connection", "ns", "both-sides"),
     "client_setup_ns": Label(
-        "the client's CPU outside of the handshake, per connection", "ns", "both-sides"
+        "the client's CPU time outside of the handshake, per connection", "ns", "both-sides"
     ),
     "client_setup_share": Label(
-        "work outside of the handshake, of the client's CPU when connecting", "share", "both-sides"
+        "share of the client's CPU time for connecting outside of the handshake",
+        "share",
+        "both-sides",
     ),
     "client_certificate_share": Label(
-        "parsing certificates, of the client's CPU when connecting", "share", "both-sides"
+        "share of the client's CPU time for connecting in parsing certificates",
+        "share",
+        "both-sides",
     ),
     "client_setup_wait_share": Label(
-        "the server waiting for the client's set-up, of the time", "share", "both-sides"
+        "the server waiting for the client's set-up, share of the time", "share", "both-sides"
     ),
     "client_samples_count": Label("CPU samples of clients", "count", "both-sides"),
     "writes_per_command": Label("writes to the client, per command", "count", "ledger"),
-    "bytes_per_write": Label("bytes of each, by the server's counter", "bytes", "ledger"),
+    "bytes_per_write": Label("bytes of each write, by the server's counter", "bytes", "ledger"),
     "row_lock_waits": Label("waits for row locks, by the server's counter", "count", "ledger"),
     "flushes_count": Label("flushes of the log, by the server's counter", "count", "ledger"),
-    "timer_count": Label("handshakes that waited so", "count", "handshake"),
-    "timer_purity": Label("handshakes with such waits, of all", "share", "handshake"),
-    "host_idle_share": Label("the host's CPUs idle", "share", "trust"),
-    "host_steal_share": Label("the host's CPUs taken by the hypervisor", "share", "trust"),
+    "timer_count": Label("handshakes with such a wait", "count", "handshake"),
+    "timer_purity": Label("share of handshakes with such a wait", "share", "handshake"),
+    "host_idle_share": Label("idle share of the host's CPUs", "share", "trust"),
+    "host_steal_share": Label("share of the host's CPUs taken by the hypervisor", "share", "trust"),
     "observer_share": Label(
-        "cost of measuring inside of the server, of its CPU time", "share", "trust"
+        "overhead inside of the server, share of its CPU time", "share", "trust"
     ),
-    "probe_share": Label("cost of the probes, of the server's CPU time", "share", "trust"),
+    "probe_share": Label("cost of the probes, share of the server's CPU time", "share", "trust"),
     "plaintext_handshakes_count": Label("handshakes in the plaintext arm", "count", "handshake"),
-    "plaintext_handshake_share": Label("handshakes there, of the time", "share", "ledger"),
+    "plaintext_handshake_share": Label(
+        "handshakes in the plaintext arm, share of the time", "share", "ledger"
+    ),
 }

@@ -21,12 +21,12 @@ class LanePart:
     end_ns: Annotated[float, "where its bar ends"]
     made_of: Annotated[
         list[Share],
-        "CPU time by category, largest first, by samples; program = a client's own code",
+        "CPU time by category from samples, largest first; program = the client's own code",
     ]
     sample_count: Annotated[int | None, "samples behind made_of; null where there is none"]
-    enough: Annotated[bool, "made_of rests on 1,000 samples, or needs none"]
+    enough: Annotated[bool, "made_of has at least 1,000 samples, or needs none"]
     added: Annotated[
-        Measure | None, "TLS less plaintext; null for other arms and where there is no such pair"
+        Measure | None, "TLS less plaintext; null for other arms and without a plaintext arm"
     ] = None
 
 
@@ -54,13 +54,15 @@ class EndToEnd:
         "server computed at least that long while the client did not wait",
     ]
     sentence: Annotated[str, "the result in one sentence"]
-    notes: Annotated[list[str], "how far it can be trusted"]
+    notes: Annotated[list[str], "limits of the result"]
     parts: Annotated[list[LanePart], "the client's sum to latency; then the server's, then between"]
     beside: Annotated[list[LanePart], "what the client does not wait for"]
     phases: Annotated[list[PhaseComposition], "what the client's CPU did, by phase"]
     closure: Annotated[float | None, "of the client's threads, against the scheduler's clocks"]
-    probe_ns: Annotated[float | None, "cost of the client's probes per operation; null: not known"]
-    latency_added: Annotated[Measure | None, "latency, TLS less plaintext; null likewise"] = None
+    probe_ns: Annotated[float | None, "cost of the client's probes per operation; null = unknown"]
+    latency_added: Annotated[
+        Measure | None, "latency, TLS less plaintext; null without such a pair"
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class IntermediaryProcess:
     """A tunnel or proxy that worked for the operations of a group."""
 
     target_id: Annotated[int, "target"]
-    label: Annotated[str, "what it is called, for people"]
+    label: Annotated[str, "its name, for people"]
     role: Annotated[str, "tunnel or proxy"]
     exe: Annotated[str, "executable"]
     tls: Annotated[str, "TLS library and version, or unknown"]
@@ -77,12 +79,12 @@ class IntermediaryProcess:
     blocked_ns: Annotated[dict[str, float], "waits per operation by state, of all its threads"]
     handshake_count: Annotated[int, "successful handshakes of its own"]
     thread_count: Annotated[int, "threads"]
-    closure: Annotated[float | None, "of its threads, against clocks that are not the ledger's"]
+    closure: Annotated[float | None, "of its threads, against independent clocks"]
 
 
 @dataclass(frozen=True)
 class Intermediaries:
-    """What the processes on the way from the client to the server cost."""
+    """What the processes between the client and the server cost."""
 
     name: Annotated[str, "stable id: driver/scenario/arm, or all"]
     label: Annotated[str, "for people"]
@@ -90,5 +92,5 @@ class Intermediaries:
     operation_count: Annotated[int, "operations of the driver"]
     cpu: Annotated[Measure, "CPU time of all of them per operation"]
     processes: Annotated[list[IntermediaryProcess], "the busiest first"]
-    idle_count: Annotated[int, "others that were recorded and did next to nothing meanwhile"]
+    idle_count: Annotated[int, "other recorded processes that were idle"]
     sentence: Annotated[str, "the result in one sentence"]

@@ -80,14 +80,16 @@ class ChangeNode(TypedDict):
 
 @dataclass(frozen=True)
 class FlamePair:
-    """Two flame graphs in one tree, so that what vanished and what came are both in it."""
+    """Two flame graphs in one tree, with frames that only one side has."""
 
     kind: Annotated[str, "on_cpu or off_cpu"]
-    per: Annotated[str, "what times are counted by; '' = after is scaled to the total of before"]
+    per: Annotated[
+        str, "unit that times are divided by; '' = after is scaled to the total of before"
+    ]
     before_ns: Annotated[float, "the whole, before"]
     after_ns: Annotated[float, "the whole, after"]
     sample_counts: Annotated[list[int], "samples or waits, before and after"]
-    root: Annotated[ChangeNode, "tree; is_noise: no more than chance would change"]
+    root: Annotated[ChangeNode, "tree; is_noise: the change is within sampling noise"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class PairDifference:
     before: Annotated[SideFacts, "the first side"]
     after: Annotated[SideFacts, "the second side"]
     refusals: Annotated[list[str], "why they cannot be compared; then all below is empty"]
-    cautions: Annotated[list[str], "what differs beside what is asked about"]
+    cautions: Annotated[list[str], "other differences between the sides"]
     sentence: Annotated[str, "the result in one sentence"]
     operation: Annotated[str, "what one operation is"]
     total_name: Annotated[str, "what the total is: latency at the client, or server time"]
@@ -110,7 +112,9 @@ class PairDifference:
     steps: Annotated[list[Step], "waterfall; they sum to the difference"] = field(
         default_factory=list
     )
-    beside: Annotated[list[Step], "costs that are no part of the sum"] = field(default_factory=list)
+    beside: Annotated[list[Step], "costs that are not part of the sum"] = field(
+        default_factory=list
+    )
     categories: Annotated[list[Change], "CPU time of the server by category"] = field(
         default_factory=list
     )

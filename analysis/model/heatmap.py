@@ -18,8 +18,10 @@ class HeatColumn:
     """A column of the picture: neighbouring windows of one run in which latencies were measured."""
 
     start_ns: Annotated[int, "start of its first window, from the beginning of the recording"]
-    end_ns: Annotated[int, "end of its last window, likewise"]
-    measured_ns: Annotated[int, "its windows' lengths together; less than its own: gaps inside"]
+    end_ns: Annotated[int, "end of its last window, from the beginning of the recording"]
+    measured_ns: Annotated[
+        int, "sum of its windows' lengths; less than end_ns - start_ns if there are gaps"
+    ]
     count: Annotated[int, "values"]
     median_ns: Annotated[float | None, "median, as in latencies; null without values"]
     high_ns: Annotated[float | None, "99th percentile; null with fewer than 500 values"]
@@ -37,6 +39,6 @@ class Heatmap:
     count: Annotated[int, "values in all columns"]
     length_ns: Annotated[int, "length of the recording, from its first window to its last"]
     most: Annotated[int, "highest count of a row in a column"]
-    gap_count: Annotated[int, "windows whose level did not measure it: gaps in the picture"]
-    rows: Annotated[list[HeatRow], "latencies, lowest first, without a hole"]
+    gap_count: Annotated[int, "windows whose level does not measure it: gaps in the picture"]
+    rows: Annotated[list[HeatRow], "latency ranges, lowest first, contiguous"]
     columns: Annotated[list[HeatColumn], "in order of time"]

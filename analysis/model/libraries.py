@@ -38,7 +38,7 @@ class HotFunction:
     category: Annotated[str, "category, see Categories"]
     share: Annotated[float, "of all CPU samples in these phases, kernel included"]
     low: Annotated[float, "lower bound of its 95 % interval"]
-    high: Annotated[float, "upper bound of the same"]
+    high: Annotated[float, "upper bound of its 95 % interval"]
     sample_count: Annotated[int, "samples in it"]
 
 
@@ -50,7 +50,7 @@ class Build:
     linkage: Annotated[str, "shared or static"]
     agreed: Annotated[str, "version, cipher and temporary key of the drivers' connections"]
     versions: Annotated[list[str], "TLS versions that it accepts"]
-    lacks: Annotated[list[str], "what it has not, each found by negotiating or disassembling"]
+    lacks: Annotated[list[str], "features that it lacks, found by negotiating or disassembling"]
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class ServerCosts:
     name: Annotated[str, "name in the catalogue"]
     server: Annotated[str, "server and version, as found in the process"]
     build: Annotated[Build, "its TLS library"]
-    round_count: Annotated[int, "rounds that are behind the intervals"]
+    round_count: Annotated[int, "rounds behind the intervals"]
     handshake: Annotated[Cost | None, "per full handshake; null = not measured"]
     private_key_ns: Annotated[float | None, "CPU time of the private-key operation; exact"]
     record: Annotated[Cost | None, "per KB of result, reading and writing records"]
     hot_handshake: Annotated[list[HotFunction], "in the handshake"]
     hot_record: Annotated[list[HotFunction], "while reading and writing records of a bulk result"]
-    unknown_share: Annotated[float, "samples in these phases that no rule files"]
+    unknown_share: Annotated[float, "share of the samples in these phases that match no rule"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,6 @@ class Libraries:
     title: Annotated[str, "its title"]
     key: Annotated[str, "kind of the server's key"]
     host: Annotated[str, "CPU and kernel that it was measured on"]
-    note: Annotated[str, "how the intervals were made and how far they can be trusted"]
+    note: Annotated[str, "how the intervals were computed, and their limits"]
     servers: Annotated[list[ServerCosts], "in the order of the recipe"]
     left_out: Annotated[dict[str, str], "servers that could not be measured, and why"]

@@ -26,7 +26,7 @@ class Process:
     name: Annotated[str, "program"]
     role: Annotated[str, "tunnel or proxy"]
     cpu_ns: Annotated[float, "CPU time"]
-    runnable_ns: Annotated[float, "time that it was ready and had no CPU"]
+    runnable_ns: Annotated[float, "time waiting for a CPU"]
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ class MatrixCell:
 
     cell_id: Annotated[int, "key in results.sqlite"]
     label: Annotated[str, "all of its dimensions, for people"]
-    place: Annotated[dict[str, str | int], "dimension -> where it lies"]
+    place: Annotated[dict[str, str | int], "dimension -> its value"]
     arm: Annotated[str, "plaintext or tls"]
     operation: Annotated[str, "what one operation is"]
     round_count: Annotated[int, "runs that are done"]
     operations_per_s: Annotated[Spread, "as the client counted"]
     connections_per_s: Annotated[Spread, "the same of connections"]
-    queries_per_s: Annotated[Spread | None, "the same of queries; null = not told"]
+    queries_per_s: Annotated[Spread | None, "the same of queries; null = unknown"]
     mean_ns: Annotated[float, "mean latency of an operation at the client"]
     p95_ns: Annotated[float, "mean over the rounds of their 95th percentiles"]
     max_ns: Annotated[int, "slowest operation of all rounds"]
     server_cpu_ns: Annotated[float | None, "of the server, per operation; null = not recorded"]
     client_cpu_ns: Annotated[float, "of the client, per operation"]
-    processes: Annotated[list[Process], "tunnels and proxies on the way"]
+    processes: Annotated[list[Process], "tunnels and proxies between client and server"]
     closure: Annotated[float | None, "of the ledger of all of its runs, see Closure"]
     negotiated: Annotated[str, "TLS version and cipher, as they were seen"]
-    reused_share: Annotated[float | None, "connections that resumed a session; null = not told"]
+    reused_share: Annotated[float | None, "connections that resumed a session; null = unknown"]
     carried_bytes: Annotated[float | None, "by the tunnel's own count, per operation"]
     cdf: Annotated[list[list[float]], "[latency in ns, share of operations], ascending"]
     dots: Annotated[list[int], "latencies of single operations in the order they ended, thinned"]
@@ -76,7 +76,7 @@ class BothSides:
 
     sentence: Annotated[str, "the result in one sentence"]
     parts: Annotated[list[SidePart], "the client's, then the server's, then what is between"]
-    closure: Annotated[float | None, "of the client's threads: the least of all runs"]
+    closure: Annotated[float | None, "of the client's threads: the lowest of all runs"]
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,14 @@ class MatrixPair:
     name: Annotated[str, "the cell, for people"]
     baseline: Annotated[str, "what the baseline is, for people"]
     operation: Annotated[str, "what one operation is"]
-    sentence: Annotated[str, "what came out, in one sentence"]
+    sentence: Annotated[str, "the result in one sentence"]
     round_count: Annotated[int, "rounds that both finished"]
     throughput: Annotated[Ratio, "operations/s over those of the baseline"]
     totals: Annotated[list[Measure], "latency at the client of the baseline and the cell"]
     difference: Annotated[Measure, "cell less baseline"]
     steps: Annotated[list[Step], "they sum to the difference"]
     beside: Annotated[list[Step], "CPU time that no client waits for"]
-    closure: Annotated[float | None, "the lesser of both ledgers' closures"]
+    closure: Annotated[float | None, "the lower of both ledgers' closures"]
     both_sides: Annotated[BothSides | None, "null where the clients were not recorded"] = None
 
 
@@ -103,8 +103,8 @@ class MatrixPair:
 class MatrixPublished:
     """A published figure and what was measured in a cell like it."""
 
-    source: Annotated[str, "who published it"]
-    setup: Annotated[str, "what they had, where that matters; may be empty"]
+    source: Annotated[str, "publication"]
+    setup: Annotated[str, "their set-up; may be empty"]
     quantity: Annotated[str, "operations_per_s, queries_per_s, p95_ns, mean_ns or ratio"]
     published: Annotated[float | None, "their figure; null where only a ratio was published"]
     published_ratio: Annotated[float | None, "to their baseline; null for the baseline itself"]
@@ -125,14 +125,14 @@ class MatrixFailure:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The whole."""
+    """The whole report of a matrix."""
 
     title: Annotated[str, "title of the recipe"]
     facts: Annotated[dict[str, str], "recipe, scale, seed, host and so on"]
-    note: Annotated[str, "how the intervals were made and how far they can be trusted"]
+    note: Annotated[str, "how the intervals were computed, and their limits"]
     servers: Annotated[dict[str, dict[str, str]], "server -> what it is and negotiates"]
-    routes: Annotated[dict[str, dict[str, str]], "server and transport -> what it told of itself"]
+    routes: Annotated[dict[str, dict[str, str]], "server and transport -> its own description"]
     cells: Annotated[list[MatrixCell], "in the order of the recipe"]
     pairs: Annotated[list[MatrixPair], "each cell that has a baseline"]
     published: Annotated[list[MatrixPublished], "published and measured"]
-    failures: Annotated[list[MatrixFailure], "what has no result, and why"]
+    failures: Annotated[list[MatrixFailure], "runs without a result, and why"]

@@ -31,10 +31,10 @@ DOCUMENT_VERSION: Final = 1
 
 @dataclass(frozen=True)
 class Answer:
-    """What the capture says, in words."""
+    """The result of the capture in sentences."""
 
     sentence: Annotated[str, "the answer in one sentence"]
-    details: Annotated[list[str], "one more sentence for each driver or remarkable fact"]
+    details: Annotated[list[str], "further sentences, one for each driver or result"]
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,9 @@ class CaptureFacts:
     handshake_count: Annotated[int | None, "handshake records; null = not measured"]
     sample_count: Annotated[int, "CPU samples"]
     targets: Annotated[list[TargetFacts], "servers"]
-    meta: Annotated[dict[str, str], "facts about the recording as they stand in the capture"]
+    meta: Annotated[dict[str, str], "metadata of the recording, unchanged from the capture"]
     measured_ns: Annotated[int, "time in which the ledger was kept"] = 0
-    levels: Annotated[dict[str, int], "time in ns by level of what was probed"] = field(
-        default_factory=dict
-    )
+    levels: Annotated[dict[str, int], "time in ns by level of detail"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class RunLine:
     client_mean_ns: Annotated[int, "mean latency"]
     client_p95_ns: Annotated[int, "95th percentile"]
     handshake_count: Annotated[int, "handshakes that the probes counted"]
-    proof: Annotated[dict[str, Any], "counters that prove the arm"]
+    proof: Annotated[dict[str, Any], "counters which prove that the arm used TLS or plaintext"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class Meaning:
 class Method:
     """How it was measured."""
 
-    paragraphs: Annotated[list[str], "in words"]
+    paragraphs: Annotated[list[str], "sentences"]
     phases: Annotated[list[Meaning], "phases"]
     states: Annotated[list[Meaning], "states"]
     categories: Annotated[list[Meaning], "categories"]
@@ -109,9 +107,9 @@ class Document:
 
     version: Annotated[int, "version of this shape"]
     title: Annotated[str, "title"]
-    answer: Annotated[Answer, "what the capture says"]
+    answer: Annotated[Answer, "the result"]
     capture: Annotated[CaptureFacts, "what was recorded"]
-    health: Annotated[Health, "losses, closure, observer effect; shown first"]
+    health: Annotated[Health, "losses, closure, overhead; shown first"]
     comparisons: Annotated[list[Comparison], "waterfalls; empty for a capture without runs"]
     ledgers: Annotated[list[LedgerBar], "one for each driver and arm, or one: all"]
     compositions: Annotated[list[Composition], "one for each ledger bar"]
@@ -125,13 +123,13 @@ class Document:
         default_factory=list
     )
     between: Annotated[
-        list[Intermediaries], "tunnels and proxies on the way; empty without any"
+        list[Intermediaries], "tunnels and proxies between client and server; empty without any"
     ] = field(default_factory=list)
-    sources: Annotated[Sources | None, "what else was recorded; null = nothing was"] = None
-    findings: Annotated[list[Finding], "causes beyond doubt, the first one leads"] = field(
-        default_factory=list
-    )
-    findings_note: Annotated[str, "how far the rules of findings could be applied"] = ""
+    sources: Annotated[Sources | None, "other sources of the recording; null = none"] = None
+    findings: Annotated[
+        list[Finding], "causes whose intervals exceed their bounds, the most important first"
+    ] = field(default_factory=list)
+    findings_note: Annotated[str, "how many rules were applied, and what limited them"] = ""
     heatmaps: Annotated[list[Heatmap], "latency over time; empty with one window only"] = field(
         default_factory=list
     )

@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, NotRequired, TypedDict
 
-Estimate = Annotated[str, "on what it rests if it is no full count but scaled up; else ''"]
+Estimate = Annotated[str, "how it was scaled up; '' if everything was measured"]
 Interval = Annotated[float | None, "bound of the 95 % interval, or null where there is none"]
 
 
@@ -38,7 +38,7 @@ class WaterfallStep:
     plaintext_ns: Annotated[float, "per operation in the plaintext arm"]
     tls_ns: Annotated[float, "per operation in the TLS arm"]
     difference: Annotated[Measure, "TLS less plaintext, per operation"]
-    share: Annotated[float | None, "difference / total difference; null if the total is no more"]
+    share: Annotated[float | None, "difference / total difference; null unless TLS takes longer"]
     verdict: Annotated[str, "more, less, no difference seen, or no interval"]
     start_ns: Annotated[float, "where its bar starts in the waterfall"]
     end_ns: Annotated[float, "where its bar ends"]
@@ -55,7 +55,7 @@ class Comparison:
     operation: Annotated[str, "what one operation is: connection, transaction, query"]
     refusal: Annotated[str | None, "why the arms cannot be compared; then all below is empty"]
     sentence: Annotated[str, "the result in one sentence"]
-    note: Annotated[str, "how the intervals were made and how far they can be trusted"]
+    note: Annotated[str, "how the intervals were computed, and their limits"]
     round_count: Annotated[int, "paired rounds"]
     resample_count: Annotated[int, "bootstrap resamples; 0 = no intervals"]
     operation_counts: Annotated[dict[str, int], "operations by arm"]
@@ -67,7 +67,9 @@ class Comparison:
     cells: Annotated[
         list[WaterfallStep], "waterfall; with unexplained (last) they sum to the difference"
     ]
-    beside: Annotated[list[WaterfallStep], "costs off the client's path, not part of the sum"]
+    beside: Annotated[
+        list[WaterfallStep], "costs that the client does not wait for; not part of the sum"
+    ]
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,13 @@ class LedgerSegment:
 
 @dataclass(frozen=True)
 class RoleLine:
-    """What the threads of one role did, with all of their phases; states without idle."""
+    """Time of the threads of one role: all phases; the states exclude the idle phase."""
 
     role: Annotated[str, "role, see the capture's vocabulary"]
-    meaning: Annotated[str, "what such threads are for"]
-    thread_count: Annotated[int, "threads seen in it"]
+    meaning: Annotated[str, "what such threads do"]
+    thread_count: Annotated[int, "threads of the role"]
     on_cpu_ns: Annotated[int, "on a CPU"]
-    tls_ns: Annotated[int, "of that in handshakes and records"]
+    tls_ns: Annotated[int, "part of on_cpu_ns in handshakes and records"]
     runnable_ns: Annotated[int, "waiting for a CPU"]
     blocked_ns: Annotated[dict[str, int], "waiting, by state"]
     idle_ns: Annotated[int, "the idle phase, in any state"]
@@ -99,7 +101,7 @@ class RoleLine:
 
 @dataclass(frozen=True)
 class LedgerBar:
-    """Where the connection threads' time went in one arm, without idle."""
+    """Time of the connection threads in one arm, excluding idle."""
 
     name: Annotated[str, "stable id: driver/scenario/arm, or all"]
     label: Annotated[str, "for people"]
@@ -110,20 +112,22 @@ class LedgerBar:
     operation_count: Annotated[int, "operations; 0 without a driver"]
     total_ns: Annotated[int | None, "sum of the segments; null = not measured"]
     idle_ns: Annotated[int | None, "idle time, not in the segments; null = not measured"]
-    background_ns: Annotated[int | None, "time of background threads, likewise"]
-    unknown_ns: Annotated[int | None, "time before a thread's first boundary, likewise"]
+    background_ns: Annotated[int | None, "time of background threads; null = not measured"]
+    unknown_ns: Annotated[
+        int | None, "unclassified: time before a thread's first boundary; null = not measured"
+    ]
     segments: Annotated[list[LedgerSegment], "by phase, then state, in vocabulary order"]
     estimate: Estimate = ""
     measured_ns: Annotated[int, "time in which the ledger was kept"] = 0
-    whole_ns: Annotated[int, "time that the bar is about"] = 0
-    roles: Annotated[list[RoleLine], "all threads, whatever they are for, busiest first"] = field(
+    whole_ns: Annotated[int, "recorded time that the bar covers"] = 0
+    roles: Annotated[list[RoleLine], "all threads by role, busiest first"] = field(
         default_factory=list
     )
 
 
 @dataclass(frozen=True)
 class Share:
-    """A category's share of a phase's CPU time."""
+    """Share of a category in a phase's CPU time."""
 
     category: Annotated[str, "category, see vocabulary"]
     share: Annotated[float, "of the phase's on-CPU time"]
@@ -160,7 +164,7 @@ class Composition:
 
 @dataclass(frozen=True)
 class Quantile:
-    """A quantile with the bucket it lies in."""
+    """A quantile and the bucket that contains it."""
 
     q: Annotated[float, "0..1"]
     value_ns: Annotated[float, "estimate"]
@@ -187,7 +191,7 @@ class Distribution:
     phase: Annotated[str, "phase, or handshake_wall for handshake records"]
     count: Annotated[int, "values"]
     mean_ns: Annotated[float | None, "mean; null without values"]
-    quantiles: Annotated[list[Quantile], "p50 p90 p95 p99 and max, as far as the count allows"]
+    quantiles: Annotated[list[Quantile], "p50 p90 p95 p99 (each only with enough values) and max"]
     buckets: Annotated[list[Bucket], "without empty buckets"]
     estimate: Estimate = ""
 
@@ -204,23 +208,23 @@ class HandshakePart:
 
 @dataclass(frozen=True)
 class HandshakeLanePart:
-    """A part of a lane. Its time was measured, its place was not: see `lanes_note`."""
+    """A part of a lane. Its duration was measured, its position was not: see `lanes_note`."""
 
     name: Annotated[str, "sign, keygen, blocked_network, ..., as in HandshakePart"]
     label: Annotated[str, "for people"]
-    time_ns: Annotated[float, "how long it took in all"]
-    start_ns: Annotated[float, "where it begins in its lane"]
-    end_ns: Annotated[float, "where it ends"]
+    time_ns: Annotated[float, "total duration"]
+    start_ns: Annotated[float, "start of its bar in the lane"]
+    end_ns: Annotated[float, "end of its bar"]
 
 
 @dataclass(frozen=True)
 class HandshakeLane:
-    """A handshake as one side saw it: one record, or the mean of several."""
+    """A handshake on one side of the connection: one record, or the mean of several."""
 
     name: Annotated[str, "server_median, server_slowest, server_mean or client_mean"]
     label: Annotated[str, "for people"]
     side: Annotated[str, "server or client"]
-    count: Annotated[int, "records: 1, or those of the mean"]
+    count: Annotated[int, "records: 1, or the number behind the mean"]
     wall_ns: Annotated[float, "wall time"]
     parts: Annotated[list[HandshakeLanePart], "in the protocol's usual order"]
 
@@ -240,26 +244,28 @@ class HandshakeTable:
     mean: Annotated[Measure | None, "mean wall time of the successful ones"]
     call_count: Annotated[float | None, "calls per handshake, mean"]
     network_wait_count: Annotated[float | None, "waits for the peer per handshake, mean"]
-    parts: Annotated[list[HandshakePart], "split of the mean; they sum to it"]
+    parts: Annotated[list[HandshakePart], "split of the mean; the parts sum to it"]
     distribution: Annotated[Distribution, "wall time of the successful ones"]
     parts_count: Annotated[int, "handshakes behind the parts"] = 0
     estimate: Estimate = ""
-    estimated_count: Annotated[Ratio | None, "handshakes in all, if not all were seen"] = None
-    lanes: Annotated[list[HandshakeLane], "the typical and the slowest one, and the means"] = field(
-        default_factory=list
+    estimated_count: Annotated[
+        Ratio | None, "estimated number of all handshakes; null if all were recorded"
+    ] = None
+    lanes: Annotated[list[HandshakeLane], "the median and the slowest handshake, and the means"] = (
+        field(default_factory=list)
     )
-    lanes_note: Annotated[str, "how far the lanes can be trusted; '' without any"] = ""
+    lanes_note: Annotated[str, "limits of the lanes; '' without lanes"] = ""
 
 
 class FlameNode(TypedDict):
-    """A frame of a flame graph, as d3-flame-graph wants it."""
+    """A frame of a flame graph, in the format of d3-flame-graph."""
 
     name: str
     value: float
     category: str
     children: list["FlameNode"]
     repaired: NotRequired[float]
-    """Of the value, what has its callers from perf's stacks; absent where none of it has."""
+    """Part of the value whose callers come from perf's stacks; absent if none."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +280,9 @@ class FlameGraph:
     dropped_ns: Annotated[float, "time in frames too small to keep, shown as '(small)'"]
     root: Annotated[FlameNode, "tree; value in ns, own time included"]
     estimate: Estimate = ""
-    broken_count: Annotated[int, "samples whose stack broke off; 0 where perf did not run"] = 0
-    repaired_count: Annotated[int, "of them, those with callers from perf's DWARF stacks"] = 0
+    broken_count: Annotated[int, "samples with an incomplete stack; 0 if perf did not run"] = 0
+    repaired_count: Annotated[
+        int, "those of them that got their callers from perf's DWARF stacks"
+    ] = 0
     repaired_share: Annotated[float | None, "repaired of all samples; null without perf"] = None
-    repair: Annotated[str, "the same in one sentence; '' without perf"] = ""
+    repair: Annotated[str, "the repair in one sentence; '' without perf"] = ""

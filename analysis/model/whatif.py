@@ -18,7 +18,7 @@ class Forecast:
     label: Annotated[str, "what it is, for people"]
     now: Annotated[Measure, "in the recording"]
     then: Annotated[Measure | None, "predicted; null where it cannot be"]
-    models: Annotated[dict[str, Measure], "what each way of reckoning says; `then` covers all"]
+    models: Annotated[dict[str, Measure], "the estimate of each model; `then` covers all"]
     half_width_share: Annotated[float | None, "half of the interval, as a share of the value"]
     is_wide: Annotated[bool, "the interval is wider than +-20 %: no prediction to act on"]
     reason: Annotated[str, "why there is none, or why it is wide; else ''"]
@@ -43,7 +43,9 @@ class Prediction:
     wishes: Annotated[list[str], "what is to change"]
     side: Annotated[SideFacts, "the recording"]
     operation: Annotated[str, "what the figures are counted by"]
-    key: Annotated[str, "kind of the present key, told by what a signature takes; '' = not asked"]
+    key: Annotated[
+        str, "kind of the present key, identified by the duration of a signature; '' = not needed"
+    ]
     cipher: Annotated[str, "present bulk cipher of the records; '' = not asked"]
     forecasts: Annotated[list[Forecast], "server CPU time first"]
     costs: Annotated[list[MicroCost], "what was measured"]

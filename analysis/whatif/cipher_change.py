@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Another bulk cipher for the records of a recording: how much CPU time that takes or saves.
+"""Another bulk cipher for the records of a recording: the change of CPU time.
 
-Two reckonings. *By bytes*: so many records with so many bytes cost what they cost in a loop on this
-host, with the one cipher and with the other. *By share*: the CPU time that samples found in the
-library scales as whole records do in the loop, or that in ciphers and digests alone as a further
-byte does. The change lies between the least and the most of the three, and what else the server
-does may change with it: who computes for less time is interrupted less often and finds its caches
-warmer.
+There are two models. *By bytes*: records of the recorded number and size cost the same as in a loop
+on this host, with either cipher. *By share*: the CPU time that samples show in the library scales
+like whole records in the loop, or the CPU time in ciphers and digests scales like one further byte.
+The change lies between the lowest and the highest of the three. Other work of the server changes
+with it: a thread that computes for less time is interrupted less often and has warmer caches.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,20 +31,20 @@ from tlstax.collectors.capture.micro_costs import Cost, RecordCosts
 RECORD_BYTES: Final = 16384
 """The most that a TLS record holds."""
 SAMPLES_LEAST: Final = 200
-"""Samples of the phases with records, under which their composition is not known."""
+"""Minimum number of samples in the phases with records."""
 _PHASES: Final = ("record_read", "record_write", "command")
-"""Long results are sent while the command is at work on them."""
+"""Phases with records: long results are sent during the command."""
 _ALIKE: Final = 0.98
 _LIBRARY: Final = ("asymmetric", "kdf_rng", "certificate", "provider_fetch", "tls_protocol")
-"""What else the library does for a record: in a record phase it has no other business."""
+"""Other work of the library in a record phase, all of it for records."""
 FOLLOWS: Final = (1.0, 0.7)
-"""How far all else may follow a change, as a share of it: where the CPUs are the bottleneck, and
-where they are not (measured: nearly in full, and 0.4 or more, docs/whatif.md)."""
+"""How far all other work may follow a change, as a share of it: if the CPUs are the bottleneck, and
+if they are not (measured: nearly 1, and at least 0.4, docs/whatif.md)."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What goes one way in an operation."""
+    """Records of an operation in one direction."""
 
     records: float
     size_bytes: float
@@ -71,7 +70,7 @@ class Traffic:
 def present_cipher(side: RecordingSelection) -> str:
     """The bulk cipher of nearly all handshakes.
 
-    Raises TlstaxError (USAGE) where there are several, or none that is known.
+    Raises TlstaxError (USAGE) if there are several, or if it is unknown.
     """
     found = [
         bulk_cipher(row.cipher)
@@ -82,7 +81,7 @@ def present_cipher(side: RecordingSelection) -> str:
     if not most or found.count(most) < _ALIKE * len(found):
         seen = {row.cipher for row in side.tables.handshakes}
         raise TlstaxError(
-            "cannot tell what cipher was recorded",
+            "cannot identify the recorded cipher",
             f"the handshakes name {', '.join(sorted(seen))}",
             f"Name it with --from-cipher: {', '.join(SUITES)}",
             ExitCode.USAGE,
@@ -96,8 +95,8 @@ def require_suite(cipher: str, tls_version: str) -> None:
         fitting = [name for name, suites in SUITES.items() if tls_version in suites]
         raise TlstaxError(
             f"{tls_version} cannot use {cipher}",
-            f"of the ciphers known here it has {', '.join(fitting) or 'none'}; another version of "
-            "TLS is another handshake, too, and that is not predicted",
+            f"of the supported ciphers it has {', '.join(fitting) or 'none'}; another version of "
+            "TLS also changes the handshake, which is not predicted",
             "Choose one of them, or record a server that is limited to TLS 1.2",
             ExitCode.USAGE,
         )
@@ -122,13 +121,13 @@ def traffic(base: Replicates, *, by_driver: bool) -> Traffic:
         if not size or not counts[phase]:
             raise TlstaxError(
                 "cannot predict another cipher",
-                "the recording does not say how many bytes the server sent and received"
+                "the recording does not have the bytes that the server sent and received"
                 if counts[phase]
                 else "the recording has no answers to queries",
                 "Record with --collect native,status at --level record",
                 ExitCode.CAPTURE,
             )
-        # What does not fit into a record is sent in full ones.
+        # Results larger than a record are sent in full records.
         records = max(counts[phase], size / RECORD_BYTES)
         flows.append(Flow(records / operations, size / operations))
     _require_samples(base)
@@ -138,7 +137,7 @@ def traffic(base: Replicates, *, by_driver: bool) -> Traffic:
 
 
 def _grown(side: RecordingSelection, name: str, *, by_driver: bool) -> float:
-    """Bytes by a counter of the server over the recording; a counter that falls was set back."""
+    """Bytes by a counter of the server over the recording; a counter that decreases was reset."""
     readings: dict[int | None, list[tuple[int, float]]] = {}
     runs = {run.run_id for run in side.group.runs}
     for row in side.tables.status:
@@ -173,8 +172,8 @@ def _require_samples(base: Replicates) -> None:
     if seen < SAMPLES_LEAST:
         raise TlstaxError(
             "cannot predict another cipher",
-            f"the recording has {seen} samples of answers and questions; what part of them is "
-            f"encryption takes {SAMPLES_LEAST}",
+            f"the recording has {seen} samples of records and commands; the share of encryption "
+            f"needs {SAMPLES_LEAST}",
             "Record for longer, or with more samples (--sample-hz)",
             ExitCode.CAPTURE,
         )
@@ -211,13 +210,13 @@ def with_cipher(
     before, after = (_loop(draws, costs, flows.sent, flows.received) for costs in (old, new))
     bulk = _bulk(new, flows) / _bulk(old, flows)
     estimates = (after - before, flows.library * (after / before - 1), flows.crypto * (bulk - 1))
-    # Nothing can be saved that was not spent.
+    # A change cannot save more than the recorded cost.
     changes = [np.maximum(one, -flows.library) for one in estimates]
     low, high = np.minimum.reduce(changes), np.maximum.reduce(changes)
     total = state.by_parts + state.connection + state.query
     follows = FOLLOWS[0 if is_full else 1] * (total - flows.library) / total
     mirrored = [_loop(draws, costs, flows.received, flows.sent) for costs in (new, old)]
-    # The client's records are as much dearer than in the loop as the server's were reckoned to be.
+    # The ratio between program and loop is taken to be the same for client and server.
     by_bytes = np.where(np.abs(changes[0]) < 1.0, 1.0, changes[0])
     factors = [np.clip(one / by_bytes, *COLD) for one in changes]
     client = mirrored[0] - mirrored[1]
@@ -246,7 +245,7 @@ def _of(draws: Draws, curve: Mapping[int, Cost], flow: Flow) -> Floats:
 
 
 def _bulk(costs: RecordCosts, flows: Traffic) -> float:
-    """Bytes of an operation at the price of a further byte."""
+    """Bytes of an operation at the cost of a further byte."""
     directions = ((costs.sent, flows.sent), (costs.received, flows.received))
     return sum(_slope(curve) * flow.size_bytes for curve, flow in directions)
 
@@ -268,7 +267,7 @@ def _segment(curve: Mapping[int, Cost], size: float) -> tuple[int, int]:
 
 
 def costs_used(flows: Traffic, old: RecordCosts, new: RecordCosts) -> list[MicroCost]:
-    """What was measured of the sizes that go both ways."""
+    """Micro-costs of the record sizes in both directions."""
     found = []
     for name, flow in (("sent", flows.sent), ("received", flows.received)):
         curves = [getattr(costs, name) for costs in (old, new)]
@@ -279,13 +278,13 @@ def costs_used(flows: Traffic, old: RecordCosts, new: RecordCosts) -> list[Micro
 
 
 def assumptions(flows: Traffic, old: str, new: str) -> list[str]:
-    """What stays, in words."""
+    """The assumptions, in sentences."""
     sizes = [f"{flow.records:.3g} of {flow.mean_bytes:,.0f} bytes" for flow in
              (flows.sent, flows.received)]  # fmt: skip
     return [
         (
-            f"Records change from {old} to {new} and keep their number and size: per operation "
-            f"{sizes[0]} sent and {sizes[1]} received, by the server's own counters."
+            f"Records change from {old} to {new}; their number and size do not: per operation "
+            f"{sizes[0]} sent and {sizes[1]} received, by the server's counters."
         ),
-        "Clients compute their side with an OpenSSL like the server's; handshakes stay.",
+        "Clients use the same OpenSSL as the server; handshakes do not change.",
     ]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The arithmetic of a prediction: a recording's costs per operation, changed in two ways.
+"""The arithmetic of a prediction: a recording's costs per operation, changed by two models.
 
-*by parts* scales each part of the handshake by how it differs in the micro-costs, *by handshake*
-adds what whole handshakes differ by, times how much dearer operations are in the server than in a
-loop (cold caches). What both agree on is sure, what they do not is the interval.
+*by parts* scales each part of the handshake by the ratio of its micro-costs. *by handshake* adds
+the difference of whole handshakes, multiplied by the ratio between the server and the loop (cold
+caches). The interval covers both.
 """
 
 import math
@@ -22,21 +22,21 @@ BY_PARTS: Final = "by parts"
 BY_HANDSHAKE: Final = "by handshake"
 KERNEL: Final = "handshake_kernel"
 FIRST_MOST: Final = 10.0
-"""How many times as dear as the later ones the first query of a connection can be: its code and
-data are in no cache. Measured with the least query there is: docs/whatif.md."""
+"""Largest ratio between the first query of a connection and a later one: code and data of the first
+are in no cache. Measured with the shortest query: docs/whatif.md."""
 COLD: Final = (0.8, 2.0)
-"""Bounds of what caches can make an operation dearer than in a loop."""
+"""Bounds of the ratio between an operation in the server (cold caches) and in a loop."""
 WARMTH: Final = 0.02, 0.05
 WARMTH_MOST: Final = 0.2
-"""What all else is cheaper for each ms by which a signature is shorter, from and to as shares, and
-the most of it: long ones leave cold caches. Measured for 4 ms: docs/whatif.md."""
+"""By what share all other work becomes shorter for each ms that a signature becomes shorter (from,
+to), and the maximum: long signatures leave cold caches. Measured for 4 ms: docs/whatif.md."""
 PARTED: Final = 1.15
-"""How many times as dear as on a connection that stays a query can be on one that is closed after a
-few of them, and how many times as dear that makes connecting. Measured: docs/whatif.md."""
+"""Largest ratio between a query on a connection that is closed after a few queries and one on a
+persistent connection; also the ratio for connecting. Measured: docs/whatif.md."""
 RESUMED: Final = {"rest": 0.2, "kernel": 0.4, "certificate": 0.5}
-"""Shares by which a resumed handshake may make all else cheaper, and the kernel's part of it, as no
-certificates are sent; and of the work on certificates what may stay, as the session holds the
-client's. Measured: docs/whatif.md."""
+"""Largest shares by which a resumed handshake shortens all other work and its own kernel part (it
+sends no certificates), and the share of the work on certificates that may remain (the session holds
+the client's certificate). Measured: docs/whatif.md."""
 _SEED: Final = 6
 
 
@@ -47,7 +47,7 @@ class State:
     parts: Mapping[str, Floats]
     """Of the handshake, by step of the waterfall."""
     lump: Floats
-    """The whole handshake, reckoned the other way."""
+    """The whole handshake, by the other model."""
     connection: Floats
     """Connecting and disconnecting, less the handshake."""
     query: Floats
@@ -58,7 +58,7 @@ class State:
     """Per operation."""
     less: Floats | float = 0.0
     more: Floats | float = 0.0
-    """What the caches may add to or take from the server's whole."""
+    """What caches may subtract from or add to the server's total."""
 
     @property
     def by_parts(self) -> Floats:
@@ -121,15 +121,15 @@ class Draws:
 
 
 def cold_factor(state: State, key: KeyCosts) -> Floats:
-    """How much dearer a signature is in the server than in a loop."""
+    """The ratio between a signature in the server and in a loop."""
     per_handshake = state.parts["handshake_sign"] / max(state.handshakes, 1e-9)
     return np.clip(per_handshake / key.sign.value_ns, *COLD)
 
 
 def cold_rest(state: State, key: KeyCosts) -> Floats:
-    """How much dearer the rest of a handshake is in the server than in a loop.
+    """The ratio between the rest of a handshake in the server and in a loop.
 
-    What looks up algorithms and allocates memory depends on caches more than a signature does.
+    Looking up algorithms and allocating memory depend more on caches than a signature does.
     """
     assert key.full is not None
     rest = state.by_parts - state.parts["handshake_sign"] - state.parts[KERNEL]
@@ -187,7 +187,7 @@ def with_key(state: State, costs: MicroCosts, old: KeyCosts, new: KeyCosts) -> S
 
 
 def _warmth(change_ns: float) -> tuple[float, float]:
-    """By what share all else changes, from and to, when a signature takes so much longer."""
+    """By what share all other work changes (from, to) if a signature takes `change_ns` longer."""
     first, second = (
         math.copysign(min(WARMTH_MOST, each * abs(change_ns) / 1e6), change_ns) for each in WARMTH
     )
@@ -201,7 +201,7 @@ def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float
     assert key.resumed is not None
     cold, rest_cold = cold_factor(state, key), cold_rest(state, key)
     per = max(state.handshakes, 1e-9)
-    # What the chain checks take is no part of a resumed handshake, nor of what is scaled.
+    # A resumed handshake has no chain checks, so they are excluded from what is scaled.
     certificates = state.parts["handshake_certificate"] / per / cold
     full = np.maximum(_rest(draws, costs, key, "full") - certificates, 1.0)
     rest = np.minimum(1.0, _rest(draws, costs, key, "resumed") / full)
@@ -233,10 +233,10 @@ def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float
 def with_pool(
     state: State, connections: float, queries: float, wished: int, warm: State | None
 ) -> State:
-    """Per query, on connections that each ask `wished`; both counts are per present operation.
+    """Per query, on connections with `wished` queries each; both counts are per present operation.
 
-    What a connection asks now stays, and further queries cost what they do in `warm`, or a little
-    more. Without it they cost from a tenth of a first query to all of it.
+    The present queries of a connection stay, and further queries cost the same as in `warm`, or
+    slightly more. Without `warm` they cost between a tenth of a first query and the same.
     """
     each = queries / connections
     asked = state.query / connections
@@ -265,13 +265,13 @@ def with_pool(
 
 
 def with_library(state: State, other: State) -> State:
-    """The handshake of another recording, whose server has the wished library."""
+    """The handshake of another recording, whose server has the other library."""
     scale = state.handshakes / max(other.handshakes, 1e-9)
     parts = {
         name: np.full(len(state.lump), float(values[0]) * scale)
         for name, values in other.parts.items()
     }
-    # The other recording is resampled on its own: its spread goes in around its estimate.
+    # The other recording is resampled independently: its spread is added around its estimate.
     spread = respread(other.lump, len(state.lump)) * scale
     name = max(parts, key=lambda one: float(parts[one][0]))
     parts[name] = parts[name] + spread - spread[0]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Predict the cost of an operation with another key, cipher, library, resumption or pooling.
 
-From a recording and micro-costs measured on its host. The interval holds what differs between the
-rounds of the recording (twice: the new run has such a noise, too), the uncertainty of the
-micro-costs, and the disagreement of two ways of reckoning. An interval beyond +-20 % is printed as
-such, never narrowed.
+The input is a recording and micro-costs measured on its host. The interval includes the noise
+between the rounds of the recording (twice, as a new run has the same noise), the uncertainty of the
+micro-costs, and the difference between the models. An interval wider than +-20 % is printed as it
+is, and is not called a prediction.
 """
 
 import math
@@ -28,11 +28,11 @@ from tlstax.analysis.whatif.summary import IDLE, Scenario, Used, idle_share
 from tlstax.collectors.capture.micro_costs import MicroCosts, RecordCosts
 
 WIDEST: Final = 0.2
-"""Half-width of an interval, as a share, up to which a prediction is one."""
+"""Largest half-width of an interval, as a share of the value, of a usable prediction."""
 
 
 def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | None) -> Prediction:
-    """The prediction. Raises TlstaxError where it cannot be made, and says why."""
+    """The prediction. Raises TlstaxError, with the reason, if it is impossible."""
     unit = selections.choose_unit(side, side, None)
     by_driver = bool(side.group.runs)
     recorded.refuse(side, unit, by_driver=by_driver)
@@ -93,7 +93,7 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
 
 
 def _other_library(side: RecordingSelection) -> State:
-    """The handshakes of a recording with the wished library."""
+    """The handshakes of a recording with the other library."""
     unit = selections.choose_unit(side, side, None)
     recorded.refuse(side, unit, by_driver=bool(side.group.runs))
     recorded.handshake_facts(side)
@@ -103,13 +103,13 @@ def _other_library(side: RecordingSelection) -> State:
 
 
 def _keys(scenario: Scenario, costs: MicroCosts) -> Used:
-    """The present kind of key, its costs, and those of the wished one."""
+    """The present kind of key, its costs, and those of the new one."""
     old = scenario.present_key or ""
     for name in (old, scenario.key or old):
         key = costs.keys.get(name)
         if key is None or key.full is None:
             raise TlstaxError(
-                f"the costs of {name} are not known",
+                f"the costs of {name} are unknown",
                 "they were not measured",
                 "Measure again without --costs",
                 ExitCode.USAGE,
@@ -129,13 +129,13 @@ def _with_costs(state: State, scenario: Scenario, costs: MicroCosts, used: Used)
 
 
 def _record_costs(scenario: Scenario, costs: MicroCosts | None) -> tuple[RecordCosts, RecordCosts]:
-    """Of the present and of the wished cipher."""
+    """Costs of the present and of the new cipher."""
     assert scenario.cipher is not None
     records = costs.records if costs is not None else {}
     for name in (scenario.present_cipher or "", scenario.cipher):
         if name not in records:
             raise TlstaxError(
-                f"the costs of records with {name or 'the recorded cipher'} are not known",
+                f"the costs of records with {name or 'the recorded cipher'} are unknown",
                 "they were not measured",
                 "Measure again without --costs",
                 ExitCode.USAGE,
@@ -156,10 +156,10 @@ def _server(
         Measure(*estimate(present, base.size)),
         then.totals(),
         base.size,
-        "what a query costs on a connection that has asked before is not in this recording; "
-        "record such a client, and give it with --warm"
+        "the recording has no further queries on an open connection; record a client that makes "
+        "them, and pass that capture with --warm"
         if scenario.pool is not None and scenario.warm is None
-        else "the rounds of the recording differ, and all else that the server does may follow"
+        else "the rounds of the recording differ, and other work of the server may change, too"
         if scenario.cipher is not None
         else "",
     )
@@ -168,7 +168,7 @@ def _server(
 def _latency(
     base: Replicates, now: State, then: State, scenario: Scenario, warm: Replicates | None
 ) -> Forecast:
-    """What the client waits for an operation."""
+    """The latency of an operation at the client."""
     latency = base.weights @ base.arm.latency_ns / base.operations
     now_measure = Measure(*estimate(latency, base.size))
     label = "latency at the client"
@@ -176,13 +176,13 @@ def _latency(
     if scenario.pool is not None and (
         scenario.key or scenario.library or scenario.resume is not None
     ):
-        reason = "pooling together with another wish was not looked at"
+        reason = "pooling together with another change is not modelled"
     elif scenario.pool is not None and (warm is None or not warm.side.group.runs):
-        reason = "how long a client waits for a query alone is not in a recording of connects"
+        reason = "a recording of connects does not have the latency of a query alone"
     elif scenario.pool is not None and warm is not None:
         return _pooled_latency(base, latency, scenario.pool, warm)
     elif scenario.library is not None:
-        reason = "what the clients' side of another library takes was not measured"
+        reason = "the client's cost of another library was not measured"
     elif not float(now.client[0]):
         reason = "the client's CPU time was not recorded"
     if reason:
@@ -207,7 +207,7 @@ def _latency(
 
 
 def _pooled_latency(base: Replicates, latency: Floats, wished: int, warm: Replicates) -> Forecast:
-    """A connection with what it asks now, and further queries like those of `warm`."""
+    """A connection with its present queries, and further queries like those of `warm`."""
     connections, queries = recorded.per_operation(base)
     later = forecast.respread(warm.weights @ warm.arm.latency_ns / warm.operations, len(latency))
     further = max(0.0, wished - queries / connections)
@@ -234,7 +234,7 @@ def _forecast(
     size: int,
     why_wide: str,
 ) -> Forecast:
-    """The interval that covers every model, with the noise of the new run."""
+    """The interval that covers all models and the noise of the new run."""
     measures = {model: _covering(ends, size) for model, ends in models.items()}
     lows = [measure.low_ns or 0.0 for measure in measures.values()]
     highs = [measure.high_ns or 0.0 for measure in measures.values()]
@@ -244,12 +244,12 @@ def _forecast(
     is_wide = half > WIDEST
     reason = ""
     if is_wide:
-        reason = why_wide or "the rounds of the recording differ, or both reckonings do"
+        reason = why_wide or "the rounds of the recording or the models differ"
     return Forecast(name, label, now, Measure(value, low, high), measures, half, is_wide, reason)
 
 
 def _covering(ends: tuple[Floats, Floats], size: int) -> Measure:
-    """Middle, and the outer ends of the intervals, widened for a new run of the same length."""
+    """The middle, and the outer bounds of the intervals, widened for a new run of equal length."""
     low, high = float(ends[0][0]), float(ends[1][0])
     lowest, highest = estimate(ends[0], size).low, estimate(ends[1], size).high
     if lowest is None or highest is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a recording says that a prediction needs, or why it cannot carry one."""
+"""What a prediction takes from a recording, or why the recording is insufficient."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ from tlstax.analysis.whatif.summary import Facts
 from tlstax.collectors.capture.micro_costs import MicroCosts
 
 ALIKE: Final = 1.6
-"""Factor within which a signature in the server is one of a kind that was measured here."""
+"""Largest factor between a signature in the server and one of the same kind in the loop."""
 
 
 def handshake_facts(side: RecordingSelection) -> Facts:
@@ -31,8 +31,8 @@ def handshake_facts(side: RecordingSelection) -> Facts:
     ]
     if not rows:
         raise TlstaxError(
-            f"nothing can be predicted from {side.label}",
-            "it holds no TLS handshake",
+            f"cannot predict from {side.label}",
+            "it has no TLS handshake",
             "Choose its TLS arm, or record while clients connect",
             ExitCode.CAPTURE,
         )
@@ -43,9 +43,9 @@ def handshake_facts(side: RecordingSelection) -> Facts:
 
 
 def present_key(side: RecordingSelection, costs: MicroCosts) -> str:
-    """The kind of the recorded key, told by what a signature takes.
+    """The kind of the recorded key, identified by the duration of a signature.
 
-    Raises TlstaxError (USAGE) where nothing that was measured is alike.
+    Raises TlstaxError (USAGE) if no measured kind is similar.
     """
     totals = ledger.totals(coverage.scale(side.tables).ledger, side.group.window_ids)
     shakes = side.phase_counts.get("handshake", 0)
@@ -56,8 +56,8 @@ def present_key(side: RecordingSelection, costs: MicroCosts) -> str:
     )
     if near[0][0] > math.log(ALIKE):
         raise TlstaxError(
-            "cannot tell what key was recorded",
-            f"a signature took {time_text(sign_ns)}, and the nearest that was measured here is "
+            "cannot identify the kind of the recorded key",
+            f"a signature took {time_text(sign_ns)}, and the most similar kind on this host is "
             f"{near[0][1]} with {time_text(costs.keys[near[0][1]].sign.value_ns)}",
             "Name it with --from-key",
             ExitCode.USAGE,
@@ -66,13 +66,13 @@ def present_key(side: RecordingSelection, costs: MicroCosts) -> str:
 
 
 def refuse(side: RecordingSelection, unit: str, *, by_driver: bool) -> None:
-    """Raises TlstaxError (CAPTURE) where a recording cannot carry a prediction."""
+    """Raises TlstaxError (CAPTURE) if a recording is insufficient for a prediction."""
     reasons = selections.unseen(side)
     if not by_driver and not reasons:
         reasons = selections.uncounted(side, unit)
     if reasons:
         raise TlstaxError(
-            f"nothing can be predicted from {side.label}",
+            f"cannot predict from {side.label}",
             "; ".join(reasons),
             "Record it with `tlstax attach` or `tlstax lab`",
             ExitCode.CAPTURE,
@@ -80,7 +80,7 @@ def refuse(side: RecordingSelection, unit: str, *, by_driver: bool) -> None:
 
 
 def per_operation(base: Replicates, least: float = 1e-9) -> tuple[float, float]:
-    """Connections and answered queries of an operation."""
+    """Connections and answered queries per operation."""
     counts: Counter[str] = Counter()
     for row in base.tables.phase_counts:
         if row.window_id in base.rows:
@@ -90,24 +90,24 @@ def per_operation(base: Replicates, least: float = 1e-9) -> tuple[float, float]:
     if connections < least or queries < least:
         raise TlstaxError(
             "cannot predict pooling",
-            "the recording has no connect, or no answer to a query",
-            "Record while clients connect and ask, at --level record",
+            "the recording has no connection, or no answer to a query",
+            "Record while clients connect and send queries, at --level record",
             ExitCode.CAPTURE,
         )
     return connections, queries
 
 
 def warm_queries(side: RecordingSelection) -> Replicates:
-    """Queries on persistent connections. Raises TlstaxError where they are none."""
+    """Queries on persistent connections. Raises TlstaxError for other operations."""
     by_driver = bool(side.group.runs)
     refuse(side, "query", by_driver=by_driver)
     warm = replicates.of_side(side, "query", builtin(), by_driver=by_driver)
     connections, queries = per_operation(warm, least=0.0)
     if queries < 0.99 or connections > 0.02:
         raise TlstaxError(
-            f"{side.label} says nothing about warm queries",
-            "its operations are no single queries on persistent connections",
-            "Record a client that asks one query again and again on the same connection",
+            f"{side.label} has no warm queries",
+            "its operations are not single queries on persistent connections",
+            "Record a client that repeats one query on the same connection",
             ExitCode.CAPTURE,
         )
     return warm

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is wished of a prediction, and the prediction in words: sentence, costs that went in,
-assumptions."""
+"""The scenario of a prediction, and the texts of its result: sentence, costs used, assumptions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,13 +30,13 @@ class Scenario:
     pool: int | None = None
     library: RecordingSelection | None = None
     warm: RecordingSelection | None = None
-    """Persistent connections that ask the same, for pooling."""
+    """A recording of persistent connections with the same queries, for pooling."""
     present_key: str | None = None
     cipher: str | None = None
     present_cipher: str | None = None
 
     def summary(self) -> list[str]:
-        """For people."""
+        """The changes, for people."""
         found = []
         if self.library is not None:
             found.append(f"the TLS library of {self.library.label}")
@@ -54,7 +53,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a recording says about its handshakes."""
+    """Properties of the recorded handshakes."""
 
     tls_version: str
     mutual: bool
@@ -72,15 +71,15 @@ def idle_share(base: Replicates) -> float:
 
 
 def sentence(line: Forecast, scenario: Scenario, operation: str) -> str:
-    """The server's figure, or why there is none."""
+    """The prediction for the server, or why it is too wide to use."""
     what = " and ".join(scenario.summary())
     assert line.then is not None
     now, then = line.now.value_ns, line.then
     if line.is_wide:
         return (
-            f"With {what}: no prediction within ±20 %: between {time_text(then.low_ns or 0)} and "
-            f"{time_text(then.high_ns or 0)} of the server's CPU time per {operation}, now "
-            f"{time_text(now)}, because {line.reason}."
+            f"With {what}: no prediction within ±20 %. The server's CPU time per {operation} would "
+            f"be between {time_text(then.low_ns or 0)} and {time_text(then.high_ns or 0)} (now "
+            f"{time_text(now)}), because {line.reason}."
         )
     change = then.value_ns / now - 1
     word = "more" if change > 0 else "less"
@@ -91,13 +90,13 @@ def sentence(line: Forecast, scenario: Scenario, operation: str) -> str:
         f"(interval {time_text(then.low_ns or 0)} to {time_text(then.high_ns or 0)}, "
         f"±{share_text(line.half_width_share or 0)})"
         + ("." if not (then.low_ns or 0) <= now <= (then.high_ns or 0) else (
-            "; what it costs now is in the interval, so it may as well change nothing."
+            "; the interval includes the present cost, so there may be no change."
         ))
     )  # fmt: skip
 
 
 def costs_used(costs: MicroCosts | None, used: Used) -> list[MicroCost]:
-    """What was measured, for the reader."""
+    """The micro-costs that the prediction uses, for the reader."""
     _, old, new = used
     if costs is None or old is None or new is None:
         return []
@@ -131,22 +130,22 @@ def assumptions(
     facts: Facts,
     flows: Traffic | None,
 ) -> list[str]:
-    """What stays, in words."""
+    """The assumptions of the prediction, in sentences."""
     found = [
-        "Queries, round trips, server code and kernel work stay as they are, but for caches.",
-        "Both figures hold what measuring costs the server.",
-        "The load stays what it was: as many connections and queries, from as many clients.",
+        "Queries, round trips, server code and kernel work do not change, except for caches.",
+        "Both figures include the overhead of the recording.",
+        "The load does not change: the same number of connections, queries and clients.",
     ]
     if costs is not None and scenario.key is not None:
         chain = "the CA's, the server's and the clients' keys" if facts.mutual else "CA and server"
-        found.append(f"The whole chain changes its kind of key: {chain}.")
+        found.append(f"The whole certificate chain changes its kind of key: {chain}.")
         found.append(
-            "Clients make a new TLS context for each connect and use OpenSSL, as libmariadb does."
+            "Clients create a TLS context for each connection and use OpenSSL, as libmariadb does."
         )
         least, most = (share_text(share) for share in forecast.WARMTH)
         found.append(
-            f"All else takes {least} to {most} less for each ms by which a signature is shorter, "
-            f"or more where it is longer, {share_text(forecast.WARMTH_MOST)} at most."
+            f"All other work takes {least} to {most} less time for each ms by which a signature is "
+            f"shorter (more if it is longer), at most {share_text(forecast.WARMTH_MOST)}."
         )
     if flows is not None and scenario.cipher and scenario.present_cipher:
         found += cipher_change.assumptions(flows, scenario.present_cipher, scenario.cipher)
@@ -155,34 +154,36 @@ def assumptions(
             "Clients that resume keep their TLS context, and the server accepts every ticket."
         )
         found.append(
-            "A resumed connection may take up to "
-            f"{share_text(forecast.RESUMED['rest'])} less outside of its handshake, and its "
-            f"handshake up to {share_text(forecast.RESUMED['kernel'])} less in the kernel."
+            f"A resumed connection takes up to {share_text(forecast.RESUMED['rest'])} less time "
+            "outside of its handshake, and its handshake up to "
+            f"{share_text(forecast.RESUMED['kernel'])} less in the kernel."
         )
     if scenario.library is not None:
         found.append(
-            f"A handshake costs what it cost in {scenario.library.label}, with the same key and "
-            "on a host as fast; records cost what they do now."
+            f"A handshake costs the same as in {scenario.library.label}, with the same key and on "
+            "an equally fast host; records cost the same as now."
         )
     if scenario.pool is not None:
         found.append(
-            f"Further queries of a connection cost what they do in {scenario.warm.label}, or up to "
+            f"Further queries of a connection cost the same as in {scenario.warm.label}, or up to "
             f"{share_text(forecast.PARTED - 1)} more."
             if scenario.warm is not None
-            else "Further queries of a connection cost from a tenth of a first one to all of it."
+            else "Further queries of a connection cost a tenth of the first one up to the same."
         )
-        found.append(f"Connecting may cost up to {share_text(forecast.PARTED - 1)} more.")
+        found.append(f"Connecting costs up to {share_text(forecast.PARTED - 1)} more.")
     if base.side.group.runs:
         idle = idle_share(base)
         found.append(
             f"The host was {share_text(idle)} idle: "
             + (
-                "its CPUs are the bottleneck, and latency follows CPU time in proportion."
+                "its CPUs are the bottleneck, and latency is proportional to CPU time."
                 if idle < IDLE
-                else "client and server work one after the other, and latency changes by what "
-                "both sides compute more or less."
+                else "client and server work one after the other, and latency changes by the "
+                "change of CPU time on both sides."
             )
         )
     if base.size < MIN_ROUNDS:
-        found.append("Too few rounds for an interval of the recording: the noise is not in it.")
+        found.append(
+            "There are too few rounds for an interval: noise between rounds is not included."
+        )
     return found

@@ -214,4 +214,4 @@ def test_cells_that_differ_in_the_way_to_the_server_are_compared() -> None:
         driven(1000, scenario="veth 1x connect"), driven(2000, scenario="ssh 1x connect")
     )
     assert line.refusals == []
-    assert "Another way to the server: veth 1x and ssh 1x." in line.cautions
+    assert "Different routes to the server: veth 1x and ssh 1x." in line.cautions

@@ -149,7 +149,7 @@ def test_an_empty_capture_says_so() -> None:
     made = explain.explain(tables.Tables())
     as_json(made)
     assert "nothing to explain" in made.answer.sentence
-    assert any("no finished window" in text for text in made.health.warnings)
+    assert any("no complete window" in text for text in made.health.warnings)
 
 
 def test_one_arm_alone_is_not_compared(experiment: tables.Tables) -> None:

@@ -75,7 +75,7 @@ def test_a_counter_that_fell_has_no_rate_there(made: Sources) -> None:
     assert questions.mean == golden.QUESTIONS_PER_S
     assert questions.lowest == questions.highest == golden.QUESTIONS_PER_S
     assert [at for at, value in enumerate(questions.values) if value is None] == [3]
-    assert any("were set back before 4.00" in note.replace("\u00a0", " ") for note in made.notes)
+    assert any("were reset before 4.00" in note.replace("\u00a0", " ") for note in made.notes)
 
 
 def test_a_long_interval_is_a_mean_and_said_to_be(made: Sources) -> None:
@@ -84,7 +84,7 @@ def test_a_long_interval_is_a_mean_and_said_to_be(made: Sources) -> None:
     assert max(long) == 3 * SECOND
     assert line(made, "status/statements", "all").values[long.index(max(long))] == 5000
     late = tabulate([row for row in golden.rows(START) if not _is_between(row, 6, 11)])
-    assert any("status was read once in the 5" in note for note in late.notes)
+    assert any("status was read only once in the 5" in note for note in late.notes)
 
 
 def _is_between(row: Row, low: int, high: int) -> bool:

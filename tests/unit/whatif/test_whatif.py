@@ -75,7 +75,7 @@ def storm() -> RecordingSelection:
 
 def test_the_recorded_key_is_told_by_its_signature(storm: RecordingSelection) -> None:
     assert recorded.present_key(storm, COSTS) == "rsa:2048"
-    with pytest.raises(TlstaxError, match="cannot tell what key was recorded"):
+    with pytest.raises(TlstaxError, match="cannot identify the kind of the recorded key"):
         recorded.present_key(storm, replace(COSTS, keys={"ec:p256": COSTS.keys["ec:p256"]}))
 
 
@@ -139,7 +139,7 @@ def test_pooling_without_a_warm_query_is_said_to_be_too_wide(storm: RecordingSel
     )
     line = predict.predict(storm, Scenario(pool=20, warm=warm), None).forecasts[0]
     assert not line.is_wide
-    with pytest.raises(TlstaxError, match="says nothing about warm queries"):
+    with pytest.raises(TlstaxError, match="has no warm queries"):
         predict.predict(storm, Scenario(pool=20, warm=storm), None)
 
 
@@ -180,7 +180,7 @@ def test_traffic_is_what_the_server_counted(pooled: RecordingSelection) -> None:
     assert flows.sent.mean_bytes > flows.received.mean_bytes > 10
     silent = replace(pooled.tables, status=[])
     base = replicates.of_side(replace(pooled, tables=silent), "query", builtin(), by_driver=True)
-    with pytest.raises(TlstaxError, match="does not say how many bytes"):
+    with pytest.raises(TlstaxError, match="does not have the bytes"):
         cipher_change.traffic(base, by_driver=True)
 
 
@@ -257,7 +257,7 @@ def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*scenario, "--library", "wolfssl"]) == ExitCode.HOST
     assert "cannot be measured here" in capsys.readouterr().err
     assert main([*scenario, "--cipher", "AES128-GCM"]) == ExitCode.CAPTURE
-    assert "samples of answers and questions" in capsys.readouterr().err
+    assert "samples of records and commands" in capsys.readouterr().err
     pooled = ["whatif", f"{DEMO}:pooled/read_only/tls", "--costs", str(costs), "--cipher"]
     assert main([*pooled, "AES128-GCM"]) == 0
     assert "cipher AES128-GCM" in capsys.readouterr().out
