@@ -22,7 +22,7 @@ EXACT: Final[Mapping[str, str]] = {
 """Phases that are one category by definition: their split needs no samples."""
 
 PROCESS: Final = "all"
-"""Stands for the phase where samples are not told apart by phase."""
+"""The phase of samples that are not split by phase."""
 
 Counts = dict[tuple[str, str], int]
 """Samples by (phase, category)."""
@@ -56,8 +56,8 @@ class Stacks:
 def _believable(frames: Iterable[Frame]) -> tuple[Frame, ...]:
     """The frames, leaf first, up to the first address above the leaf that lies in no file.
 
-    Code that uses the frame pointer for something else (bignum and AES-GCM assembly) sends the
-    walk into data; what it finds there is no caller.
+    Code that uses the frame pointer for other data (bignum and AES-GCM assembly) misleads the walk;
+    the addresses after it are no callers.
     """
     kept: list[Frame] = []
     for frame in frames:
@@ -71,7 +71,7 @@ _Place = tuple[str, int, int | None, int | None]
 
 
 def _place(row: SampleStack) -> _Place:
-    """All of a sample that says where it was taken."""
+    """The position of a sample: samples with the same one have the same category."""
     return row.phase, row.syscall, row.user_stack_id, row.kernel_stack_id
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Flame graphs as trees of blocks: one profile, several kinds of time in one, or two compared.
 
-A difference draws every stack as wide as the larger of its two times, so that what vanished is
-seen as well as what came. Both sides are per operation when both have operations of one kind,
+A difference draws every stack as wide as the larger of its two times, so that stacks of either side
+are visible. Both sides are per operation when both have operations of one kind,
 else each is scaled to the other's total. A change that samples of this number would show by
 chance (95 %, each count taken as Poisson) is marked as not significant.
 """
@@ -22,7 +22,7 @@ Z_95: Final = 1.96
 
 @dataclass(frozen=True)
 class Profile:
-    """Folded stacks with what is needed to judge them."""
+    """Folded stacks with their counts."""
 
     label: str
     folded: Folded
@@ -34,7 +34,7 @@ class Profile:
     repaired: Folded = field(default_factory=dict)
     """The part of the stacks that has its callers from perf's."""
     remarks: tuple[str, ...] = ()
-    """Sentences on how whole the stacks are."""
+    """Sentences about the completeness of the stacks."""
 
     @property
     def total_ns(self) -> float:
@@ -54,9 +54,9 @@ class Block:
     after: float = 0.0
     """The two sides of a difference; in a single profile both are the width."""
     repaired: float = 0.0
-    """Of a single profile's width, what has its callers from perf's stacks."""
+    """Part of a single profile's width whose callers come from perf's stacks."""
     is_noise: bool = False
-    """The two sides differ by no more than chance."""
+    """The change is within sampling noise."""
     children: "dict[FoldedFrame, Block]" = field(default_factory=dict)
 
     @property

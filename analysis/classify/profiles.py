@@ -75,4 +75,4 @@ def split_times(part: Group, tables: Tables, totals: ledger.Totals) -> tuple[led
         return totals, ""
     hz = number(tables.meta.get("bpftrace_sample_hz", "")) or 0.0
     own = folding.own_times(tables.samples, tables.waits, part.window_ids, hz)
-    return own, "no ledger was kept: the times are those of the samples and waits themselves"
+    return own, "no ledger was kept: times are those of the samples and waits"

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Broken stacks of the engine, completed by whole ones that perf walked at the same time.
+"""Completes incomplete stacks of the engine with the stacks that perf recorded at the same time.
 
-The kernel walks user stacks by frame pointers, which libcrypto and libssl lack: a sample there
-keeps its innermost functions and loses their callers. perf's DWARF stacks have them. A broken
-sample takes the callers of perf's samples with the same innermost function in the same phase, in
-proportion to how many there are of each: numbers, phases and totals stay, only callers are added. A
-sample for whose function perf has nothing stays as it is.
+The kernel walks user stacks by frame pointers, which libcrypto and libssl lack: a sample there has
+its innermost functions and loses their callers. perf's DWARF stacks have them. An incomplete sample
+gets the callers of perf's samples with the same innermost function in the same phase, in proportion
+to their number: counts, phases and totals do not change, only callers are added. A sample whose
+function perf did not sample stays unchanged.
 
-Where a return probe hid a caller from perf as well, its stack ends in a frame that says so. The
-phase tells what lies above: what all whole stacks of the phase (of the handshake, for its parts)
-have in common from their root on.
+If a return probe hides a caller from perf as well, its stack ends in a frame that says so. The rest
+is inferred from the phase: the frames that all complete stacks of the phase (of the handshake, for
+its parts) have in common from their root on.
 """
 
 import re
@@ -102,7 +102,7 @@ def repair(tables: Tables) -> Repaired:
 
 
 def with_repairs(graph: FlameGraph, made: Repaired) -> FlameGraph:
-    """The graph with how much of it was repaired."""
+    """The graph with the number of repaired samples."""
     if not made.sample_count:
         return graph
     return replace(
@@ -120,9 +120,9 @@ def sentence(made: Repaired) -> str:
         return ""
     share = share_text(made.repaired_count / made.sample_count)
     return (
-        f"{made.broken_count:,} of {made.sample_count:,} samples broke off in code without "
-        f"frame pointers; {made.repaired_count:,} of them ({share} of all) have "
-        "their callers from the stacks that perf walked for the same function and phase."
+        f"The stacks of {made.broken_count:,} of {made.sample_count:,} samples end in code without "
+        f"frame pointers; {made.repaired_count:,} of them ({share} of all) got their callers from "
+        "perf's stacks of the same function and phase."
     )
 
 
@@ -194,7 +194,7 @@ class _Trunks:
         return found
 
     def _agreed(self, walks: Sequence[Walk]) -> tuple[int, ...]:
-        """The longest way from a root that enough of the stacks go; names count, not places."""
+        """The longest path from a root that enough of the stacks share; by name, not address."""
         total = sum(count for _, count in walks)
         trunk: list[int] = []
         while walks:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What changed per operation beside the waterfall: categories, functions and waits.
+"""Changes per operation by category, function and wait.
 
-Each is resampled with the rounds of its side, so that its interval holds the noise of the machine
-and of sampling. CPU time is the exact time of each phase, split by the samples in it.
+Each is resampled with the rounds of its side, so its interval includes the noise of the machine and
+of sampling. CPU time is the exact time of each phase, split by its samples.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from tlstax.collectors.capture.schema import SampleStack
 from tlstax.collectors.capture.vocabulary import CATEGORIES, HANDSHAKE_PHASES
 
 MOST_FUNCTIONS: Final = 40
-"""Functions that are looked at: those with most time on either side."""
+"""Functions that are compared: those with most time on either side."""
 KERNEL: Final = "kernel"
 _LEAST_SHARE: Final = 0.002
 """Of the time of an operation; smaller changes are left out."""
@@ -104,7 +104,7 @@ def functions(side: Replicates, taxonomy: Taxonomy) -> tuple[Times, dict[Key, in
 
 
 def _function(side: Replicates, row: SampleStack, taxonomy: Taxonomy) -> Key:
-    """Name and category of what ran; the kernel is one, as its samples pile up in few places."""
+    """Name and category of the function; the kernel is one function, as its samples accumulate."""
     category = taxonomy.category(side.stacks.sample(row))
     leaf = side.stacks.frames(row.user_stack_id)[:1]
     if row.kernel_stack_id is not None or not leaf:
@@ -117,7 +117,7 @@ def _split(side: Replicates, parts: Mapping[str, Mapping[Key, Floats]]) -> Times
     times: Times = {}
     for phase, cpu_ns in _on_cpu(side).items():
         mine = parts.get(phase) or {(EXACT.get(phase, "unknown"), ""): np.ones(side.size)}
-        # A few functions of thousands are shown: only what can be seen is resampled.
+        # Of thousands of functions few are shown: only these are resampled.
         kept = sorted(mine, key=lambda key: -float(mine[key].sum()))[:MOST_FUNCTIONS]
         whole = side.weights @ np.sum([mine[key] for key in mine], axis=0)
         per_operation = side.weights @ cpu_ns / side.operations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Compare two recordings, or two arms of an experiment, operation by operation.
 
-Every figure is time per operation. Both sides are resampled, rounds of one experiment together,
-and everything is computed anew in each resample, as in `compare`.
+Every figure is time per operation. Both sides are resampled, rounds of one experiment together, and
+every figure is recomputed in each resample, as in `waterfall`.
 """
 
 import dataclasses
@@ -120,7 +120,7 @@ def _compared(
 
 
 def _steps(old: ArmCosts, new: ArmCosts, sizes: tuple[int, int], *, by_driver: bool) -> list[Step]:
-    """The waterfall; what only a driver knows is left out where there was none."""
+    """The waterfall; without a driver it excludes the client's steps."""
     position_ns = float(old.latency_ns[0])
     lines = []
     for index, kind in enumerate(COLUMNS):
@@ -169,13 +169,13 @@ def _functions(
         )
         for line in changes.tabulate(both, (old, new))
     ]
-    # Those that did change come first.
+    # Functions with a verdict come first.
     lines.sort(key=lambda line: line.verdict == NO_DIFFERENCE)
     return changes.shown(lines, total_ns)[:SHOWN_FUNCTIONS]
 
 
 def _latencies(before: RecordingSelection, after: RecordingSelection) -> list[LatencyPair]:
-    """The distributions of every phase that both sides went through, and of whole handshakes."""
+    """The distributions of every phase, and of whole handshakes."""
     found = []
     buckets = [
         latency.merge(side.tables.latencies, side.group.window_ids) for side in (before, after)
@@ -229,7 +229,7 @@ def _flames(
 
 
 def _tree(root: flames.Block) -> ChangeNode:
-    """The blocks that can be seen, as plain values; without recursion, as stacks can be deep."""
+    """The visible blocks as plain values; without recursion, as stacks can be deep."""
     least = root.width * _PRUNE_SHARE
     top = _node(root)
     waiting = [(root, top)]
@@ -254,7 +254,7 @@ def _node(block: flames.Block) -> ChangeNode:
 
 
 def _sentence(line: PairDifference) -> str:
-    """The result in words, with the step that explains most of it."""
+    """The result in one sentence, with the step that explains most of it."""
     assert line.difference is not None
     assert line.ratio is not None
     old, new = (time_text(total.value_ns) for total in line.totals)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""An operation on both sides: what the client did, what the server did, and what lies between.
+"""An operation on both sides: the client, the server, and the time between them.
 
 The client's side is the time of its connecting threads, exact, by stage and state. While it waits
-for the network the server works on the same operation: that is in the server's side, of the same
-windows. What is left of the client's wait when the server's CPU time is taken off is the network
-and the scheduling: wake-ups, and threads without a CPU. Both sides also compute at the same time (a
-server makes session tickets when the client has all that it needs), so the rest is a lower bound;
-where it is below zero, both computed at once for at least that long.
+for the network the server works on the same operation: that is the server's side, from the same
+windows. The client's wait less the server's CPU time is network and scheduling: wake-ups, and
+threads without a CPU. Both sides also compute at the same time (a server creates session tickets
+after the client has all that it needs), so this difference is a lower bound; if it is negative,
+both computed at the same time for at least that long.
 """
 
 from collections import defaultdict
@@ -69,7 +69,7 @@ def end_to_end(
 def _sides(
     part: Group, server: Tables, clients: Tables, ids: Collection[int]
 ) -> tuple[Sides | None, str]:
-    """Both breakdown of a group unit by unit, and what an operation is; None without operations."""
+    """Both sides of a group unit by unit, and what an operation is; None without operations."""
     unit_of = _units(part, server, clients, ids)
     size = max(unit_of.values(), default=-1) + 1
     times: dict[Key, list[float]] = defaultdict(lambda: [0.0] * size)
@@ -86,8 +86,8 @@ def side_times(
 ) -> Iterator[tuple[Key, int, int]]:
     """(key, unit, nanoseconds) of both sides; `unit_of` is that of each window.
 
-    A client is its threads that connect. A driver (`is_driven`) does nothing else: where none of
-    its threads is known for it, as no library that is probed connects, it is all of them.
+    The client's side is its threads that connect. A driver (`is_driven`) does nothing else: if none
+    of its threads is known to connect (its library is not probed), all of its threads count.
     """
     connecting = [row for row in clients.threads if row.role == "connection"]
     threads = {row.thread_id for row in connecting}
@@ -140,7 +140,7 @@ def _operations(
     for phase in ("connect", "handshake"):
         connections = {side: ended[side, phase] for side in ("client", "server")}
         if all(sum(counts) for counts in connections.values()):
-            # A pool connects now and then; what it does all the time is commands.
+            # A pool connects rarely: its operations are commands.
             if sum(connections["server"]) * 10 >= sum(ended["server", "command"]):
                 return connections, "connection"
             break
@@ -156,7 +156,7 @@ def _composed(
     return compose_phases(totals, add_counts(counts, ids), round(operation_count))
 
 
-# ---- the breakdown ----
+# ---- the result ----
 
 
 def _line(
@@ -235,13 +235,13 @@ def _notes(part: Group, sides: Sides, operation: str) -> list[str]:
         client, server = (round(sum(sides.operations[side])) for side in ("client", "server"))
         if operation == "command":
             notes.append(
-                "Commands are those that the server counted: clients that were not recorded count "
-                "as well, so both breakdown are of a server with them."
+                "Commands are counted by the server, including those of clients that were not "
+                "recorded: both sides are divided by that count."
             )
         elif server > client * 1.01:
             notes.append(
-                f"The server took {server:,} connections and the recorded clients made {client:,}: "
-                "its side is an average over all of them."
+                f"The server accepted {server:,} connections and the recorded clients made "
+                f"{client:,}: the server's side is an average over all of its connections."
             )
     if sides.count < MIN_ROUNDS:
         unit = "rounds" if part.runs else "windows"

@@ -2,7 +2,7 @@
 """Tunnels and proxies: what the processes between client and server cost for each operation.
 
 Their ledgers are exact, like the server's. CPU time and waits for a CPU belong to the operations
-that went through; other waits are mostly for the next packet, and are shown by kind, not added.
+that pass through; other waits are mostly for the next packet, and are listed by kind, not added.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from tlstax.collectors.capture.schema import Target
 from tlstax.collectors.capture.vocabulary import STATES
 
 IDLE_SHARE: Final = 0.001
-"""A process that computed less of a group's time than this took no part in it."""
+"""A process whose CPU time is a lower share of the group's time was idle."""
 BLOCKED: Final = tuple(state for state in STATES if state.startswith("blocked_"))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is resampled for a comparison: rounds of an experiment, or stretches of a recording.
+"""The units that a comparison resamples: rounds of an experiment, or stretches of a recording.
 
-Arms of the same experiment are drawn round by round together; two recordings are drawn apart.
-Neighbouring windows of a recording are added up to at most thirty stretches, because what happens
-in one second is like what happened in the second before.
+Arms of one experiment are drawn together, round by round; two recordings are drawn independently.
+Neighbouring windows of a recording are merged into at most thirty stretches, because one second of
+a recording is similar to the previous one.
 """
 
 from collections.abc import Mapping, Sequence

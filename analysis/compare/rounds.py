@@ -140,7 +140,7 @@ def costs_of(arm: ArmRounds, weights: Floats) -> ArmCosts:
     for place, phase in enumerate(SAMPLED_PHASES):
         samples = weights @ arm.samples[:, place, :]
         total = samples.sum(axis=1)
-        # A phase without samples is not split: all of it is what the taxonomy cannot file.
+        # A phase without samples is not split: all of it is unclassified.
         samples[total == 0, CATEGORIES.index("unknown")] = 1
         shares = samples / samples.sum(axis=1, keepdims=True)
         for index, category in enumerate(CATEGORIES):
@@ -155,11 +155,11 @@ def costs_of(arm: ArmRounds, weights: Floats) -> ArmCosts:
 
 
 def close(plaintext: ArmCosts, tls: ArmCosts) -> None:
-    """Fill in the client's step, and what is left, so that steps sum to the latency of each arm.
+    """Fill in the client's step and the unexplained one: steps sum to the latency of each arm.
 
-    While the client computes, the server waits for it, or for the CPU that the client has: the
-    client's CPU time is in the server's waits already, as far as it fits in there. Only what TLS
-    adds beyond that is the client's. So it is with what it saves.
+    While the client computes, the server waits for it, or for the CPU that the client has: up to
+    the length of these waits, the client's CPU time is already included in them. Only what TLS adds
+    beyond that is the client's step. The same holds for what TLS saves.
     """
     cpu, client = _INDEX["client_cpu"], _INDEX["client"]
     waits = [_INDEX[name] for name in CLIENT_WAITS]

@@ -21,7 +21,7 @@ UNITS: Final[Mapping[str, str]] = {
 _FEW_COMMANDS: Final = 4.0
 """Commands of a connection up to which a recording is one of connections."""
 _OTHER_LOAD: Final = 1.5
-"""Factor between the commands per connection of two sides from which their load is another."""
+"""Factor between the commands per connection of two sides from which their loads differ."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def refusals(
     if levels[0] != levels[1]:
         texts = [" and ".join(sorted(level)) for level in levels]
         found.append(
-            f"other levels of detail: {before.label} was recorded at {texts[0]}, "
+            f"different levels of detail: {before.label} was recorded at {texts[0]}, "
             f"{after.label} at {texts[1]}; record both with the same --level"
         )
     found += _other_load(before, after) if by_driver else _other_mix(before, after, unit)
@@ -137,29 +137,29 @@ def refusals(
 
 
 def unseen(side: RecordingSelection) -> list[str]:
-    """What a side lacks by itself."""
+    """What one side lacks for any comparison."""
     engines = side.engines
     if not engines:
         return [f"{side.label} has no window"]
     if "native" not in engines:
         names = " and ".join(sorted(engines))
-        text = "which cannot see what threads wait for and how long a phase lasts"
+        text = "which records neither the waits of threads nor the length of phases"
         return [f"{side.label} was recorded by {names}, {text}; record it with `tlstax attach`"]
     if not side.windows_levels:
         return [
             f"{side.label} was recorded without a ledger; record it with --level command or record"
         ]
     if len(side.tables.targets) > 1:
-        return [f"{side.label} holds more than one server"]
+        return [f"{side.label} has more than one server"]
     return []
 
 
 def _other_load(before: RecordingSelection, after: RecordingSelection) -> list[str]:
-    """What differs between the drivers of two experiments."""
+    """Differences of load between two experiments."""
     found = []
     names = [f"{side.group.driver}/{_load(side)}" for side in (before, after)]
     if names[0] != names[1]:
-        found.append(f"another load: {names[0]} and {names[1]}")
+        found.append(f"different loads: {names[0]} and {names[1]}")
     kinds = [side.group.operation for side in (before, after)]
     if kinds[0] != kinds[1]:
         found.append(f"no common operation: a {kinds[0]} and a {kinds[1]}")
@@ -169,10 +169,10 @@ def _other_load(before: RecordingSelection, after: RecordingSelection) -> list[s
     ]
     if threads[0] != threads[1]:
         texts = [" or ".join(map(str, counts)) or "no" for counts in threads]
-        found.append(f"another load: {texts[0]} and {texts[1]} client threads")
+        found.append(f"different loads: {texts[0]} and {texts[1]} client threads")
     for side in (before, after):
         if not side.group.operation_count:
-            found.append(f"no operation was finished in {side.label}")
+            found.append(f"no operation finished in {side.label}")
     return found
 
 
@@ -182,7 +182,7 @@ def _load(side: RecordingSelection) -> str:
 
 
 def _other_mix(before: RecordingSelection, after: RecordingSelection, unit: str) -> list[str]:
-    """What differs between two servers whose clients are not ours."""
+    """Differences of load between two servers without a driver."""
     phase = UNITS[unit]
     counts = [side.phase_counts for side in (before, after)]
     found = [
@@ -193,14 +193,14 @@ def _other_mix(before: RecordingSelection, after: RecordingSelection, unit: str)
     per = [count.get("command", 0) / count[phase] for count in counts]
     if max(per) > _OTHER_LOAD * min(per) + 1:
         found.append(
-            f"another load: {per[0]:.1f} and {per[1]:.1f} commands per {unit}; "
-            "compare by --per query"
+            f"different loads: {per[0]:.1f} and {per[1]:.1f} commands per {unit}; "
+            "compare with --per query"
         )
     return found
 
 
 def uncounted(side: RecordingSelection, unit: str) -> list[str]:
-    """Says so where an operation was never seen."""
+    """A reason if the operation never occurred."""
     return [] if side.phase_counts.get(UNITS[unit]) else [f"no {unit} was seen in {side.label}"]
 
 
@@ -220,7 +220,7 @@ def too_few(counts: Sequence[int], names: Sequence[str], what: str) -> list[str]
     """Sides with too few replicates for an interval."""
     more = "; record longer, or with --budget none" if what == "windows" else ""
     return [
-        f"too few {what}: {name} has {count}, and an interval takes {MIN_ROUNDS}{more}"
+        f"too few {what}: {name} has {count}, and an interval needs {MIN_ROUNDS}{more}"
         for count, name in zip(counts, names, strict=True)
         if count < MIN_ROUNDS
     ]
@@ -229,7 +229,7 @@ def too_few(counts: Sequence[int], names: Sequence[str], what: str) -> list[str]
 def cautions(
     before: RecordingSelection, after: RecordingSelection, unit: str, *, by_driver: bool
 ) -> list[str]:
-    """What differs beside what is asked about, so that a reader can judge."""
+    """Other differences between the sides, so that a reader can judge."""
     found = []
     for key, name in (
         ("cpu_model", "CPUs"),
@@ -240,7 +240,7 @@ def cautions(
     ):
         values = [side.tables.meta.get(key, "unknown") for side in (before, after)]
         if values[0] != values[1]:
-            found.append(f"Other {name}: {values[0]} and {values[1]}.")
+            found.append(f"Different {name}: {values[0]} and {values[1]}.")
     routes = [side.group.scenario.rpartition(" ")[0] for side in (before, after)]
     if by_driver and routes[0] != routes[1]:
         found.append(
@@ -248,8 +248,8 @@ def cautions(
         )
     if not by_driver:
         found.append(
-            f"Nothing drove the load: a {unit} is what the server counted, and whether both sides "
-            "asked the same, tlstax cannot see."
+            f"No driver made the load: a {unit} is what the server counted, and tlstax cannot "
+            "verify that both sides had the same load."
         )
     return found
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The two lanes of an operation: what each side's time for it is made of, with intervals."""
+"""The time of both sides for an operation by part, with intervals."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,9 +79,9 @@ class SideBreakdown:
         *,
         keeps_all: bool = False,
     ) -> None:
-        """`plaintext` has the same rounds of the other arm, where there is one to compare with.
+        """`plaintext` has the same rounds of the other arm, if there is one.
 
-        `keeps_all`: parts that only the other arm has are there, too, without time.
+        `keeps_all`: parts that only the other arm has are included with time 0.
         """
         self._sides = sides
         self._made_of = made_of
@@ -126,7 +126,7 @@ class SideBreakdown:
         return self._parts("client", rows)
 
     def server(self) -> list[LanePart]:
-        """The server's lane, without what comes when the client has left."""
+        """The server's lane, without the disconnect."""
         rows = [
             (f"server_{stage}_cpu", f"{label}: CPU", "cpu", [("server", stage, "cpu")], stage)
             for stage, label in _SERVER_LABELS.items()
@@ -140,13 +140,13 @@ class SideBreakdown:
         return self._parts("server", rows)
 
     def beside(self) -> list[LanePart]:
-        """What the server does when the client has gone."""
+        """What the server does after the client has disconnected."""
         keys: list[Key] = [("server", "disconnect", kind) for kind in ("cpu", "runnable", "wait")]
         row = ("server_disconnect", "disconnecting: CPU and waits", "cpu", keys, "disconnect")
         return self._parts("server", [row])
 
     def summary(self) -> dict[str, Measure]:
-        """The sums that the sentence is about."""
+        """The sums that the sentence prints."""
         cost, measure = self._sides.cost, self._sides.measure
         wait = cost(self._keys("client", "peer"))
         return {
@@ -171,7 +171,7 @@ class SideBreakdown:
         return self._sides.measure(with_tls - without)
 
     def between(self, rest: Measure) -> LanePart:
-        """What no side's time explains."""
+        """The time that neither side explains."""
         added = self._added(self._keys("client", "peer"), self._served("cpu"))
         is_overlap = rest.value_ns < 0
         label = (

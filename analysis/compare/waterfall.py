@@ -3,8 +3,8 @@
 
 Per arm, each step is time over operations, both summed over the rounds. Sampled steps are the
 exact on-CPU time of the phase times the category's share of the samples. A resample draws rounds
-with replacement, both arms of a round together, and computes everything anew, so the intervals
-hold the noise of the machine, of the driver and of sampling. Cells and `unexplained` sum to the
+with replacement, both arms of a round together, and recomputes every step, so the intervals include
+the noise of the machine, of the driver and of sampling. The steps and `unexplained` sum to the
 difference of the client's latency by construction.
 """
 
@@ -90,9 +90,9 @@ def refusal(plaintext: Group, tls: Group, tables: Tables) -> str | None:
         if not group.runs:
             return f"there is no {group.arm} run"
         if not group.operation_count:
-            return f"no operation was finished in the {group.arm} runs"
+            return f"no operation finished in the {group.arm} runs"
     if not paired_rounds(plaintext.runs, tls.runs):
-        return "no round has a finished run of both arms"
+        return "no round has a complete run of both arms"
     if {run.threads_count for run in plaintext.runs} != {run.threads_count for run in tls.runs}:
         return "the arms ran with different numbers of client threads"
     if len(tables.targets) > 1:
@@ -113,7 +113,7 @@ def refusal(plaintext: Group, tls: Group, tables: Tables) -> str | None:
 
 
 def judge(difference: Measure) -> str:
-    """What a difference says: more, less, nothing, or nothing that can be said."""
+    """The verdict on a difference: more, less, no difference seen, or no interval."""
     if difference.low_ns is None or difference.high_ns is None:
         return NO_INTERVAL
     if difference.low_ns <= 0 <= difference.high_ns:

@@ -69,7 +69,7 @@ KINDS: Final = (
         "handshake: method fetch",
         "handshake",
         "sampled",
-        "OpenSSL 3 looking up methods and parameters",
+        "OpenSSL 3 fetching methods and parameters",
     ),
     StepKind(
         "handshake_protocol",
@@ -97,7 +97,7 @@ KINDS: Final = (
         "handshake: anything else",
         "handshake",
         "sampled",
-        "server code, lock operations, and what the taxonomy cannot file",
+        "server code, lock operations, and samples that match no rule of the taxonomy",
     ),
     StepKind("record_cipher", "records: cipher", "record", "sampled", "bulk encryption"),
     StepKind("record_digest", "records: digest", "record", "sampled", "hashes and MACs"),
@@ -120,14 +120,14 @@ KINDS: Final = (
         "records: copies and system calls",
         "record",
         "sampled",
-        "memory and kernel; the plaintext arm has them too",
+        "memory and kernel; also in the plaintext arm",
     ),
     StepKind(
         "record_other",
         "records: anything else",
         "record",
         "sampled",
-        "server code, lock operations, and what the taxonomy cannot file",
+        "server code, lock operations, and samples that match no rule of the taxonomy",
     ),
     StepKind("connect", "connect: CPU", "server", "exact", "accept to authenticated"),
     StepKind("command", "command: CPU", "server", "exact", "parse to result"),
@@ -154,21 +154,21 @@ KINDS: Final = (
         "waiting for a CPU",
         "waiting",
         "exact",
-        "server threads that were ready and had no CPU",
+        "runnable server threads without a CPU",
     ),
     StepKind(
         "probe",
         "measurement",
         "measurement",
         "sampled",
-        "the probes, as far as samples see them, in handshake and record phases",
+        "probes in handshake and record phases, by samples",
     ),
     StepKind(
         "client",
         "client: CPU",
         "client",
         "client",
-        "CPU time of the driver that TLS adds beyond the server's longer waits for it or for a CPU",
+        "added CPU time of the driver, beyond the added waits of the server for it or for a CPU",
     ),
 )
 UNEXPLAINED: Final = StepKind(
@@ -176,8 +176,8 @@ UNEXPLAINED: Final = StepKind(
     "unexplained",
     "unexplained",
     "client",
-    "client latency less everything above: network outside of the server's phases, wake-ups, and "
-    "the client waiting for a CPU; below zero where client and server worked at the same time",
+    "client latency less all steps above: network outside of the server's phases, wake-ups, and "
+    "the client waiting for a CPU; negative if client and server worked at the same time",
 )
 BESIDE: Final = (
     StepKind(
@@ -185,7 +185,7 @@ BESIDE: Final = (
         "disconnect",
         "server",
         "exact",
-        "end of the connection: the client does not wait for it, the CPU does it",
+        "end of the connection; the client does not wait for it",
     ),
     StepKind(
         "client_cpu",
@@ -196,9 +196,9 @@ BESIDE: Final = (
     ),
 )
 CLIENT_WAITS: Final = ("handshake_wait", "network_wait", "scheduling")
-"""Cells in which the server waits while the client can compute, so that its CPU time fits in there.
+"""Steps in which the server waits while the client may compute: its CPU time can be part of them.
 
-Driver and server share a host, so a server thread without a CPU often has lost it to the driver.
+Driver and server share a host, so a server thread without a CPU has often lost it to the driver.
 """
 
 SAMPLED_PHASES: Final = ("handshake", "record_read", "record_write")
@@ -241,7 +241,7 @@ _RECORD_CATEGORIES: Final[Mapping[str, str]] = {
 
 
 def exact_step(phase: str, state: str) -> str | None:
-    """The step of a ledger row; None for CPU time that samples split, and outside of service."""
+    """The step of a ledger row; None for CPU time that samples split, and for unserved phases."""
     if phase not in SERVED_PHASES:
         return None
     if phase == "disconnect":
@@ -262,7 +262,7 @@ def _cpu_step(phase: str) -> str | None:
 
 
 def sampled_step(phase: str, category: str) -> str:
-    """The step of CPU time that samples filed under a category."""
+    """The step of CPU time in a category."""
     if phase == "handshake":
         return _HANDSHAKE_CATEGORIES.get(category, "handshake_other")
     return _RECORD_CATEGORIES.get(category, "record_other")

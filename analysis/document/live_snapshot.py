@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a live display shows: the last seconds of a recording in a few numbers."""
+"""The numbers of the live display: the last seconds of a recording."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,7 +29,7 @@ from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 ROWS: Final = (*(p for p in SERVED_PHASES if p not in HANDSHAKE_PHASES[1:]), "background")
 _SHOWN_ALWAYS: Final = ("connect", "handshake", "record_read", "command", "record_write")
 _MANY: Final = 20
-"""Values from which a 99th percentile is one."""
+"""Minimum number of values for a 99th percentile."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Glance:
 
     span_ns: int
     measured_ns: int
-    """Of it, with a ledger."""
+    """The part of it with a ledger."""
     handshakes_per_second: float
     failed_per_second: float
     resumed_share: float | None
@@ -230,7 +230,7 @@ def _idle(seen: Sequence[Seen]) -> float | None:
 
 
 def _cost(seen: Sequence[Seen]) -> float | None:
-    """What measuring costs, as a share of the server's CPU time."""
+    """The overhead, as a share of the server's CPU time."""
     rows = [row for one in seen for row in one.effects]
     cpu_ns = sum(row.target_cpu_ns or 0 for row in rows)
     parts = [(row.probe_ns, row.scheduler_ns, row.sample_ns) for row in rows]

@@ -86,9 +86,8 @@ def _operations(part: Group, blocks: Blocks) -> tuple[str, Floats]:
 def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floats) -> None:
     """Times and shares of what the ledger knows, or splits by samples or stacks of waits.
 
-    The share of what is computed has its part of the waiting for a CPU, which it causes as much as
-    everything else that is computed: with two CPUs for client and server a dear cipher shows up as
-    a queue.
+    The share of CPU time includes its part of the waiting for a CPU, because all CPU time causes
+    that wait: with two CPUs for client and server an expensive cipher appears as a queue.
     """
     computed = blocks.sums(*blocks.matching(lambda phase, state: state == "on_cpu"))
     queued = blocks.sums(*blocks.matching(lambda phase, state: state == "runnable"))
@@ -154,7 +153,7 @@ def _add_connections(found: Metrics, blocks: Blocks) -> None:
 
 
 def _add_waits(found: Metrics, blocks: Blocks) -> None:
-    """Waits for the client, in the handshake and beside it; timers; the host."""
+    """Waits for the client in the handshake and outside of it; timers; the host."""
     network = {
         place: blocks.sums(
             *blocks.matching(
@@ -186,7 +185,7 @@ def _add_waits(found: Metrics, blocks: Blocks) -> None:
 
 
 def _add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:
-    """What is a name and no number."""
+    """Metrics that are names."""
     target = tables.targets[0] if tables.targets else None
     library = f"{target.tls_library} {target.tls_version}" if target else ""
     suites = window_metrics.names_of(
@@ -196,7 +195,7 @@ def _add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> N
     offered = {"SERVER": "offered", "BOTH": "offered", "OFF": "not offered", "NONE": "not offered"}
     found["tls_library"] = Metric(None, text=library)
     found["cipher"] = Metric(None, text=suites)
-    found["session_cache"] = Metric(None, text=offered.get(mode, "not known"))
+    found["session_cache"] = Metric(None, text=offered.get(mode, "unknown"))
     found["experiment"] = Metric(None, text=part.operation)
     found["software_crypto"] = Metric(
         None,
@@ -208,9 +207,9 @@ def _add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> N
 
 
 def _is_software(library: str, suites: str, cpu_flags: str) -> bool:
-    """Whether records are encrypted or hashed without the instructions that exist for it.
+    """Whether records are encrypted or hashed without crypto instructions.
 
-    yaSSL has none. AES-CBC suites also need SHA-1 or SHA-256 for each record, which only CPUs with
+    yaSSL uses none. AES-CBC suites also need SHA-1 or SHA-256 for each record, which only CPUs with
     the SHA extensions have instructions for.
     """
     if library.startswith("yaSSL"):
@@ -229,7 +228,7 @@ def _add_records(found: Metrics, part: Group, tables: Tables, blocks: Blocks) ->
     found["writes_per_command"] = blocks.metric(ratio(writes, commands))
     sent, reads = growth(part, tables, "Bytes_sent"), _reading_share(part, tables)
     mean = sent / (writes[0] * reads) if sent and writes[0] and reads else None
-    # A counter has no interval; it is read once a second, which is as good as 10 % here.
+    # A counter has no interval; it is read once a second, which is accurate to 10 % here.
     found["bytes_per_write"] = (
         Metric(None) if mean is None else Metric(mean, 0.9 * mean, 1.1 * mean)
     )
@@ -242,10 +241,10 @@ def _add_records(found: Metrics, part: Group, tables: Tables, blocks: Blocks) ->
 
 
 def _add_locks(found: Metrics, part: Group, tables: Tables, blocks: Blocks, served: Floats) -> None:
-    """Waits in the server's own lock function, and for rows where builds hide InnoDB's names.
+    """Waits in the server's own lock function, and for rows if a build hides InnoDB's names.
 
-    No stack may tell them apart: the server's counter of the time in row locks (ms) does. Futex
-    waits of commands that no class claims count as row locks only if that counter says so.
+    Stacks cannot distinguish them: the server's counter of the time in row locks (ms) does. Futex
+    waits of commands without a class count as row locks only if that counter shows so much time.
     """
     row_ns = (growth(part, tables, "Innodb_row_lock_time") or 0.0) * 1e6
     named = ("wait:commit", "wait:table_lock", "wait:adaptive_hash", "wait:row_lock")

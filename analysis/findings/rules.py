@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Findings: causes that a capture shows beyond doubt, by rules that are data.
+"""Findings: causes that a capture shows with confidence, by declarative rules.
 
 The rules are `[[finding]]` tables of analysis/findings/*.toml:
 
@@ -7,13 +7,13 @@ The rules are `[[finding]]` tables of analysis/findings/*.toml:
 - `when`: conditions that must all hold; `unless`: conditions of which none may. Each names a
   `metric` of finding_metrics.py and a bound: `above` and `below` for numbers, `is` for texts
   (what they begin with). A bound holds if the whole 95 % interval of the metric lies beyond it, so
-  a number without an interval (too few windows) or without a value never fires a rule. In `unless`
+  a number without an interval (too few windows) or without a value never meets one. In `unless`
   the estimate alone decides.
 - `size`: the metric, a share of the served time, that says how much of it the cause takes.
-- `specific`: it names why a larger finding is so large, and stands before it if it explains at
-  least SPECIFIC of it. `first`: it makes the others doubtful and stands before all.
+- `specific`: it names the cause of a larger finding, and precedes it if it explains at least
+  SPECIFIC of it. `first`: it makes the others doubtful and precedes all.
 - `sentence`: the finding with metrics in braces, and `{share}` for its size. `evidence`: the
-  metrics to show. `advice`, `source`: what helps, and where that is written.
+  metrics to show. `advice`, `source`: what to do, and a reference.
 
 Findings are ordered by size; the first one is the sentence at the head of the report.
 """
@@ -37,7 +37,7 @@ from tlstax.analysis.rows.tables import Group
 from tlstax.analysis.statistics import MIN_ROUNDS
 
 SPECIFIC: Final = 0.4
-"""Share of a larger finding that a specific one must explain to stand before it."""
+"""Share of a larger finding that a specific one must explain to precede it."""
 _KEYS: Final = {"metric", "above", "below", "is"}
 
 
@@ -86,7 +86,7 @@ class Rule:
     first: bool
 
     def fires(self, metrics: Metrics) -> bool:
-        """Whether the cause is there beyond doubt."""
+        """Whether all conditions hold."""
         return all(one.holds(metrics) for one in self.when) and not any(
             one.may_hold(metrics) for one in self.unless
         )
@@ -147,7 +147,7 @@ def judge(part: Group, judged: Judged, among: Sequence[Rule] | None = None) -> l
 
 
 def order(fired: Sequence[Rule], metrics: Metrics) -> list[Rule]:
-    """By size; what explains most of a larger one before it; what makes all doubtful first."""
+    """By size; a specific cause before the larger finding; what makes all doubtful first."""
 
     def size(rule: Rule) -> float:
         return metrics[rule.size].value or 0.0
@@ -167,7 +167,7 @@ def order(fired: Sequence[Rule], metrics: Metrics) -> list[Rule]:
 def arrange(found: Sequence[Finding]) -> list[Finding]:
     """The findings of several groups: those that make the others doubtful, then TLS arms first.
 
-    The same cause in several arms of an experiment is told once, where it is largest.
+    The same cause in several arms of an experiment is printed once, where it is largest.
     """
     doubtful = {rule.id for rule in rules() if rule.first}
     largest: dict[str, Finding] = {}
@@ -182,15 +182,13 @@ def arrange(found: Sequence[Finding]) -> list[Finding]:
 
 
 def note(judged: Iterable[Judged]) -> str:
-    """How far the rules could be applied, in a sentence."""
+    """How many rules were applied, and what limited them, in a sentence."""
     fewest = min((one.block_count for one in judged), default=0)
-    text = (
-        f"{len(rules())} rules were applied; each needs 95 % intervals that lie beyond its bounds."
-    )
+    text = f"{len(rules())} rules were applied; each requires 95 % intervals beyond its bounds."
     if fewest < MIN_ROUNDS:
         text += (
-            f" Some of what was recorded has {fewest} windows with a ledger, fewer than the "
-            f"{MIN_ROUNDS} that an interval needs: record longer to have it judged."
+            f" Part of the recording has {fewest} windows with a ledger, and an interval needs "
+            f"{MIN_ROUNDS}: record longer to apply the rules to it."
         )
     return text
 
@@ -198,7 +196,7 @@ def note(judged: Iterable[Judged]) -> str:
 def lead(answer: Answer, found: Sequence[Finding]) -> Answer:
     """The answer with the first finding at its head.
 
-    An experiment's own sentence, the difference that it was made for, stays in front of it.
+    The sentence of an experiment, with its difference, precedes the finding.
     """
     if not found:
         return answer
@@ -253,7 +251,7 @@ def metric_text(name: str, metric: Metric) -> str:
     """A metric in a sentence."""
     label = LABELS[name]
     if label.unit == "text" or metric.value is None:
-        return metric.text or "not known"
+        return metric.text or "unknown"
     if label.unit == "ns":
         return time_text(metric.value)
     if label.unit == "share":

@@ -2,8 +2,8 @@
 """Metrics of one group of windows, each with a 95 % interval: what the rules of findings look at.
 
 A metric is a ratio of sums over windows (or rounds, where there are enough). The windows are
-drawn again with replacement, so the interval holds what differs between them: a cause that is there
-in half of the windows is no more certain than that. Fewer than MIN_ROUNDS windows give none.
+resampled with replacement, so the interval includes the differences between them: a cause that
+occurs in half of the windows is not certain. Fewer than MIN_ROUNDS windows give none.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 
 MOST_BLOCKS: Final = 60
-"""Windows are taken together until there are no more than this to resample."""
+"""Neighbouring windows are merged into at most this many blocks."""
 RECORD_PHASES: Final = ("record_read", "record_write")
 CONNECTING_PHASES: Final = (*HANDSHAKE_PHASES, "connect", "disconnect")
 SAVED_PHASES: Final = ("sign", "verify", "certificate")
@@ -41,7 +41,7 @@ TIMERS_NS: Final = ((39_500_000, 53_000_000), (199_000_000, 213_000_000))
 (200 ms at least), the timer's tick of up to 4 ms, and some milliseconds of the client's own work.
 """
 LEAST_BUSY: Final = 0.1
-"""CPUs that a server is taken to use at least: a share of next to nothing says nothing."""
+"""Least number of CPUs that shares of a server's CPU time refer to: lower values are noise."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _add_handshakes(blocks: Blocks, block_of: Mapping[int, int], tables: Tables)
 
 
 def _add_host(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) -> None:
-    """The host's CPUs, and what measuring cost."""
+    """The host's CPUs, and the overhead."""
     for row in tables.system:
         block = block_of.get(row.window_id)
         if block is not None:
@@ -205,7 +205,7 @@ def _add_host(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) -> No
 
 
 def _add_functions(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) -> None:
-    """What the probes of --functions cost: calls times their calibrated price."""
+    """The cost of the probes of --functions: calls times their calibrated cost."""
     prices = {row.primitive_id: row.pair_ns for row in tables.primitives}
     for row in tables.primitive_calls:
         if row.window_id in block_of:
@@ -218,7 +218,7 @@ def _add_functions(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) 
 
 
 def growth(part: Group, tables: Tables, name: str) -> float | None:
-    """How much a counter of the server grew in a group's runs, or in all; None if not known."""
+    """Growth of a counter of the server in a group's runs, or in all; None if unknown."""
     by_run: dict[int | None, list[float]] = defaultdict(list)
     mine: set[int | None] = {run.run_id for run in part.runs} or {None}
     for row in tables.status:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What was measured only part of the time, scaled to the whole of it, with its uncertainty.
+"""Scales what was measured only part of the time to the whole recording, with its uncertainty.
 
-With a budget the ledger is kept in dense windows only. Each of them stands for itself and for the
-time around it that is nearer to it than to any other, in the same run: its rows weigh as much as
-that time is longer than the window. The interval comes from resampling the windows (neighbours
-together where they are many), because what differs between them is what was not looked at.
+With a budget the ledger is kept in dense windows only. Each of them represents itself and the time
+of the same run that is nearer to it than to any other: the weight of its rows is that time divided
+by the length of the window. The interval comes from resampling the windows (neighbours merged if
+there are many), because the difference between windows shows the uncertainty of the time between.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ _MOST_BLOCKS: Final = 100
 
 @dataclass(frozen=True)
 class Coverage:
-    """The windows that saw something, and the time that each of them stands for."""
+    """The windows that measured something, and the time that each of them represents."""
 
     window_ids: tuple[int, ...]
     """In order of time."""
@@ -46,7 +46,7 @@ class Coverage:
 
     @property
     def text(self) -> str:
-        """On what an estimate rests; '' where there is none to make."""
+        """How much was measured; '' if everything was."""
         if self.is_whole:
             return ""
         if not self.measured_ns:
@@ -70,7 +70,7 @@ def cover(
     lengths: dict[int, int] = {}
     last: int | None = None
     last_run: int | None = None
-    waiting_ns = 0  # time since the last window that saw something
+    waiting_ns = 0  # time since the last window that measured something
     for window in ordered:
         length_ns = window.end_ns - window.start_ns
         if last is not None and window.run_id != last_run:
@@ -100,7 +100,7 @@ def cover(
 
 
 def scale(tables: Tables) -> Tables:
-    """The tables with times and counts of the ledger as if it had been kept all the time."""
+    """The tables with times and counts of the ledger scaled to the whole recording."""
     seen = cover(tables.windows, LEDGER_LEVELS)
     if seen.is_whole:
         return tables

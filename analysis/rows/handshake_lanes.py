@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Who waited for whom in a handshake: the typical and the slowest one, and both sides' means.
+"""The parts of a handshake as lanes: the median and the slowest one, and the means of both sides.
 
-A record holds totals by part and not their order. A handshake of the server and one of its client
-are two records that nothing ties to one connection, so the sides stand beside each other as means.
+A record has totals by part, not their order. The records of server and client cannot be matched by
+connection, so the two sides are compared as means.
 """
 
 from collections import Counter
@@ -15,17 +15,17 @@ from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.collectors.capture.schema import Handshake
 
 _THROUGHOUT: Final = ("other_cpu", "rest", "runnable", "blocked_other", "untracked")
-"""What has no place of its own in the protocol."""
+"""Parts without a position in the protocol."""
 _SERVER: Final = ("keygen", "derive", "sign", "blocked_network", "certificate", "verify")
 _SERVER_1_2: Final = ("keygen", "sign", "blocked_network", "certificate", "verify", "derive")
 _CLIENT: Final = ("keygen", "blocked_network", "derive", "certificate", "verify", "sign")
 _ORDER_NOTE: Final = (
-    "The recording holds how long each part took in all, not their order: the parts stand in the "
+    "The recording has the total time of each part, not their order: the parts are drawn in the "
     "protocol's usual order, followed by those that occur throughout."
 )
 _MEANS_NOTE: Final = (
-    " The recording does not tell which handshake of a client belongs to which of the server, so "
-    "the two sides are means beside each other, not one connection."
+    " The handshakes of clients and server cannot be matched by connection, so the lanes of both "
+    "sides are means."
 )
 
 
@@ -47,7 +47,7 @@ def lanes(part: Group, rows: Sequence[Handshake], tables: Tables) -> list[Handsh
 
 
 def note(made: Sequence[HandshakeLane]) -> str:
-    """How far the lanes can be trusted; '' without any."""
+    """The limits of the lanes; '' without any."""
     if not made:
         return ""
     return _ORDER_NOTE + (_MEANS_NOTE if any(lane.side == "client" for lane in made) else "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Handshake records: what one connection's handshake took, wall time, and of what it is made."""
+"""Handshake records: the wall time of a connection's handshake, and its parts."""
 
 import dataclasses
 from collections import Counter
@@ -32,8 +32,8 @@ _LABELS: Final = {
     "runnable": "waiting for a CPU",
     "blocked_network": "waiting for the client",
     "blocked_other": "other waits",
-    "untracked": "not accounted for",
-    "rest": "computing and waiting (not told apart)",
+    "untracked": "unclassified",
+    "rest": "computing and waiting (not separated)",
 }
 _RESUMPTIONS: Final = {0: "full", 1: "resumed", None: "unknown"}
 
@@ -88,9 +88,9 @@ def _estimated(rows: Sequence[Handshake], seen: Coverage) -> Ratio | None:
 def parts(rows: Sequence[Handshake]) -> list[HandshakePart]:
     """The split of the mean: parts sum to the wall time, row by row.
 
-    The sub-phases are wall times and may hold waits for a CPU, which the row counts as a whole.
-    So computing outside of them is on_cpu less the sub-phases, or nothing, and the wait for a CPU
-    is what is left of on_cpu + runnable.
+    The sub-phases are wall times and may include waits for a CPU; the row has these waits only in
+    total. Other computing is on_cpu less the sub-phases (at least 0), and the wait for a CPU is the
+    rest of on_cpu + runnable.
     """
     if not rows:
         return []

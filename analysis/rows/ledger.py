@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sums over the ledger, and its closure against clocks that are not its own."""
+"""Sums over the ledger, and its closure against independent clocks."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -12,9 +12,9 @@ UNSERVED_PHASES: Final = ("unknown", "background", "idle")
 """Phases in which a thread serves no connection."""
 SERVED_PHASES: Final = tuple(phase for phase in PHASES if phase not in UNSERVED_PHASES)
 CLOSURE_THRESHOLD: Final = 0.99
-"""What the ledger of a window must explain of the connection threads' time."""
+"""Share of the connection threads' time that the ledger of a window must explain."""
 CLOSURE_MIN_NS: Final = 1_000_000
-"""Windows with less busy time than this have nothing to close."""
+"""The closure of a window with less busy time is not computed."""
 
 Totals = dict[tuple[str, str], int]
 """Time in ns by (phase, state)."""
@@ -74,7 +74,7 @@ def on_cpu(sums: Mapping[tuple[str, str], int]) -> dict[str, int]:
 
 
 class WindowClosure(NamedTuple):
-    """Ledger against foreign clocks: connection threads of one window, without idle."""
+    """Ledger against independent clocks: connection threads of one window, without idle."""
 
     window_id: int
     thread_count: int = 0
@@ -91,14 +91,14 @@ class WindowClosure(NamedTuple):
 
     @property
     def closure(self) -> float | None:
-        """1 less the threads' misfits; None where there was nothing to close."""
+        """1 - (misfit / clock); None if there was too little time."""
         if self.clock_ns < CLOSURE_MIN_NS:
             return None
         return 1.0 - self.misfit_ns / self.clock_ns
 
     @property
     def on_cpu_ratio(self) -> float | None:
-        """On-CPU time by the ledger over CPU time by the scheduler plus what was stolen."""
+        """On-CPU time by the ledger over CPU time by the scheduler plus steal."""
         counted_ns = self.sched_cpu_ns + self.steal_ns
         return self.on_cpu_ns / counted_ns if self.sched_cpu_ns > 0 and counted_ns > 0 else None
 
@@ -109,8 +109,8 @@ def closures(
     """The closure of each window with connection threads, in order.
 
     A connection thread is one with such a role, or one that served a connection in the window. Its
-    misfit is the difference between all of its ledger and its lifetime, both ways, so that one
-    thread's surplus cannot hide another's gap; it is set against the time that was not idle.
+    misfit is the absolute difference between all of its ledger and its lifetime, so that a surplus
+    of one thread cannot hide a gap of another; it is divided by the time that was not idle.
     Threads whose clocks were not read (too many, or gone) are counted as unchecked.
     """
     connection_ids = {thread.thread_id for thread in threads if thread.role in CONNECTION_ROLES}
@@ -159,7 +159,7 @@ def _checked(
 def lifetime_closure(
     rows: Iterable[Ledger], clocks: Iterable[ThreadClock], window_ids: Collection[int]
 ) -> float | None:
-    """1 less what the ledger of all threads misses of their lifetimes, or has too much."""
+    """1 - (absolute difference between ledger and lifetime of all threads / lifetime)."""
     read = [row for row in clocks if row.window_id in window_ids]
     sums: dict[tuple[int, int], int] = defaultdict(int)
     for row in rows:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The ledger by what its threads are for."""
+"""The ledger by role of the threads."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The rows of a capture in memory, and the groups of windows that a report speaks about."""
+"""The rows of a capture in memory, and the groups of windows that a report shows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ from tlstax.collectors.capture.schema import (
 from tlstax.collectors.capture.vocabulary import ARMS
 
 ENGINES: Final = ("native", "bpftrace", "perf", "bcc", "pmp")
-"""Which engine a report is about where several recorded, best first."""
+"""The engines in order of preference: a report shows the first one that recorded."""
 
 
 class _OfWindow(Protocol):
@@ -79,7 +79,7 @@ class Tables:
     stacks: list[Stack] = field(default_factory=list)
     samples: list[SampleStack] = field(default_factory=list)
     deep: list[SampleStack] = field(default_factory=list)
-    """Samples that perf took beside the engine; `samples` are the engine's own."""
+    """Samples of perf, which ran in addition to the engine; `samples` are the engine's own."""
     waits: list[OffcpuStack] = field(default_factory=list)
     primitives: list[Primitive] = field(default_factory=list)
     primitive_calls: list[PrimitiveCalls] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Group:
-    """The windows and runs that one bar, table or flame graph is about."""
+    """The windows and runs of one bar, table or flame graph."""
 
     name: str
     """Stable id: driver/scenario/arm, or all."""
@@ -148,7 +148,7 @@ def by_target(tables: Tables) -> Tables:
 
 
 def _main_engine(windows: list[Window]) -> list[Window]:
-    """The windows that the report speaks about: those of one engine, the best that recorded."""
+    """The windows of the report: those of one engine, the first of ENGINES that recorded."""
     for engine in ENGINES:
         if found := [window for window in windows if window.engine == engine]:
             return found
@@ -156,7 +156,7 @@ def _main_engine(windows: list[Window]) -> list[Window]:
 
 
 def _about(tables: Tables, targets: list[Target]) -> Tables:
-    """The rows of some targets; what belongs to none (meta, runs, frames) stays."""
+    """The rows of some targets; rows without a target (meta, runs, frames) stay."""
     target_ids = {target.target_id for target in targets}
 
     def of_target(rows: list[T]) -> list[T]:
@@ -229,7 +229,7 @@ def _load_all(reader: CaptureReader) -> Tables:
 def groups(tables: Tables) -> list[Group]:
     """One group for each driver, scenario and arm in order of time; without runs, one for all.
 
-    Windows outside of runs belong to no group if there are runs: the server was being prepared.
+    If there are runs, windows outside of them belong to no group: they are preparation.
     """
     if not tables.runs:
         window_ids = frozenset(window.window_id for window in tables.windows)

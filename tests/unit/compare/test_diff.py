@@ -92,7 +92,7 @@ def test_recordings_without_a_driver_are_counted_by_query() -> None:
     assert "client" not in steps
     (wait,) = line.waits
     assert (wait.name, wait.kind, wait.verdict) == ("blocked_lock", "command", "more")
-    assert any("Nothing drove the load" in text for text in line.cautions)
+    assert any("No driver made the load" in text for text in line.cautions)
 
 
 def test_steps_of_an_experiment_sum_to_the_latency() -> None:
@@ -115,8 +115,8 @@ def test_steps_of_an_experiment_sum_to_the_latency() -> None:
 @pytest.mark.parametrize(
     ("after", "reason"),
     [
-        (driven(1000, threads=8), "another load: 2 and 8 client threads"),
-        (driven(1000, scenario="point_select"), "another load: storm/connect and storm/point"),
+        (driven(1000, threads=8), "different loads: 2 and 8 client threads"),
+        (driven(1000, scenario="point_select"), "different loads: storm/connect and storm/point"),
         (driven(1000, rounds=3), "too few rounds: new: storm connect, TLS has 3"),
     ],
 )
@@ -131,7 +131,7 @@ def test_what_cannot_be_seen_is_refused() -> None:
     full = recording(BEFORE)
     by_perf = recording(BEFORE, windows=8)
     by_perf.windows = [window._replace(engine="perf") for window in by_perf.windows]
-    assert "recorded by perf, which cannot see" in compare(full, by_perf).refusals[0]
+    assert "recorded by perf, which records neither" in compare(full, by_perf).refusals[0]
     light = recording(BEFORE)
     light.windows = [window._replace(level="sample") for window in light.windows]
     assert "without a ledger" in compare(full, light).refusals[0]
@@ -156,7 +156,7 @@ def test_other_hosts_are_a_caution() -> None:
     assert line.cautions == []
     other = driven(2000)
     other.meta = {"cpu_model": "another"}
-    assert "Other CPUs: unknown and another." in compare(driven(1000), other).cautions
+    assert "Different CPUs: unknown and another." in compare(driven(1000), other).cautions
 
 
 def test_no_change_is_no_change() -> None:

@@ -193,7 +193,7 @@ def test_rounds_are_weighted_by_their_operations() -> None:
         (lambda e: e.tables.phase_counts.clear(), "no handshake was seen"),
         (
             lambda e: e.tables.runs.append(e.tables.runs.pop()._replace(operation_count=0)),
-            "no operation was finished in the tls",
+            "no operation finished in the tls",
         ),
         (
             lambda e: e.tables.runs.append(e.tables.runs.pop()._replace(threads_count=99)),
