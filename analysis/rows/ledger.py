@@ -37,15 +37,6 @@ def by_window(rows: Iterable[Ledger]) -> dict[int, Totals]:
     return {window_id: dict(totals) for window_id, totals in sums.items()}
 
 
-def by_thread(rows: Iterable[Ledger], window_ids: Collection[int]) -> dict[int, Totals]:
-    """Time by phase and state of each thread over these windows."""
-    sums: dict[int, Totals] = defaultdict(lambda: defaultdict(int))
-    for row in rows:
-        if row.window_id in window_ids:
-            sums[row.thread_id][row.phase, row.state] += row.time_ns
-    return {thread_id: dict(totals) for thread_id, totals in sums.items()}
-
-
 def by_role(
     rows: Iterable[Ledger], threads: Iterable[Thread], window_ids: Collection[int]
 ) -> dict[str, Totals]:

@@ -137,7 +137,7 @@ def test_what_cannot_be_seen_is_refused() -> None:
     assert "without a ledger" in compare(full, light).refusals[0]
     commands = recording(BEFORE)
     commands.windows = [window._replace(level="command") for window in commands.windows]
-    assert "other levels of detail" in compare(full, commands).refusals[0]
+    assert "different levels of detail" in compare(full, commands).refusals[0]
     assert "too few windows" in compare(full, recording(BEFORE, windows=2)).refusals[0]
     silent = recording(BEFORE, phase_counts=[])
     assert "no common operation" in compare(full, silent).refusals[0]

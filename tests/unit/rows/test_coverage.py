@@ -167,7 +167,7 @@ def test_predicted_and_observed_stand_side_by_side() -> None:
 def test_a_cost_over_the_budget_is_a_warning() -> None:
     tables = budgeted(4)
     tables.meta["budget_share"] = "0.005"
-    assert any("more than the budget" in text for text in explain(tables).health.warnings)
+    assert any("above the budget" in text for text in explain(tables).health.warnings)
 
 
 def test_many_windows_are_resampled_in_blocks() -> None:

@@ -37,7 +37,7 @@ def test_lanes_are_the_median_and_the_slowest_record() -> None:
         for before, after in zip(lane.parts, lane.parts[1:], strict=False):
             assert before.end_ns == after.start_ns
     assert "not their order" in handshake_lanes.note(made)
-    assert "not one connection" not in handshake_lanes.note(made)
+    assert "both sides are means" not in handshake_lanes.note(made)
 
 
 def test_order_is_that_of_the_version() -> None:
@@ -59,7 +59,7 @@ def test_sides_stand_beside_each_other_as_means() -> None:
     assert (client.side, client.count, client.wall_ns) == ("client", 2, 1300)
     waits = {part.name: part.label for part in client.parts}
     assert waits["blocked_network"] == "waiting for the server"
-    assert "not one connection" in handshake_lanes.note(made)
+    assert "both sides are means" in handshake_lanes.note(made)
 
 
 def test_records_without_waits_are_not_told_apart() -> None:

@@ -39,7 +39,6 @@ def test_every_way_of_summing_gives_the_same_total(rows: list[Ledger]) -> None:
     assert sum(ledger.totals(rows, windows).values()) == everything
     for sums in (
         ledger.by_window(rows),
-        ledger.by_thread(rows, windows),
         ledger.by_role(rows, [Thread(1, 9, "a", "connection", 0, None)], windows),
     ):
         assert sum(sum(part.values()) for part in sums.values()) == everything
