@@ -158,7 +158,7 @@ def test_what_was_lost_or_repaired_is_said_as_in_the_report(tmp_path: Path) -> N
     with CaptureReader.open(str(capture)) as reader:
         document = explain.explain(tables.load(reader))
     (graph,) = document.flames
-    assert "30 of 40 samples broke off" in graph.repair
+    assert "30 of 40 samples end in code" in graph.repair
     assert "10 of them (25 % of all)" in graph.repair
     assert graph.repair in note
     (lost,) = (text for text in document.health.warnings if text.startswith("Lost: "))
