@@ -12,7 +12,6 @@ over the rounds with 95 % intervals (bootstrap). Run by `make bench-placement`.
 """
 
 import argparse
-import random
 import re
 import sys
 from collections import defaultdict
@@ -28,11 +27,11 @@ from tlstax.collectors.placement.model import Site
 from tlstax.collectors.placement.placement import points_of
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.mappings import MappedObject
+from tlstax.tests.bench.watching import interval
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest
 
-RESAMPLES = 2000
 TABLE_ROWS = 10_000
 NAMELESS = re.compile(r"\[.*\+(0x[0-9a-f]+)\]")
 NOTHING, PLAN, PLAN_START = "nothing", "tlstax's plan", "the same functions, at their start"
@@ -107,12 +106,9 @@ def attached(places: Iterable[Place], pid: int, counter: int) -> Iterator[None]:
         yield
 
 
-def interval(ratios: Sequence[float]) -> str:
-    """Median, and its 95 % interval by resampling the rounds."""
-    draw = random.Random(1)  # the same figures give the same interval
-    drawn = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
-    low, high = drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES)]
-    return f"{median(ratios):.2f} ({low:.2f} .. {high:.2f})"
+def ratio_text(ratios: Sequence[float]) -> str:
+    """Median, and its 95 % interval."""
+    return "{:.2f} ({:.2f} .. {:.2f})".format(*interval(ratios))
 
 
 def show(runs: dict[str, list[Run]], rounds: int) -> None:
@@ -124,11 +120,11 @@ def show(runs: dict[str, list[Run]], rounds: int) -> None:
         ratios = [run.per_second / other for run, other in zip(under, bare, strict=True)]
         print(
             f"{name:40}{median(run.per_second for run in under):>10.0f}"
-            f"{median(run.hits_per_operation for run in under):>12.2f}  {interval(ratios)}"
+            f"{median(run.hits_per_operation for run in under):>12.2f}  {ratio_text(ratios)}"
         )
     for one, other in PAIRS:
         pairs = zip(runs[one], runs[other], strict=True)
-        ratio = interval([a.per_second / b.per_second for a, b in pairs])
+        ratio = ratio_text([a.per_second / b.per_second for a, b in pairs])
         print(f"{one} : {other} = {ratio}")
 
 
