@@ -267,7 +267,7 @@ def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*pooled, "AES128-GCM", "--from-cipher", "AES128-CBC-SHA1"]) == ExitCode.USAGE
     micro_costs.save(replace(COSTS, hostname="elsewhere"), costs)
     assert main([*scenario, "--key", "rsa:4096"]) == ExitCode.HOST
-    assert "costs of another host" in capsys.readouterr().err
+    assert "costs are from another host" in capsys.readouterr().err
     micro_costs.save(replace(COSTS, library="OpenSSL 3.5.0"), costs)
     assert main([*scenario, "--key", "rsa:4096"]) == ExitCode.HOST
 
