@@ -225,7 +225,7 @@ def test_what_is_printed_runs_by_itself(server: PrivateServer) -> None:
     [
         (["handshake", "--pid", "999999999"], "there is no such process", ExitCode.TARGET),
         (["nothing", "--pid", "1"], "there is no program called", ExitCode.USAGE),
-        (["handshake", "--pid", "1", "--bpftrace", "/bin/true"], "no bpftrace", ExitCode.HOST),
+        (["handshake", "--pid", "1", "--bpftrace", "/bin/true"], "no known version", ExitCode.HOST),
         (["handshake", "--pid", "1", "--bpftrace", "/nowhere"], "not found", ExitCode.HOST),
     ],
 )
