@@ -208,7 +208,7 @@ def test_hostile_names_stay_text(hostile: Path) -> None:
     data = re.search(r'(?s)<script type="application/json" id="document">(.*?)</script>', page)
     assert data is not None
     assert not set(data[1]) & set("<>&\u2028\u2029")
-    assert json.loads(data[1])["ledgers"] == content["ledgers"]
+    assert json.loads(data[1])["handshakes"] == content["handshakes"]
     assert "\x1b" not in printed(content)
 
 
@@ -300,7 +300,7 @@ def test_json_on_standard_output_is_all_there_is(experiment: Path, capsys: Any) 
         ([__file__], ExitCode.CAPTURE, "capture"),
         (["{capture}", "--html", "/nonexistent/r.html"], ExitCode.IO, "no such file"),
         (["{capture}", "--html", "/proc/self/r.html"], ExitCode.IO, "cannot write"),
-        (["{capture}", "--json", "-", "--folded", "-"], ExitCode.USAGE, "standard output"),
+        (["{capture}", "--json", "-", "--folded", "-"], ExitCode.USAGE, "several outputs"),
     ],
 )
 def test_errors(
