@@ -103,24 +103,27 @@ class Resource:
 class Resources:
     """The things of one experiment; a context manager whose end removes them all."""
 
-    def __init__(self, directory: Path) -> None:
-        """Of an existing directory; see `create`."""
-        self.directory = directory
+    def __init__(self) -> None:
+        self._directory: Path | None = None
 
-    @classmethod
-    def create(cls) -> Self:
-        """A new directory; TlstaxError (IO) if there can be none."""
-        try:
-            resources = cls(Path(tempfile.mkdtemp(prefix=PREFIX)))
-            resources.register("process", str(os.getpid()))
-        except OSError as error:
-            raise TlstaxError(
-                f"cannot make a directory in {tempfile.gettempdir()}",
-                str(error.strerror or error),
-                "Set TMPDIR to a directory that you may write to",
-                ExitCode.IO,
-            ) from error
-        return resources
+    @property
+    def directory(self) -> Path:
+        """Made on first use, so that an experiment without resources can leave nothing behind.
+
+        TlstaxError (IO) if there can be none.
+        """
+        if self._directory is None:
+            try:
+                self._directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+                self.register("process", str(os.getpid()))
+            except OSError as error:
+                raise TlstaxError(
+                    f"cannot make a directory in {tempfile.gettempdir()}",
+                    str(error.strerror or error),
+                    "Set TMPDIR to a directory that you may write to",
+                    ExitCode.IO,
+                ) from error
+        return self._directory
 
     @property
     def tag(self) -> str:
@@ -187,13 +190,14 @@ class Resources:
 
     def listed(self) -> list[Resource]:
         """What may still be there, in the order it was made; the owner is not part of it."""
-        return _read(self.directory)[1]
+        return _read(self._directory)[1] if self._directory else []
 
     def close(self) -> None:
         """Remove everything, in the reverse order."""
         for resource in reversed(self.listed()):
             resource.remove()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self

@@ -86,7 +86,7 @@ def _drive(recipe: Recipe, store: Store, stages: Stages, console: Console, captu
     rounds_count = recipe.scale.rounds_count
     console.print(f"loads    {names}; plaintext and TLS; {rounds_count} rounds")
     console.print(f"time     about {duration_text(expected_s)} in all")
-    with Resources.create() as resources:
+    with Resources() as resources:
         Experiment(
             recipe,
             store,
@@ -183,7 +183,7 @@ def resume(
         console = Console()
         _announce(recipe, store, folder, console)
         try:
-            with Resources.create() as resources:
+            with Resources() as resources:
                 path = partial(_turn_capture, folder)
                 Experiment(recipe, store, stages, console, resources, folder, path).run()
         except KeyboardInterrupt:

@@ -174,7 +174,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerSession]
     path = tmp_path_factory.mktemp("recipe") / "connect.toml"
     path.write_text(RECIPE)
     recipe = load_recipe(path)
-    with Resources.create() as resources:
+    with Resources() as resources:
         key = recipe.cells[0].server_key
         made = ServerSession(key, recipe, recipe.cells, resources, print, negotiates=False)
         made.open()

@@ -125,7 +125,7 @@ def seen(case: Case, measured: Callable[..., Seen], tmp_path: Path) -> Seen:
 
 
 def see(case: Case, path: Path) -> Seen:
-    with Resources.create() as resources, new_namespace(resources, "server") as namespace:
+    with Resources() as resources, new_namespace(resources, "server") as namespace:
         wanted = ServerRequest(namespace=namespace, tls=TlsChoice(group=case.server_group))
         with (
             PrivateServer(wanted) as server,

@@ -49,7 +49,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     name, options = PROXIES[request.param]
     kind = request.param.split()[0]
     with (
-        Resources.create() as resources,
+        Resources() as resources,
         new_namespace(resources, "server") as namespace,
         open_server(find_kind(name), ServerRequest(namespace=namespace)) as server,
     ):
@@ -99,7 +99,7 @@ def test_clients_come_and_go_and_the_server_keeps_its_connections(lab: Lab, tmp_
 
 
 def test_a_server_that_the_router_does_not_know() -> None:
-    with Resources.create() as resources, new_namespace(resources, "server") as namespace:
+    with Resources() as resources, new_namespace(resources, "server") as namespace:
         with PrivateServer(ServerRequest(namespace=namespace)) as server:
             router = make_transport("mysqlrouter", resources)
             with pytest.raises(TlstaxError) as caught, router.open(server):
@@ -110,7 +110,7 @@ def test_a_server_that_the_router_does_not_know() -> None:
 
 def test_no_proxysql(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    with Resources.create() as resources:
+    with Resources() as resources:
         wanted = make_transport("proxysql", resources, {"program": str(tmp_path / "proxysql")})
         with pytest.raises(TlstaxError) as caught:
             wanted.check()

@@ -57,7 +57,7 @@ class Lab(NamedTuple):
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    with Resources.create() as resources, new_namespace(resources, "server") as namespace:
+    with Resources() as resources, new_namespace(resources, "server") as namespace:
         with PrivateServer(ServerRequest(namespace=namespace)) as server:
             yield Lab(resources, server, make_driver("sysbench", {"table_rows": 100}))
         (left,) = resources.listed()
@@ -231,7 +231,7 @@ from tlstax.workloads.transports import make_transport
 from tlstax.workloads.transports.network import new_namespace
 
 stack = ExitStack()
-resources = stack.enter_context(Resources.create())
+resources = stack.enter_context(Resources())
 namespace = stack.enter_context(new_namespace(resources, "server"))
 server = stack.enter_context(PrivateServer(ServerRequest(namespace=namespace)))
 for kind in sys.argv[1:]:

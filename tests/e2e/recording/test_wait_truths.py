@@ -118,7 +118,7 @@ def wait_for_a_disk(capture: Path, monkeypatch: pytest.MonkeyPatch) -> Waited:
     """COMMITS to a disk that takes WRITES_PER_S."""
     waited_s = 0.0
     options = ("innodb_flush_log_at_trx_commit = 1", "innodb_log_file_size = 16M")
-    with Resources.create() as resources, loop_disk(resources) as (device, directory):
+    with Resources() as resources, loop_disk(resources) as (device, directory):
         monkeypatch.setattr("tempfile.tempdir", str(directory))
         with (
             PrivateServer(ServerRequest(options=options)) as server,

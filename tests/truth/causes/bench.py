@@ -112,7 +112,7 @@ def _reachable(injection: Injection, directory: Path) -> Iterator[tuple[PrivateS
             yield server, Endpoint("127.0.0.1", server.port)
         return
     with (
-        Resources.create() as resources,
+        Resources() as resources,
         new_namespace(resources, "server") as namespace,
         _server(injection, directory, namespace) as server,
         make_transport("wan", resources, {"rtt_ms": injection.rtt_ms}).open(server) as route,
