@@ -90,7 +90,7 @@ def test_a_planted_source_is_in_the_help_and_has_no_budget(folder: Path, tmp_pat
     names = ("--collect", "native,planted", "--budget", "1%")
     refused = run(folder, "attach", "1", "-o", str(tmp_path / "x"), *names)
     assert refused.returncode == ExitCode.USAGE
-    assert "what planted costs the server is not counted" in refused.stderr
+    assert "the overhead of planted is not measured" in refused.stderr
 
 
 def test_a_planted_source_is_in_the_capture_and_in_the_report(folder: Path, tmp_path: Path) -> None:
