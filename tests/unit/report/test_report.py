@@ -1,72 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Every renderer on captures with and without arms, empty ones, and hostile ones."""
 
-import copy
-import functools
-import io
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tlstax import ExitCode, TlstaxError
-from tlstax.__main__ import main
 from tlstax.analysis.document import explain
 from tlstax.analysis.model.report import to_json
 from tlstax.analysis.report.export import jsondoc
 from tlstax.analysis.report.html import page as html
 from tlstax.analysis.report.markdown import report as markdown
 from tlstax.analysis.report.terminal import console
-from tlstax.analysis.report.terminal import report as terminal
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Frame, Gap, Meta, Probe, Target, Window
+from tlstax.collectors.capture.schema import Frame, Gap, Probe, Target, Window
 from tlstax.collectors.capture.writer import CaptureWriter
-from tlstax.tests.golden.capture import sources
 from tlstax.tests.golden.report import shown
-
-HOSTILE = "</script><script>alert(1)</script><!-- & \u2028\u2029 \x1b[31m '\" {{ 7*7 }}"
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def synthetic(path: Path, *options: str) -> Path:
-    """A capture whose model is known."""
-    script = ROOT / "tests/golden/capture/synthetic.py"
-    subprocess.run([sys.executable, str(script), str(path), *options], check=True)
-    return path
-
-
-@pytest.fixture(scope="module")
-def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic(tmp_path_factory.mktemp("report") / "experiment.tlstax", "--rounds", "4")
-
-
-@pytest.fixture(scope="module")
-def attached(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic(tmp_path_factory.mktemp("report") / "attached.tlstax", "--attach")
-
-
-@pytest.fixture(scope="module")
-def watched(attached: Path) -> Path:
-    """The same with sources beside the engine, among them a device with a hostile name."""
-    target = attached.with_name("watched.tlstax")
-    with CaptureReader.open(attached) as reader:
-        rows = tables.load(reader)
-    start_ns = min(window.start_ns for window in rows.windows)
-    with CaptureWriter.create(target) as writer:
-        for table in vars(rows).values():
-            if isinstance(table, list):
-                writer.add(table)
-        writer.add(Meta(key, value) for key, value in rows.meta.items())
-        writer.add(sources.rows(start_ns, device=HOSTILE))
-        writer.commit()
-    return target
+from tlstax.tests.unit.report.examples import HOSTILE, document, printed, synthetic
 
 
 @pytest.fixture(scope="module")
@@ -95,27 +49,6 @@ def spoil(row: Any) -> Any:
     if isinstance(row, Target):
         return row._replace(exe=HOSTILE, server=HOSTILE, tls_version=HOSTILE)
     return row
-
-
-def document(path: Path) -> dict[str, Any]:
-    return copy.deepcopy(explained(path))
-
-
-@functools.cache
-def explained(path: Path) -> dict[str, Any]:
-    with CaptureReader.open(path) as reader:
-        return to_json(explain.explain(tables.load(reader)))
-
-
-def printed(content: dict[str, Any], html_path: str | None = None) -> str:
-    stream = io.StringIO()
-    terminal.print_report(content, html_path, stream)
-    return stream.getvalue()
-
-
-@pytest.fixture(params=["experiment", "attached", "watched"])
-def content(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return document(request.getfixturevalue(request.param))
 
 
 def test_terminal_shows_numbers_of_the_document_only(content: dict[str, Any]) -> None:
@@ -263,88 +196,6 @@ def test_refused_comparison_says_why(experiment: Path) -> None:
     line.update(difference=None, ratio=None)
     assert "the arms ran on different servers" in html.render(content)
     assert "the arms ran on different servers" in printed(content)
-
-
-def test_command_writes_every_form(experiment: Path, tmp_path: Path, capsys: Any) -> None:
-    page, data, stacks = (tmp_path / name for name in ("r.html", "r.json", "r.folded"))
-    options = ["--html", str(page), "--json", str(data), "--folded", str(stacks)]
-    assert main(["report", str(experiment), *options]) == 0
-    assert capsys.readouterr().out.rstrip().endswith(f"Report: {page}")
-    assert json.loads(data.read_text())["version"] == 1
-    assert page.read_text().startswith("<!doctype html>")
-    for line in stacks.read_text().splitlines():
-        assert re.fullmatch(r"[^;]+(;[^;]+)+ \d+", line), line
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.folded", "r.html", "r.json"]
-
-
-def test_folded_stacks_sum_to_the_flame_graphs(experiment: Path, capsys: Any) -> None:
-    assert main(["report", str(experiment), "--folded", "-"]) == 0
-    sums: dict[str, int] = {}
-    for line in capsys.readouterr().out.splitlines():
-        stack, _, value = line.rpartition(" ")
-        name = stack.partition(";")[0]
-        sums[name] = sums.get(name, 0) + int(value)
-    flames = {flame["name"]: flame["total_ns"] for flame in document(experiment)["flames"]}
-    assert sums == pytest.approx(flames, rel=1e-6)
-
-
-def test_json_on_standard_output_is_all_there_is(experiment: Path, capsys: Any) -> None:
-    assert main(["report", str(experiment), "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out) == document(experiment)
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "says"),
-    [
-        (["/nonexistent/x.tlstax"], ExitCode.CAPTURE, ""),
-        ([__file__], ExitCode.CAPTURE, "capture"),
-        (["{capture}", "--html", "/nonexistent/r.html"], ExitCode.IO, "no such file"),
-        (["{capture}", "--html", "/proc/self/r.html"], ExitCode.IO, "cannot write"),
-        (["{capture}", "--json", "-", "--folded", "-"], ExitCode.USAGE, "several outputs"),
-    ],
-)
-def test_errors(
-    experiment: Path, options: list[str], code: ExitCode, says: str, capsys: Any
-) -> None:
-    arguments = [option.format(capture=experiment) for option in options]
-    assert main(["report", *arguments]) == code
-    error = capsys.readouterr().err
-    assert error.startswith("tlstax: ")
-    assert says in error
-    assert error.count("\n") == 1
-
-
-def test_full_disk_leaves_no_half_report(experiment: Path, capsys: Any) -> None:
-    assert main(["report", str(experiment), "--html", "/dev/full"]) == ExitCode.IO
-    assert "no space" in capsys.readouterr().err
-
-
-def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, experiment: Path) -> None:
-    monkeypatch.setattr(html, "VENDORED", ("absent.min.js", *html.VENDORED))
-    with pytest.raises(TlstaxError, match="make assets"):
-        html.render(document(experiment))
-
-
-@pytest.mark.parametrize("options", [[], ["--json", "-"]])
-def test_output_that_lacks_characters(experiment: Path, options: list[str]) -> None:
-    command = [sys.executable, "-m", "tlstax", "report", str(experiment), *options]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, env=environment, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == b""
-    if options:
-        assert json.loads(done.stdout.decode("utf-8")) == document(experiment)
-
-
-def test_shipped_captures_can_be_reported(tmp_path: Path) -> None:
-    captures = sorted((ROOT / "docs/demo").glob("*.tlstax"))
-    assert captures
-    for path in captures:
-        content = document(path)
-        page = html.render(content)
-        assert len(page.encode()) < 3_000_000
-        assert shown.missing(shown.visible_text(page), content) == []
-        assert shown.missing(printed(content), content) == []
 
 
 def test_answer_is_one_short_sentence(experiment: Path, attached: Path) -> None:
