@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a nameless function does, told by its own instructions (x86-64).
+"""What an unnamed function computes, recognised by its instructions (x86-64).
 
 Distributions strip libcrypto: the functions in which TLS spends its time have no names. They can
-still be recognised, because each algorithm is bound to instructions or constants of its own:
+still be recognised, because each algorithm needs specific instructions or constants:
 
 - `aes`: AES-NI and VAES rounds, or a reference to the AES tables (FIPS 197)
 - `ghash`: carry-less multiplication together with the byte reversal of GCM (SP 800-38D)
@@ -16,12 +16,12 @@ still be recognised, because each algorithm is bound to instructions or constant
 
 What can be misjudged: code for CPUs without AES-NI that uses neither instructions nor tables
 (bit-sliced and vector-permute AES) gives no evidence; elliptic curves over binary fields use the
-same carry-less multiplication as GHASH and are told apart only by the missing byte reversal, they
+same carry-less multiplication as GHASH and differ only in the missing byte reversal, they
 count as `bignum`; helpers of an assembly module that only load and store (tails, transposing) give
 no evidence; generic C for a hash is recognised by its constants only while the compiler keeps them
 in this function; RC4-MD5 stitched code counts as `md5`; Poly1305 and RSA share their vector
-multiplications and are told apart by their limb masks. No evidence is "", which is shown as such
-and never guessed.
+multiplications and differ in their limb masks. "" means no evidence; it is shown as such, and no
+algorithm is guessed.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ ReadConstant = Callable[[int, int], bytes]  # (virtual address, size) -> bytes o
 
 
 def _mnemonics(*prefixes: str) -> frozenset[int]:
-    """The mnemonics whose names begin like one of these."""
+    """The mnemonics whose names begin with one of these prefixes."""
     return frozenset(value for name, value in vars(Mnemonic).items() if name.startswith(prefixes))
 
 
@@ -54,7 +54,7 @@ SHIFT_LEFT: Final = _mnemonics("PSLLD", "VPSLLD")
 SHIFT_RIGHT: Final = _mnemonics("PSRLD", "VPSRLD")
 
 CHACHA_ROTATIONS: Final = frozenset({16, 12, 8, 7})
-# The rho offsets of Keccak, as left rotations of 64 bits; others than these are rare in a function.
+# The rho offsets of Keccak, as left rotations of 64 bits; other rotation counts are rare.
 KECCAK_ROTATIONS: Final = frozenset(
     {1, 62, 28, 27, 36, 44, 6, 55, 20, 3, 10, 43, 25, 39, 41, 45, 15, 21, 8, 18, 2, 61, 56, 14}
 )
@@ -63,7 +63,7 @@ MD5_CONSTANTS: Final = frozenset({0xD76AA478, 0xE8C7B756, 0xEB86D391})
 POLY1305_CLAMP: Final = frozenset({0x0FFFFFFC0FFFFFFF, 0x0FFFFFFC0FFFFFFC})
 MINUS_FOUR: Final = 0xFFFFFFFFFFFFFFFC
 
-# First bytes of tables and masks that code refers to relative to its own place.
+# First bytes of tables and masks that code addresses relative to the instruction pointer.
 TABLES: Final = (
     (bytes.fromhex("982f8a4291443771"), "sha"),  # SHA-256 K
     (bytes.fromhex("22ae28d7982f8a42"), "sha"),  # SHA-512 K
@@ -82,16 +82,16 @@ TABLES: Final = (
 TABLE_OFFSETS: Final = (0, 64, 128, 256, -64)
 
 STITCHED: Final = (("aes", "ghash"), ("aes", "sha"), ("chacha", "poly1305"))
-# When several appear alone, the more specific one counts.
+# If several are found that are no stitched code, the more specific one counts.
 PRECEDENCE: Final = (
     "aes", "sha", "chacha", "poly1305", "ghash", "md5", "keccak", "rdrand", "bignum",
 )  # fmt: skip
 
 
 def classify(code: bytes, address: int, read_constant: ReadConstant) -> str:
-    """The evidence that a function's code gives, "" when there is none.
+    """The algorithm that a function's code shows, "" if none is recognised.
 
-    `code` is the whole function, or what of it is known, from `address` on (the file's own virtual
+    `code` is the whole function, or its known part, starting at `address` (the file's own virtual
     address, as read_constant takes it).
     """
     signs = _Signs()

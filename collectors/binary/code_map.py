@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is known of an object's functions beside their code: bounds, names, what stubs call."""
+"""Facts about an object's functions from its tables: bounds, names, what stubs call."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from tlstax.collectors.binary.import_stubs import imported_name
 from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.probes.model import compile_names
 
-# These never return to their caller; what stands behind the call is another path's code.
+# These never return to their caller; the code after the call belongs to another path.
 NEVER_RETURN: Final = frozenset(
     {
         "__stack_chk_fail", "abort", "exit", "_exit", "__assert_fail", "__assert_perror_fail",
@@ -22,7 +22,7 @@ UNKNOWN_SIZE_BYTES: Final = 4096
 
 
 class CodeMap:
-    """What is known of an object's functions beside their code: bounds, and what is called."""
+    """Facts about an object's functions from its tables: bounds, names, what stubs call."""
 
     def __init__(self, elf: Elf) -> None:
         self.elf = elf
@@ -67,7 +67,7 @@ class CodeMap:
         return None
 
     def end_of(self, symbol: Symbol) -> int:
-        """The first address behind a function."""
+        """The first address after a function."""
         if symbol.size:
             return symbol.address + symbol.size
         if bounds := self.unwind.covering(symbol.address):
@@ -79,7 +79,7 @@ class CodeMap:
         return symbol.address + UNKNOWN_SIZE_BYTES
 
     def begins_function(self, address: int) -> bool:
-        """Whether a function or stub begins there, as far as any table says."""
+        """Whether a function or stub begins at an address, according to any table."""
         if self.import_at(address):
             return True
         name = self.name_at(address)

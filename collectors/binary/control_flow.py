@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The ways through one function: what follows each instruction, and how deep its stack is there.
+"""The control flow of one function: successors and stack depth of each instruction.
 
 A function is decoded from its first instruction along its jumps, so data between code and padding
-are never taken for code, and a part that the compiler moved elsewhere (`.cold`) belongs to it. A
-jump to elsewhere with the stack as it was on entry is a *tail call*: the function is left. An
-indirect jump with another stack goes through a table of the function's own; where to is not looked
-up, so such a function has paths that are not known (`open_ends`).
+are never taken for code, and a part that the compiler moved elsewhere (`.cold`) is included. A
+jump out of the function with the stack as it was on entry is a *tail call*. An indirect jump with
+another stack depth goes through a jump table of the function. Such tables are not read, so a
+function with one has unknown paths (`open_ends`).
 
-Everything is by the file's own addresses. Nothing is executed.
+All addresses are virtual addresses of the file. Nothing is executed.
 """
 
 from collections.abc import Collection, Iterable
@@ -36,10 +36,10 @@ class Flow:
     at: dict[int, Instruction] = field(default_factory=dict)
     after: dict[int, tuple[int, ...]] = field(default_factory=dict)
     leaves: dict[int, str] = field(default_factory=dict)  # RETURN, TAIL_CALL or OPEN
-    callees: dict[int, int] = field(default_factory=dict)  # of direct tail calls: where to
-    calls: set[int] = field(default_factory=set)  # those that come back
-    depth_bytes: dict[int, int | None] = field(default_factory=dict)  # below the stack of the entry
-    broken: str = ""  # why it cannot be followed, "" when it can
+    callees: dict[int, int] = field(default_factory=dict)  # targets of direct tail calls
+    calls: set[int] = field(default_factory=set)  # calls that return
+    depth_bytes: dict[int, int | None] = field(default_factory=dict)  # pushed since entry
+    broken: str = ""  # why it could not be analysed, "" if it was
 
     @property
     def open_ends(self) -> set[int]:
@@ -47,7 +47,7 @@ class Flow:
         return {address for address, kind in self.leaves.items() if kind == OPEN}
 
     def reach(self, starts: Iterable[int], without: Collection[int] = ()) -> set[int]:
-        """Every instruction on a path from `starts` that does not run over any of `without`."""
+        """Every instruction on a path from `starts` that contains none of `without`."""
         seen: set[int] = set()
         waiting = list(starts)
         while waiting:
@@ -58,7 +58,7 @@ class Flow:
         return seen
 
     def before(self) -> dict[int, list[int]]:
-        """What leads to each instruction."""
+        """The predecessors of each instruction."""
         found: dict[int, list[int]] = {address: [] for address in self.at}
         for address, successors in self.after.items():
             for successor in successors:
@@ -68,18 +68,18 @@ class Flow:
 
 
 def flow_of(code: CodeMap, symbol: Symbol) -> Flow:
-    """Follow a function. What cannot be followed says why in `broken`."""
+    """Analyse a function. If that fails, `broken` says why."""
     return _Walk(code, symbol).run()
 
 
 class _Walk:
-    """Decoding along the jumps, and again whenever a jump turned out to stay inside."""
+    """Decodes along the jumps, and again whenever a jump target proves to be inside."""
 
     def __init__(self, code: CodeMap, symbol: Symbol) -> None:
         self.code = code
         self.start, self.end = symbol.address, code.end_of(symbol)
         self.flow = Flow(symbol.address)
-        self.outside: dict[int, int] = {}  # jumps out of the bounds: where to
+        self.outside: dict[int, int] = {}  # targets of jumps out of the bounds
 
     def run(self) -> Flow:
         flow = self.flow
@@ -99,7 +99,7 @@ class _Walk:
             address = waiting.pop()
             while address not in self.flow.at:
                 if len(self.flow.at) >= INSTRUCTIONS_LIMIT:
-                    self.flow.broken = "it is too long to be followed"
+                    self.flow.broken = "it has too many instructions"
                     return
                 instruction = self._instruction(address)
                 if instruction is None:
@@ -117,7 +117,7 @@ class _Walk:
         return None if found is None or found.code == Code.INVALID else found
 
     def _add(self, instruction: Instruction) -> tuple[list[int], bool]:
-        """Note an instruction; the jumps to follow, and whether the next instruction follows."""
+        """Record an instruction; returns jump targets, and whether control falls through."""
         flow, address = self.flow, instruction.ip
         flow.at[address] = instruction
         kind = instruction.flow_control
@@ -139,7 +139,7 @@ class _Walk:
             flow.leaves[address] = OPEN
         if on and instruction.next_ip == self.end:
             on = False
-            flow.leaves[address] = OPEN  # it runs on into what follows
+            flow.leaves[address] = OPEN  # it falls through to the next function
         flow.after[address] = (*jumps, instruction.next_ip) if on else tuple(jumps)
         return jumps, on
 
@@ -160,7 +160,7 @@ class _Walk:
         return found
 
     def _settle(self) -> None:
-        """What is left outside are tail calls, and so is an indirect jump with an empty stack."""
+        """The remaining jumps out are tail calls, and so are indirect jumps with an empty stack."""
         flow = self.flow
         for address, target in self.outside.items():
             flow.leaves[address] = TAIL_CALL
@@ -204,7 +204,7 @@ Depth: TypeAlias = tuple[int | None, int | None]  # the stack pointer's, and the
 
 
 def depths(flow: Flow) -> dict[int, int | None]:
-    """Bytes on the stack above each instruction's stack pointer; None where paths disagree."""
+    """Stack depth in bytes before each instruction; None where paths disagree."""
     states: dict[int, Depth] = {flow.start: (0, None)}
     waiting = [flow.start]
     while waiting:
@@ -226,7 +226,7 @@ def _agreed(one: Depth, other: Depth) -> Depth:
 
 
 def _moved(instruction: Instruction, state: Depth, returns: bool) -> Depth:
-    """The depths behind an instruction."""
+    """The depths after an instruction."""
     depth, frame = state
     if returns:
         return state
@@ -255,7 +255,7 @@ def _moved(instruction: Instruction, state: Depth, returns: bool) -> Depth:
     return depth, frame
 
 
-# Name the stack pointer first without changing it.
+# Their first operand is the stack pointer, but they do not change it.
 HARMLESS: Final = frozenset({Mnemonic.PUSH, Mnemonic.CMP, Mnemonic.TEST})
 
 

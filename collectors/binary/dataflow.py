@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is true on every path through a function: questions to its flow.
+"""Properties that hold on every path through a function.
 
-Which instructions no path goes around, which are crossed only once, where an argument is held, and
-behind which nothing happens any more but the return.
+Which instructions every path executes, which it executes only once, which registers hold an
+argument, and after which instructions nothing remains but the return.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,13 +14,13 @@ from tlstax.collectors.binary.control_flow import RETURN, Flow
 from tlstax.collectors.binary.instructions import CALLEE_SAVED, written_registers
 
 NEVER: Final = -1  # nothing is returned from there
-EVERY_PATH: Final = "every path crosses it"
-ALL_THAT_WORK: Final = "only paths that return at once go around it"
+EVERY_PATH: Final = "every path executes it"
+ALL_THAT_WORK: Final = "only paths that return at once bypass it"
 Emulated = Callable[[Instruction], bool]
 
 
 def bypassing(flow: Flow, address: int) -> str:
-    """What the paths around an instruction do: "" when some of them call or go elsewhere."""
+    """What the paths that bypass an instruction do: "" if some of them call or leave."""
     around = flow.reach([flow.start], without={address})
     if any(at in flow.calls or flow.leaves.get(at, RETURN) != RETURN for at in around):
         return ""
@@ -28,9 +28,9 @@ def bypassing(flow: Flow, address: int) -> str:
 
 
 def crossed_once(flow: Flow, address: int) -> bool:
-    """Whether no path crosses an instruction twice.
+    """Whether no path executes an instruction twice.
 
-    Where an indirect jump leads to is not known, but never to where the stack is another.
+    The target of an indirect jump is unknown, but has the same stack depth as the jump.
     """
     if address in flow.reach(flow.after[address]):
         return False
@@ -63,7 +63,7 @@ def _carried(flow: Flow, address: int, state: frozenset[int]) -> frozenset[int]:
         return state & CALLEE_SAVED
     kept = state - written_registers(instruction)
     copied = _copy(instruction)
-    # A pointer is not held by half a register.
+    # Half a register cannot hold a pointer.
     if copied is not None and copied[1] in state and instruction.op0_register == copied[0]:
         kept |= {copied[0]}
     return kept
@@ -88,7 +88,7 @@ def preferred(register: int, among: frozenset[int]) -> int:
 
 
 def quiet_part(flow: Flow) -> set[int]:
-    """The instructions behind which nothing is called, repeated or jumped to any more."""
+    """The instructions after which nothing is called, repeated or jumped to."""
     before = flow.before()
     left = {at: sum(s in flow.at for s in after) for at, after in flow.after.items()}
     waiting = [at for at, count in left.items() if not count]
@@ -106,9 +106,9 @@ def quiet_part(flow: Flow) -> set[int]:
 
 
 def exit_cut(flow: Flow, since: int | None, emulated: Emulated) -> set[int]:
-    """Emulated instructions of which every path from `since` to a return crosses exactly one.
+    """Emulated instructions of which every path from `since` to a return executes exactly one.
 
-    Empty when there is no such set, or a path leaves otherwise than by a return.
+    Empty if there is no such set, or if a path leaves by anything but a return.
     """
     starts = [flow.start] if since is None else list(flow.after[since])
     ways = flow.reach(starts)
@@ -141,7 +141,7 @@ def exit_cut(flow: Flow, since: int | None, emulated: Emulated) -> set[int]:
 
 
 def _each_once(flow: Flow, cut: set[int]) -> set[int]:
-    """The set without those behind which another one always comes; empty if one only may come."""
+    """The set without those that another one always follows; empty if one only may follow."""
     for address in sorted(cut):
         behind = flow.reach(flow.after[address])
         if not behind & cut:
@@ -154,7 +154,7 @@ def _each_once(flow: Flow, cut: set[int]) -> set[int]:
 
 
 def final_values(flow: Flow) -> dict[int, int | None]:
-    """Before each quiet instruction, the register with what is returned; None when none has it."""
+    """Before each quiet instruction, the register that holds the result; None if none does."""
     quiet = quiet_part(flow)
     known: dict[int, int | None] = {}
     ready = sorted(quiet, reverse=True)
@@ -174,7 +174,7 @@ def final_values(flow: Flow) -> dict[int, int | None]:
 
 
 def _before_it(instruction: Instruction, behind: set[int | None]) -> int | None:
-    """Where the value is before an instruction, when it is there behind it."""
+    """The register that holds the value before an instruction, given the one after it."""
     if len(behind) > 1:
         return None
     register = behind.pop()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reading an ELF file of somebody else's making: headers, build-id, symbols, address arithmetic.
+"""Reads untrusted ELF files: headers, build-id, symbols, address arithmetic.
 
-Headers and notes come from pyelftools. Symbol tables are decoded in bulk here, because a server has
-30,000 symbols and more, which must not take longer than attaching does.
+pyelftools reads headers and notes. Symbol tables are decoded in bulk here: a server has 30,000
+symbols and more, and reading them must not take longer than attaching.
 
 Addresses are the file's own virtual addresses (what its symbol table says), not those of a process.
-Symbol names are bytes that anybody may have chosen; they are passed on as text that can be turned
-back into the same bytes (surrogateescape), never interpreted.
+Symbol names are untrusted bytes; they are passed on as text that converts back to the same bytes
+(surrogateescape), and are never interpreted.
 
 A file that is truncated or corrupt raises TlstaxError (exit code TARGET), never another exception.
 """
@@ -28,7 +28,7 @@ SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, valu
 CODE_TYPES = frozenset({2, 10})  # STT_FUNC, STT_GNU_IFUNC
 SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr: name, type, flags, address, offset, size, link
 SHT_NULL, SHT_NOBITS = 0, 8
-# What pyelftools was seen to raise on flipped bytes, beside its own error.
+# What pyelftools raised on flipped bytes in tests, in addition to its own error.
 MALFORMED = (
     ValueError, LookupError, ArithmeticError, AttributeError, TypeError, AssertionError,
     struct.error,
@@ -39,7 +39,7 @@ class Section(NamedTuple):
     """A section header; sizes and offsets are checked against the file."""
 
     name: str
-    in_file: bool  # False for what has no bytes in the file (.bss, a debug file's .text)
+    in_file: bool  # False for sections without bytes in the file (.bss, a debug file's .text)
     address: int
     offset: int
     size: int
@@ -57,7 +57,7 @@ class Segment(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """A defined function. `size` is 0 where the table does not say."""
+    """A defined function. `size` is 0 if the table does not give it."""
 
     address: int
     size: int
@@ -65,7 +65,7 @@ class Symbol(NamedTuple):
 
 
 class Headers(NamedTuple):
-    """What the headers say. Kept, so that a file need not be parsed twice."""
+    """The parsed headers, kept so that a file is not parsed twice."""
 
     machine: str
     build_id: str
@@ -111,7 +111,7 @@ class Elf:
         self.close()
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self.data.close()
 
     @property
@@ -123,10 +123,10 @@ class Elf:
         if self.data[:4] != b"\x7fELF":
             raise self.refuse("it is not an ELF file")
         if len(self.data) < 64:
-            raise self.refuse("it is cut off within its header")
+            raise self.refuse("it is truncated within its header")
         if self.data[4] != 2 or self.data[5] != 1:
             raise self.refuse("it is not a 64-bit little-endian program")
-        # Here, not above: 5 MB that a process with known headers saves.
+        # Imported here: a process that has the headers already saves 5 MB.
         from elftools.common.exceptions import ELFError
         from elftools.elf.elffile import ELFFile
 
@@ -136,7 +136,7 @@ class Elf:
             raise self.refuse("its headers are damaged") from None
 
     def _headers_of(self, file: "ELFFile") -> Headers:
-        # A count taken from the file is a loop bound: never more than the file can hold.
+        # The count is a loop bound: reject more entries than the file can hold.
         limit = len(self.data) // 32
         if file.num_segments() > limit or file.num_sections() > limit:
             raise self.refuse("its header counts more entries than the file can hold")
@@ -152,11 +152,11 @@ class Elf:
         return Headers(file["e_machine"], build_id, tuple(segments), tuple(sections))
 
     def _section_headers(self, offset: int, count: int, names_index: int) -> list[Section]:
-        """Decoded here: a process has 20 libraries of 30 sections, which must not take 30 ms."""
+        """Decoded here for speed: a process has 20 libraries of 30 sections each."""
         rows = list(SECTION.iter_unpack(self.slice(offset, count * SECTION.size)))
         for _, kind, _, _, start, size, *_ in rows:
             if kind not in (SHT_NULL, SHT_NOBITS) and start + size > len(self.data):
-                raise self.refuse("it is cut off: a section lies behind its end")
+                raise self.refuse("it is truncated: a section lies beyond its end")
         if names_index >= len(rows):
             return []
         names = self.slice(rows[names_index][4], rows[names_index][5])
@@ -181,11 +181,11 @@ class Elf:
         return ""
 
     def refuse(self, why: str) -> TlstaxError:
-        """The error that says why this file is of no use."""
+        """The error that says why this file cannot be used."""
         return TlstaxError(
             f"{self.path} cannot be used",
             why,
-            "Check that the file is the one the process runs, and is whole",
+            "Check that the process runs this file, and that the file is complete",
             ExitCode.TARGET,
         )
 
@@ -194,13 +194,13 @@ class Elf:
         return self._by_name.get(name)
 
     def slice(self, offset: int, size: int) -> bytes:
-        """`size` bytes at a file offset. Raises TlstaxError when the file ends before."""
+        """`size` bytes at a file offset. Raises TlstaxError if the file ends before that."""
         if offset < 0 or size < 0 or offset + size > len(self.data):
-            raise self.refuse("it is cut off: a header points behind its end")
+            raise self.refuse("it is truncated: a header points beyond its end")
         return self.data[offset : offset + size]
 
     def content(self, name: str) -> bytes:
-        """The bytes of a section; empty when there is none, or when it has no bytes in the file."""
+        """The bytes of a section; empty if it is absent or has no bytes in the file."""
         section = self.section(name)
         if section is None or not section.in_file:
             return b""
@@ -248,7 +248,7 @@ class Elf:
         return b"" if not strings.in_file else self.slice(strings.offset, strings.size)
 
     def name_range(self, table: str) -> tuple[int, int]:
-        """File offsets between which the names of a symbol table lie."""
+        """Start and end file offset of the names of a symbol table."""
         section = self.section(table)
         if section is None or section.link >= len(self.headers.sections):
             return 0, 0

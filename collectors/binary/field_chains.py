@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What small functions return and copy: chains of loads from their first argument (x86-64).
 
-A library's accessors only read a field, and its setters only copy one, so their instructions tell
-where the fields are. Every path is followed; what is held is tracked through registers and through
-places on the stack. A pattern that is not understood gives no answer, never a guess.
+A library's accessors only read a field, and its setters only copy one, so their instructions show
+where the fields are. Every path is followed, and values are tracked through registers and stack
+slots. A pattern that is not recognised gives no answer, never a guess.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ IMMEDIATES: Final = (OpKind.IMMEDIATE8TO64, OpKind.IMMEDIATE32TO64)
 
 
 class Held(NamedTuple):
-    """What a register or a place on the stack holds: a chain of loads, and what was added to it."""
+    """The value of a register or stack slot: a chain of loads, and a constant added to it."""
 
     chain: Chain
     added: int = 0
 
 
-Known = dict[int, Held]  # by register, or by SLOT + its place relative to the stack on entry
+Known = dict[int, Held]  # by register, or by SLOT + offset from the stack pointer on entry
 SLOT: Final = -(1 << 32)
 STACK: Final[Chain] = (-1,)  # the chain of the stack pointer
 
@@ -37,7 +37,7 @@ def returned_fields(code: bytes, address: int) -> set[Chain]:
     """What a function that only reads fields returns: chains of loads from its first argument.
 
     `(8, 64)` means that it returned `*(*(argument + 8) + 64)`. All paths are followed; those that
-    return anything else, such as what another function returned, add nothing.
+    return anything else, such as the result of another function, add nothing.
     """
     return {
         held.chain
@@ -78,7 +78,7 @@ def _displacement(instruction: Instruction) -> int:
 
 
 def _walk(code: bytes, address: int) -> Iterator[tuple[Instruction, Known]]:
-    """The instructions of all paths, each with what the registers hold before it."""
+    """The instructions of all paths, each with the register values before it."""
     by_address = {instruction.ip: instruction for instruction in decode(code, address)}
     start: Known = {Register.RDI: Held(()), Register.RSP: Held(STACK)}
     paths: list[tuple[int, Known, int]] = [(address, start, 0)]
@@ -109,7 +109,7 @@ def _walk(code: bytes, address: int) -> Iterator[tuple[Instruction, Known]]:
 
 
 def _follow(instruction: Instruction, known: Known) -> None:
-    """Update what each register and place on the stack holds after one instruction."""
+    """Update the registers and stack slots after one instruction."""
     stack = known.get(Register.RSP)
     if _stores_register(instruction):
         base = known.get(instruction.memory_base)
@@ -129,7 +129,7 @@ def _follow(instruction: Instruction, known: Known) -> None:
 
 
 def _result(instruction: Instruction, known: Known) -> Held | None:
-    """What an instruction puts into the register that it names first."""
+    """The value that an instruction writes to its first operand, a register."""
     if instruction.op0_kind != OpKind.REGISTER:
         return None
     if instruction.mnemonic in (Mnemonic.ADD, Mnemonic.SUB):

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a stub of the procedure linkage table calls (x86-64).
+"""The function that a stub of the procedure linkage table calls (x86-64).
 
 Calls between libraries, and within libraries that let their functions be replaced, go through stubs
-without names: `jmp *slot(%rip)`. The relocation of the slot names the function. OpenSSL spends some
-percent of a handshake in its own stubs.
+without names: `jmp *slot(%rip)`. The relocation of the slot names the function. OpenSSL spends a
+few percent of a handshake in its own stubs.
 """
 
 import struct
 
 from tlstax.collectors.binary.elf import SYMBOL, Elf
 
-JUMP = b"\xff\x25"  # jmp *displacement(%rip); a prefix or endbr64 may stand before it
+JUMP = b"\xff\x25"  # jmp *displacement(%rip); a prefix or endbr64 may precede it
 STUB_BYTES = {".plt": 16, ".plt.sec": 16, ".plt.got": 8}
 RELOCATION_BYTES = 24  # Elf64_Rela: offset, info (symbol number above 32 bits of type), addend
 

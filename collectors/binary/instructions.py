@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the kernel does with a uprobe on an instruction, and what code reads and returns (x86-64).
+"""How the kernel executes an instruction under a uprobe, and decoding of instructions (x86-64).
 
-A uprobe replaces the first byte of an instruction by a trap. Afterwards the kernel must still carry
-out the instruction: push, nop, jmp, jcc and call it *emulates* within the same trap; any other it
-copies elsewhere and *single-steps*, which is a second trap (measured: 0.4 us against 14 us).
+A uprobe replaces the first byte of an instruction by a trap. After the trap the kernel must still
+execute the instruction. It *emulates* push, nop, jmp, jcc and call within the same trap; it copies
+any other elsewhere and *single-steps* it, a second trap (measured: 0.4 us against 14 us).
 Source for the list: arch/x86/kernel/uprobes.c, branch_setup_xol_ops() and push_setup_xol_ops().
-Newer kernels emulate a little more (multi-byte nops): TRIAL_FORMS, which are tried on the host.
+Newer kernels emulate more forms (multi-byte nops): TRIAL_FORMS, which are tried on the host.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -53,7 +53,7 @@ ENDS_BLOCK = frozenset(
 WRITES = frozenset(
     {OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
 )
-# What every kernel emulates, and what one does is found by trial (host/emulation.py).
+# ALWAYS_EMULATED: by every kernel. TRIAL_FORMS: by some, see host/emulation.py.
 ALWAYS_EMULATED: Final = frozenset({"push", "nop", "jmp", "jcc", "call"})
 EMULATED_CODES: Final = {
     Code.JMP_REL8_64: "jmp", Code.JMP_REL32_64: "jmp", Code.CALL_REL32_64: "call"
@@ -64,8 +64,8 @@ class TrialForm(NamedTuple):
     """An instruction that newer kernels may emulate; it occurs where functions begin."""
 
     code: bytes  # one example
-    pattern: bytes  # what all of them begin with
-    before: bytes = b""  # code that makes the example harmless in a function of its own
+    pattern: bytes  # the common first bytes
+    before: bytes = b""  # code that makes the example harmless in a test function
     after: bytes = b""
 
 
@@ -100,7 +100,7 @@ def decode(code: bytes, address: int) -> Iterator[Instruction]:
 
 
 def form_of(instruction: Instruction, code: bytes) -> str:
-    """What the kernel sees in it: one of ALWAYS_EMULATED, of TRIAL_FORMS, or "" (single-stepped).
+    """Its form for the kernel: one of ALWAYS_EMULATED, of TRIAL_FORMS, or "" (single-stepped).
 
     `code` holds the instruction's own bytes.
     """
@@ -122,12 +122,12 @@ def form_of(instruction: Instruction, code: bytes) -> str:
 def is_emulated(
     instruction: Instruction, code: bytes, emulated: Collection[str] = ALWAYS_EMULATED
 ) -> bool:
-    """Whether the kernel emulates it. `emulated` are the forms that it was seen to emulate."""
+    """Whether the kernel emulates it. `emulated`: the forms that passed the trial."""
     return form_of(instruction, code) in emulated
 
 
 def _opcode_byte(instruction: Instruction, code: bytes) -> int:
-    """The first byte of `code` that is no prefix."""
+    """The first byte of `code` that is not a prefix."""
     legacy = b"\x26\x2e\x36\x3e\x64\x65\x66\x67\xf0\xf2\xf3"
     rest = code.lstrip(legacy + bytes(range(0x40, 0x50)))
     return rest[0] if rest else code[-1]
@@ -156,7 +156,7 @@ def written_registers(instruction: Instruction) -> set[int]:
 
 
 def branch_targets(code: bytes, address: int) -> set[int]:
-    """Where the direct jumps of a function go to."""
+    """The targets of a function's direct jumps."""
     return {
         instruction.near_branch_target
         for instruction in decode(code, address)

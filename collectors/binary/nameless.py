@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What can be said about a function that no symbol covers: its bounds, and what it does.
+"""Bounds and purpose of a function that no symbol covers.
 
-In TLS libraries three sources are asked, best first:
+In TLS libraries three sources are used, best first:
 
 1. the function's own instructions (`binary.code_evidence`): `aes`, `bignum`;
 2. the source file or directory it was compiled from (`binary.source_files`), which has a
    `/` in it: `crypto/lhash/lhash.c`, `crypto/ec/`;
-3. where that is unknown too, because the function stands between two directories: the evidence
-   that its next neighbours with any have, if both have the same. Helpers that only move or select
-   numbers stand among the arithmetic they serve.
+3. if that is unknown too, because the function lies between two directories: the evidence of the
+   nearest functions on both sides that have any, if both agree. Helpers that only move or select
+   numbers lie next to the arithmetic that uses them.
 
 Checked by sampling `openssl speed` with Debian's OpenSSL 3.0.19. Share of the samples in libcrypto
 with the right evidence or directory: AES-GCM, AES-CBC (HMAC-SHA1 too), ChaCha20-Poly1305 and
 SHA-256 in blocks of 1 to 16 KB 95 to 99 %; RSA-2048 95 %, RSA-4096 97 %, X25519 99 %, Ed25519 97 %.
-Of a connect storm's samples in libcrypto 4 % were left without name, evidence and source.
+In a connect storm 4 % of the samples in libcrypto had no name, evidence or source.
 """
 
 import re
@@ -23,17 +23,17 @@ from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.source_files import SourceFiles
 from tlstax.collectors.binary.unwind_table import Bounds, UnwindTable
 
-# Some packages bundle a copy under a name of its own, such as libcrypto-1a2b3c4d.
+# Some packages bundle a renamed copy, such as libcrypto-1a2b3c4d.
 CRYPTOGRAPHY = re.compile(
     r"lib(crypto|ssl|gnutls|nettle|hogweed|gcrypt|wolfssl)(-[\w.]+)?", re.ASCII
 )
 FUNCTION_LIMIT_BYTES = 64 * 1024
 GAP_WINDOW_BYTES = 2048  # how much is read from an address that no function covers
-NEIGHBOUR_LIMIT_BYTES = 8192  # farther away is no neighbour
+NEIGHBOUR_LIMIT_BYTES = 8192  # neighbours are looked for within this distance
 
 
 class NamelessFunctions:
-    """The functions of one file, by its unwind tables."""
+    """The functions of one file, from its unwind tables."""
 
     def __init__(self, elf: Elf, stem: str) -> None:
         """`stem` is the file's name without directory and version: libcrypto."""
@@ -45,7 +45,7 @@ class NamelessFunctions:
     def describe(self, address: int) -> tuple[Bounds, str]:
         """Bounds of the function around an address, and what it does ("" when unknown).
 
-        Where no table knows the function, the bounds begin at the address itself.
+        If no table covers the address, the bounds begin at the address itself.
         """
         bounds = self._unwind.covering(address)
         if bounds is None:
@@ -60,7 +60,7 @@ class NamelessFunctions:
         return bounds, self._described[bounds.start]
 
     def known_start(self, address: int) -> int | None:
-        """Where the function around an address begins; None if no table knows."""
+        """The start of the function around an address; None if no table covers it."""
         bounds = self._unwind.covering(address)
         return bounds.start if bounds else None
 
@@ -74,7 +74,7 @@ class NamelessFunctions:
         return self._elf.data[offset : offset + size] if offset is not None else b""
 
     def _neighbours(self, bounds: Bounds) -> str:
-        """What the next functions with evidence on both sides do, if they do the same."""
+        """The evidence of the nearest functions on both sides, if they agree."""
         index = self._unwind.index(bounds.start)
         if index is None:
             return ""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which source file a nameless function was compiled from, by the file names its code mentions.
+"""Which source file an unnamed function was compiled from, by the file names its code uses.
 
-OpenSSL hands its own source file name to every allocation and error report, and these strings stay
+OpenSSL passes its source file name to every allocation and error report, and these strings stay
 in a stripped library. A function that refers to `crypto/lhash/lhash.c` comes from there. The linker
-lays one file's functions side by side, so a function between two that mention the same file is
+places the functions of one file together, so a function between two that mention the same file is
 from that file, and one between two files of the same directory is from that directory (measured on
 Debian's OpenSSL 3.0: 498 files in 503 runs). A function between two directories stays unknown.
 
@@ -31,7 +31,7 @@ class SourceFiles:
 
     def __init__(self, elf: Elf) -> None:
         self._places = array("Q")  # code addresses, ascending
-        self._files = array("H")  # index into _names for each
+        self._files = array("H")  # the index into _names for each address
         self._names: list[str] = []
         text, strings = elf.section(".text"), elf.section(".rodata")
         if text is None or strings is None:
@@ -45,7 +45,7 @@ class SourceFiles:
             if index is not None:
                 self._places.append(place)
                 self._files.append(index)
-        # The scan has touched all of the code; it need not stay in memory.
+        # The scan has read all of the code into memory; release it.
         elf.data.madvise(mmap.MADV_DONTNEED)
 
     def _read_names(self, elf: Elf, offset: int, size: int, address: int) -> dict[int, int]:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""From an address in a file to the name of the function there, by every table that can be had.
+"""Names the function at an address of a file, from every available symbol table.
 
-Tables are asked in this order: the file's own .symtab; a separate debug file found by build-id or
-by debug link; the compressed .gnu_debugdata; .dynsym. The first that covers the address names it.
-Sizes are respected: an address behind the end of a symbol belongs to no symbol, never to the
-nearest one.
+Tables are searched in this order: the file's own .symtab; a separate debug file found by build-id
+or by debug link; the compressed .gnu_debugdata; .dynsym. The first that covers the address is used.
+Sizes are respected: an address after the end of a symbol belongs to no symbol, not to the nearest
+one.
 
 A separate debug file is used only if its build-id is that of the file (or, where there is none, if
-the checksum of the debug link fits). One that is damaged is left out: names get fewer, not wrong.
+the checksum of the debug link fits). A damaged one is skipped: names are lost, never wrong.
 """
 
 import re
@@ -23,20 +23,20 @@ from tlstax.collectors.binary.unwind_table import UnwindTable
 
 DEBUG_ROOT = Path("usr/lib/debug")
 DEBUGDATA_LIMIT_BYTES = 64 * 1024 * 1024
-# Symbols may nest (aliases, assembly with local entry points); this many starts are looked back at.
+# Symbols may nest (aliases, local entry points in assembly): check this many previous starts.
 NESTING_LIMIT = 16
 
 
 class Named(NamedTuple):
-    """What a table says about an address."""
+    """The symbol that covers an address."""
 
-    name: str  # as the linker knows it (mangled)
+    name: str  # the linker name (mangled)
     start: int  # the file's own virtual address
     source: str  # symtab, buildid, debuglink, debugdata, dynsym
 
 
 class SymbolTable:
-    """The functions of one symbol table, compact: 20 bytes each, names stay in the file."""
+    """The functions of one symbol table: 20 bytes each in memory, names stay in the file."""
 
     def __init__(self, elf: Elf, section: str, source: str) -> None:
         self.source = source
@@ -66,12 +66,12 @@ class SymbolTable:
 
 
 class ObjectSymbols:
-    """All symbol tables of one file, read when they are first needed."""
+    """All symbol tables of one file, read on first use."""
 
     def __init__(self, elf: Elf, root: Path, named_path: str) -> None:
         self._elf = elf
         self._root = root  # the root directory the process sees
-        self._path = named_path  # as the process names the file
+        self._path = named_path  # the path in the process's root directory
         self._tables: list[SymbolTable] | None = None
         self._found: list[tuple[Elf, str, str]] | None = None
         self._opened: list[Elf] = []
@@ -88,7 +88,7 @@ class ObjectSymbols:
     def matching(self, expression: re.Pattern[str]) -> list[Symbol]:
         """Every function of any table whose name is a full match, by address, each name once.
 
-        Where a table does not say how large a function is, the unwind tables do.
+        If a table lacks a function's size, the unwind tables give it.
         """
         found = {symbol.name: symbol for symbol in self._elf.find(expression)}
         for elf, section, _ in self._sources():
@@ -101,20 +101,20 @@ class ObjectSymbols:
         )
 
     def starts(self) -> set[int]:
-        """Where the functions begin that any table names."""
+        """The start addresses of all functions that a table names."""
         return {
             address for elf, section, _ in self._sources() for address, _, _ in elf.symbols(section)
         }
 
     def sources(self) -> tuple[str, ...]:
-        """The tables that there are, in the order in which they are asked."""
+        """The available tables, in search order."""
         return tuple(source for _, _, source in self._sources())
 
     def _read(self) -> list[SymbolTable]:
         return [SymbolTable(*source) for source in self._sources()]
 
     def _sources(self) -> list[tuple[Elf, str, str]]:
-        """(file, section, where it comes from) of each table."""
+        """(file, section, source) of each table."""
         if self._found is None:
             self._found = self._look()
         return self._found
@@ -133,7 +133,7 @@ class ObjectSymbols:
         return tables
 
     def _separate(self) -> tuple[Elf, str, str] | None:
-        """The table of a separate debug file, when there is one that belongs to this file."""
+        """The table of the separate debug file that belongs to this file, if there is one."""
         for path, source in self._candidates():
             with suppress(TlstaxError):
                 debug = self._kept(Elf(path))
@@ -175,7 +175,7 @@ class ObjectSymbols:
 
     def _debugdata(self) -> Elf:
         """The ELF file that .gnu_debugdata holds, compressed ("MiniDebugInfo")."""
-        import lzma  # these are rarely needed, and attach must stay small
+        import lzma  # imported here: rarely needed, and attach must stay small
         import tempfile
 
         packed = self._elf.content(".gnu_debugdata")

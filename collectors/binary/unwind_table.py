@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where functions begin and end, by the unwind tables that stripping leaves in place.
+"""Function bounds from the unwind tables, which stripping leaves in place.
 
 .eh_frame_hdr holds a table of function starts, sorted for binary search, each pointing to the entry
-(FDE) in .eh_frame that tells the length. Every compiled function has one, and so have most of those
+(FDE) in .eh_frame that holds the length. Every compiled function has one, and so have most of those
 written in assembly. Format: Linux Standard Base, "Exception Frames"; DWARF 4, section 7.24.
 
-A damaged table makes functions unknown (None), it is no error: nothing but bounds is taken from it.
+A damaged table is not an error; it makes functions unknown (None). Only bounds are read from it.
 """
 
 import struct
@@ -24,7 +24,7 @@ AUGMENTATION_LIMIT = 16
 
 
 class Bounds(NamedTuple):
-    """First address of a function and the first one behind it (the file's virtual addresses)."""
+    """First address of a function and the first one after it (the file's virtual addresses)."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class UnwindTable:
     """Function bounds of one ELF file."""
 
     def __init__(self, elf: Elf) -> None:
-        self._data = elf.data  # read in place: tables are large, few rows are wanted
+        self._data = elf.data  # read in place: tables are large, and few rows are needed
         self._count, self._rows = 0, 0
         self._header_address, self._frames, self._frames_address, self._frames_end = 0, 0, 0, 0
         header, frames = elf.section(".eh_frame_hdr"), elf.section(".eh_frame")
@@ -58,7 +58,7 @@ class UnwindTable:
         return self._count
 
     def starts(self) -> set[int]:
-        """Where every function begins."""
+        """The start address of every function."""
         content = self._data[self._rows : self._rows + self._count * ROW.size]
         return {self._header_address + start for start, _ in ROW.iter_unpack(content)}
 
@@ -83,7 +83,7 @@ class UnwindTable:
         return bounds if bounds and bounds.start <= address < bounds.end else None
 
     def gap(self, address: int) -> Bounds | None:
-        """What lies between the two functions around an address that no function covers."""
+        """The gap between two functions that contains an address which no function covers."""
         index = self._before(address)
         before = self.entry(index) if index >= 0 else None
         if before is None or before.end > address or index + 1 >= self._count:
@@ -112,12 +112,12 @@ class UnwindTable:
             start += self._frames_address + position + 8 - self._frames
         elif encoding & 0x70:
             return None
-        # The length has the same size but is never negative, and relative to nothing.
+        # The length has the same size, but is unsigned and absolute.
         (extent,) = struct.unpack_from(kind.upper(), self._data, position + 8 + size)
         return Bounds(start, start + extent)
 
     def _pointer_encoding(self, position: int) -> int:
-        """How the CIE at a file offset says that addresses are written."""
+        """The pointer encoding that the CIE at a file offset declares."""
         if position < self._frames:
             raise KeyError("CIE before the section")
         data = self._data
@@ -128,7 +128,7 @@ class UnwindTable:
             return 0
         at = self._skip_leb128(self._skip_leb128(end + 1))  # the two alignment factors
         at = at + 1 if version == 1 else self._skip_leb128(at)  # the return address register
-        at = self._skip_leb128(at)  # length of what follows
+        at = self._skip_leb128(at)  # length of the augmentation data
         for letter in augmentation[1:]:
             if letter == ord("R"):
                 return data[at]

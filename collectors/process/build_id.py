@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The build-id of an open ELF file, read again at the moment of attaching.
 
-A plan is made for a file of a certain build-id. Files are also overwritten in place, which keeps
-the inode, so the id is compared once more before a breakpoint goes into it. Small on purpose: it is
-part of the process that stays attached, and needs no ELF library.
+A plan is made for a file with a certain build-id. A file may be overwritten in place, which keeps
+the inode, so the id is compared again before a breakpoint is set. No ELF library is used: the
+process that stays attached must stay small.
 """
 
 import os
@@ -21,7 +21,7 @@ NT_GNU_BUILD_ID: Final = 3
 
 
 def require_same_build(mapped: MappedObject, descriptor: int) -> None:
-    """Raise TlstaxError TARGET unless the open file still is the build that was planned for."""
+    """Raise TlstaxError TARGET if the open file is not the build that the plan was made for."""
     found = build_id_of(descriptor)
     if found != mapped.build_id:
         raise TlstaxError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""From the name of a server to the one process that is meant."""
+"""Finds the one process of a given name."""
 
 import os
 
@@ -10,7 +10,7 @@ from tlstax.collectors.process.mappings import PROC
 def find_by_name(name: str) -> int:
     """The pid of the one process of that name (as in /proc/PID/comm, or its program's file name).
 
-    Threads are not looked at. Raises TlstaxError when there is none, or more than one.
+    Threads are ignored. Raises TlstaxError when there is none, or more than one.
     """
     found = []
     for entry in sorted(int(e.name) for e in PROC.iterdir() if e.name.isdigit()):
@@ -21,8 +21,8 @@ def find_by_name(name: str) -> int:
     if not found:
         raise TlstaxError(
             f"No process is called {name}",
-            f"neither a process name nor a program's file name is the same{_hidden()}",
-            "Look it up with ps -e, and name it or give its pid",
+            f"no process name and no program file name matches{_hidden()}",
+            "List processes with ps -e, then pass the name or the pid",
             ExitCode.TARGET,
         )
     lines = ", ".join(f"{pid} ({_command_line(pid)}{_unit(pid)})" for pid in found[:8])
@@ -30,13 +30,13 @@ def find_by_name(name: str) -> int:
     raise TlstaxError(
         f"{len(found)} processes are called {name}",
         f"they are {lines}{more}",
-        "Give the pid of the one you mean",
+        "Pass the pid of one of them",
         ExitCode.TARGET,
     )
 
 
 def _names(pid: int) -> set[str]:
-    """The names a process may be called by; empty for kernel threads and zombies."""
+    """The names that select a process; empty for kernel threads and zombies."""
     try:
         comm = (PROC / str(pid) / "comm").read_text(errors="surrogateescape").rstrip("\n")
         command = _arguments(pid)
@@ -60,7 +60,7 @@ def _command_line(pid: int) -> str:
 
 
 def _unit(pid: int) -> str:
-    """The service or container of a process, by its control group: what tells namesakes apart."""
+    """The service or container of a process, from its control group."""
     try:
         groups = (PROC / str(pid) / "cgroup").read_text(errors="surrogateescape")
     except OSError:
@@ -78,14 +78,14 @@ def _printable(text: str) -> str:
 
 
 def _hidden() -> str:
-    """A remark when /proc does not even show the first process."""
+    """A note for the error if /proc does not show process 1."""
     if (PROC / "1").exists():
         return ""
     return "; /proc hides the processes of other users here (hidepid)"
 
 
 def open_pidfd(pid: int) -> int:
-    """A descriptor that tells when the process ends. Raises TlstaxError (TARGET)."""
+    """A descriptor that becomes readable when the process ends. Raises TlstaxError (TARGET)."""
     try:
         return os.pidfd_open(pid)
     except OSError as error:

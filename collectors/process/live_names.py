@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Names for the frames of a recording that is still running, for whoever looks at it meanwhile.
+"""Names for the frames of a recording that is still running.
 
-The recorder names its frames at the end, because symbol tables are large. Who shows them live, in
-another process, looks them up here, by file and offset as they stand in the capture.
+The recorder names its frames at the end, because symbol tables are large. A live view, in another
+process, looks them up here by the file and offset stored in the capture.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ NameFrame = Callable[[Frame], Frame]
 
 
 def open_names(pid: int) -> NameFrame:
-    """A function that names a frame of the process; the kernel's stay as they are."""
+    """A function that names the user frames of the process; kernel frames are unchanged."""
     try:
         symbolizer = Symbolizer(open_target(pid))
     except TlstaxError:
-        return lambda frame: frame  # it has ended: its files are not asked for then
+        return lambda frame: frame  # it has ended: do not open its files
 
     def name(frame: Frame) -> Frame:
         if frame.source != "none" or frame.object in ("", "kernel"):

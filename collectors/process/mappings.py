@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The files of which a process has code mapped, and how to open the very file from here.
+"""The files with code mapped into a process, and how to open exactly those files.
 
-A path is no identity: the process may see another root directory (chroot, container), and a package
-may have replaced the file since it was mapped. Files are opened through /proc/PID/root, where the
-process's own paths hold, or through /proc/PID/map_files, which leads to the mapped file whatever
-became of its path. One that is found by its path is taken only if it is the mapped one: by the
-device and inode of map_files, or, where that is not permitted, by those that maps shows.
+A path does not identify a file: the process may see another root directory (chroot, container),
+and a package may have replaced the file since it was mapped. Files are opened through
+/proc/PID/root, where the process's own paths are valid, or through /proc/PID/map_files, which leads
+to the mapped file even if its path has changed. A file opened by path is used only if it is the
+mapped one: its device and inode must be those of map_files or, if that is not permitted, those in
+maps.
 """
 
 import os
@@ -27,10 +28,10 @@ MAPS_LINE = re.compile(
 )
 DELETED = " (deleted)"
 REPLACED = (
-    "the file that it has mapped was deleted or replaced, and can now only be opened through "
-    "map_files, which takes CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE"
+    "the mapped file was deleted or replaced, and can now be opened only through "
+    "map_files, which requires CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE"
 )
-UNREADABLE = "the file that it has mapped cannot be opened from here"
+UNREADABLE = "the mapped file cannot be opened"
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,10 @@ class TextSegment:
 
 @dataclass(frozen=True)
 class MappedObject:
-    """A file of which the process has code mapped."""
+    """A file with code mapped into the process."""
 
-    path: str  # as the process names it
-    open_path: str  # where it can be opened from here; "" when it cannot
+    path: str  # the path that the process sees
+    open_path: str  # the path that opens it in this process; "" if none does
     device: str  # major:minor in hex, as in /proc/PID/maps
     inode: int
     build_id: str
@@ -55,7 +56,7 @@ class MappedObject:
     segments: tuple[TextSegment, ...]
     headers: "Headers | None" = field(default=None, compare=False, repr=False)
     file_identity: tuple[int, int] = field(default=(0, 0), compare=False)  # st_dev, st_ino
-    unreachable: str = ""  # why its code cannot be read, when it cannot; as part of a sentence
+    unreachable: str = ""  # why its code cannot be read, as part of a sentence; "" if it can
 
     @property
     def name(self) -> str:
@@ -63,7 +64,7 @@ class MappedObject:
         return self.path.rpartition("/")[2]
 
     def address_of(self, file_offset: int | None) -> int | None:
-        """Where the process has an offset of the file; None where its code is not mapped."""
+        """The process address of a file offset; None if that part is not mapped as code."""
         if file_offset is None:
             return None
         for segment in self.segments:
@@ -73,7 +74,7 @@ class MappedObject:
 
 
 def root_of(pid: int) -> str:
-    """The process's root directory as it is called from here; "/" in a mount namespace of its own.
+    """The process's root directory as seen by this process; "/" in a mount namespace of its own.
 
     "/" too where it cannot be read.
     """
@@ -83,14 +84,14 @@ def root_of(pid: int) -> str:
 
 
 def seen_inside(path: str, root: str) -> str:
-    """A path as the process with that root directory calls the file."""
+    """A path as seen by the process with that root directory."""
     return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
 def open_mapped(mapped: MappedObject) -> int:
     """A file descriptor of the mapped file, which the caller closes.
 
-    Raises TlstaxError (exit code TARGET) when its path leads to another file by now.
+    Raises TlstaxError (exit code TARGET) if its path now leads to another file.
     """
     try:
         descriptor = os.open(mapped.open_path, os.O_RDONLY | os.O_CLOEXEC)
@@ -99,7 +100,7 @@ def open_mapped(mapped: MappedObject) -> int:
     found = os.fstat(descriptor)
     if (found.st_dev, found.st_ino) != mapped.file_identity:
         os.close(descriptor)
-        raise _lost(mapped, "it was replaced a moment ago")
+        raise _lost(mapped, "it was replaced after the process was examined")
     return descriptor
 
 
@@ -114,7 +115,7 @@ def read_maps(
 ) -> tuple[MappedObject, ...]:
     """The objects with executable file mappings in the text of /proc/PID/maps.
 
-    Files among the `known` ones are not read again. `root` is the process's, see `root_of`.
+    Files in `known` are not read again. `root`: the process's root directory, see `root_of`.
     """
     segments: dict[tuple[str, int, str], list[TextSegment]] = {}
     for line in maps.split("\n"):
@@ -137,7 +138,7 @@ def read_maps(
 def _read_object(
     pid: int, path: str, root: str, device: str, inode: int, mapped: tuple[TextSegment, ...]
 ) -> MappedObject:
-    from tlstax.collectors.binary.elf import Elf  # only here: attach itself must stay small
+    from tlstax.collectors.binary.elf import Elf  # imported here: attach must stay small
 
     named = path.removesuffix(DELETED)
     inside = seen_inside(named, root)
@@ -181,7 +182,7 @@ def read_special_maps(pid: int) -> list[tuple[int, int, str]]:
 def _open_path(
     pid: int, names: tuple[str, str], device: str, inode: int, segment: TextSegment
 ) -> tuple[str, tuple[int, int]]:
-    """A path that opens the mapped file itself from here and its (st_dev, st_ino); "" if none.
+    """A path that opens the mapped file in this process, and its (st_dev, st_ino); "" if none.
 
     The kernel prints paths as seen from the reader's root where it can (a chroot), else as seen in
     the process's own mount namespace (a container); so both names are tried.

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""From addresses of the target and of the kernel to names, while recording.
+"""Names addresses of the target and of the kernel during a recording.
 
 A user address becomes a file, an offset in it, and the function there. Files are opened at the
-start and stay open, so names can still be had when the target has ended or its binaries have been
-replaced. C++ names are demangled; a name that cannot be is passed on as it is. Names are data of
-unknown origin: whoever shows them escapes them.
+start and stay open, so names remain available after the target has ended or its binaries have been
+replaced. C++ names are demangled; a name that cannot be demangled is left unchanged. Names are
+untrusted data: renderers must escape them.
 
-Where no symbol covers the address, the symbol reads `[object+0x...]`, with the address (the file's
-own) of the nameless function's start where the unwind tables tell it, else of the instruction; the
-source is `none`. In TLS libraries `code` then says what else is known of the function
+If no symbol covers the address, the symbol is `[object+0x...]`, with the virtual address in the
+file of the function's start if the unwind tables give it, else of the instruction; the source is
+`none`. In TLS libraries `code` then gives what else is known about the function
 (`tlstax.collectors.binary.nameless`). A stub that calls another function is named after it,
 `CRYPTO_free@plt`.
 
-Kernel names come from /proc/kallsyms. It has no sizes: a name holds up to the next one.
+Kernel names come from /proc/kallsyms. It has no sizes: each name extends to the next one.
 """
 
 import os
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from tlstax.collectors.binary.nameless import NamelessFunctions
 
 REFRESH_SECONDS = 1.0
-MANGLED_LIMIT = 2000  # longer names are left alone: demangling may expand them without bound
+MANGLED_LIMIT = 2000  # longer names stay mangled: demangling may expand them without bound
 UNNAMED = "[unknown]"
-HIDDEN = b"0" * 16  # every address, when the kernel does not trust the reader
+HIDDEN = b"0" * 16  # what the kernel shows as every address to an unprivileged reader
 
 
 class Place(NamedTuple):
-    """Where an address lies: a capture's Frame without its key."""
+    """The location of an address: a capture's Frame without its key."""
 
-    object: str  # path as the process names it; "kernel"; "" when nothing is mapped there
+    object: str  # path that the process sees; "kernel"; "" if nothing is mapped there
     build_id: str
-    offset_bytes: int  # in the file; 0 for the kernel, whose addresses are secret
+    offset_bytes: int  # in the file; 0 for the kernel: its addresses are not recorded
     symbol: str
     symbol_offset_bytes: int
     source: str
@@ -62,7 +62,7 @@ class Symbolizer:
     """Names the addresses of one process, and of the kernel."""
 
     def __init__(self, target: Target, root: Path | None = None) -> None:
-        """Open the target's files. Separate debug files are looked for below `root` (its own)."""
+        """Open the target's files. `root`: where to look for debug files."""
         self._pid = target.pid
         self._target = target
         self._root_descriptor = -1
@@ -84,7 +84,7 @@ class Symbolizer:
             self._root_descriptor = -1
 
     def _open_root(self) -> Path:
-        """The process's root directory, by a path that holds when the process has ended."""
+        """The process's root directory, as a path that stays valid after the process has ended."""
         with suppress(OSError):
             flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
             self._root_descriptor = os.open(PROC / str(self._pid) / "root", flags)
@@ -92,7 +92,7 @@ class Symbolizer:
         return Path("/")
 
     def locate(self, address: int) -> Place:
-        """The file and offset of an address, without reading the file for a name."""
+        """The file and offset of an address; no symbol is looked up."""
         found = self._mapping(address)
         if found is None:
             return Place("", "", 0, UNNAMED, 0, "none", "")
@@ -102,7 +102,7 @@ class Symbolizer:
         return Place(path, entry.mapped.build_id, offset, name, 0, "none", "")
 
     def user(self, address: int) -> Place:
-        """Name an address of the process. Objects mapped since are looked up, once a second."""
+        """Name an address of the process. New mappings are looked up at most once a second."""
         found = self._mapping(address)
         if found is None and monotonic() - self._refreshed > REFRESH_SECONDS:
             self._refresh()
@@ -116,7 +116,7 @@ class Symbolizer:
         return Place("", "", 0, UNNAMED, 0, "none", "")
 
     def in_file(self, path: str, build_id: str, offset_bytes: int) -> Place | None:
-        """Name an offset of a mapped file; None where it is not mapped (any more)."""
+        """Name an offset of a mapped file; None if the file is not mapped now."""
         for entry in self._objects.values():
             if (entry.mapped.path, entry.mapped.build_id) == (path, build_id):
                 return entry.place(offset_bytes)
@@ -149,9 +149,9 @@ class Symbolizer:
         self._mappings.sort(key=lambda row: row[0])
 
     def _refresh(self) -> None:
-        """Learn what was mapped since. A process that has ended teaches nothing more.
+        """Read new mappings; nothing new once the process has ended.
 
-        Nor does one that has executed another program since its addresses were recorded.
+        Neither if it has executed another program since its addresses were recorded.
         """
         self._refreshed = monotonic()
         with suppress(OSError):
@@ -163,7 +163,7 @@ class Symbolizer:
 
 
 class _OpenObject:
-    """One mapped file, kept open; its tables are read when an address in it is first asked for."""
+    """One mapped file, kept open; its tables are read at the first look-up."""
 
     def __init__(self, mapped: MappedObject, root: Path) -> None:
         self.mapped = mapped
@@ -173,7 +173,7 @@ class _OpenObject:
         self._symbols: ObjectSymbols | None = None
         self._nameless: NamelessFunctions | None = None
         if mapped.open_path:
-            # Replaced since the maps were read: it goes without names rather than with wrong ones.
+            # Replaced since the maps were read: no names are better than wrong ones.
             with suppress(TlstaxError):
                 self._descriptor = open_mapped(mapped)
 
@@ -187,7 +187,7 @@ class _OpenObject:
         self._elf, self._descriptor = None, -1
 
     def place(self, file_offset: int) -> Place:
-        """Name an offset in the file. A file that cannot be read gives its offset only."""
+        """Name an offset in the file; the offset only, if the file cannot be read."""
         path, build_id = self.mapped.path, self.mapped.build_id
         try:
             elf = self._open()
@@ -230,14 +230,14 @@ class KernelSymbols:
     def __init__(self, path: Path = PROC / "kallsyms") -> None:
         addresses, offsets, names = array("Q"), array("I"), bytearray()
         ordered, last = True, 0
-        # A hundred thousand lines of fixed form, "ffffffff81000000 T _text": cut by columns.
+        # 100,000 lines of fixed format, "ffffffff81000000 T _text": sliced by column.
         with suppress(OSError), path.open("rb") as lines:
             for line in lines:
                 # __pfx_ names the padding before a function.
                 if line[17] not in b"tTwW" or line[:16] == HIDDEN or line[19:25] == b"__pfx_":
                     continue
                 if (address := int(line[:16], 16)) < last:
-                    ordered = False  # modules follow the kernel in the order of loading
+                    ordered = False  # modules follow the kernel in load order
                 addresses.append(last := address)
                 offsets.append(len(names))
                 names += line[19:]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The process that is asked about: its program, its mapped objects, its TLS library.
+"""The target process: its program, its mapped objects, its TLS library.
 
 Everything is read from /proc; nothing is traced or stopped. Process ids are those of the initial
-pid namespace, which the kernel's side of tlstax counts in; a process in a namespace of its own has
-another one there. Every way in which a process cannot be a target raises TlstaxError (exit code
-TARGET).
+pid namespace, because the BPF programs see those; a process in another pid namespace has a
+different id there. A process that cannot be a target raises TlstaxError (exit code TARGET).
 """
 
 import os
@@ -33,9 +32,9 @@ class Target:
     """A process that can be measured."""
 
     pid: int
-    name: str  # the kernel's name of the main thread: any bytes, at most 15
-    exe: str  # path as the process sees it
-    start_ticks: int  # with the pid, this names one process for ever
+    name: str  # /proc/PID/comm: any bytes, at most 15
+    exe: str  # the path that the process sees
+    start_ticks: int  # with the pid, identifies one process uniquely
     objects: tuple[MappedObject, ...]
     tls_objects: tuple[MappedObject, ...] = field(default=())
     own_pid: int = 0  # its pid in its own pid namespace; 0 when not read
@@ -47,14 +46,14 @@ class Target:
 
 
 def open_target(pid: int) -> Target:
-    """Read what the process `pid` is made of. Raises TlstaxError when it cannot be a target."""
+    """Read the program and mappings of process `pid`. TlstaxError if it cannot be a target."""
     process = _process(pid)
     if process.state in "ZX":
         why = f"{process.name} has ended and only waits for its parent"
-        raise _no_target(pid, why, "Name a live one")
+        raise _no_target(pid, why, "Pass the pid of a running process")
     if process.group != pid:
         why = f"it is a thread of process {process.group} ({process.name})"
-        raise _no_target(pid, why, f"Give the process: {process.group}")
+        raise _no_target(pid, why, f"Pass the pid of the process: {process.group}")
     exe, maps = _read_program(pid, process.name)
     root = root_of(pid)
     exe = seen_inside(exe.removesuffix(DELETED), root)
@@ -72,16 +71,16 @@ def open_target(pid: int) -> Target:
 
 
 def require_host_pids() -> None:
-    """Raise TlstaxError (exit code HOST) unless pids here are those of the host."""
+    """Raise TlstaxError (exit code HOST) unless pids are those of the host."""
     try:
         here = os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         here = 0
     if here != INITIAL_PID_NAMESPACE:
         raise TlstaxError(
-            "tlstax runs in a pid namespace of its own",
-            "the programs in the kernel count in the process ids of the host",
-            "Run it on the host, or in a container that shares the host's (--pid=host)",
+            "tlstax runs in its own pid namespace",
+            "the BPF programs use the process ids of the host",
+            "Run it on the host, or in a container with the host's pid namespace (--pid=host)",
             ExitCode.HOST,
         )
 
@@ -107,9 +106,9 @@ def _read_program(pid: int, name: str) -> tuple[str, str]:
 
 
 def still_runs(target: Target) -> bool:
-    """Whether the process still has its program mapped where it was: it did not execute another.
+    """Whether the process still has its program mapped at the same address (no execve since).
 
-    False also when it is gone. Programs that are loaded at a fixed address are taken for the same.
+    False also if it has ended. Programs loaded at a fixed address cannot be distinguished.
     """
     first = target.program.segments[0]
     wanted = (
@@ -127,13 +126,13 @@ def still_runs(target: Target) -> bool:
 
 
 class _Process(NamedTuple):
-    """What /proc tells of any process, whoever asks."""
+    """What /proc shows of a process to any user."""
 
     name: str
     state: str  # a letter, as ps shows it
-    group: int  # the pid of the process; another one than asked for if that was a thread's
+    group: int  # the pid of the process; differs from `pid` if that is a thread id
     start_ticks: int  # since boot
-    own_pid: int  # in the innermost pid namespace that it is in
+    own_pid: int  # its pid in its innermost pid namespace
 
 
 def _process(pid: int) -> _Process:
@@ -176,13 +175,13 @@ def require_64_bit(pid: int, program: Path) -> None:
 
 
 def _gone(pid: int) -> TlstaxError:
-    """There is no such process, or /proc hides it."""
+    """The error for a process that does not exist or that /proc hides."""
     try:
-        os.kill(pid, 0)  # asks whether it exists; sends nothing
+        os.kill(pid, 0)  # tests for existence; sends no signal
     except PermissionError:
         return _hidden(pid)
     except (ProcessLookupError, OverflowError):
-        return _no_target(pid, "there is no such process", "Look it up with ps -e")
+        return _no_target(pid, "there is no such process", "List processes with ps -e")
     return _hidden(pid)
 
 

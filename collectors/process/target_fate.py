@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Whether the target is still the program that was planned, and how it ended."""
+"""Whether the target still runs the planned program, and how it ended."""
 
 import os
 import select
@@ -11,7 +11,7 @@ from tlstax.collectors.process.target import Target, still_runs
 
 
 class ExitWatch:
-    """Waits for the end of a process, or for whatever else is to end the wait."""
+    """Waits for the end of a process, or for another event that ends the wait."""
 
     def __init__(self, pid: int) -> None:
         """Raises TlstaxError (TARGET) if there is no such process."""
@@ -20,7 +20,7 @@ class ExitWatch:
         self._ready.register(self._pidfd, select.POLLIN)
 
     def wake_on(self, fd: int) -> None:
-        """End a wait at once when there is something to read from `fd`."""
+        """End a wait when `fd` becomes readable."""
         self._ready.register(fd, select.POLLIN)
 
     def wait(self, time_ms: int) -> tuple[bool, bool]:
@@ -29,23 +29,23 @@ class ExitWatch:
         return self._pidfd in ready, bool(ready)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         os.close(self._pidfd)
 
 
 def require_same_program(target: Target) -> None:
-    """Raise TlstaxError when the process executed or ended between the plan and the probes."""
+    """Raise TlstaxError if the process ended or executed a program since the plan was made."""
     if not still_runs(target):
         raise TlstaxError(
             f"process {target.pid} changed while the probes were attached",
             f"it ended, or it executed {program_of(target.pid)}",
-            "look up the server's pid, and attach again",
+            "look up the server's pid and attach again",
             ExitCode.TARGET,
         )
 
 
 def program_of(pid: int) -> str:
-    """What the process runs now, as part of a sentence; control characters are escaped."""
+    """The program that the process runs now, as part of a sentence; control characters escaped."""
     try:
         path = os.readlink(f"/proc/{pid}/exe")
     except OSError:
@@ -54,11 +54,11 @@ def program_of(pid: int) -> str:
 
 
 def ended_error(pid: int, ending: str, capture: Path) -> TlstaxError:
-    """The error that says how a recorded process ended, and that its capture is good until then."""
+    """The error for a process that ended during its recording; the capture is valid until then."""
     return TlstaxError(
         f"process {pid} ended while it was recorded",
         ending,
         f"{capture} is complete until then; "
-        "look at the server's error log, and attach to the process that runs now",
+        "check the server's error log, then attach to the new process",
         ExitCode.TARGET,
     )

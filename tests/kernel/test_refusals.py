@@ -76,7 +76,7 @@ def test_a_thread_is_not_its_process(tlstax: list[str], tmp_path: Path) -> None:
         threads = {int(entry.name) for entry in Path(f"/proc/{process.pid}/task").iterdir()}
         (other,) = threads - {process.pid}
         error = refused(attach(tlstax, other, tmp_path / "a"), TARGET, "thread of process")
-        assert f"Give the process: {process.pid}" in error
+        assert f"Pass the pid of the process: {process.pid}" in error
         process.kill()
 
 

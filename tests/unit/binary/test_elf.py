@@ -177,7 +177,7 @@ def test_other_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
     for content, reason in [
         (b"", "empty"),
         (b"#!/bin/sh\n", "not an ELF file"),
-        (b"\x7fELF", "cut off"),
+        (b"\x7fELF", "truncated"),
         (b"\x7fELF\x01\x01" + bytes(100), "not a 64-bit"),
         (b"\x7fELF\x02\x02" + bytes(100), "little-endian"),
     ]:

@@ -146,7 +146,7 @@ def test_a_file_that_took_the_place_of_the_mapped_one_is_refused(compile_c: Comp
         mapped = open_target(pid).program
         os.close(open_mapped(mapped))
         other.rename(program)
-        with pytest.raises(TlstaxError, match="replaced a moment ago"):
+        with pytest.raises(TlstaxError, match="replaced after the process was examined"):
             open_mapped(mapped)
 
 
