@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What of a thread's running totals was already handed out to earlier windows."""
+"""The part of a thread's running totals that earlier windows already contain."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,7 +16,7 @@ _CELLS: Final = PHASE_CELLS * STATE_CELLS
 
 @dataclass
 class ThreadAccount:
-    """What of a thread was already handed out."""
+    """The part of a thread's totals that earlier windows already contain."""
 
     thread_id: int
     tid: int
@@ -41,7 +41,7 @@ def settled(slot: SlotView, end_ns: int) -> list[int]:
 
 
 def spent_since(before: list[int], now: list[int]) -> list[int]:
-    """What to hand out for each cell, none of it negative, and together what has passed.
+    """The time of each cell for this window: never negative, and in sum the time that passed.
 
     A cell that got too much in an earlier window, because the thread moved on while it was looked
     at, is put right by giving less to the others now.

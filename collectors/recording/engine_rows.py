@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a capture says once about the native engine: what was asked for, its probes, the end."""
+"""Rows that a capture holds once for the native engine: the request, its probes, the end."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # its module is loaded only with --functions
 def engine_facts(
     request: Request, engine: Engine, functions: FunctionPlan | None, start_cpu_ns: int
 ) -> Iterable[schema.Meta]:
-    """What was asked for, and how the engine does it. `start_cpu_ns`: what starting took."""
+    """What was requested, and how the engine records it. `start_cpu_ns`: CPU time of startup."""
     asked: dict[str, object] = {
         "sample_hz": request.sample_hz,
         "probe_kind": "uprobe_multi" if engine.multi else "perf_event",
@@ -39,7 +39,7 @@ def engine_probes(engine: Engine, functions: "FunctionRecording | None") -> list
 
 
 def fate_rows(engine: Engine, ending: str) -> Iterable[schema.Row]:
-    """What became of the target ("" while it runs), and of its children."""
+    """How the target ended ("" while it runs), and the processes that it started."""
     yield schema.Meta("target_ending", ending or "it was running")
     if count := engine.maps.forked_count():
         text = f"{count} were started while it was recorded; they are not measured."

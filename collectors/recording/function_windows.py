@@ -17,7 +17,7 @@ class FunctionWindows:
     """Cuts windows out of an attached function engine."""
 
     def __init__(self, engine: FunctionEngine) -> None:
-        """Everything up to now is left out of the first window."""
+        """Everything up to now is excluded from the first window."""
         self._engine = engine
         self._sums: dict[SumKey, Calls] = engine.sums()
         self._times: dict[TimeKey, int] = engine.times()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A second process in a recording: a client, or a tunnel or proxy on its way to the server.
+"""A second process in a recording: a client, or a tunnel or proxy between client and server.
 
-It has its own engine, so its own programs and maps, and writes windows with the same start and end
-as the server's into the same capture. It may come and go while the server is recorded.
+It has a separate engine with programs and maps, and writes windows with the same start and end as
+the server's into the same capture. It may start and end while the server is recorded.
 """
 
 import os
@@ -24,30 +24,30 @@ from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
 from tlstax.probes.model import Level
 
 SLOTS_COUNT: Final = 256
-"""Threads of a client that can be told apart at a time."""
+"""Threads of a client that can have an account at the same time."""
 TUNNEL_SLOTS_COUNT: Final = 2048
-"""Of a tunnel or proxy: some make a thread for each connection, which counts until the next cut."""
+"""Of a tunnel or proxy: some start a thread per connection, which counts until the next cut."""
 WAIT_SHARE: Final = 64
-"""A client waits once for each query, and nobody knows yet how many there are: few are walked."""
+"""A client waits once per query, and their rate is unknown at the start: few stacks are walked."""
 
 
 @dataclass(frozen=True)
 class PeerRequest:
-    """What to record of a client, or of a process on its way."""
+    """What to record of a client, or of a tunnel or proxy."""
 
     pid: int
     level: Level = Level.HANDSHAKE
     sample_hz: int = 99
     definitions: Path | None = None
     role: str = "client"  # or "tunnel", "proxy"
-    label: str = ""  # what people call it
+    label: str = ""  # the name that reports show
 
 
 class Peer:
     """A client that is being recorded."""
 
     def __init__(self, target_id: int, request: PeerRequest) -> None:
-        """Attach to it. Raises TlstaxError when it is gone or cannot be a client."""
+        """Attach to it. Raises TlstaxError when it has ended or cannot be a client."""
         self.target_id = target_id
         self.pid = request.pid
         self.role = request.role
@@ -77,7 +77,7 @@ class Peer:
             self._engine.walk_one_wait_in(WAIT_SHARE)
             self._engine.attach()
             if not still_runs(target):
-                raise _gone(request.pid, "it ended or executed another program meanwhile")
+                raise _gone(request.pid, "it ended or executed another program")
         except BaseException:
             self._engine.close()
             os.close(self._pidfd)
@@ -85,7 +85,7 @@ class Peer:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone, or runs another program by now."""
+        """Whether the process has ended or runs another program now."""
         return bool(self._exited.poll(0)) or bool(self._engine.maps.executed_ns())
 
     def begin(self, start_ns: int) -> list[schema.Row]:
@@ -124,13 +124,13 @@ class Peer:
 
 
 class PeerSet:
-    """The processes that are recorded beside the server; they come and go."""
+    """The processes that are recorded in addition to the server; they may start and end."""
 
     def __init__(self) -> None:
         self._peers: list[Peer] = []
         self._last_target_id = SERVER_ID
         self.client_handshakes_count = 0
-        """Handshakes that clients finished, since whoever counts them set it to 0."""
+        """Handshakes that clients finished since the caller set it to 0."""
 
     @property
     def has_client(self) -> bool:
@@ -138,7 +138,7 @@ class PeerSet:
         return any(peer.role == "client" for peer in self._peers)
 
     def attach(self, request: PeerRequest) -> Peer:
-        """A further one, of which `begin` makes one of the set. Raises what Peer raises."""
+        """Attach to another one, which `begin` adds to the set. Raises what Peer raises."""
         peer = Peer(self._last_target_id + 1, request)
         self._last_target_id += 1
         return peer
@@ -166,7 +166,7 @@ class PeerSet:
                 yield peer.finish()
 
     def close(self) -> None:
-        """Detach from all of them, and forget what they had."""
+        """Detach from all of them, without their last rows."""
         for peer in self._peers:
             peer.close()
         self._peers.clear()
@@ -174,7 +174,7 @@ class PeerSet:
 
 def _gone(pid: int, why: str) -> TlstaxError:
     return TlstaxError(
-        f"client process {pid} cannot be watched",
+        f"client process {pid} cannot be recorded",
         why,
         "check that it is still running",
         ExitCode.TARGET,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A recording of sources alone, without the native engine."""
+"""A recording of sources only, without the native engine."""
 
 import contextlib
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Record one process into one capture: plan, attach, cut windows, stop, leave nothing behind.
+"""Record one process into one capture: plan, attach, cut windows, stop, detach everything.
 
-Serves `tlstax attach` and, as the recorder that watches a private server, the experiments.
+Used by `tlstax attach` and by experiments, which record a private server.
 """
 
 from collections.abc import Iterable
@@ -122,10 +122,10 @@ class Recorder:
         """A short window at the full level, and the choice that follows from it."""
         schedule = self.schedule
         self._watch.wait(max(1, (schedule.next_ns - monotonic_ns()) // 1_000_000))
-        bill = schedule.bill()
-        self._cut(bill)
+        overhead = schedule.overhead()
+        self._cut(overhead)
         self._turn(light_of(self.request.level))
-        schedule.judge(bill)
+        schedule.judge(overhead)
         self._writer.add(schedule.facts())
         self._follow(schedule.first_step(), is_cut=True)
 
@@ -163,7 +163,7 @@ class Recorder:
                 self._writer.add(self.request.sources.poll(monotonic_ns()))
 
     def wake_on(self, fd: int) -> None:
-        """Have `poll` return at once when there is something to read from `fd`."""
+        """Make `poll` return at once when `fd` is readable."""
         self._watch.wake_on(fd)
 
     def add_client(self, pid: int) -> None:
@@ -174,9 +174,9 @@ class Recorder:
         self.add_peer(pid, "client")
 
     def add_peer(self, pid: int, role: str, label: str = "") -> None:
-        """Record a client, or a tunnel or proxy on its way; as `add_client`.
+        """Record a client, or a tunnel or proxy between client and server; as `add_client`.
 
-        `label` is what people call it.
+        `label` is the name that reports show.
         """
         request = self.request
         peer = self._peers.attach(
@@ -189,7 +189,7 @@ class Recorder:
         self._writer.commit()
 
     def begin_run(self, run_id: int) -> None:
-        """End the window that runs; the following ones belong to `run_id`."""
+        """End the current window; the following ones belong to `run_id`."""
         self._cut()
         self._run_id = run_id
         self._tls_calls_before = tls_call_count(self._plan, self._engine.site_hits())
@@ -198,7 +198,7 @@ class Recorder:
         self.windows.clear()
 
     def end_run(self) -> RunTotals:
-        """End the run's last window and say what was seen since `begin_run`."""
+        """End the run's last window and return what was recorded since `begin_run`."""
         self._cut()
         self._run_id = None
         calls = tls_call_count(self._plan, self._engine.site_hits()) - self._tls_calls_before
@@ -211,7 +211,7 @@ class Recorder:
         return totals
 
     def ended(self) -> TlstaxError:
-        """The error that says how the target ended, and that the capture is good until then."""
+        """The error for a target that ended: how, and that the capture is valid until then."""
         return ended_error(self.request.pid, self.ending, self.request.capture)
 
     def add(self, rows: Iterable[schema.Run | schema.Status]) -> None:
@@ -230,27 +230,27 @@ class Recorder:
         return self.windows[-1] if self.windows else None
 
     def _end_window(self) -> None:
-        """End the window, and begin the next one at whatever level comes."""
-        bill = self.schedule.bill()
+        """End the window, and begin the next one at the level of the next step."""
+        overhead = self.schedule.overhead()
         if self.schedule.pace is None:
-            self._cut(bill)
+            self._cut(overhead)
             return
-        step = self.schedule.next_step(bill)
+        step = self.schedule.next_step(overhead)
         if not self.schedule.rises_to(step.level):
-            self._cut(bill)
+            self._cut(overhead)
             self._follow(step, is_cut=True)
             return
-        self._follow(step, is_cut=False, bill=bill)
+        self._follow(step, is_cut=False, overhead=overhead)
 
-    def _follow(self, step: Step, *, is_cut: bool, bill: SpanOverhead | None = None) -> None:
-        """Go to the level of a step. The ledger's programs come before the window that has it."""
+    def _follow(self, step: Step, *, is_cut: bool, overhead: SpanOverhead | None = None) -> None:
+        """Change to the level of a step. The ledger's programs are attached before its window."""
         rises = self.schedule.rises_to(step.level)
         level = self.schedule.window_level
         self._turn(step.level)
         if rises:
-            self._cut(bill, level, self._cutter.resume())
+            self._cut(overhead, level, self._cutter.resume())
         elif not is_cut:
-            self._cut(bill, level)
+            self._cut(overhead, level)
         self.schedule.follow(step)
 
     def _turn(self, level: Level | None) -> None:
@@ -260,24 +260,27 @@ class Recorder:
             self._cutter.turned(repairs)
 
     def _cut(
-        self, bill: SpanOverhead | None = None, level: str | None = None, end_ns: int | None = None
+        self,
+        overhead: SpanOverhead | None = None,
+        level: str | None = None,
+        end_ns: int | None = None,
     ) -> None:
-        """Store the window that runs, and what it cost."""
-        bill = bill or self.schedule.bill()
+        """Store the current window and its overhead."""
+        overhead = overhead or self.schedule.overhead()
         level = level or self.schedule.window_level
-        self.schedule.measure_cut(lambda: self._store(bill, level, end_ns))
+        self.schedule.measure_cut(lambda: self._store(overhead, level, end_ns))
         if self.schedule.pace is None:
             self.schedule.expect()
             self.schedule.go_on()
         if self.schedule.windows_count % _NAME_EVERY_WINDOWS == 0:
             self._name_frames()
 
-    def _store(self, bill: SpanOverhead, level: str, end_ns: int | None) -> None:
+    def _store(self, overhead: SpanOverhead, level: str, end_ns: int | None) -> None:
         rows, totals = self._cutter.cut(self._run_id, end_ns, level)
         self._writer.add(rows)
         if self._functions:
             self._writer.add(self._functions.cut(self._cutter.windows_count))
-        self._writer.add(self.schedule.effect(self._cutter.windows_count, bill))
+        self._writer.add(self.schedule.effect(self._cutter.windows_count, overhead))
         for rows in self._peers.cut(self._run_id, totals.end_ns):
             self._writer.add(rows)
         self._writer.commit()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a recording is asked for."""
+"""The request for a recording."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,5 +26,5 @@ class Request:
     functions: tuple[str, ...] = ()  # primitives to count, by category or id
     clients: tuple[int, ...] = ()
     client_level: Level = Level.HANDSHAKE
-    sources: SourceSet | None = None  # what is recorded beside the engine
-    budget: float | None = None  # share of the server's CPU time that measuring may cost
+    sources: SourceSet | None = None  # recorded in addition to the engine
+    budget: float | None = None  # limit of the overhead, as a share of the server's CPU time

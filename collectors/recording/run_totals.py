@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the recorder saw in one run of an experiment, by which the run proves itself."""
+"""What the recorder counted in one run of an experiment, as evidence of what the run did."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _HANDSHAKE_ACTIONS: Final = ("handshake_call", "handshake_group", "handshake_fre
 def tls_call_count(plan: Plan, hits: Sequence[int]) -> int:
     """Probe hits in the TLS library; a plaintext arm must not add to them.
 
-    In a program that has it linked in, the library's probes are known by what they are for.
+    In a program that links it statically, the library's probes are recognised by their purpose.
     """
     tls = plan.library("tls")
     paths = {entry.path for entry in tls.objects} if tls and tls.linkage == "shared" else set()

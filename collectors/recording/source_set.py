@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The sources of a recording other than the native engine: one capture, one clock.
 
-A source that is missing, ends early or prints what cannot be parsed is stopped, and the capture
-says so; the others and the engine continue. Sources are polled from the recorder's own loop and
-must not block: whatever takes time runs in a child process.
+A source that is missing, ends early or prints what cannot be parsed is stopped, which the capture
+records; the others and the engine continue. Sources are polled from the recorder's loop and must
+not block: slow work runs in a child process.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.host.clock import monotonic_ns
 
 _ABSENT = (ExitCode.HOST, ExitCode.TARGET)
-"""Exit codes of a source that this host or this process has no use for."""
+"""Exit codes of a source that this host or this process does not support."""
 INTERVAL_NS = 1_000_000_000
 """How often a source is polled."""
 
@@ -24,7 +24,7 @@ class Source(Protocol):
 
     name: str
     warning: str
-    """After its start, what limits it although it works; '' if nothing does."""
+    """After its start, a limitation under which it works; '' if there is none."""
 
     def start(self) -> str:
         """Begin; return the program and its version. Raises TlstaxError if it is unavailable."""
@@ -35,7 +35,7 @@ class Source(Protocol):
     def stop(self) -> Iterable[schema.Row]:
         """End, and return the remaining rows. May be called twice.
 
-        Never raises again what `poll` has raised. Rows that come before an error are kept.
+        Does not repeat an error that `poll` has raised. Rows before an error are kept.
         """
 
 

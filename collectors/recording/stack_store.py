@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Stacks of addresses become rows: each address is one frame, each stack is stored once.
 
-While recording, a frame only says where its address lies (file, build-id, offset). Names are looked
-up at the end, on the host that recorded, in a forked child, because symbol tables are large: so
-the recorder stays small, and the report needs neither the host nor the binaries.
+While recording, a frame holds only the place of its address (file, build-id, offset). Names are
+looked up at the end, on the host that recorded, in a forked child, because symbol tables are large:
+so the recorder stays small, and the report needs neither the host nor the binaries.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ class StackStore:
         return stored
 
     def name_frames(self, rows: list[schema.Row]) -> None:
-        """Look up the names of all frames that are still without; the rows replace earlier ones."""
+        """Look up the names of all frames without a name; the rows replace earlier ones."""
         if not self._unnamed:
             return
         addresses = list(self._unnamed)
@@ -85,7 +85,7 @@ class StackStore:
         key = (kernel, stack)
         if key in self._ids:
             return self._ids[key]
-        # A return address can lie behind the end of a function that never returns.
+        # The return address of a call that never returns can be after the end of the function.
         frames = tuple(
             self._frame(address - (depth > 0), kernel, rows)
             for depth, address in enumerate(self._addresses_of(stack))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a capture says about a target once: what it is, and which probes it has at which price."""
+"""Rows that a capture holds once per target: its identity, its probes and their cost."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,7 +14,7 @@ SERVER_ID: Final = 1
 
 
 def ids_before(target_id: int) -> int:
-    """What to add to the keys of a target's rows, so that no two targets share one."""
+    """Offset for the keys of a target's rows, so that keys of targets are distinct."""
     return (target_id - SERVER_ID) << 32
 
 
@@ -27,8 +27,8 @@ def target_row(
 
 
 def describe(target: Target, tls: Library | None, kind: Library | None) -> schema.Target:
-    """A server, by its TLS library and by what knows the server itself."""
-    # A library without names cannot be told from none. OpenSSL 3 and 1.0 differ by version.
+    """A server, by its TLS library and by the definition of the server."""
+    # A library without symbols looks like no library. OpenSSL 3 and 1.0 differ by version.
     library = tls.name.split()[0] if tls else "unknown"
     return schema.Target(
         SERVER_ID,
@@ -45,7 +45,7 @@ def describe(target: Target, tls: Library | None, kind: Library | None) -> schem
 
 
 def gap_rows(plan: Plan, target_id: int = SERVER_ID) -> Iterator[schema.Gap]:
-    """What the plan could not have, and what the report lacks for it."""
+    """What was unavailable to the plan, and what the report lacks without it."""
     for missing in (*plan.missing, *plan.gaps):
         why = f" ({missing.why})" if missing.why else ""
         yield schema.Gap(target_id, missing.boundary, f"{missing.consequence}{why}")
@@ -63,7 +63,7 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
     for site, hits in zip(sites, engine.site_hits(), strict=True):
         number += 1
         if not engine.is_attached(site):
-            continue  # the kernel tells what it would
+            continue  # a tracepoint replaces it
         row = probe_row(number, site, suffix, hits, site.cost_ns if measured else None)
         rows.append(row._replace(target_id=target_id))
     for name, (kind, hits, cost_ns) in engine.program_costs().items():
@@ -83,7 +83,7 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
 def probe_row(
     number: int, site: Site, suffix: str, hits: int, cost_ns: float | None
 ) -> schema.Probe:
-    """A probe in a file; `suffix` tells in its kind how it is attached."""
+    """A probe in a file; `suffix` is appended to its kind: how it is attached."""
     return schema.Probe(
         number,
         site.boundary,
@@ -101,5 +101,5 @@ def probe_row(
 
 
 def calibration_rows(plan: Plan) -> list[schema.Calibration]:
-    """What a hit of each kind of probe costs on this host."""
+    """Cost of a hit of each kind of probe on this host."""
     return [schema.Calibration(*row) for row in plan.host_costs.rows]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the threads of a server that serve no client are for.
+"""Roles of the server's threads that serve no client.
 
-New servers name their threads, old ones do not: then the functions tell in which a thread began
-and which it never leaves. Their return addresses lie at the far end of its stack, next to the
-function that it was started with, in the thread's own control block. That memory is looked at once
-for each such thread, compared with the addresses of the functions that the definitions name, and
-dropped. It is read without stopping anything, and no stack is walked: that would need frame
-pointers in the C library.
+New servers name their threads. In old ones the role follows from the functions in which a thread
+started and which it never leaves. Their return addresses are at the base of its stack, next to its
+start routine, which is in the thread's control block. That memory is read a few times at most for
+each such thread, compared with the addresses of the functions that the definitions name, and
+dropped. Nothing is stopped, and no stack is walked: that would need frame pointers in the C
+library.
 """
 
 import os
@@ -20,7 +20,7 @@ from tlstax.collectors.capture.vocabulary import ROLES
 from tlstax.collectors.placement.model import RoleMark
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 
-# A page boundary in between is no matter: all of it is the thread's own mapping.
+# A page boundary in between is harmless: all of it belongs to the thread's own mapping.
 STACK_BYTES: Final = 16384  # below the control block: thread-local variables, then frames
 CONTROL_BYTES: Final = 2048  # struct pthread up to and with its start routine
 LOOKS_COUNT: Final = 3  # a thread that was just made has no frames yet
@@ -29,7 +29,7 @@ BACKGROUND: Final = ROLES[0]
 
 @dataclass
 class _Known:
-    """What was found out about a thread."""
+    """What is known about a thread."""
 
     name: bytes
     role: str
@@ -48,7 +48,7 @@ class ThreadRoles:
         self._known: dict[tuple[int, int], _Known] = {}
 
     def role_of(self, slot: SlotView) -> str:
-        """The role of a background thread; `background` when nothing tells more."""
+        """The role of a background thread; `background` when no role is found."""
         key = (slot.tid, slot.thread_start_ns)
         known = self._known.get(key)
         if known is None or known.name != slot.comm:
@@ -59,7 +59,7 @@ class ThreadRoles:
         return known.role
 
     def forget(self, slot: SlotView) -> None:
-        """The thread is gone."""
+        """Drop a thread that has ended."""
         self._known.pop((slot.tid, slot.thread_start_ns), None)
 
     def _by_name(self, slot: SlotView) -> str:
@@ -71,7 +71,7 @@ class ThreadRoles:
         return BACKGROUND
 
     def _by_stack(self, slot: SlotView) -> str:
-        """The function nearest to the far end of the stack decides."""
+        """The function nearest to the base of the stack decides."""
         if not self._spans or not slot.stack_base:
             return BACKGROUND
         for word in reversed(self._summary(slot.stack_base)):

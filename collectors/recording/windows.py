@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Turn the engine's running totals into the rows of one window after another.
 
-The maps only ever grow. A window is the difference to what was handed out before, with the open
-interval of each thread (its last charge to the end of the window) added to where it is now, so
-that windows join without a gap. What a charge put behind the window's end is held back for the
-next one, so that a window's rows add up to its length.
+The totals never decrease. A window is the difference from what earlier windows contain, plus the
+open interval of each thread (from its last charge to the end of the window), which is added to its
+current phase and state: windows join without a gap. Time charged after the window's end is left to
+the next one, so that a window's rows add up to its length.
 """
 
 import time
@@ -51,7 +51,7 @@ _OF_TURNING: Final = ("healed", "unmatched_exit", "switch_missed", "clock_retry_
 
 @dataclass(frozen=True)
 class WindowTotals:
-    """What one window saw, for live progress and for the proofs of an experiment's arms."""
+    """Totals of one window, for live progress and for the proofs of an experiment's arms."""
 
     start_ns: int
     end_ns: int
@@ -74,7 +74,7 @@ class WindowCutter:
         wait_share: int = 1,
         all_clocks: bool = False,
     ) -> None:
-        """Everything up to `start_ns`, or to now, is left out of the first window.
+        """Everything up to `start_ns`, or to now, is excluded from the first window.
 
         The stacks of one wait in `wait_share` are walked at first. Clocks are kept of threads that
         serve connections, or of all of them (`all_clocks`).
@@ -86,7 +86,7 @@ class WindowCutter:
         self._target_id = target_id
         self._threads_count = self._handshakes_count = self.windows_count = ids_before(target_id)
         self._latency: dict[int, tuple[int, ...]] = {}
-        self._counted: dict[int, tuple[int, ...]] | None = None  # when the ledger began again
+        self._counted: dict[int, tuple[int, ...]] | None = None  # when the ledger restarted
         self._losses: dict[str, int] = {}
         self._wait_share = wait_share
         self._all_clocks = all_clocks
@@ -96,7 +96,7 @@ class WindowCutter:
         self._discard()
 
     def _discard(self) -> None:
-        """Take what was recorded while attaching, and drop it."""
+        """Drop what was recorded while attaching."""
         for slot in self._engine.maps.slots():
             account = self._account(slot)
             account.cells = settled(slot, self._start_ns)
@@ -111,9 +111,9 @@ class WindowCutter:
         self._latency = self._engine.maps.latency_counts()
 
     def resume(self) -> int:
-        """The ledger begins again: what its cells hold now is left out of the next window.
+        """Restart the ledger: what its cells hold now is excluded from the next window.
 
-        The time at which it begins, where the window that runs is to be cut.
+        Returns the time of the restart, at which the current window ends.
         """
         start_ns = monotonic_ns()
         self._counted = self._engine.maps.latency_counts()
@@ -127,12 +127,12 @@ class WindowCutter:
         return start_ns
 
     def repairs(self) -> dict[str, int]:
-        """Repairs since the last window, before probes come or go."""
+        """Repairs since the last window; to be read before probes are attached or detached."""
         now = self._engine.loss_counts()
         return {kind: now[kind] - self._losses.get(kind, 0) for kind in _OF_TURNING if kind in now}
 
     def turned(self, repairs: Mapping[str, int]) -> None:
-        """Probes have come or gone: exits without entries and the like were no losses then."""
+        """Probes were attached or detached: exits without entries meanwhile were not losses."""
         now = self._engine.loss_counts()
         self._losses |= {kind: now[kind] - count for kind, count in repairs.items()}
 
@@ -142,7 +142,7 @@ class WindowCutter:
         """End the window recorded at `level` now, or a moment ago, and begin the next one."""
         self.windows_count += 1
         window = self.windows_count
-        # What comes behind an exec is another program's.
+        # After an exec, everything belongs to another program.
         start_ns = self._start_ns
         end_ns = self._engine.maps.executed_ns() or end_ns or monotonic_ns()
         self._start_ns = end_ns
@@ -221,7 +221,7 @@ class WindowCutter:
         return on_cpu_ns
 
     def _role(self, slot: SlotView) -> str:
-        """By what the thread did, else by its name or the functions that it never leaves."""
+        """Role by what the thread did, else by its name or the functions that it never leaves."""
         if slot.role or self._roles is None:
             return ROLES[slot.role]
         return self._roles.role_of(slot)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How much may be probed for a share of the server's CPU time: prices, choice, account.
+"""How much can be probed within a share of the server's CPU time: costs, choice, account.
 
-A budget of 1 % is one hundredth of the CPU time that the server itself uses. What measuring costs
-is counted, not guessed: hits of each probe times their price on this host, the run time of the
+A budget of 1 % is one hundredth of the CPU time that the server itself uses. The overhead is
+counted, not estimated: hits of each probe times their cost on this host, the run time of the
 programs at scheduler events and samples, and the CPU time of the collector. A short trial at the
-full level tells the rates; from them `choose` takes the richest way to record that fits:
+full level measures the rates; from them `choose` takes the most detailed recording that fits:
 
 - everything, all the time;
 - else *dense* windows, in which everything is on, with *light* time between them, in which only
   rare probes and the sampler are on, or the sampler alone;
-- else a lower level all the time; and when not even samples fit, a refusal in words.
+- else a lower level all the time; and when not even samples fit, an error.
 
-While it records, an `Account` earns the budget's share of the CPU time that the server really used
-and pays what was really spent. A dense window opens when the account can pay for it, and is closed
-early when it turns out more expensive. So the budget holds for any load, whatever the trial saw:
-what is spent never exceeds what was earned, the trial, and one window's surprise.
+During the recording, an `Account` is credited with the budget's share of the CPU time that the
+server used and debited with the overhead. A dense window starts when the balance covers its
+expected overhead, and ends early when it costs more. So the budget holds for any load, whatever the
+trial measured: the overhead never exceeds the credit, the trial and the excess of one window.
 
 Rates are kept per nanosecond of the server's CPU time, so that they hold when the load changes.
 """
@@ -28,28 +28,28 @@ from tlstax.probes.model import Level
 
 NS_PER_S: Final = 1_000_000_000
 FLOOR_CPUS: Final = 0.1
-"""A server that uses less CPU than this is taken to use it: a share of nothing would be nothing."""
+"""A server that uses less CPU is counted as using this much: a share of 0 would be 0."""
 MARGIN: Final = 0.85
-"""Plans use this much of the budget; the rest is for a load that rises between two looks."""
+"""Plans use this much of the budget; the rest is for a load that rises between two checks."""
 SPARE: Final = 0.7
-"""Everything all the time must cost this much less before a recording stops to alternate."""
+"""Recording everything must cost this much less before a recording stops alternating."""
 DENSE_NS: Final = (100_000_000, 50_000_000, 20_000_000)
 """Lengths of a dense window, best first."""
 EASY_CYCLE_NS: Final = 10 * NS_PER_S
-"""Dense windows are made shorter rather than rarer than one in this time."""
+"""Dense windows become shorter rather than less frequent than one in this time."""
 LONGEST_CYCLE_NS: Final = 30 * NS_PER_S
-"""Dense windows that would come more rarely than this are not worth their name."""
+"""With a longer period than this, dense windows are not used."""
 LONGEST_WINDOW_NS: Final = 10 * NS_PER_S
 """Windows may become this long, because storing one costs CPU time."""
 LIGHT_SHARE: Final = 0.5
 """Light time may use this much of the budget; the rest is for dense windows."""
 MOST_SAVED_NS: Final = 10 * NS_PER_S
-"""The account keeps what it earns in this time at most: no long burst after a quiet night."""
+"""The account holds at most the credit of this time: no long burst after a quiet night."""
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """CPU time that measuring took, in ns, by what took it."""
+    """Overhead of measuring: CPU time in ns, by cause."""
 
     probes_ns: float = 0.0
     scheduler_ns: float = 0.0
@@ -81,7 +81,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Load:
-    """What the server does, and what watching it costs: from the trial, then from every window."""
+    """The server's load and the overhead of measuring it: from the trial, then from every window."""
 
     cpus: float
     """CPU time of the server per time."""
@@ -90,23 +90,23 @@ class Load:
     scheduler: float
     """Cost of the programs at scheduler events, in ns per ns of the server's CPU time."""
     samples: float
-    """Cost of the sampler, in ns per ns of time: it runs whatever the server does."""
+    """Cost of the sampler, in ns per ns of wall time: it does not depend on the server's load."""
     cut_ns: float
     """CPU time of the collector to end a window and store it."""
     turn_ns: float
-    """CPU time of the collector to attach and detach what only dense windows have."""
+    """CPU time of the collector to attach and detach the probes that only dense windows have."""
     tail_ns: float = 0.0
-    """How much longer than its window a dense window's probes are on: detaching takes a while."""
+    """How much longer than its window a dense window's probes are attached: detaching takes time."""
     watch: float = 0.0
     """CPU time of the collector between two windows, in ns per ns of time."""
 
     @property
     def base(self) -> float:
-        """CPU time per time that the budget is a share of."""
+        """CPUs that the budget is a share of."""
         return max(self.cpus, FLOOR_CPUS)
 
     def running(self, level: Level | None) -> Overhead:
-        """What a second costs with everything up to a level on, in ns; None: nothing is on."""
+        """Overhead of a second, in ns, with everything up to a level on; None: nothing is on."""
         if level is None:
             return Overhead(collector_ns=self.watch * NS_PER_S)
         used_ns = self.cpus * NS_PER_S
@@ -131,13 +131,13 @@ class Choice:
     cycle_ns: int
     """From one dense window to the next; `dense_ns` where everything is on all the time."""
     predicted: Overhead
-    """What a second is expected to cost."""
+    """Expected overhead of a second."""
     base: float
     """CPUs that the budget is a share of."""
 
     @property
     def is_continuous(self) -> bool:
-        """Whether there is no light time."""
+        """Whether there is no light time between windows."""
         return self.cycle_ns <= self.dense_ns
 
     @property
@@ -149,7 +149,8 @@ class Choice:
 def has_ledger(level: Level) -> bool:
     """Whether a level keeps the ledger, which needs the scheduler's events.
 
-    Below `command` nothing tells a command from waiting for one, and time would be misfiled.
+    Below `command`, a command cannot be distinguished from waiting for one, and time would be
+    misfiled.
     """
     return level >= Level.COMMAND
 
@@ -157,11 +158,11 @@ def has_ledger(level: Level) -> bool:
 def choose(
     load: Load, share: float, most: Level, window_ns: int, alternates: bool = False
 ) -> Choice:
-    """The richest way to record for `share` of the server's CPU time, at most at level `most`.
+    """The most detailed recording for `share` of the server's CPU time, at most at level `most`.
 
     `window_ns` is the length of a window when recording does not alternate. A recording that
-    `alternates` goes on so until there is room to spare. Raises TlstaxError (BUDGET) when not even
-    CPU samples fit.
+    `alternates` continues to until everything fits with a margin. Raises TlstaxError (BUDGET) when
+    not even CPU samples fit.
     """
     limit_ns = share * MARGIN * load.base * NS_PER_S
     for length_ns in (window_ns, max(window_ns, LONGEST_WINDOW_NS)):
@@ -184,14 +185,14 @@ def _continuous(load: Load, level: Level, window_ns: int) -> Choice:
 
 
 def _lights(load: Load, most: Level, limit_ns: float) -> Sequence[Level | None]:
-    """What may be on in light time, richest first."""
+    """What can be on in light time, the most detailed first."""
     levels = [level for level in (Level.HANDSHAKE, Level.SAMPLE) if level < most]
     fitting = [level for level in levels if load.running(level).total_ns <= LIGHT_SHARE * limit_ns]
     return [*fitting, None]
 
 
 def _alternating(load: Load, dense: Level, light: Level | None, limit_ns: float) -> Choice | None:
-    """Dense windows with light time; None when they would be too rare."""
+    """Dense windows with light time; None when they would be too far apart."""
     left_ns = limit_ns - load.running(light).total_ns
     for dense_ns in DENSE_NS:
         one = window_cost(load, dense, light, dense_ns)
@@ -208,14 +209,14 @@ def _alternating(load: Load, dense: Level, light: Level | None, limit_ns: float)
 
 
 def window_cost(load: Load, dense: Level, light: Level | None, dense_ns: int) -> Overhead:
-    """What a dense window adds to light time: its own events, two cuts, attaching, detaching."""
+    """Overhead that a dense window adds to light time: its events, two cuts, attach, detach."""
     more = load.running(dense) + load.running(light).times(-1)
     on_ns = dense_ns + load.tail_ns
     return more.times(on_ns / NS_PER_S) + Overhead(collector_ns=2 * load.cut_ns + load.turn_ns)
 
 
 def refusal(load: Load, share: float) -> TlstaxError:
-    """Why nothing can be recorded for this budget, and what would."""
+    """Why nothing can be recorded within this budget, and the budget that suffices."""
     least = _continuous(load, Level.SAMPLE, LONGEST_WINDOW_NS).predicted
     base_ns = load.base * NS_PER_S
     needed = least.total_ns / (base_ns * MARGIN)
@@ -240,10 +241,10 @@ def percent(share: float, up: bool = False) -> str:
 
 
 class Account:
-    """What may be spent, and what was: the budget as it is earned."""
+    """Credit (the budget's share of CPU time used so far) and overhead."""
 
     def __init__(self, share: float) -> None:
-        """Empty; `share` of the server's CPU time is earned."""
+        """Empty; `share` of the server's CPU time becomes credit."""
         self.share = share
         self.balance_ns = 0.0
         self.spent = Overhead()
@@ -251,7 +252,7 @@ class Account:
         self.server_cpu_ns = 0
 
     def settle(self, span_ns: int, server_cpu_ns: int, spent: Overhead) -> None:
-        """A span of time has passed: earn for what the server used, pay for what it cost."""
+        """Credit the account for a span of time, and debit its overhead."""
         income_ns = self.share * max(server_cpu_ns, FLOOR_CPUS * span_ns)
         self.earned_ns += income_ns
         self.server_cpu_ns += server_cpu_ns
@@ -261,17 +262,17 @@ class Account:
 
     @property
     def spent_share(self) -> float | None:
-        """What was spent, as a share of the server's CPU time; None before it used any."""
+        """Overhead as a share of the server's CPU time; None before it used any."""
         return self.spent.total_ns / self.server_cpu_ns if self.server_cpu_ns else None
 
 
 def with_rates(
     load: Load, level: Level, cpu_ns: int, span_ns: int, seen: Sequence[float], weight: float = 1.0
 ) -> Load:
-    """The load as a window saw it: `seen` is the cost of each level's probes and the scheduler's.
+    """The load updated by one window: `seen` is the cost of each level's probes and the scheduler's.
 
-    What was not on, or a window in which the server did nothing, leaves the older rates; of the
-    others the new one has this weight, as a short window is a small sample.
+    What was not on, or a window in which the server was idle, keeps the older rates. The others
+    are averaged with this weight for the new rate, because a short window is a small sample.
     """
     if span_ns <= 0:
         return load

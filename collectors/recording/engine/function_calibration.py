@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the probes of a function cost, measured with the very programs that count it.
+"""Cost of a function's probes, measured with the same programs that count its calls.
 
-An empty function of our own is called with and without its probes. What the programs report as its
-time is what they add to the time of every function (`inside_ns`); what a call takes longer is what
-they cost the caller (`pair_ns`), and so what is in the time of a function that calls another one.
+An empty function of tlstax is called with and without its probes. The time that the programs report
+for it is what they add to the time of every function (`inside_ns`). The additional time of a call
+is their cost for the caller (`pair_ns`): it is included in the time of a calling function.
 Each figure is the median of several rounds, a round being the mean of its calls.
 
 The rounds run in a tight loop: in a busy server the same probes cost somewhat more.
@@ -43,7 +43,7 @@ class PairCost(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """A probe of our own function: program's event, offset, and whether it is a return probe."""
+    """A probe of the empty function: program's event, offset, and whether it is a return probe."""
 
     event: str
     offset_bytes: int
@@ -66,7 +66,7 @@ def own_function(pair: Pair) -> Iterator[tuple[str, Callable[[], None], list[Pla
 
 
 def kind_of(probed: ProbedFunction) -> Pair:
-    """The kind of a function's probes; with several exits, that of the dearest."""
+    """The kind of a function's probes; with several exits, the most expensive."""
     enter = next(site for site in probed.sites if site.event == "enter")
     exits = [site for site in probed.sites if site.event == "exit"]
     if not exits:
@@ -81,7 +81,7 @@ def measure(
     reported: Callable[[], tuple[int, int]],
 ) -> PairCost:
     """Call the function with and without probes. `attach` attaches them and returns the detaching;
-    `reported` tells how many timed calls the programs have seen, and their time in ns.
+    `reported` returns how many timed calls the programs have counted, and their time in ns.
     """
     for _ in range(CALLS):
         call()

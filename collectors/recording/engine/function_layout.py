@@ -11,7 +11,7 @@ from tlstax.collectors.placement.model import MAX_FUNCTIONS, ProbedFunction, Sit
 from tlstax.collectors.recording.engine.ledger_layout import REGISTERS
 
 SIZE_CLASSES: Final = 33
-CALIBRATION: Final = MAX_FUNCTIONS - 1  # the number under which our own empty function counts
+CALIBRATION: Final = MAX_FUNCTIONS - 1  # function number of the empty function
 SOURCES: Final = ("none", "constant", "argument", "returned")  # enum size_source
 LOSS_NAMES: Final = (
     "function_map_full",
@@ -103,10 +103,10 @@ class FunctionConfig(ctypes.Structure):
 
 
 def cookie(number: int, probed: ProbedFunction, site: Site) -> int:
-    """What a site tells the programs (COOKIE_* in functions.h)."""
+    """The attach cookie of a probe site (COOKIE_* in functions.h)."""
     size = probed.primitive.size
     timed = not probed.why_not_timed
-    # What an untimed function returns is never seen.
+    # The return value of an untimed function is not read.
     source = size.source if timed or size.source != "returned" else "none"
     constant = size.value if source == "constant" else 0
     flags = SOURCES.index(source) | timed << 4 | size.wide << 5
@@ -121,7 +121,7 @@ def cookie(number: int, probed: ProbedFunction, site: Site) -> int:
 
 
 def calibration_cookie(timed: bool, stack_bytes: int) -> int:
-    """The same for our own empty function."""
+    """The same for the empty function of the calibration."""
     return CALIBRATION | timed << 12 | stack_bytes // 8 << 32
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The engine of `--functions`: load functions.bpf.o, calibrate, attach, read the running totals.
 
-It runs beside the ledger's engine, whose maps tell the phase of a thread. As there, everything
-hangs on file descriptors of this process.
+It runs together with the ledger's engine, whose maps hold the phase of each thread. As there, the
+kernel detaches everything when this process closes its file descriptors.
 """
 
 import ctypes
@@ -84,7 +84,7 @@ class FunctionEngine:
     # ---- calibration ----
 
     def _calibrate(self) -> dict[Pair, PairCost]:
-        """Measure each kind of pair that the plan has, and tell the programs."""
+        """Measure each kind of pair that the plan has, and pass the costs to the programs."""
         kinds = {function_calibration.kind_of(probed) for probed in self.plan.functions}
         costs = {kind: self._measure(kind) for kind in sorted(kinds)}
         table = (layout.FunctionCost * MAX_FUNCTIONS)()

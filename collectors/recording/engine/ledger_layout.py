@@ -2,7 +2,7 @@
 """The memory that the ledger's BPF programs fill: the Python side of probes/bpf/ledger.h.
 
 A test compares the enumerations with the header, and the engine compares the sizes with the
-loaded maps, so that the two cannot drift apart unseen.
+loaded maps, so that a difference is detected.
 """
 
 import ctypes
@@ -142,7 +142,7 @@ class HandshakeRecord(ctypes.Structure):
 
 
 class Pending(ctypes.Structure):
-    """What the next boundary decides (struct pending)."""
+    """Time whose phase the next boundary decides (struct pending)."""
 
     _fields_ = (
         ("kind", ctypes.c_uint32),
@@ -223,7 +223,7 @@ class Config(ctypes.Structure):
 
 
 FORGOTTEN: Final = 2
-"""Value of Control.paused: the rare boundaries are gone, too."""
+"""Value of Control.paused: the rare boundaries are detached, too."""
 
 
 class Control(ctypes.Structure):
@@ -313,7 +313,7 @@ def cookie(
     role: str = "",
     side: str = "",
 ) -> int:
-    """The attach cookie that tells a program what a site means (COOKIE_* in ledger.h)."""
+    """The attach cookie of a probe site: its meaning for the program (COOKIE_* in ledger.h)."""
     index = PHASE_INDEX[phase] if phase else 0
     if action is Action.WAIT:
         index = STATE_INDEX[state]

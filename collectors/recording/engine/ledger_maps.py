@@ -34,7 +34,7 @@ class SlotView:
     index: int
     tid: int
     exited: bool
-    paused: bool  # since detach_dense(): its cells stand still
+    paused: bool  # since detach_dense(): its cells do not change
     role: int
     comm: bytes
     thread_start_ns: int
@@ -138,7 +138,7 @@ class LedgerMaps:
         )
 
     def mark_gone(self) -> None:
-        """Threads that are live still, after all that live were told to pause, have ended."""
+        """Mark threads as ended that are still `live` after every running thread was set to pause."""
         for index, status in enumerate(self._status[: self._scanned].tolist()):
             if status == layout.ThreadStatus.LIVE:
                 self._status[index] = layout.ThreadStatus.EXITED
@@ -149,7 +149,7 @@ class LedgerMaps:
         loaded.map_update(self._free_fd, None, struct.pack("=I", index))
 
     def latency_counts(self) -> dict[int, tuple[int, ...]]:
-        """Histogram of each phase that ended at all: LATENCY_BUCKETS counts, over all shards."""
+        """Histogram of each phase that ended at least once: LATENCY_BUCKETS counts, over all shards."""
         histograms: dict[int, tuple[int, ...]] = {}
         row = layout.LATENCY_BUCKETS * 8
         for phase in range(layout.PHASE_CELLS):
@@ -166,7 +166,7 @@ class LedgerMaps:
         return histograms
 
     def site_hits(self, sites_count: int) -> list[int]:
-        """Hits of each of so many sites."""
+        """Hits of each of the first `sites_count` sites."""
         hits = [0] * sites_count
         for shard in range(layout.LATENCY_SHARDS):
             start = shard * layout.SITE_HITS_BYTES
@@ -175,7 +175,7 @@ class LedgerMaps:
         return hits
 
     def losses(self) -> list[int]:
-        """What the programs themselves lost or repaired, in the order of LOSS_NAMES."""
+        """Losses and repairs that the programs counted, in the order of LOSS_NAMES."""
         return list(struct.unpack_from(f"={len(layout.LOSS_NAMES)}Q", self._losses))
 
     def handshake_records(self) -> list[layout.HandshakeRecord]:
@@ -190,7 +190,7 @@ class LedgerMaps:
         return 0
 
     def forget_handshakes(self) -> None:
-        """Drop those in flight."""
+        """Drop the handshakes in flight."""
         fd = self._object.map_fd("handshakes")
         loaded.map_drain(fd, 8, ctypes.sizeof(layout.HandshakeRecord))
 
@@ -216,7 +216,7 @@ class LedgerMaps:
         ]
 
     def stack_addresses(self, stack: int) -> tuple[int, ...]:
-        """Addresses of a stack, leaf first; empty when it is gone."""
+        """Addresses of a stack, leaf first; empty when it was overwritten."""
         name = "more_stacks" if stack & layout.MORE_STACKS else "stacks"
         raw = loaded.map_lookup(
             self._object.map_fd(name),
@@ -229,9 +229,9 @@ class LedgerMaps:
         return addresses[: addresses.index(0)] if 0 in addresses else addresses
 
     def executed_ns(self) -> int:
-        """When the target became another program (exec); from then on nothing is recorded.
+        """When the target executed another program (exec), after which nothing is recorded.
 
-        0 as long as it did not.
+        0: it did not.
         """
         return self._lifecycle()[0]
 

@@ -54,8 +54,8 @@ class Link:
 class LinkGroup:
     """Links that are closed together.
 
-    Closing one waits until the kernel is done with it, 30 to 100 ms on a busy host, and takes off
-    its own probes only. So each is closed by a thread of its own: all are off at once.
+    Closing a link blocks until the kernel has removed its probes, 30 to 100 ms on a busy host. So
+    each link is closed by a separate thread: all are removed in parallel.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class LinkGroup:
 class BpfObject:
     """One BPF object file, opened, configured and loaded.
 
-    Raises TlstaxError HOST with the last lines of libbpf's (and the verifier's) own words.
+    Raises TlstaxError HOST with the last lines that libbpf and the verifier printed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -102,7 +102,7 @@ class BpfObject:
         return 0
 
     def error(self, what: str, number: int) -> TlstaxError:
-        """A TlstaxError that quotes what libbpf and the kernel said."""
+        """A TlstaxError that quotes the messages of libbpf and the kernel."""
         reason = os.strerror(abs(number)) if number else "libbpf gave no reason"
         detail = "; ".join(line for line in self.log[-4:] if line)
         return TlstaxError(
@@ -141,12 +141,12 @@ class BpfObject:
         return int(self.library.bpf_map__value_size(self.map(name)))
 
     def require_value_bytes(self, **expected: int) -> None:
-        """Raise TlstaxError (HOST) unless the values of these maps are of the size that we read."""
+        """Raise TlstaxError (HOST) unless the values of these maps have the expected size."""
         for name, size in expected.items():
             if self.value_bytes(name) != size:
                 raise TlstaxError(
-                    f"{self.name} does not fit this tlstax",
-                    f"map {name} has values of {self.value_bytes(name)} bytes, not {size}",
+                    f"{self.name} was built for another version of tlstax",
+                    f"values of map {name} have {self.value_bytes(name)} bytes, expected {size}",
                     "rebuild it with `make bpf`",
                     ExitCode.HOST,
                 )
@@ -158,7 +158,7 @@ class BpfObject:
         )
 
     def share(self, name: str, map_fd: int) -> None:
-        """Use another object's map for one that is declared alike, before load()."""
+        """Use another object's map in place of one with the same declaration, before load()."""
         self._check(self.library.bpf_map__reuse_fd(self.map(name), map_fd), f"share {name}")
 
     def set_constants(self, section_suffix: str, value: bytes) -> None:
@@ -188,7 +188,7 @@ class BpfObject:
         )
 
     def set_autoload(self, name: str, wanted: bool) -> None:
-        """Whether load() loads a program: not when the kernel lacks what it attaches to."""
+        """Set whether load() loads a program: false when the kernel lacks its attach point."""
         self._check(
             self.library.bpf_program__set_autoload(self.program(name), wanted),
             f"set whether {name} is loaded",
@@ -199,7 +199,7 @@ class BpfObject:
         self._check(self.library.bpf_object__load(self._handle), "the kernel refused the programs")
 
     def attach(self, name: str) -> Link:
-        """Attach by what the program's section says (tp_btf)."""
+        """Attach at the place that the program's section names (tp_btf)."""
         return self._link(self.library.bpf_program__attach(self.program(name)), f"attach {name}")
 
     def attach_perf_event(self, name: str, event_fd: int) -> Link:
@@ -243,11 +243,11 @@ class BpfObject:
             raise self.error(what, result)
 
     def close(self) -> None:
-        """Unload; maps and programs go with their last file descriptor."""
+        """Unload; the kernel frees maps and programs when their last file descriptor closes."""
         if self._handle is not None:
             self.library.bpf_object__close(self._handle)
             self._handle = None
-            self.library.libbpf_set_print(PRINT_CALLBACK())  # ours goes with us
+            self.library.libbpf_set_print(PRINT_CALLBACK())  # the callback dies with this object
 
     def __enter__(self) -> Self:
         return self

@@ -44,12 +44,12 @@ def map_lookup(map_fd: int, key: bytes, value_bytes: int) -> bytes | None:
 
 
 def map_drain(map_fd: int, key_bytes: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
-    """Take every entry out of a hash map (5.6+). Entries added meanwhile may come next time."""
+    """Read and delete every entry of a hash map (5.6+). Entries added meanwhile may be missing."""
     return _batches("bpf_map_lookup_and_delete_batch", map_fd, key_bytes, value_bytes)
 
 
 def map_entries(map_fd: int, key_bytes: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
-    """Every entry of a hash map, left where it is (5.6+)."""
+    """Every entry of a hash map, which keeps them (5.6+)."""
     return _batches("bpf_map_lookup_batch", map_fd, key_bytes, value_bytes)
 
 
@@ -72,7 +72,7 @@ def _batches(
             keys = ctypes.create_string_buffer(key_bytes * most_count)
             values = ctypes.create_string_buffer(value_bytes * most_count)
             continue
-        if result != -errno.ENOENT:  # which says that this batch is the last
+        if result != -errno.ENOENT:  # ENOENT: this batch is the last
             _checked(result)
         key_data, value_data = keys.raw, values.raw
         entries.extend(

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What measuring costs while it runs: hits, run times and clocks, turned into CPU time.
+"""Overhead during a recording: hits, run times and clocks, converted to CPU time.
 
-A probe hit costs its trap, calibrated on this host, and its program, timed by the kernel in this
-very server. A calibration runs in a loop whose caches are warm; in a server a trap costs more,
-which `prices.in_server_ns` allows for. Scheduler events and samples cost what the kernel counts for
-their programs. The kernel only counts while its statistics are on, which is not free either: with a
-budget in dense windows, else until the first busy window and again after thirty. In between the
-last rates stand, per CPU time of the server.
+A probe hit costs its trap, calibrated on this host, and its program, timed by the kernel in the
+measured server. A calibration runs in a loop whose caches are warm; in a server a trap costs more,
+which `prices.in_server_ns` allows for. The cost of scheduler events and samples is the run time of
+their programs. The kernel counts run time only while its statistics are on, which also costs CPU
+time: with a budget they are on in dense windows, else until the first busy window and again after
+thirty. In between the last rates, per CPU time of the server, remain in use.
 """
 
 import os
@@ -36,12 +36,12 @@ class Reading:
     hits: tuple[int, ...]
     programs: dict[str, tuple[int, int]]
     is_timed: bool
-    """The kernel is timing the programs."""
+    """Whether the kernel is timing the programs."""
 
 
 @dataclass(frozen=True)
 class SpanOverhead:
-    """What a span of time cost."""
+    """Overhead of a span of time."""
 
     span_ns: int
     target_cpu_ns: int
@@ -51,10 +51,10 @@ class SpanOverhead:
 
 
 class Meter:
-    """Reads an engine's counters and puts prices on their differences."""
+    """Reads an engine's counters and multiplies their differences by costs."""
 
     def __init__(self, engine: Engine, sites: Sequence[Site], levels: Sequence[Level]) -> None:
-        """`levels` says with which level each site comes."""
+        """`levels` is the level of each site."""
         self._engine = engine
         self._levels = levels
         self._sites = sites
@@ -64,14 +64,14 @@ class Meter:
         self._programs: dict[str, tuple[int, int]] = {}
         self._body_ns = dict.fromkeys(_PROBES, 0.0)
         self._scheduler = 0.0  # ns per ns of the target's CPU time
-        self._is_of_load = False  # that rate was seen while the target was not idle
+        self._is_of_load = False  # that rate was measured while the target was not idle
         self.saw_load = False
         """Whether the kernel timed the programs while the target was not idle."""
         self._sample_ns: float | None = None  # of one sample
-        self.prices_are_known = engine.plan.host_costs.measured  # else another machine's, a guess
+        self.prices_are_known = engine.plan.host_costs.measured  # else measured on another machine
 
     def statistics(self, on: bool) -> None:
-        """Have the kernel time the programs, or not; where it cannot, nothing changes."""
+        """Make the kernel time the programs, or stop it; no effect where the kernel cannot."""
         if on and self._statistics is None:
             try:
                 self._statistics = enable_statistics()
@@ -91,7 +91,7 @@ class Meter:
     def read(self) -> Reading:
         """The counters now."""
         if self._statistics is not None or not self._programs:
-            self._programs = self._engine.program_times()  # they stand still otherwise
+            self._programs = self._engine.program_times()  # they do not change otherwise
         return Reading(
             monotonic_ns(),
             self._target_cpu_ns(),
@@ -107,10 +107,10 @@ class Meter:
         except OSError:  # the target has ended
             return 0
 
-    def bill(
+    def overhead(
         self, before: Reading, after: Reading, level: Level | None, samples: int
     ) -> SpanOverhead:
-        """What came between two readings; `samples` is the rate of the sampler, in Hz."""
+        """Overhead between two readings; `samples` is the rate of the sampler, in Hz."""
         span_ns = after.time_ns - before.time_ns
         cpu_ns = max(0, after.target_cpu_ns - before.target_cpu_ns)
         timed = {
@@ -144,8 +144,8 @@ class Meter:
     ) -> None:
         """Keep the rates of a span in which the kernel timed the programs.
 
-        The programs also run at other processes' events. What that costs while the target does next
-        to nothing says nothing of its busy time, so a rate per CPU time needs some of that.
+        The programs also run at events of other processes. Their cost while the target is almost idle
+        does not predict that of its busy time, so a rate needs some CPU time of the target.
         """
         for name in _PROBES:
             run_ns, runs = timed[name]
@@ -160,15 +160,15 @@ class Meter:
             self._scheduler = sum(timed[name][0] for name in programs) / max(cpu_ns, floor_ns)
             self.saw_load = self._is_of_load = cpu_ns >= floor_ns
 
-    def load(self, bill: SpanOverhead, cut_ns: float, turn_ns: float, tail_ns: float) -> Load:
-        """The load that a trial saw at the full level."""
-        cpu_ns = bill.target_cpu_ns
-        span_ns = max(1, bill.span_ns)
+    def load(self, overhead: SpanOverhead, cut_ns: float, turn_ns: float, tail_ns: float) -> Load:
+        """The load that a trial measured at the full level."""
+        cpu_ns = overhead.target_cpu_ns
+        span_ns = max(1, overhead.span_ns)
         return Load(
             cpus=cpu_ns / span_ns,
-            probes=tuple(cost / cpu_ns if cpu_ns else 0.0 for cost in bill.by_level_ns),
-            scheduler=bill.spent.scheduler_ns / cpu_ns if cpu_ns else 0.0,
-            samples=bill.spent.samples_ns / span_ns,
+            probes=tuple(cost / cpu_ns if cpu_ns else 0.0 for cost in overhead.by_level_ns),
+            scheduler=overhead.spent.scheduler_ns / cpu_ns if cpu_ns else 0.0,
+            samples=overhead.spent.samples_ns / span_ns,
             cut_ns=cut_ns,
             turn_ns=turn_ns,
             tail_ns=tail_ns,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The native engine: load the ledger's BPF programs, attach them as planned, read their maps.
 
-Everything hangs on file descriptors of this process: when it dies, however it dies, the kernel
-takes every probe, link and map away.
+File descriptors of this process hold everything: when it ends, even if it is killed, the kernel
+removes every probe, link and map.
 """
 
 import ctypes
@@ -56,7 +56,7 @@ _ACCESSORS: Final = {
 
 @dataclass(frozen=True)
 class Options:
-    """What to record besides the ledger itself."""
+    """What to record in addition to the ledger."""
 
     sample_hz: int = 99
     slots_count: int = SLOTS_COUNT
@@ -101,7 +101,7 @@ class Engine:
     # ---- loading ----
 
     def is_attached(self, site: Site) -> bool:
-        """Whether a site of the plan gets its probe: the kernel may tell what it would."""
+        """Whether a site of the plan gets a probe: a tracepoint may replace it."""
         return not (self.covered_by_tracepoint and self.plan.covered_by_tracepoint(site))
 
     def _configure(self) -> None:
@@ -127,14 +127,14 @@ class Engine:
     def attach(self, dense: bool = True, rare: bool = True) -> None:
         """Attach the scheduler's tracepoints, then the boundaries, then the sampler.
 
-        In that order no boundary meets a thread that the ledger does not know yet. Without
-        `dense` only what is cheap is attached: see attach_dense(); without `rare` no boundary is.
+        In that order no boundary fires in a thread that has no account in the ledger yet. Without
+        `dense` only cheap probes are attached: see attach_dense(); without `rare` no boundary is.
         """
         if len(self.plan.sites) > layout.MAX_SITES:
             raise TlstaxError(
                 f"cannot place {len(self.plan.sites)} probes",
-                f"the programs tell at most {layout.MAX_SITES} apart",
-                "give fewer definitions",
+                f"the programs support at most {layout.MAX_SITES}",
+                "use fewer definitions",
                 ExitCode.USAGE,
             )
         self._set_control(paused=1)
@@ -148,11 +148,11 @@ class Engine:
             self._attach_sampler()
 
     def attach_dense(self) -> None:
-        """Attach what commands and switches cross: boundaries and the scheduler's programs.
+        """Attach the frequent probes: boundaries of commands, and the scheduler's programs.
 
-        Threads known already go on from here: connections are `unknown` up to their next boundary
-        (those that are being set up, torn down or parked are not), the others are `background`.
-        What a cell held before is still in it, so begin a window by reading the slots once.
+        Accounts of known threads continue from here: connections are `unknown` until their next
+        boundary (not those that are being set up, torn down or parked), others are `background`.
+        Cells keep their earlier contents, so read the slots once at the start of a window.
         """
         self._is_dense = True
         self._set_control(paused=0)
@@ -162,22 +162,22 @@ class Engine:
         self._attach_sites(is_dense=True)
 
     def detach_dense(self) -> None:
-        """Detach what attach_dense() attached; end the window (read the slots) before.
+        """Detach what attach_dense() attached; first end the window (read the slots).
 
-        Rare boundaries, handshake records and samples go on. A thread's cells stand still
-        (`SlotView.paused`), and a handshake's record says that its states are not known
-        (`HandshakeRecord.unfollowed`), while its wall times and those of its operations are.
+        Rare boundaries, handshake records and samples continue. A thread's cells do not change
+        (`SlotView.paused`). A handshake's record is marked as without states
+        (`HandshakeRecord.unfollowed`); its wall times and those of its operations are valid.
         """
         self._is_dense = False
         self._dense.close()
         self._set_control(paused=1)
         self._object.run_iterator("each_thread")
-        self.maps.mark_gone()  # while nothing looked
+        self.maps.mark_gone()  # while no probe was attached
 
     def go(self, level: Level | None) -> None:
-        """Attach and detach until what a level needs is on, and no more; None: no samples either.
+        """Attach and detach until exactly what a level needs is on; None: no samples either.
 
-        The sites of the plan stay what they are: above `handshake` there is only all or nothing.
+        The plan's sites do not change: above `handshake` either all of them are on or none.
         """
         wants_dense = level is not None and level >= Level.COMMAND
         wants_rare = level is not None and level >= Level.HANDSHAKE
@@ -200,7 +200,7 @@ class Engine:
     def detach_rare(self) -> None:
         """Detach what attach_rare() attached, after detach_dense().
 
-        Handshakes in flight are forgotten, as their ends will not be seen.
+        Handshakes in flight are dropped, because their ends will not be recorded.
         """
         self._is_rare = False
         self._rare.close()
@@ -250,7 +250,7 @@ class Engine:
     # ---- reading ----
 
     def shared_maps(self) -> dict[str, int]:
-        """Descriptors of the maps in which another object finds the phase of a thread."""
+        """Descriptors of the maps from which another object reads the phase of a thread."""
         return {name: self._object.map_fd(name) for name in ("slots", "slot_of_task")}
 
     def site_hits(self) -> list[int]:
@@ -269,7 +269,7 @@ class Engine:
     def program_costs(self) -> dict[str, tuple[str, int, float | None]]:
         """Kind, runs and mean ns a run of the programs behind tracepoints and the sampler.
 
-        The kernel only keeps them while BPF statistics are on, so they are None otherwise.
+        The kernel counts them only while BPF statistics are on; otherwise they are None.
         """
         costs: dict[str, tuple[str, int, float | None]] = {}
         for name in (*self.tracepoints, SAMPLER):
@@ -301,7 +301,7 @@ class Engine:
 
 
 def dense(site: Site) -> bool:
-    """Whether every command crosses it; the others are crossed once a connection or rarer."""
+    """Whether every command crosses it; others are crossed at most once per connection."""
     return site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in)
 
 
@@ -313,7 +313,7 @@ def level_of(site: Site) -> Level:
 
 
 def _cookie(number: int, site: Site) -> int:
-    """What the programs are told of a site of the plan."""
+    """The attach cookie of a site of the plan."""
     return layout.cookie(
         Action[site.action.upper()],
         _phase(site),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""When to look closely and when not: a budget, spent window by window.
+"""Decides when to record densely: a budget, used window by window.
 
-Pure decisions: the recorder tells what each window took and cost, and asks what comes next. A dense
-window begins once the account can pay for it; how long the light time before it is varies by a
-fifth, so that dense windows do not fall into step with something periodic in the server. A window
-that turns out more expensive than allowed is ended early (`overspends`), whatever was expected.
+Pure decisions: the recorder passes the length and overhead of each window and asks for the next
+step. A dense window starts when the account covers it. The length of the light time before it
+varies by a fifth, so that dense windows do not synchronise with periodic work in the server. A
+window that costs more than allowed is ended early (`overspends`), whatever was expected.
 """
 
 import random
@@ -28,16 +28,16 @@ from tlstax.probes.model import Level
 
 TRIAL_NS: Final = 200_000_000
 _WATCH_NS: Final = 2 * NS_PER_S
-"""How often light time is looked at: on a busy host, with cold caches, a look is a millisecond."""
+"""How often light time is checked: on a busy host, with cold caches, a check takes 1 ms."""
 _WATCHES: Final = 2
-"""A dense window is looked at this often."""
+"""How often a dense window is checked."""
 _LONGEST_LIGHT_NS: Final = 10 * NS_PER_S
 _SHORTEST_LIGHT_NS: Final = NS_PER_S // 2
 _JITTER: Final = 0.2
 _SURPRISE: Final = 1.5
-"""A dense window may cost this many times what was expected before it is ended."""
+"""A dense window ends when it costs this many times what was expected."""
 _SLACK_NS: Final = NS_PER_S // 2
-"""Recording that does not alternate may be this much of its income behind."""
+"""A recording that does not alternate may be in debt by the credit of this time."""
 _NEW: Final = 0.3
 """The weight of a window's rates against those of the windows before it."""
 _FALLING: Final = 0.3
@@ -52,11 +52,11 @@ class Step:
     """What is on; None: nothing."""
     length_ns: int
     watch_ns: int
-    """How often to look whether it overspends."""
+    """How often to check whether it overspends."""
 
 
 class Pace:
-    """The course of a recording under a budget."""
+    """The windows of a recording under a budget."""
 
     def __init__(self, share: float, most: Level, window_ns: int, seed: int = 0) -> None:
         """At most level `most`, for `share` of the server's CPU time."""
@@ -71,7 +71,7 @@ class Pace:
         self._rests = 0  # light windows since the last dense one
 
     def begin(self, load: Load, trial: SpanOverhead) -> Choice:
-        """Choose by what the trial saw, which is the first debt; TlstaxError when nothing fits."""
+        """Choose by the trial, whose overhead is the first debt; TlstaxError when nothing fits."""
         self._load = load
         self.choice = choose(load, self.account.share, self.most, self.window_ns)
         self._settle(trial)
@@ -82,21 +82,23 @@ class Pace:
         """What is on."""
         return self._step.level
 
-    def _settle(self, bill: SpanOverhead) -> None:
-        self.account.settle(bill.span_ns, bill.target_cpu_ns, bill.spent)
+    def _settle(self, overhead: SpanOverhead) -> None:
+        self.account.settle(overhead.span_ns, overhead.target_cpu_ns, overhead.spent)
 
-    def ended(self, bill: SpanOverhead, cut_ns: float, turn_ns: float | None, watch: float) -> Step:
-        """A window has ended: pay for it, learn from it, and say what comes next."""
+    def ended(
+        self, overhead: SpanOverhead, cut_ns: float, turn_ns: float | None, watch: float
+    ) -> Step:
+        """Account for a window that ended, update the rates, and return the next step."""
         load = self._require_load()
-        self._settle(bill)
+        self._settle(overhead)
         level = self._step.level
         if level is not None:
-            seen = (*bill.by_level_ns, bill.spent.scheduler_ns)
-            load = with_rates(load, level, bill.target_cpu_ns, bill.span_ns, seen, _NEW)
+            seen = (*overhead.by_level_ns, overhead.spent.scheduler_ns)
+            load = with_rates(load, level, overhead.target_cpu_ns, overhead.span_ns, seen, _NEW)
         else:
-            load = replace(load, cpus=bill.target_cpu_ns / max(1, bill.span_ns))
+            load = replace(load, cpus=overhead.target_cpu_ns / max(1, overhead.span_ns))
         load = replace(load, cut_ns=_mean(load.cut_ns, cut_ns))
-        if bill.span_ns >= _WATCH_NS:  # shorter ones are looked at more often
+        if overhead.span_ns >= _WATCH_NS:  # shorter ones are checked more often
             load = replace(load, watch=_mean(load.watch, watch))
         if turn_ns is not None:
             load = replace(load, turn_ns=_mean(load.turn_ns, turn_ns))
@@ -136,11 +138,11 @@ class Pace:
         return self._rest(choice.light, int(wait_ns))
 
     def _wait_ns(self, load: Load, level: Level | None, lacking_ns: float) -> float:
-        """How long until the account has earned what is lacking, with `level` on."""
+        """How long until the account holds the missing credit, with `level` on."""
         earned = self.account.share * load.base - load.running(level).total_ns / NS_PER_S
         lacking_ns += load.cut_ns  # of the light window itself
         wait_ns = lacking_ns / earned if earned > 0 else float(_LONGEST_LIGHT_NS)
-        # Each light window costs something, too: the longer it takes, the fewer there should be.
+        # Each light window has overhead, too: the longer it takes, the fewer there should be.
         return max(wait_ns, _SHORTEST_LIGHT_NS * 2.0 ** min(self._rests, 6))
 
     def _dense(self, choice: Choice, allowance_ns: float) -> Step:
@@ -155,17 +157,17 @@ class Pace:
         length_ns = min(max(length_ns, _SHORTEST_LIGHT_NS), _LONGEST_LIGHT_NS)
         return Step(level, length_ns, _WATCH_NS if level is not None else length_ns)
 
-    def overspends(self, bill: SpanOverhead) -> bool:
-        """Whether the window that runs must end now, by what it has cost so far."""
+    def overspends(self, overhead: SpanOverhead) -> bool:
+        """Whether the current window must end now, given its overhead so far."""
         load = self._require_load()
-        spent_ns = bill.spent.total_ns
+        spent_ns = overhead.spent.total_ns
         if self.level is None:
             return False  # there is nothing to drop
         if spent_ns > self._allowance_ns:
             return True
         if self._allowance_ns != float("inf"):
             return False
-        base_ns = max(bill.target_cpu_ns, FLOOR_CPUS * bill.span_ns)
+        base_ns = max(overhead.target_cpu_ns, FLOOR_CPUS * overhead.span_ns)
         earned_ns = self.account.share * base_ns
         if self.choice is not None and self.choice.is_continuous and self.level == self.most:
             slack_ns = self.account.share * load.base * _SLACK_NS
@@ -178,7 +180,7 @@ class Pace:
         return self._load
 
     def summary(self) -> str:
-        """How the budget is spent, for people."""
+        """How the budget is used, as a sentence."""
         choice = self.choice
         budget = f"Budget {percent(self.account.share)} of the server's CPU time"
         if choice is None:
@@ -196,7 +198,7 @@ class Pace:
 
 _WORDS: Final = {
     None: "nothing",
-    Level.SAMPLE: "CPU samples alone",
+    Level.SAMPLE: "CPU samples only",
     Level.HANDSHAKE: "handshakes and CPU samples",
     Level.COMMAND: "handshakes and commands",
     Level.RECORD: "everything",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The course of one recording: what is on when, what it costs, and when a window ends.
+"""The schedule of one recording: what is on when, its overhead, and when a window ends.
 
 Without a budget one level is on all the time. With one, a trial at the full level comes first, and
-then the windows that `Pace` asks for. Every window has its bill.
+then the windows that `Pace` asks for. The overhead of every window is measured.
 """
 
 import time
@@ -18,8 +18,8 @@ from tlstax.collectors.recording.engine.pacing import TRIAL_NS, Pace, Step
 from tlstax.probes.model import Level
 
 _TIMED_EVERY: Final = 31
-"""Without a budget the kernel times the programs in the first of this many windows, and goes on
-until one of them was a busy one. (Odd: in experiments every other window lies between two runs.)"""
+"""Without a budget the kernel times the programs in the first of this many windows, and continues
+until a window was busy. (Odd, because in experiments every second window is between two runs.)"""
 _NEVER_NS: Final = 1 << 62
 
 
@@ -46,11 +46,11 @@ class Schedule:
         self._last: Reading
         self._watched: Reading
         self._predicted: dict[str, float] = {}
-        self._first_bill: SpanOverhead | None = None
+        self._first_overhead: SpanOverhead | None = None
         self._summary = ""
 
     def attach(self) -> None:
-        """Attach everything of the level; the kernel times the programs for a while."""
+        """Attach all probes of the level; the kernel times the programs in the first windows."""
         self._engine.attach(has_ledger(self._most), self._most >= Level.HANDSHAKE)
         self._meter.statistics(True)
 
@@ -61,7 +61,7 @@ class Schedule:
 
     @property
     def budget_summary(self) -> str:
-        """How the budget is spent; '' without one."""
+        """How the budget is used; '' without one."""
         return self.pace.summary() if self.pace else ""
 
     @property
@@ -79,28 +79,28 @@ class Schedule:
 
     # ---- a window ends ----
 
-    def bill(self) -> SpanOverhead:
-        """What was spent since the last bill."""
+    def overhead(self) -> SpanOverhead:
+        """The overhead since the last call."""
         now = self._meter.read()
-        bill = self._meter.bill(self._last, now, self.level, self._sample_hz)
+        overhead = self._meter.overhead(self._last, now, self.level, self._sample_hz)
         self._last = now
-        if self._first_bill is None:
-            self._first_bill = bill
-        return bill
+        if self._first_overhead is None:
+            self._first_overhead = overhead
+        return overhead
 
-    def effect(self, window_id: int, bill: SpanOverhead) -> schema.Effect:
-        """The bill as a row of the capture."""
+    def effect(self, window_id: int, overhead: SpanOverhead) -> schema.Effect:
+        """The overhead as a row of the capture."""
         known = self._meter.prices_are_known
         return schema.Effect(
             window_id,
-            bill.target_cpu_ns,
-            round(bill.spent.probes_ns) if known else None,
-            round(bill.spent.scheduler_ns),
-            round(bill.spent.samples_ns),
+            overhead.target_cpu_ns,
+            round(overhead.spent.probes_ns) if known else None,
+            round(overhead.spent.scheduler_ns),
+            round(overhead.spent.samples_ns),
         )
 
     def measure_cut(self, cut: Callable[[], None]) -> None:
-        """Store a window, and remember what that cost."""
+        """Store a window, and keep the CPU time that this took."""
         before_ns = time.process_time_ns()
         cut()
         self._cut_ns = float(time.process_time_ns() - before_ns)
@@ -113,18 +113,18 @@ class Schedule:
         self._meter.statistics(not self._meter.saw_load)
         self.next_ns = monotonic_ns() + self._window_ns
 
-    def next_step(self, bill: SpanOverhead) -> Step:
-        """With a budget: pay for the window, and choose what comes."""
+    def next_step(self, overhead: SpanOverhead) -> Step:
+        """With a budget: account for the window, and choose the next step."""
         assert self.pace is not None
         idle_ns = self._last.own_cpu_ns - self._watched.own_cpu_ns
         span_ns = self._last.time_ns - self._watched.time_ns
         watch = max(0.0, idle_ns / span_ns) if span_ns > 0 else 0.0
-        step = self.pace.ended(bill, self._cut_ns, self._turn_ns, watch)
+        step = self.pace.ended(overhead, self._cut_ns, self._turn_ns, watch)
         self._turn_ns = None
         return step
 
     def rises_to(self, level: Level | None) -> bool:
-        """Whether the ledger is to begin, which needs its programs before the window."""
+        """Whether the step starts the ledger, which needs its programs before the window."""
         is_on = self.level is not None and has_ledger(self.level)
         return level is not None and has_ledger(level) and not is_on
 
@@ -147,7 +147,7 @@ class Schedule:
 
     @property
     def wake_ns(self) -> int:
-        """When the window ends or is to be looked at."""
+        """When the window ends or is checked next."""
         return min(self.next_ns, self._look_ns)
 
     def look(self) -> None:
@@ -156,8 +156,8 @@ class Schedule:
             return
         now = self._meter.read()
         self._look_ns = now.time_ns + self._watch_ns
-        bill = self._meter.bill(self._watched, now, self.level, self._sample_hz)
-        if self.pace.overspends(bill):
+        overhead = self._meter.overhead(self._watched, now, self.level, self._sample_hz)
+        if self.pace.overspends(overhead):
             self.next_ns = now.time_ns
 
     # ---- what is expected ----
@@ -167,27 +167,27 @@ class Schedule:
         assert self.pace is not None
         return self.pace.first()
 
-    def judge(self, bill: SpanOverhead) -> None:
-        """Choose by the trial's bill. Raises TlstaxError (BUDGET) when nothing fits.
+    def judge(self, overhead: SpanOverhead) -> None:
+        """Choose by the trial's overhead. Raises TlstaxError (BUDGET) when nothing fits.
 
-        Probes that went off only while they were detached tell how long that takes.
+        Probes that fired while they were being detached show how long that takes.
         """
         assert self.pace is not None
         now = self._meter.read()
-        tail = self._meter.bill(self._last, now, self.level, 0).spent
-        per_ns = (bill.spent.probes_ns + bill.spent.scheduler_ns) / max(1, bill.span_ns)
+        tail = self._meter.overhead(self._last, now, self.level, 0).spent
+        per_ns = (overhead.spent.probes_ns + overhead.spent.scheduler_ns) / max(1, overhead.span_ns)
         tail_ns = (tail.probes_ns + tail.scheduler_ns) / per_ns if per_ns else 0.0
-        load = self._meter.load(bill, self._cut_ns, 2 * (self._turn_ns or 0.0), tail_ns)
-        choice = self.pace.begin(load, bill)
+        load = self._meter.load(overhead, self._cut_ns, 2 * (self._turn_ns or 0.0), tail_ns)
+        choice = self.pace.begin(load, overhead)
         self._summary = self.pace.summary()
         self._predict(choice.predicted, choice.base)
 
     def expect(self) -> None:
-        """Without a budget: what the first window cost is what is expected of the others."""
-        if self._predicted or self._first_bill is None:
+        """Without a budget: the first window's overhead is the expected overhead of the others."""
+        if self._predicted or self._first_overhead is None:
             return
-        bill = self._first_bill
-        load = self._meter.load(bill, self._cut_ns, 0.0, 0.0)
+        overhead = self._first_overhead
+        load = self._meter.load(overhead, self._cut_ns, 0.0, 0.0)
         choice = choose(load, 1e9, self._most, self._window_ns)
         self._predict(choice.predicted, choice.base)
 
@@ -202,7 +202,7 @@ class Schedule:
         }
 
     def facts(self) -> Iterator[schema.Meta]:
-        """What the capture says of the budget and of the expected cost."""
+        """The capture's rows about the budget and the expected overhead."""
         yield schema.Meta("effect_floor_cpus", f"{FLOOR_CPUS:g}")
         for key, value in self._predicted.items():
             yield schema.Meta(key, f"{value:.6f}")
@@ -216,7 +216,7 @@ class Schedule:
 
 
 def light_of(most: Level) -> Level | None:
-    """What a trial turns to, to see what turning costs."""
+    """The level that a trial changes to, in order to measure the cost of a change."""
     if has_ledger(most):
         return Level.HANDSHAKE
     return Level.SAMPLE if most == Level.HANDSHAKE else None

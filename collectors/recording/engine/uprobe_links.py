@@ -22,7 +22,7 @@ class ProbedFiles:
         self._descriptors: dict[MappedObject, int] = {}
 
     def path(self, mapped: MappedObject) -> str:
-        """A path that leads to the mapped file for good: it is verified once and stays open."""
+        """A path to the mapped file that stays valid: verified once, then held open."""
         if mapped not in self._descriptors:
             self._descriptors[mapped] = open_mapped(mapped)
             self._stack.callback(os.close, self._descriptors[mapped])
@@ -34,9 +34,9 @@ class File(NamedTuple):
     """A file that is probed."""
 
     name: str
-    """What people call it."""
+    """The name that messages show."""
     path: str
-    """What leads to it."""
+    """The path that opens it."""
 
 
 class Attachment(NamedTuple):
@@ -59,7 +59,7 @@ class UprobeAttacher:
         self._multi = multi
 
     def prepare(self) -> None:
-        """Say before load() what kind of links the programs are for."""
+        """Set before load() which kind of links the programs are for."""
         for program in self._programs.values() if self._multi else ():
             self._object.set_attach_type(program, bpf.ATTACH_UPROBE_MULTI)
 

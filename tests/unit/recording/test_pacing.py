@@ -23,7 +23,7 @@ SCHEDULER = 0.06
 SAMPLES = 0.0005
 
 
-def bill(
+def overhead(
     level: Level | None,
     span_ns: int,
     cpus: float,
@@ -50,7 +50,7 @@ def begun(share: float, cpus: float = 1.2) -> Pace:
     """A pace after its trial."""
     pace = Pace(share, Level.RECORD, SECOND)
     load = Load(cpus, PRICES, SCHEDULER, SAMPLES, CUT_NS, TURN_NS)
-    pace.begin(load, bill(Level.RECORD, 200 * MS, cpus))
+    pace.begin(load, overhead(Level.RECORD, 200 * MS, cpus))
     return pace
 
 
@@ -83,7 +83,7 @@ def drive(
         dearest_ns = looked_at_ns = 0.0
         # The watchdog: at each look the window may end.
         for looked_ns in range(step.watch_ns, length_ns, step.watch_ns):
-            so_far = bill(step.level, looked_ns, used, dearer, own_ns=0.0)
+            so_far = overhead(step.level, looked_ns, used, dearer, own_ns=0.0)
             dearest_ns = max(dearest_ns, so_far.spent.total_ns - looked_at_ns)
             looked_at_ns = so_far.spent.total_ns
             if pace.overspends(so_far):
@@ -91,7 +91,7 @@ def drive(
                 break
         now_s += length_ns / NS_PER_S
         own_ns = CUT_NS + (TURN_NS if step.level != last else 0.0)
-        one = bill(step.level, length_ns, used, dearer, own_ns)
+        one = overhead(step.level, length_ns, used, dearer, own_ns)
         dearest_ns = max(dearest_ns, one.spent.total_ns - looked_at_ns)
         last, level = step.level, step.level
         step = pace.ended(one, CUT_NS, TURN_NS, 0.0001)
@@ -188,7 +188,7 @@ def test_a_hopeless_budget_is_refused_after_the_trial() -> None:
     pace = Pace(0.001, Level.RECORD, SECOND)
     load = Load(0.5, PRICES, SCHEDULER, 0.01, CUT_NS, TURN_NS)
     with pytest.raises(TlstaxError, match="nothing can be recorded"):
-        pace.begin(load, bill(Level.RECORD, 200 * MS, 0.5))
+        pace.begin(load, overhead(Level.RECORD, 200 * MS, 0.5))
 
 
 @given(
@@ -200,7 +200,7 @@ def test_whatever_the_load_does_the_budget_holds(
     share: float, loads: list[float], dearer: float
 ) -> None:
     pace = begun(share, cpus=1.0)
-    trial_ns = bill(Level.RECORD, 200 * MS, 1.0).spent.total_ns
+    trial_ns = overhead(Level.RECORD, 200 * MS, 1.0).spent.total_ns
     assert pace.account.spent.total_ns == trial_ns
     schedule = drive(pace, 300, lambda now_s: loads[int(now_s // 50) % len(loads)], dearer)
     # The trial is a debt from the start, and a surprise is seen at the next look.
