@@ -38,7 +38,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the files and say what each is for."""
+    """Create the files and print the purpose of each."""
     kind = KeyKind.parse(options.key)
     made = generate(options.directory, kind, pkcs1=options.pkcs1, force=options.force)
     print(f"{made.directory}: {kind} keys, certificates valid for ten years")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Keys and certificates for a private server: a CA, a server and a client.
 
-Everything is made with the `cryptography` library. Private keys never pass through a command
-line, and every file exists with mode 0600 from its first moment (`os.open`, never `chmod`).
+Everything is made with the `cryptography` library. Private keys never appear on a command line,
+and every file is created with mode 0600 (`os.open`, never `chmod`).
 
-The names suit three readers: MariaDB and MySQL options (`ca.pem`, `server-cert.pem`,
-`server-key.pem`), sysbench 1.0, which reads exactly `cacert.pem`, `client-cert.pem` and
-`client-key.pem` from its working directory, and people.
+File names follow the options of MariaDB and MySQL (`ca.pem`, `server-cert.pem`, `server-key.pem`)
+and sysbench 1.0, which reads exactly `cacert.pem`, `client-cert.pem` and `client-key.pem` from its
+working directory.
 """
 
 import datetime
@@ -38,14 +38,14 @@ FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 
 @dataclass(frozen=True)
 class KeyKind:
-    """What sort of key to make: `family` is rsa, ec or ed25519; `detail` its bits or its curve."""
+    """Kind of key to make: `family` is rsa, ec or ed25519; `detail` its bits or its curve."""
 
     family: str
     detail: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "KeyKind":
-        """Read `rsa:2048`, `ec:p256`, `ec:p384` or `ed25519`; TlstaxError (USAGE) if it is none."""
+        """Read `rsa:2048`, `ec:p256`, `ec:p384` or `ed25519`; TlstaxError (USAGE) for others."""
         family, _, detail = text.strip().lower().partition(":")
         if family == "rsa" and detail.isdecimal():
             bits = int(detail)
@@ -73,7 +73,7 @@ class KeyKind:
 
     @property
     def signature_hash(self) -> hashes.SHA256 | hashes.SHA384 | None:
-        """The digest that certificates of this kind are signed with; Ed25519 brings its own."""
+        """The digest that certificates of this kind are signed with; Ed25519 includes one."""
         if self.family == "ed25519":
             return None
         return hashes.SHA384() if self.detail == "p384" else hashes.SHA256()
@@ -81,7 +81,7 @@ class KeyKind:
 
 @dataclass(frozen=True)
 class Certificates:
-    """The files that `generate` makes, by meaning."""
+    """The files that `generate` makes, by purpose."""
 
     directory: Path
     ca: Path
@@ -125,7 +125,7 @@ def generate(
     if pkcs1 and kind.family == "ed25519":
         raise TlstaxError(
             "cannot write an Ed25519 key in the traditional form",
-            "PKCS#1 and its siblings are defined for RSA and EC keys only",
+            "traditional forms (PKCS#1, SEC 1) are defined for RSA and EC keys only",
             "Leave out --pkcs1 or choose --key rsa:2048",
             ExitCode.USAGE,
         )
@@ -133,8 +133,8 @@ def generate(
     existing = [path for path in paths.files if path.exists() or path.is_symlink()]
     if existing and not force:
         raise TlstaxError(
-            f"will not overwrite {existing[0]}",
-            "it exists, and a key that is lost cannot be made again",
+            f"cannot overwrite {existing[0]}",
+            "it exists, and a lost key cannot be recreated",
             "Choose another directory, or give --force to replace the whole set",
             ExitCode.IO,
         )
@@ -154,7 +154,7 @@ def generate(
 
 
 def write_private(path: Path, data: bytes, *, replace: bool = False) -> None:
-    """Create `path` with mode 0600 from the start; with `replace` in the place of an old file."""
+    """Create `path` with mode 0600; with `replace` an existing file is replaced."""
     if replace:
         path.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -166,8 +166,8 @@ def _contents(paths: Certificates, kind: KeyKind, pkcs1: bool) -> dict[Path, byt
     """Every file's content, all made before the first one is written."""
     ca_key, server_key, client_key = kind.make(), kind.make(), kind.make()
     now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
-    # The three subjects differ: TLS libraries take an issuer with the subject's own name for a
-    # self-signed certificate.
+    # The three subjects differ, because TLS libraries treat a certificate whose issuer equals its
+    # subject as self-signed.
     ca = _certificate("tlstax private CA", ca_key, None, ca_key, kind, now)
     server = _certificate("tlstax server", server_key, ca, ca_key, kind, now)
     client = _certificate("tlstax client", client_key, ca, ca_key, kind, now)

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a TLS library or a server calls each operation that tlstax times.
+"""The functions of a TLS library or a server that implement each operation that tlstax times.
 
 One TOML file in `probes/libraries` describes one TLS library, client library or server: how it is
 recognised, and its *boundaries*, the functions at which a thread changes what it is doing. A
 boundary names one or more equivalent functions, best first; `placement.placement` takes the
-cheapest one that the binary has. What the report loses without the boundary is written beside it,
-because it is printed when no function is found.
+cheapest one that the binary has. Each boundary also states what the report lacks without it, which
+is printed when no function is found.
 
 A boundary may lie in functions that have no name, because the library calls them through a table of
 pointers. Its `method_table` says how they are found: the exported `getter` that returns the table,
 and the exported `setters` that each copy one slot of it into the connection (see
-`placement.method_table`). They are then probed *instead of* `functions`, which serve only
-where the table cannot be read; what is lost by that is the `missing` of the table.
+`placement.method_table`). They are then probed *instead of* `functions`, which are used only
+if the table cannot be read; `missing` of the table states what the report then lacks.
 
 Function names are symbol names as the linker knows them (C++ names mangled). A `*` stands for any
 run of letters, digits and underscores, because the tail of a mangled name changes between versions.
 
-A definition file that does not say what it must is refused with one error (exit code USAGE).
+A definition file that lacks a required key is refused with one error (exit code USAGE).
 """
 
 import re
@@ -45,7 +45,7 @@ def load_definitions(extra: Path | None = None) -> list[Definition]:
 
     Raises TlstaxError USAGE when a file is not valid or two files have the same id.
     """
-    from importlib.resources import files  # here: 3 MB that a process that stays attached saves
+    from importlib.resources import files  # here: an attached process saves 3 MB
 
     sources = [
         (entry.name, entry.read_bytes())
@@ -155,7 +155,7 @@ def _role(table: "Table") -> Role:
     )
     table.finish()
     if not (role.names or role.functions or role.main):
-        raise refuse(table.where, "it says neither names nor functions")
+        raise refuse(table.where, "it has neither names nor functions")
     return role
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a definition file describes: boundaries, accessors, roles and primitives of one library."""
+"""Contents of a definition file: boundaries, accessors, roles and primitives of one library."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -31,10 +31,10 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Action:
-    """What the kernel side does at a boundary, and what it needs there."""
+    """What the BPF programs do at a boundary, and what they need there."""
 
     events: tuple[str, ...]
-    phase: str | None  # where it leads; None: the boundary itself names it; "": changes no phase
+    phase: str | None  # phase after it; None: the boundary names it; "": no change
     argument: int = -1  # index of the argument that must still be readable on entry
 
 
@@ -54,7 +54,7 @@ ACTIONS: Mapping[str, Action] = {
     "call": Action(("enter", "exit"), None),
     "phase_close": Action(("exit",), None),
     "base_pool": Action(("enter",), "record_read"),
-    # The kernel itself tells the first, and the end of the second, where it can (6.3 on): see
+    # From kernel 6.3 on, tracepoints cover the first and the end of the second: see
     # docs/how-it-measures.md. The second's third argument is the number of bytes to send.
     "await_receive": Action(("enter",), "record_read"),
     "phase_send": Action(("enter", "exit"), None, argument=2),
@@ -71,7 +71,7 @@ class Function:
     hits: float = 1.0  # how often it is called for each time the boundary is crossed
 
     def matches(self, name: str) -> bool:
-        """Whether a symbol name is the one meant."""
+        """Whether a symbol name matches."""
         return compile_names([self.pattern]).fullmatch(name) is not None
 
 
@@ -95,18 +95,18 @@ class Boundary:
     missing: str  # consequence for the report when no function is found, one sentence
     level: Level
     only_in: str = ""  # the phase that must be open, else the boundary is ignored
-    method_table: MethodTable | None = None  # where it has one, better than the functions
-    blocking: bool = False  # it waits for the network itself: whatever it returns is final
+    method_table: MethodTable | None = None  # preferred to the functions
+    blocking: bool = False  # it waits for the network itself: its result is final
     success: str = "one"  # what a handshake call returns when it is done: "one" or "zero"
     state: str = ""  # action "wait": what a futex wait in it waits for
-    role: str = ""  # what a thread is, once it was here
+    role: str = ""  # role of a thread that crossed it
     side: str = ""  # action "handshake_call": "server" or "client", "" when it serves both
-    optional: bool = False  # without its functions the server does no such thing
+    optional: bool = False  # without its functions the server lacks this operation
     equivalent: str = ""  # of the boundaries with the same mark only the cheapest is probed
 
     @property
     def per(self) -> str:
-        """What it is crossed once for: "command", "handshake", "connection"; "" if not known."""
+        """The operation that crosses it once: "command", "handshake" or "connection"; "": unknown."""
         if self.only_in == "handshake" or self.action.startswith("handshake"):
             return "handshake"
         if self.action.startswith("base"):
@@ -127,7 +127,7 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Role:
-    """How threads that never serve a connection are told apart."""
+    """How the role of a thread that never serves a connection is recognised."""
 
     role: str  # of the capture's vocabulary
     names: tuple[str, ...]  # patterns (`*`) of the thread's own name
@@ -137,7 +137,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Accessor:
-    """An exported function that only reads a field; its instructions tell the field's offset."""
+    """An exported function that only reads a field; its instructions contain the field's offset."""
 
     id: str
     function: str
@@ -151,8 +151,8 @@ class Detection:
 
     objects: tuple[str, ...]  # file name patterns (`*`) of the shared objects it lives in
     symbols: tuple[str, ...]  # all of them must be defined in its objects
-    version_text: tuple[str, ...]  # literals inside it, to find it quickly; the first that serves
-    version_pattern: re.Pattern[str]  # what the whole string must look like; group 1 if any
+    version_text: tuple[str, ...]  # literals inside it, for a fast search; the first found is used
+    version_pattern: re.Pattern[str]  # must match the whole string; version = group 1 if any
 
 
 CATEGORIES: Mapping[str, str] = {
@@ -177,7 +177,7 @@ class Size:
     wide: bool = False  # the argument or result has 64 bits
 
     def __str__(self) -> str:
-        """In words, for plans and captures."""
+        """As text, for plans and captures."""
         return {
             "none": "",
             "constant": f"{self.value} a call",

@@ -2,7 +2,7 @@
 """The primitives of a TLS library: the functions that do its AES, SHA, RSA and ECDH.
 
 A definition file (see `tlstax.probes.definitions`) names them in `[[primitive]]` tables. They are
-probed only when asked for (`--functions`), because a hit costs more than many of them do.
+probed only on request (`--functions`), because a hit takes longer than many of them.
 
     [[primitive]]
     id = "aes_record_encrypt"
@@ -12,11 +12,10 @@ probed only when asked for (`--functions`), because a hit costs more than many o
     bytes = { argument = 3, type = "int" }     # how many bytes a call works on; optional
     on_request = true                 # optional: probed only when named by its id
 
-`bytes` is a number where it is always the same (16 for an AES block), `{ argument = N, type = T }`
-where the caller passes it (N counts from 0, the object of a C++ method included), or
-`{ returned = T }` where the function returns it. T is the C type, "int" or "size_t"; an unsigned
-int of 4 bytes is an "int", too: no call works on more than 2 GB. Only such numbers are read, never
-what they count.
+`bytes` is a number if it is constant (16 for an AES block), `{ argument = N, type = T }` if the
+caller passes it (N counts from 0, including the object of a C++ method), or `{ returned = T }` if
+the function returns it. T is the C type, "int" or "size_t"; an unsigned int of 4 bytes is also an
+"int", because no call works on more than 2 GB. Only these numbers are read, never the data.
 """
 
 from collections.abc import Iterable, Sequence
@@ -75,7 +74,7 @@ def _whole(table: Table, key: str, least: int, most: int) -> int:
 def choose(
     definitions: Iterable[Definition], names: Sequence[str]
 ) -> dict[str, tuple[Primitive, ...]]:
-    """The primitives of each definition (by its id) that the names ask for.
+    """The primitives of each definition (by its id) that the names select.
 
     A name is a category, a category and a unit ("cipher:record"), or the id of a primitive. Raises
     TlstaxError USAGE for any other.
@@ -88,7 +87,7 @@ def choose(
             raise TlstaxError(
                 f"--functions {name!r} cannot be probed",
                 "it is neither a category nor the id of a primitive",
-                f"Name some of {', '.join(CATEGORIES)}, with a unit if you like "
+                f"Give some of {', '.join(CATEGORIES)}, optionally with a unit "
                 f"(cipher:{UNITS[0]}), or ids{_similar(name, ids)}; `tlstax probes plan PID "
                 "--functions LIST` shows them",
                 ExitCode.USAGE,
@@ -116,7 +115,7 @@ def _is_of(primitive: Primitive, names: Sequence[str]) -> bool:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """The names of `cipher,digest`; raises ValueError where there is none or an empty one."""
+    """The names in a list such as `cipher,digest`; raises ValueError if a name is empty."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if not all(names):
         raise ValueError("names must be separated by single commas")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The bpftrace programs of this folder: what each says of itself, which lines belong to a build.
+"""The bpftrace programs of this folder: their headers, and the lines that depend on a build.
 
-A program runs as it stands on a common server. Above each block whose attach points depend on the
-server's build there is a line that says what they stand for:
+A program runs unchanged on a common server. Above each block whose attach points depend on the
+server's build, a line names the boundaries that they represent:
 
     // @boundary! action:handshake_call enter
     uprobe:/usr/lib/x86_64-linux-gnu/libssl.so.3:SSL_do_handshake
@@ -10,8 +10,8 @@ server's build there is a line that says what they stand for:
     { ... }
 
 The words after it choose boundaries of `probes/libraries`: an id, or terms `action:`, `phase:`,
-`state:`, `primitive:` (a category), joined by `+`; a comma stands for "or". `!` says that the
-program is useless without. `tlstax probes print` puts the places of one process there.
+`state:`, `primitive:` (a category), joined by `+`; a comma stands for "or". `!` marks a
+boundary that the program requires. `tlstax probes print` inserts the attach points of one process.
 """
 
 import re
@@ -34,12 +34,12 @@ class Block:
     selectors: tuple[tuple[str, ...], ...]  # any of these; all terms of one must hold
     event: str  # enter or exit
     required: bool
-    points: tuple[str, ...]  # attach points as they stand
+    points: tuple[str, ...]  # attach points as written in the file
     body: str  # the filter and the action
 
     @property
     def subject(self) -> str:
-        """What it stands for, as the program spells it."""
+        """The boundaries it represents, as the program spells them."""
         return ", ".join("+".join(terms) for terms in self.selectors)
 
 

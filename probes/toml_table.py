@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A TOML table that is asked for each of its keys."""
+"""A TOML table that reports keys that were never read."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from tlstax import ExitCode, TlstaxError
 
 
 class Table:
-    """A TOML table that is asked for each of its keys; whatever is left over is an error."""
+    """A TOML table whose keys are read one by one; a key that was never read is an error."""
 
     def __init__(self, content: Mapping[str, Any], where: str) -> None:
         self.content = dict(content)
@@ -60,7 +60,7 @@ class Table:
         """A list that is not empty."""
         value = self._take(key)
         if not isinstance(value, list) or not value:
-            raise refuse(self.where, f"{key!r} must be a list with something in it")
+            raise refuse(self.where, f"{key!r} must be a list that is not empty")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -95,9 +95,9 @@ class Table:
         return refuse(self.where, why)
 
     def finish(self) -> None:
-        """Raise TlstaxError if a key was never asked for."""
+        """Raise TlstaxError if a key was never read."""
         if self.content:
-            raise self.refuse(f"{', '.join(sorted(self.content))} is not known here")
+            raise self.refuse(f"unknown key: {', '.join(sorted(self.content))}")
 
 
 def refuse(where: str, why: str) -> TlstaxError:

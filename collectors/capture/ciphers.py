@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Bulk ciphers by a name of their own, and the cipher suites that use them.
+"""Short names of bulk ciphers, and the cipher suites that use them.
 
-A suite names key exchange, cipher and MAC; what records cost hangs on the last two alone. Suites
-are spelled as OpenSSL does, which is what captures hold; those of RFC 8446 are the same in both.
+A suite names key exchange, cipher and MAC; the cost of records depends on the last two only. Suites
+are spelled as in OpenSSL and in captures; OpenSSL uses the names of RFC 8446 for those of TLS 1.3.
 """
 
 import re
@@ -22,13 +22,13 @@ SUITES: Final[Mapping[str, Mapping[str, str]]] = {
     "AES256-CBC-SHA256": {"TLSv1.2": "AES256-SHA256"},
     "AES256-CBC-SHA384": {"TLSv1.2": "ECDHE-RSA-AES256-SHA384"},
 }
-"""By cipher and TLS version a suite that has it, for a server with an RSA key."""
+"""A suite for each cipher and TLS version, for a server with an RSA key."""
 _AEAD: Final = re.compile(r"AES_?(128|256)[-_]GCM(?:[-_]|$)")
 _CBC: Final = re.compile(r"AES_?(128|256)(?:_CBC)?[-_]SHA(256|384)?$")
 
 
 def bulk_cipher(suite: str) -> str:
-    """The cipher of a suite; '' where it is none of SUITES."""
+    """The cipher of a suite; '' if it is not in SUITES."""
     if "CHACHA20_POLY1305" in suite.replace("-", "_"):
         return "CHACHA20-POLY1305"
     if found := _AEAD.search(suite):

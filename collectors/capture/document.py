@@ -38,17 +38,17 @@ _HEAD: Final = """\
 
 A capture is one SQLite file that only its owner can read. Its `application_id` is
 `0x{application_id:08x}` ("tlsx"), its `user_version` is {version}; a file of another program or of
-a later version is refused. An older one is read: what it lacks was added since, with a default.
+a later version is refused. An older file is read: missing tables and columns have defaults.
 
 - **Rows become visible window by window.** All rows of a window are one transaction. A recorder
-  that is killed leaves every finished window; if it was killed in the middle of a commit, a
-  `-journal` file lies beside the capture. Copy both, or read it where it lies: the reader rolls a
-  copy back and leaves the files alone.
+  that is killed leaves every finished window; if it was killed during a commit, a `-journal` file
+  is in the same directory. Keep both files together: the reader rolls back a copy and does not
+  change the files.
 - **One file.** A rollback journal is used, not a write-ahead log, so a closed capture is complete.
-- **No flush before the end.** `fsync` on a database host would disturb what is measured, so the
-  finished windows survive the death of the recorder, not a power cut.
+- **No flush before the end.** `fsync` on a database host would disturb what is measured, so
+  finished windows survive a crash of the recorder, but not a power failure.
 - **Keys and facts.** A row of a table with a key replaces the earlier row with the same key. Rows
-  of the other tables are facts that add up.
+  of the other tables are facts; readers sum them.
 - **Units.** Each number has its unit as suffix (`_ns`, `_bytes`, `_count`, `_hz`). Times are
   `CLOCK_MONOTONIC`; `meta` holds one wall-clock anchor.
 - **Nothing secret.** No SQL text, no payload, no key, no password, no kernel address.
@@ -72,7 +72,7 @@ def capture_markdown() -> str:
         "## Losses\n\n" + _grid(("kind", "what happened", "what it means"), LOSSES.values())
     )
     parts.append(
-        "## Categories\n\nNot stored: the taxonomy files samples when a report is made.\n\n"
+        "## Categories\n\nNot stored: `tlstax report` assigns samples to them by the taxonomy.\n\n"
         + _terms(CATEGORY_TERMS)
     )
     return "\n".join(parts)

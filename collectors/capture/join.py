@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Join recordings of one process, made one after the other, into one capture.
 
-An experiment on several servers watches one at a time, so that the probes of the others cost
-nothing meanwhile; each turn is a recording of its own. Keys are counted on from one recording to
-the next. Runs keep theirs, which the experiment gave them over all turns, and so does the server,
-which is the same process in all of them. A probe that was attached in each turn is one row with
-the sum of its hits.
+An experiment on several servers records one at a time, so that the others run without probes
+meanwhile; each turn is a separate recording. Keys continue from one recording to the next. Runs
+keep their keys, which the experiment assigned over all turns, and so does the server, which is the
+same process in all of them. A probe that was attached in each turn is one row with the sum of its
+hits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +22,10 @@ SERVER: Final = 1  # the target_id of what is recorded, see schema.Target
 
 
 def join_captures(parts: Sequence[Path], output: Path) -> None:
-    """Write `output` from `parts`, which are in the order of time and stay as they are.
+    """Write `output` from `parts`, which are in the order of time and are not changed.
 
-    Raises TlstaxError: CAPTURE if a part is none, USAGE or IO if the output cannot be written.
+    Raises TlstaxError: CAPTURE if a part is not a capture, USAGE or IO if the output cannot be
+    written.
     """
     counted: dict[str, int] = {}  # key column -> highest key so far
     probes: dict[tuple[object, ...], Probe] = {}
@@ -45,7 +46,7 @@ def join_captures(parts: Sequence[Path], output: Path) -> None:
 def _shifted(
     reader: CaptureReader, table: type[Any], shifts: Mapping[str, int], counted: dict[str, int]
 ) -> Iterator[Row]:
-    """The rows of a table with its keys counted on; `counted` is kept up to date."""
+    """The rows of a table with keys continued from `counted`, which is updated."""
     fields = [(column.name, _key_of(column.name, column.kind)) for column in columns(table)]
     own = fields[0][1] if table in KEYED else None
     for row in reader.rows(table):
@@ -71,7 +72,7 @@ def _key_of(name: str, kind: type) -> str | None:
 
 
 def _adds(row: Row) -> bool:
-    """Whether a later recording's row says something that the first one's does not."""
+    """Whether a later recording's row is kept: it holds what the first recording does not."""
     if isinstance(row, Meta):
         return row.key.startswith("end_")
     return not isinstance(row, Target) or row.target_id != SERVER

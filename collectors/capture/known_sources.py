@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What captures of before version 3, and imported ones, do not say of their sources.
+"""Declarations of sources that captures before version 3, and imported ones, do not contain.
 
-A new source needs no entry here: its declaration, which the capture holds, says it all. Names are
-those of the captures: proc(5) as `sources.procfs` names it, iostat(1) as `sources.iostat` does, and
-SHOW GLOBAL STATUS as the servers of both families spell it. A server that lacks a counter has no
-line for it.
+A new source needs no entry here: captures contain its declaration. Names are those in captures:
+proc(5) as `sources.procfs` names it, iostat(1) as `sources.iostat` does, and SHOW GLOBAL STATUS as
+the servers of both families spell it. A server that lacks a counter has no line for it.
 """
 
 from collections.abc import Mapping
@@ -48,7 +47,7 @@ IOSTAT: Final = (
     Panel("*/queue", "operations under way: *", "number", levels(queue="queue_mean_count"), "*"),
     Panel("*/busy", "time with an operation under way: *", "share", levels(busy="busy_ratio"), "*"),
 )  # fmt: skip
-"""The same as iostat gives it: rates and means already."""
+"""The same from iostat, which prints rates and means."""
 
 STATUS: Final = (
     Panel("tls_handshakes", "TLS handshakes", "per_second",
@@ -116,15 +115,15 @@ PANELS: Final[Mapping[str, tuple[Panel, ...]]] = {
 }
 
 BPFTRACE: Final = (
-    "Recorded by bpftrace, not by tlstax's own engine: it holds what one program counts, and no "
+    "Recorded by bpftrace, not by the native engine: it holds what one program counts, and no "
     "ledger."
 )
 PERF: Final = (
-    "Recorded by perf, not by tlstax's own engine: times are samples, phases are inferred from "
+    "Recorded by perf, not by the native engine: times are samples, phases are inferred from "
     "stacks, and waits are not recorded."
 )
 BCC: Final = (
-    "Recorded by bcc's tools, not by tlstax's own engine: phases are inferred from stacks, "
+    "Recorded by bcc's tools, not by the native engine: phases are inferred from stacks, "
     "unfinished waits are missing, and their number is unknown."
 )
 FACTS: Final[Mapping[str, SourceFacts]] = {
@@ -135,7 +134,7 @@ FACTS: Final[Mapping[str, SourceFacts]] = {
         "pmp",
         "",
         0,
-        "Recorded by stopping the server, not by tlstax's own engine: threads were counted in "
+        "Recorded by stopping the server, not by the native engine: threads were counted in "
         "snapshots, and no time was measured.",
     ),
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What single TLS operations cost on a host: measured by collectors, used by analysis.
+"""Cost of single TLS operations on a host: measured by collectors, used by analysis.
 
 Times are CPU time of one thread in nanoseconds: the median of batches, with the 95 % interval of
-that median. Kept as JSON, so that what was measured beside a server can be used elsewhere.
+that median. Stored as JSON, so that costs measured on one host can be used on another.
 """
 
 import json
@@ -35,21 +35,21 @@ class HandshakeCost:
 
 @dataclass(frozen=True)
 class KeyCosts:
-    """What depends on the kind of key. The client sends a certificate if `mutual`."""
+    """Costs that depend on the kind of key. The client sends a certificate if `mutual`."""
 
     sign: Cost
     verify: Cost
     full: HandshakeCost | None = None
     resumed: HandshakeCost | None = None
     client_setup: Cost | None = None
-    """A new client context with its CA, certificate and key, as clients make for each connect."""
+    """A new client context with its CA, certificate and key, as clients create for each connect."""
 
 
 @dataclass(frozen=True)
 class RecordCosts:
     """A TLS record with one bulk cipher, by bytes of its content, with its framing.
 
-    Measured in a loop of tlstax, whose calls cost something, too: the same for each cipher.
+    The loop's call overhead is included; it is the same for each cipher.
     """
 
     sent: Mapping[int, Cost]
@@ -92,7 +92,7 @@ def load(path: Path) -> MicroCosts:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document.pop("version") != VERSION:
-            raise ValueError("it is of another version")
+            raise ValueError("it has another version")
         keys = {name: _key(entry) for name, entry in document.pop("keys").items()}
         records = {name: _records(entry) for name, entry in document.pop("records").items()}
         keygen, derive = (Cost(**document.pop(name)) for name in ("keygen", "derive"))
@@ -101,7 +101,7 @@ def load(path: Path) -> MicroCosts:
         raise TlstaxError(
             f"cannot read the costs in {path}",
             str(getattr(error, "strerror", None) or error or type(error).__name__),
-            "Have them written by `tlstax whatif --save-costs`",
+            "Create the file with `tlstax whatif --save-costs`",
             ExitCode.CAPTURE,
         ) from error
 

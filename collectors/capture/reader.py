@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Read a capture: a finished one, one that is still being recorded, or one whose recorder died.
 
-The file is never changed. A recorder killed in the middle of a commit leaves a journal beside the
-capture; then both are copied to a temporary directory and the copy is rolled back to its last
-finished window. A file that is no capture, is damaged, or has a later version is refused with one
+The file is never changed. A recorder killed during a commit leaves a journal in the same directory;
+then both are copied to a temporary directory and the copy is rolled back to its last finished
+window. A file that is not a capture, is damaged, or has a later version is refused with one
 `TlstaxError` (CAPTURE), when it is opened or when the damaged part is read. A capture of an older
-version is read: a table or column that it lacks was added since and has a default.
+version is read: missing tables and columns have defaults.
 """
 
 import os
@@ -36,13 +36,13 @@ from tlstax.collectors.capture.schema import (
 R = TypeVar("R", bound=Row)
 _MAGIC: Final = b"SQLite format 3\x00"
 _BUSY_SECONDS: Final = 10.0
-# Limits for values from a file that nobody vouches for: no text of a capture is near them.
+# Limits for values from an untrusted file: texts in captures are far below them.
 _MAX_VALUE_BYTES: Final = 1 << 24
 _MAX_NUMBER: Final = 1 << 63
 # What sqlite3 raises for a damaged file: also when its own message quotes text that is not UTF-8,
 # or when a damaged length is beyond memory.
 _DAMAGES: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError, OverflowError)
-_DO: Final = "record it again, or ask for the original file"
+_DO: Final = "record it again, or copy the original file again"
 
 
 class CaptureReader:
@@ -63,7 +63,7 @@ class CaptureReader:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "CaptureReader":
-        """Open a capture for reading. Raises TlstaxError (CAPTURE) if it is none."""
+        """Open a capture for reading. Raises TlstaxError (CAPTURE) if the file is not a capture."""
         source = Path(path)
         _check_header(source)
         try:
@@ -96,7 +96,7 @@ class CaptureReader:
         names = ", ".join(f'"{c.name}"' if c.name in present else "?" for c in kinds)
         defaults = [table._field_defaults[c.name] for c in kinds if c.name not in present]
         condition = f" WHERE {where}" if where else ""
-        # A capture has millions of rows of few shapes; only a float's range has to be looked at.
+        # A capture has millions of rows with few type patterns; only a float's range needs a check.
         good: set[tuple[type, ...]] = set()
         has_range = any(column.kind is float for column in kinds)
         query = f'SELECT {names} FROM "{table_name(table)}"{condition} ORDER BY rowid'
@@ -118,7 +118,7 @@ class CaptureReader:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All that is read inside is of one instant, although a recorder goes on writing."""
+        """Everything read inside belongs to one instant, although a recorder continues to write."""
         try:
             self._connection.execute("BEGIN")
             yield
@@ -174,7 +174,7 @@ class CaptureReader:
 
 
 def _expected_sql(table: type[Row], present: Collection[str] | None) -> str:
-    """How the schema makes the table; of an older file, without what was added since."""
+    """The schema's CREATE statement; for an older file, without columns that were added since."""
     if present is None:
         return create_table(table)
     lacking_default = {c.name for c in columns(table)} - table._field_defaults.keys()
@@ -186,7 +186,7 @@ def _journal_of(path: Path) -> Path:
 
 
 def _check_header(path: Path) -> None:
-    """Refuse what is no capture of this version, by its first 100 bytes."""
+    """Refuse a file that is not a capture of this version, by its first 100 bytes."""
     try:
         with path.open("rb") as stream:
             header = stream.read(100)
@@ -194,15 +194,17 @@ def _check_header(path: Path) -> None:
     except FileNotFoundError as error:
         raise _refuse(path, "there is no such file", "check the path") from error
     except IsADirectoryError as error:
-        raise _refuse(path, "it is a directory", "name the capture file in it") from error
+        raise _refuse(path, "it is a directory", "give the capture file in it") from error
     except OSError as error:
         raise _refuse(path, error.strerror or str(error), "check the path and its mode") from error
     if header[:16] != _MAGIC or len(header) < 100:
-        raise _refuse(path, "it is not a tlstax capture", "name a file made by tlstax")
+        raise _refuse(path, "it is not a tlstax capture", "give a file that tlstax wrote")
     application_id = int.from_bytes(header[68:72], "big")
     version = int.from_bytes(header[60:64], "big")
     if application_id != APPLICATION_ID:
-        raise _refuse(path, "it is an SQLite file of another program", "name a file of tlstax")
+        raise _refuse(
+            path, "it is an SQLite file of another program", "give a file that tlstax wrote"
+        )
     if not 1 <= version <= USER_VERSION:
         raise _refuse(
             path,
@@ -216,7 +218,7 @@ def _check_header(path: Path) -> None:
     whole_bytes = page_bytes * page_count
     if size_bytes >= whole_bytes or _journal_of(path).exists():
         return
-    # A live recorder may have ended a commit since: its journal goes once the pages are there.
+    # A live recorder may have ended a commit since: it deletes the journal after the pages.
     try:
         size_bytes = path.stat().st_size
     except OSError as error:
@@ -226,7 +228,7 @@ def _check_header(path: Path) -> None:
 
 
 def _connect(path: Path, mode: str = "ro") -> sqlite3.Connection:
-    """Open the file, distrusting its schema, and touch it so that a hot journal shows."""
+    """Open the file with an untrusted schema, and read it, which detects a hot journal."""
     uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     try:
@@ -241,7 +243,7 @@ def _connect(path: Path, mode: str = "ro") -> sqlite3.Connection:
 
 
 def _open_copy(kind: type[CaptureReader], path: Path) -> CaptureReader:
-    """Roll a copy back to its last finished window: the original stays as it is."""
+    """Roll a copy back to its last finished window; the original is not changed."""
     copy = tempfile.TemporaryDirectory(prefix="tlstax-")
     target = Path(copy.name) / "capture"
     try:
@@ -256,7 +258,7 @@ def _open_copy(kind: type[CaptureReader], path: Path) -> CaptureReader:
 
 
 def _fits(column: Column, value: object) -> bool:
-    """Whether a value has the type that the schema promises."""
+    """Whether a value has the type that the schema declares."""
     if value is None:
         return column.nullable
     if column.kind is float:

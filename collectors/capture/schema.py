@@ -5,11 +5,11 @@ Each NamedTuple is one table (snake case of the class name); its fields are the 
 Integers are 64-bit signed. Unless a column says otherwise, times are CLOCK_MONOTONIC nanoseconds.
 
 A table with a key (its first column) holds one row per key: adding a row again replaces it, so a
-thread can be added at its birth and again at its end. Tables without a key are facts that add up:
-two ledger rows with the same phase and state are summed by every reader.
+thread can be added at its birth and again at its end. Rows of tables without a key are facts:
+every reader sums two ledger rows with the same phase and state.
 
-A column that was added after version 1 stands at the end of its table and has a default: a capture
-of an older version, which lacks the column, is read with it. A table added since is read as empty.
+A column that was added after version 1 is at the end of its table and has a default, which readers
+use for a capture of an older version. A table added since is read as empty.
 """
 
 import re
@@ -41,31 +41,31 @@ META_KEYS: Final = {
     "cpu_flags": "CPU features that matter to crypto, space separated (aes avx2 sha_ni ...)",
     "sample_hz": "CPU samples per second and CPU; 0 = no sampling",
     "engine": "what recorded: native",
-    "command_level": "the most that was probed: sample, handshake, command or record",
-    "budget_share": "share of the server's CPU time that measuring may cost; absent = no budget",
-    "effect_floor_cpus": "CPUs that the server is taken to use at least in shares of it",
-    "budget_choice": "how the budget was to be spent, in words",
-    "predicted_share": "cost of measuring that was expected, as a share of the server's CPU time",
-    "predicted_probe_share": "the part of it for probe hits",
-    "predicted_scheduler_share": "the part of it for scheduler events",
-    "predicted_sample_share": "the part of it for CPU samples",
-    "predicted_engine_share": "the part of it for tlstax itself",
+    "command_level": "highest level that was probed: sample, handshake, command or record",
+    "budget_share": "limit of the overhead: a share of the server's CPU time; absent = no budget",
+    "effect_floor_cpus": "least CPUs that shares of the server's CPU time are computed with",
+    "budget_choice": "planned use of the budget, as a sentence",
+    "predicted_share": "expected overhead, as a share of the server's CPU time",
+    "predicted_probe_share": "the part of the expected overhead for probe hits",
+    "predicted_scheduler_share": "the part of the expected overhead for scheduler events",
+    "predicted_sample_share": "the part of the expected overhead for CPU samples",
+    "predicted_engine_share": "the part of the expected overhead for the tlstax process",
     "start_cpu_ns": "CPU time of tlstax before the first window: planning, loading, attaching",
     "probe_kind": "how uprobes are attached: uprobe_multi or perf_event",
-    "functions": "primitives that --functions asked for, by category or id",
-    "missing_functions": "of these, ids of those that the target does not define",
+    "functions": "primitives requested with --functions, by category or id",
+    "missing_functions": "ids of requested primitives that the target does not define",
     "privacy": "what a capture never holds",
     "bpftrace_program": "the program that bpftrace ran",
-    "bpftrace_sample_hz": "CPU samples per second and CPU that it took",
+    "bpftrace_sample_hz": "CPU samples per second and CPU that bpftrace took",
     "pause_ns": "how long the server was stopped for the snapshots of pt-pmp",
     "end_monotonic_ns": "CLOCK_MONOTONIC when the recording ended",
-    "target_ending": "what had become of the server when the recording ended",
+    "target_ending": "how the server ended, or that it was running, when the recording ended",
 }
 """Known meta keys. Readers treat all as optional; unknown keys are kept and shown."""
 
 
 class Target(NamedTuple):
-    """A process that was measured: the server, whose target_id is 1, or a peer of it."""
+    """A measured process: the server (target_id 1), a client, a tunnel or a proxy."""
 
     target_id: Annotated[int, "key"]
     pid: Annotated[int, "process id in the recording host's namespace"]
@@ -76,13 +76,13 @@ class Target(NamedTuple):
     tls_library: Annotated[str, "OpenSSL, wolfSSL, yaSSL, or unknown"]
     tls_version: Annotated[str, "version of the TLS library, or unknown"]
     tls_linkage: Annotated[str, "shared, static or unknown"]
-    role: Annotated[str, "what it is in the connections that are measured, see Roles"] = "server"
+    role: Annotated[str, "its role in the measured connections, see Roles of a target"] = "server"
     own_pid: Annotated[int, "process id in its own pid namespace; 0 = not read"] = 0
-    label: Annotated[str, "what a tunnel or proxy is called, such as 'openvpn client', or ''"] = ""
+    label: Annotated[str, "name of a tunnel or proxy, such as 'openvpn client', or ''"] = ""
 
 
 class Probe(NamedTuple):
-    """One probe that was attached, with its price."""
+    """One probe that was attached, with its cost."""
 
     probe_id: Annotated[int, "key"]
     boundary: Annotated[str, "name of the phase boundary in probes/libraries"]
@@ -102,7 +102,7 @@ class Probe(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """What one hit of a kind of probe cost on the host, measured on functions of tlstax's own."""
+    """Cost of one hit of a kind of probe on the host, measured on functions of tlstax."""
 
     kind: Annotated[str, "uprobe, uretprobe (each also _multi), tp_btf or perf_event"]
     instruction: Annotated[str, "what was probed: an instruction, a tracepoint, a sample"]
@@ -118,7 +118,7 @@ class Run(NamedTuple):
     """One run of a driver: one arm in one round of an experiment."""
 
     run_id: Annotated[int, "key"]
-    driver: Annotated[str, "what loaded the server: pooled, storm, ..."]
+    driver: Annotated[str, "load generator: pooled, storm, ..."]
     scenario: Annotated[str, "workload, for example oltp_point_select"]
     arm: Annotated[str, "plaintext or tls"]
     round: Annotated[int, "round of the interleaved experiment, from 0; arms of a round are paired"]
@@ -131,7 +131,7 @@ class Run(NamedTuple):
     client_p95_ns: Annotated[int, "95th percentile of the same"]
     client_max_ns: Annotated[int, "maximum of the same"]
     client_cpu_ns: Annotated[int, "CPU time, user and system, of the driver's process"]
-    proof: Annotated[str, "JSON: the counters that prove what the arm really did"]
+    proof: Annotated[str, "JSON: the counters that prove what the arm did"]
 
 
 class Window(NamedTuple):
@@ -156,10 +156,10 @@ class Thread(NamedTuple):
     thread_id: Annotated[int, "key; thread ids of the kernel are reused, this is not"]
     tid: Annotated[int, "thread id in the recording host's namespace"]
     name: Annotated[str, "name (comm) when last seen"]
-    role: Annotated[str, "what it is for when last seen, see Roles of a thread"]
+    role: Annotated[str, "role when last seen, see Roles of a thread"]
     start_ns: Annotated[int, "birth, or start of the recording"]
     end_ns: Annotated[int | None, "end; NULL = alive when the recording ended"]
-    target_id: Annotated[int, "target that it is a thread of"] = 1
+    target_id: Annotated[int, "target that the thread belongs to"] = 1
 
 
 class Ledger(NamedTuple):
@@ -173,15 +173,15 @@ class Ledger(NamedTuple):
 
 
 class ThreadClock(NamedTuple):
-    """Clocks that are not the ledger's own, for closure."""
+    """Independent clocks of a thread, to check the ledger's sum."""
 
     window_id: Annotated[int, "window"]
     thread_id: Annotated[int, "thread"]
     lifetime_ns: Annotated[int, "life of the thread clipped to the window"]
     sched_cpu_ns: Annotated[int | None, "CPU time by the scheduler (schedstat); NULL = not read"]
     sched_wait_ns: Annotated[int | None, "run-queue wait by the scheduler; NULL = not read"]
-    uncertain_ns: Annotated[int, "time between missed probes and their healing"]
-    healed_count: Annotated[int, "open phases closed by the stack pointer"]
+    uncertain_ns: Annotated[int, "time between a missed probe and its repair (healing)"]
+    healed_count: Annotated[int, "open phases that the stack pointer showed to have ended"]
     steal_ns: Annotated[int, "on-CPU time that the scheduler does not count as the thread's"] = 0
 
 
@@ -227,22 +227,24 @@ class Handshake(NamedTuple):
     cipher: Annotated[str, "cipher suite, or unknown"]
     group_name: Annotated[str, "key exchange group, or unknown"]
     resumed: Annotated[int | None, "1 resumed, 0 full, NULL not known"]
-    side: Annotated[str, "what the target was in it: server, client or unknown"] = "unknown"
+    side: Annotated[str, "side of the target: server, client or unknown"] = "unknown"
 
 
 class Frame(NamedTuple):
     """A code address, resolved on the recording host."""
 
     frame_id: Annotated[int, "key"]
-    object: Annotated[str, "file it lies in, or kernel"]
+    object: Annotated[str, "file that contains it, or kernel"]
     build_id: Annotated[str, "GNU build-id in hex, or ''"]
     offset_bytes: Annotated[int, "offset in the file; 0 for the kernel, whose addresses are secret"]
-    symbol: Annotated[str, "demangled name, or [object+0x...] where none covers the address"]
+    symbol: Annotated[str, "demangled name, or [object+0x...] if no symbol covers the address"]
     symbol_offset_bytes: Annotated[int, "distance from the start of the symbol"]
     source: Annotated[
         str, "symtab, dynsym, debugdata, debuglink, buildid, kallsyms, perf, pmp, bcc or none"
     ]
-    code: Annotated[str, "what its own instructions show: '' or aes, aes+ghash, sha, bignum, ..."]
+    code: Annotated[
+        str, "what the function's instructions show: '' or aes, aes+ghash, sha, bignum, ..."
+    ]
 
 
 class Stack(NamedTuple):
@@ -277,7 +279,7 @@ class OffcpuStack(NamedTuple):
 
 
 class Primitive(NamedTuple):
-    """A function of the TLS library that was probed because of --functions."""
+    """A function of the TLS library that --functions requested."""
 
     primitive_id: Annotated[int, "key"]
     name: Annotated[str, "id of the primitive in probes/libraries"]
@@ -286,17 +288,17 @@ class Primitive(NamedTuple):
     function: Annotated[str, "symbol"]
     object: Annotated[str, "file that holds it"]
     build_id: Annotated[str, "GNU build-id of the object in hex, or ''"]
-    size_source: Annotated[str, "where the bytes of a call are read; '' = nowhere"]
+    size_source: Annotated[str, "where the bytes of a call are read; '' = not read"]
     inside_ns: Annotated[float, "what its probes add to its own time, calibrated; 0 if not timed"]
     pair_ns: Annotated[float, "what its probes add to the time of its caller, calibrated"]
-    why_not_timed: Annotated[str, "'' where calls are timed, not only counted"]
-    target_id: Annotated[int, "target that it is a part of"] = 1
+    why_not_timed: Annotated[str, "why calls are only counted; '' = calls are timed"]
+    target_id: Annotated[int, "target that the function belongs to"] = 1
 
 
 class PrimitiveCalls(NamedTuple):
     """Calls of a primitive by phase and size: from low_bytes to high_bytes, 0 to 0 = not known.
 
-    Times are as measured, with the cost of the probes; time off the CPU is not in them.
+    Times are as measured, including the cost of the probes, excluding time off the CPU.
     """
 
     window_id: Annotated[int, "window"]
@@ -309,9 +311,11 @@ class PrimitiveCalls(NamedTuple):
     timed_count: Annotated[int, "calls whose entry and exit were seen"]
     timed_bytes: Annotated[int, "bytes of these"]
     time_ns: Annotated[int, "time of these on the CPU, from entry to exit"]
-    nested_ns: Annotated[int, "of it, in primitives that they called, as these measured it"]
-    traps_ns: Annotated[int, "calibrated cost of all probes of primitives inside of them"]
-    direct_traps_ns: Annotated[int, "of that, what is not in nested_ns either"]
+    nested_ns: Annotated[int, "part of time_ns in primitives that they called, as measured there"]
+    traps_ns: Annotated[int, "calibrated cost of all probes of primitives inside these calls"]
+    direct_traps_ns: Annotated[
+        int, "part of traps_ns from direct callees that nested_ns does not contain"
+    ]
 
 
 class PrimitiveTime(NamedTuple):
@@ -340,13 +344,15 @@ class System(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What measuring cost in a window: events of the whole host, times what one costs there.
+    """Overhead in a window: events of the whole host, times their cost on this host.
 
     The collector's own CPU time is `system.engine_cpu_ns`.
     """
 
     window_id: Annotated[int, "window"]
-    target_cpu_ns: Annotated[int | None, "CPU time of the target, its ended threads too; or NULL"]
+    target_cpu_ns: Annotated[
+        int | None, "CPU time of the target with its ended threads; NULL = not known"
+    ]
     probe_ns: Annotated[int | None, "probe hits times their cost; NULL = not known"]
     scheduler_ns: Annotated[int | None, "programs at scheduler events; NULL = not known"]
     sample_ns: Annotated[int | None, "programs at CPU samples; NULL = not known"]
@@ -362,15 +368,15 @@ class Status(NamedTuple):
 
 
 class Collector(NamedTuple):
-    """A source of evidence beside the native engine, and how it fared."""
+    """A source of evidence in addition to the native engine, and its state."""
 
     collector_id: Annotated[int, "key"]
     name: Annotated[str, "procfs, iostat, status, perf, ..."]
-    version: Annotated[str, "what answered, with its version; '' if nothing did"]
-    state: Annotated[str, "running, finished, failed (died or not understood) or missing"]
+    version: Annotated[str, "program or server that answered, with its version; '' = none"]
+    state: Annotated[str, "running, finished, failed (ended early or unreadable output) or missing"]
     start_ns: Annotated[int, "start"]
     end_ns: Annotated[int, "end; the start while it runs"]
-    rows_count: Annotated[int, "rows that it gave"]
+    rows_count: Annotated[int, "rows that it produced"]
     note: Annotated[str, "why it failed or is missing, and what to do; '' otherwise"]
 
 
@@ -382,25 +388,25 @@ class Metric(NamedTuple):
     source: Annotated[str, "collector that read it"]
     object: Annotated[str, "device, cpu, process or another thing that was read"]
     name: Annotated[str, "what was read, with its unit as suffix"]
-    value: Annotated[float, "its value; counters are given as their growth in the interval"]
+    value: Annotated[float, "its value; of a counter, the growth in the interval"]
 
 
 class SourceFacts(NamedTuple):
-    """What a source declares about itself; absent from captures of before version 3."""
+    """What a source declares about itself; absent from captures before version 3."""
 
-    key: Annotated[str, "its name in --collect; a collector is called so, or so and a part"]
+    key: Annotated[str, "its name in --collect; a collector has this name, alone or with a part"]
     summary: Annotated[str, "what it reads, in a few words"]
     cost_counted: Annotated[
-        int, "0 if it slows the server down by an amount that no figure of the cost holds, else 1"
+        int, "0 if it slows the server down and this is not in the reported overhead, else 1"
     ]
-    alone: Annotated[str, "what a report must say whose windows are of this engine; '' if nothing"]
+    alone: Annotated[str, "note for a report whose windows this engine recorded; '' = none"]
 
 
 class Series(NamedTuple):
     """One line of a chart that a report draws of a source's readings, as the source declares it.
 
-    `*` in `object` or in `counters` stands for any text; the same text takes the place of `*` in
-    the names for people. Absent from captures of before version 3.
+    `*` in `object` or in `counters` matches any text, which replaces `*` in title and label. Absent
+    from captures before version 3.
     """
 
     key: Annotated[str, "source, panel and label"]
@@ -408,19 +414,19 @@ class Series(NamedTuple):
     panel: Annotated[str, "chart that the line belongs to; with * one chart for each object"]
     title: Annotated[str, "title of the chart"]
     unit: Annotated[str, "unit of the chart, see Units of a series"]
-    object: Annotated[str, "`object` of the metrics it is made of; '' for the table status"]
+    object: Annotated[str, "`object` of its metrics; '' for the table status"]
     label: Annotated[str, "name of the line; with * one line for each object or counter"]
-    how: Annotated[str, "how it is made of the counters, see Kinds of a series"]
-    counters: Annotated[str, "`name` of the metrics it is made of, one a line of text"]
-    scale: Annotated[float, "what values are multiplied by"]
+    how: Annotated[str, "how it is computed from the counters, see Kinds of a series"]
+    counters: Annotated[str, "`name` of its metrics, one per line of text"]
+    scale: Annotated[float, "factor for the values"]
 
 
 class Gap(NamedTuple):
-    """Something about a target that was unavailable, and what the result lacks without it."""
+    """What was unavailable for a target, and what the result lacks without it."""
 
     target_id: Annotated[int, "target that it is about"]
-    subject: Annotated[str, "what is lacking: a boundary, a field, names in a file, a process"]
-    consequence: Annotated[str, "what cannot be told without it, as sentences"]
+    subject: Annotated[str, "what is missing: a boundary, a field, names in a file, a process"]
+    consequence: Annotated[str, "what the result lacks without it, as sentences"]
 
 
 class Loss(NamedTuple):

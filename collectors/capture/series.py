@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The charts of a source's readings: declared by the source, kept in the capture.
+"""The charts of a source's readings: declared by the source, stored in the capture.
 
-A panel is one small chart: lines of one unit. Where its `object` holds `*`, its readings are of
-many objects: with `*` in the panel's name each object has a chart of its own, else each has a line.
+A panel is one small chart: lines of one unit. If its `object` contains `*`, it reads many objects:
+with `*` in the panel's name there is one chart per object, else one line per object.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,8 +14,8 @@ from tlstax.collectors.capture.schema import Series
 class Line(NamedTuple):
     """One quantity over time.
 
-    `how` is one of vocabulary.SERIES_HOWS. A counter with `*` stands for those that grew most, each
-    a line of its own; the text that `*` stands for takes its place in `label`.
+    `how` is one of vocabulary.SERIES_HOWS. A counter with `*` selects the counters that grew most,
+    one line each; the text that `*` matches replaces it in `label`.
     """
 
     label: str
@@ -54,7 +54,7 @@ def _lines(how: str, counters: dict[str, str]) -> tuple[Line, ...]:
 
 
 def to_rows(source: str, panels: Iterable[Panel]) -> Iterator[Series]:
-    """What the capture keeps of the panels."""
+    """The panels as rows of the capture."""
     for panel in panels:
         for line in panel.lines:
             yield Series(

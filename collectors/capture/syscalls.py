@@ -77,11 +77,11 @@ _NAMES: Final = {
 }
 
 NUMBERS: Final = {name: number for number, name in _NAMES.items()}
-"""The other way round."""
+"""Numbers by name."""
 
 
 def syscall_name(number: int) -> str:
-    """The name of a system call, `none` for -1, or `syscall_N` where it is not known."""
+    """The name of a system call, `none` for -1, or `syscall_N` if it is unknown."""
     if number < 0:
         return NO_SYSCALL
     return _NAMES.get(number, f"syscall_{number}")

@@ -25,18 +25,24 @@ class LossKind(NamedTuple):
 
 PHASE_TERMS = (
     Term("unknown", "a thread seen since the start, before its first phase boundary"),
-    Term("background", "a thread that never served a connection, or feeds a replica"),
+    Term(
+        "background",
+        "a thread that never served a connection, or that sends the binary log to a replica",
+    ),
     Term("idle", "waiting for the next command, connection or binary log event"),
-    Term("connect", "accept to authenticated, with its own reads and writes, less the handshake"),
-    Term("handshake", "the TLS handshake, less the five sub-phases below"),
+    Term(
+        "connect",
+        "from accept to authenticated, including its reads and writes, excluding the handshake",
+    ),
+    Term("handshake", "the TLS handshake, excluding the five sub-phases below"),
     Term("sign", "the private-key signature inside a handshake"),
     Term("keygen", "generating the ephemeral key inside a handshake"),
     Term("derive", "computing the shared secret inside a handshake"),
     Term("verify", "checking a signature inside a handshake"),
     Term("certificate", "checking a certificate chain inside a handshake"),
     Term("record_read", "from wake-up with data to the dispatch of the command (the wait is idle)"),
-    Term("record_write", "sending the reply, with its encryption and system calls"),
-    Term("command", "from dispatch to the end of the command, less the record phases"),
+    Term("record_write", "sending the reply, including encryption and system calls"),
+    Term("command", "from dispatch to the end of the command, excluding the record phases"),
     Term("tde", "encrypting or decrypting pages and logs at rest"),
     Term("disconnect", "from the end of the last command to the thread parked or gone"),
 )
@@ -46,12 +52,12 @@ ASYMMETRIC_PHASES = ("sign", "keygen", "derive", "verify")
 HANDSHAKE_PHASES = ("handshake", *HANDSHAKE_SUB_PHASES)
 
 STATE_TERMS = (
-    Term("on_cpu", "running on a CPU, with interrupts that hit it there"),
+    Term("on_cpu", "running on a CPU, including interrupts during that time"),
     Term("runnable", "ready and waiting for a CPU"),
     Term("blocked_network", "waiting for a socket"),
     Term("blocked_disk", "waiting for a block device or a file"),
     Term("blocked_lock", "waiting for a lock that the server names"),
-    Term("blocked_futex", "waiting on a futex that nothing explains yet"),
+    Term("blocked_futex", "waiting on a futex whose purpose is unknown"),
     Term("blocked_other", "waiting for anything else"),
 )
 STATES = tuple(term.name for term in STATE_TERMS)
@@ -79,17 +85,17 @@ LOSS_KINDS = (
     LossKind(
         "thread_slots_full",
         "more threads than slots in the thread table",
-        "the time of the threads beyond it is missing from the ledger",
+        "the time of the threads beyond that number is missing from the ledger",
     ),
     LossKind(
         "handshake_ring_full",
-        "a finished handshake found no room in the ring buffer",
-        "handshake records are missing; ledger and phase counts still hold them",
+        "the ring buffer was full when a handshake finished",
+        "handshake records are missing; ledger and phase counts still include them",
     ),
     LossKind(
         "handshake_map_full",
         "more handshakes in flight than the map holds",
-        "handshake records are missing; ledger and phase counts still hold them",
+        "handshake records are missing; ledger and phase counts still include them",
     ),
     LossKind(
         "user_stack_failed",
@@ -109,12 +115,12 @@ LOSS_KINDS = (
     LossKind(
         "sample_map_full",
         "more distinct samples than the sample map holds",
-        "samples are missing from the composition; ledger totals are exact still",
+        "samples are missing from the composition; ledger totals are still exact",
     ),
     LossKind(
         "offcpu_map_full",
         "more distinct waits than the off-CPU map holds",
-        "waits are missing from the off-CPU stacks; ledger totals are exact still",
+        "waits are missing from the off-CPU stacks; ledger totals are still exact",
     ),
     LossKind(
         "phase_stack_overflow",
@@ -124,7 +130,7 @@ LOSS_KINDS = (
     LossKind(
         "probe_recursion_missed",
         "the kernel skipped a probe because another program ran on that CPU",
-        "a boundary is missing until healing; the time between is uncertain",
+        "a boundary is missing until the repair; the time between is uncertain",
     ),
     LossKind(
         "storage_failed",
@@ -133,13 +139,13 @@ LOSS_KINDS = (
     ),
     LossKind(
         "clock_retry_failed",
-        "a counter changed under every attempt to read it",
+        "a counter changed during every attempt to read it",
         "the thread's time moves to the next window",
     ),
     LossKind(
         "healed",
         "an open phase was closed by the stack pointer because its exit never arrived",
-        "the time from the missed exit to the healing is uncertain and may be misfiled",
+        "the time from the missed exit to the repair is uncertain and may be misfiled",
     ),
     LossKind(
         "unmatched_exit",
@@ -149,13 +155,13 @@ LOSS_KINDS = (
     LossKind(
         "switch_missed",
         "the kernel did not report that a thread was given a CPU",
-        "its on-CPU time since then is the scheduler's, which is late by some microseconds",
+        "its on-CPU time since then is taken from the scheduler, which lags by some microseconds",
     ),
 )
 FUNCTION_LOSS_KINDS = (
     LossKind(
         "function_map_full",
-        "more functions, phases, sizes or times than the maps of --functions hold",
+        "more functions, phases, sizes or times than fit into the maps of --functions",
         "calls or times of functions are missing",
     ),
     LossKind(
@@ -187,12 +193,12 @@ FUNCTION_LOSS_KINDS = (
 BPFTRACE_LOSS_KINDS = (
     LossKind(
         "bpftrace_events_lost",
-        "bpftrace could not read its events as fast as they came",
+        "bpftrace read its events more slowly than they arrived",
         "printed lines, such as handshakes, are missing; its maps are complete",
     ),
     LossKind(
         "bpftrace_entry_unmatched",
-        "a call began whose predecessor at the same place of the stack never ended",
+        "a call began at the same stack pointer as one that never ended",
         "a call without its exit is missing from counts and times",
     ),
     LossKind(
@@ -204,13 +210,13 @@ BPFTRACE_LOSS_KINDS = (
 BCC_LOSS_KINDS = (
     LossKind(
         "bcc_stack_missed",
-        "a tool of bcc had no room for a stack, or another one had its slot",
-        "the time or the samples of the stack count, without its frames; its phase is unknown",
+        "a stack table of a bcc tool was full, or another stack occupied the slot",
+        "time or samples of the stack are included, without its frames; its phase is unknown",
     ),
     LossKind(
         "bcc_map_full",
-        "a tool of bcc counted as many distinct stacks as it can (10,240)",
-        "further stacks are missing, nobody knows how many: record for a shorter time",
+        "a bcc tool reached its limit of distinct stacks (10,240)",
+        "an unknown number of further stacks is missing: record for a shorter time",
     ),
 )
 LOSSES = {
@@ -219,7 +225,7 @@ LOSSES = {
 }
 
 REPAIRS = ("healed", "switch_missed")
-"""Kinds that are repaired: they are shown, and no cause for a warning."""
+"""Kinds that are repaired: they are shown, without a warning."""
 
 TARGET_ROLE_TERMS = (
     Term("server", "the database server; its target_id is 1"),
@@ -233,17 +239,17 @@ LEVEL_TERMS = (
     Term("record", "handshake, command and records, with scheduler events: the ledger was kept"),
     Term("command", "handshake and command, with scheduler events: the ledger was kept"),
     Term("handshake", "connect, handshake and its sub-phases, CPU samples; no ledger"),
-    Term("sample", "CPU samples alone; no boundary, no ledger"),
-    Term("none", "nothing was on: time between two windows of a budget"),
+    Term("sample", "CPU samples only; no boundary, no ledger"),
+    Term("none", "nothing was recorded: time between two windows of a budget"),
 )
 LEVELS = tuple(term.name for term in LEVEL_TERMS)
 LEDGER_LEVELS = ("full", "record", "command")
 """Levels of windows in which the ledger was kept."""
 
 SERIES_UNIT_TERMS = (
-    Term("per_second", "how often a second"),
-    Term("bytes_per_second", "bytes a second"),
-    Term("cpus", "CPUs that were busy, on average"),
+    Term("per_second", "events per second"),
+    Term("bytes_per_second", "bytes per second"),
+    Term("cpus", "busy CPUs, on average"),
     Term("threads", "threads that waited or ran, on average"),
     Term("number", "a number without a unit"),
     Term("share", "a part of 1"),
@@ -251,16 +257,16 @@ SERIES_UNIT_TERMS = (
 )
 SERIES_UNITS = tuple(term.name for term in SERIES_UNIT_TERMS)
 SERIES_HOW_TERMS = (
-    Term("rate", "growth of the sum of the counters, a second"),
-    Term("per_time", "growth of the sum of the counters (ns), for each ns that passed"),
-    Term("level", "the sum of the readings; 0 where the source gives none"),
-    Term("average", "the reading, a mean that the source took; unknown where it gives none"),
-    Term("mean", "growth of the first counter for each of the second"),
-    Term("complement", "1 less growth of the first counter for each of the second"),
+    Term("rate", "growth of the sum of the counters per second"),
+    Term("per_time", "growth of the sum of the counters (ns), per ns of wall time"),
+    Term("level", "the sum of the readings; 0 if the source has none"),
+    Term("average", "the reading, a mean computed by the source; unknown if the source has none"),
+    Term("mean", "growth of the first counter divided by growth of the second"),
+    Term("complement", "1 minus growth of the first counter divided by growth of the second"),
 )
 SERIES_HOWS = tuple(term.name for term in SERIES_HOW_TERMS)
 SERIES_LINES_MAX = 5
-"""Lines of one chart: more cannot be told apart by colour and dashes."""
+"""Lines of one chart: more cannot be distinguished by colour and dashes."""
 
 FUNCTION_CATEGORY_TERMS = (
     Term("cipher", "bulk encryption and decryption"),
@@ -272,13 +278,15 @@ FUNCTION_CATEGORY_TERMS = (
 FUNCTION_CATEGORIES = tuple(term.name for term in FUNCTION_CATEGORY_TERMS)
 
 ROLE_TERMS = (
-    Term("background", "a thread of the server's own; nothing tells more about it"),
+    Term(
+        "background", "a thread of the server without a connection; no more specific role was found"
+    ),
     Term("connection", "serves the connections of clients, one at a time"),
     Term("pool_worker", "serves the connections of a thread pool, whichever is ready"),
-    Term("pool_timer", "looks after a thread pool: stalls and timeouts"),
+    Term("pool_timer", "monitors a thread pool: stalls and timeouts"),
     Term("binlog_dump", "sends the binary log to a replica; one endless command"),
     Term("replica_io", "fetches the binary log from a source, as a client of it"),
-    Term("replica_sql", "applies what came from a source, or hands it to its workers"),
+    Term("replica_sql", "applies events from a source, or passes them to its workers"),
     Term("semisync_ack", "receives the acknowledgements of semi-synchronous replicas"),
     Term("binlog", "background work on the binary log"),
     Term("acceptor", "listens for new connections"),
@@ -292,7 +300,7 @@ ROLE_TERMS = (
     Term("event_scheduler", "runs scheduled events"),
     Term("signal_handler", "waits for signals"),
     Term("timer", "statement timeouts and other timers"),
-    Term("manager", "flushes tables and closes what is idle from time to time"),
+    Term("manager", "periodically flushes tables and closes what is idle"),
     Term("x_plugin", "serves or accepts connections of the X protocol"),
     Term("wsrep", "Galera: applies, rolls back or replicates write sets"),
 )

@@ -3,8 +3,8 @@
 
 A rollback journal, not WAL, so that a finished capture is one file. All rows between two commits
 are one transaction: a collector killed at any instant leaves every committed window readable.
-Nothing is flushed to the disk before `close`, because fsync on a database host is a disturbance
-of what is measured; so committed windows survive the death of the process, not a power cut.
+Nothing is flushed to the disk before `close`, because fsync on a database host would disturb what
+is measured; so committed windows survive a crash of the process, but not a power failure.
 """
 
 import os
@@ -64,7 +64,7 @@ class CaptureWriter:
 
         Raises TlstaxError (IO) when the disk is full; committed windows stay readable.
         """
-        # A row is itself an iterable, of its values: tell them apart by their class.
+        # A row is itself an iterable, of its values: the class distinguishes them.
         iterable = cast(Iterable[Row], (rows,) if isinstance(rows, TABLES) else rows)
         batch: list[Row] = []
         for row in iterable:
@@ -76,7 +76,7 @@ class CaptureWriter:
             self._insert(batch)
 
     def commit(self) -> None:
-        """Make all rows added so far durable against the death of this process.
+        """Commit all rows added so far: they survive a crash of this process.
 
         Raises TlstaxError (IO) when the disk is full or a reader blocks for too long.
         """
@@ -113,7 +113,7 @@ class CaptureWriter:
         if kind is None:
             self.close()
         else:
-            # A window that was not committed did not end: its rows would be half the truth.
+            # A window that was not committed did not end: its rows would be incomplete.
             self._connection.close()
 
     def _insert(self, batch: list[Row]) -> None:
@@ -125,14 +125,14 @@ class CaptureWriter:
             self._give_up(error)
 
     def _give_up(self, error: sqlite3.OperationalError) -> None:
-        """Undo the open window, so that the file is whole, and report."""
+        """Roll back the open window, so that the file is consistent, and raise TlstaxError."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         raise _write_error(self.path, error) from error
 
 
 def write_whole(path: Path, rows: Iterable[Row], overwrite: bool = False) -> None:
-    """A capture of rows that are all there; no file is left when it cannot be written.
+    """Write a capture from complete rows; no file remains when it cannot be written.
 
     Raises what `CaptureWriter` raises.
     """
@@ -166,7 +166,7 @@ def _create_private(path: Path) -> None:
         raise TlstaxError(
             f"cannot create the capture {path}",
             "the file exists",
-            "choose another name, or allow overwriting",
+            "choose another name, or give --force if the command has it",
             ExitCode.USAGE,
         ) from error
     except OSError as error:

@@ -31,7 +31,7 @@ _POLL_BUDGET_S = 10.0  # with a small budget every wake-up counts
 _SMALL_BUDGET = 0.02
 DEFAULT_BUDGET = 0.05
 """The default budget, as a share of the server's CPU time. On a busy server dense windows then
-hold thousands of commands a second; where everything fits, everything is on all the time."""
+record thousands of commands per second; if everything fits, everything is on all the time."""
 NO_BUDGET = float("inf")
 
 
@@ -87,22 +87,22 @@ def register(
         "--client-level",
         choices=("handshake", "command", "record"),
         default="handshake",
-        help="what to probe in clients; handshake costs a query nothing (%(default)s)",
+        help="what to probe in clients; handshake adds no overhead to queries (%(default)s)",
     )
     parser.add_argument(
         "--level",
         type=level,
         default=Level.RECORD,
         metavar="LEVEL",
-        help="how much is probed: sample (CPU samples alone), handshake (and each handshake), "
+        help="how much is probed: sample (CPU samples only), handshake (and each handshake), "
         "command (and the ledger, with commands) or record (and the records of a command) (record)",
     )
     parser.add_argument(
         "--budget",
         type=budget,
         metavar="SHARE",
-        help="what measuring may cost, of the CPU time that the server itself uses, for example "
-        "1%%: tlstax chooses what is on and when, and refuses if nothing fits; or none: everything "
+        help="limit of the overhead, as a share of the server's CPU time, for example "
+        "1%%: tlstax chooses what is on and when, and fails if nothing fits; or none: everything "
         "all the time (5%%; none with --window, --client, --functions or --collect "
         f"{','.join(registry.uncounted())})",
     )
@@ -118,7 +118,7 @@ def level(text: str) -> Level:
         return Level[text.upper()]
     except KeyError:
         names = ", ".join(one.name.lower() for one in Level)
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {names}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {names}") from None
 
 
 def budget(text: str) -> float:
@@ -155,7 +155,7 @@ def run(options: argparse.Namespace) -> int:
         raise TlstaxError(
             f"{len(sources.failures)} of the sources failed",
             "; ".join(sources.failures),
-            f"{options.output} holds what the others recorded and names what is missing",
+            f"{options.output} contains the rows of the others and lists what is missing",
             ExitCode.FAILED,
         )
     print(f"tlstax: detached; `tlstax report {options.output}` explains it", file=sys.stderr)
@@ -165,7 +165,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recorder | PlainRecording, SourceSet]":
-    """Attach what was asked for, within the given or the default budget."""
+    """Attach what was requested, within the given or the default budget."""
     what = registry.asked(options, pid)
     sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:
@@ -180,7 +180,7 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recorder | PlainReco
     except TlstaxError as error:
         if error.exit_code != ExitCode.BUDGET or options.budget is not None:
             raise
-    # An almost idle server: the default budget is no reason to refuse.
+    # An almost idle server: the default budget must not prevent a recording.
     sources = registry.open_sources(what)
     return Recorder(_request(options, pid, sources, NO_BUDGET)), sources
 

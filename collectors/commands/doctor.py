@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Check by trial what tlstax can do on this host, and what to do about the rest.
+"""Test what tlstax can do on this host, and print what to do about the rest.
 
-Every line is a trial on doctor's own process (no other process is touched): what, whether
-it works, what was found, and, if it does not work, what needs it and what to do.
-Also works without root and then says what is missing. Exit status 0 when the native engine can
-run here, 3 when it cannot.
+Every line is one test on doctor's own process (no other process is touched): what was tested,
+whether it works, what was found, and, if it does not work, what needs it and what to do.
+Also works without root and then prints what is missing. Exit status: 0 if the native engine can
+run on this host, 3 if it cannot.
 
 With --calibrate it measures the cost of one hit of each kind of probe instead, on its own
 functions: the median in nanoseconds with its 95 % interval. Plans and recordings use these costs
@@ -52,7 +52,7 @@ def verdict(answers: list[Answer]) -> str:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the answers; the exit status says whether the native engine can run."""
+    """Print the answers; the exit status shows whether the native engine can run."""
     if options.calibrate:
         return calibrate(options.json)
     answers = examine_all()
@@ -96,7 +96,7 @@ def calibrate(as_json: bool) -> int:
 
 
 def price_lines(host_costs: "HostCosts") -> list[str]:
-    """The prices as a table, and what the kernel emulates."""
+    """The costs as a table, and the instructions that the kernel emulates."""
     lines = [f"{'probe':18} {'on':28} {'ns per hit':>10}  95 % interval"]
     for row in host_costs.rows:
         interval = f"{row.low_ns:.0f} .. {row.high_ns:.0f}"
@@ -111,12 +111,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the sub-command `doctor`."""
     parser = subparsers.add_parser(
         "doctor",
-        help="check by trial what this host can do",
+        help="test what this host supports",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
-        "--calibrate", action="store_true", help="measure what a probe hit costs here"
+        "--calibrate", action="store_true", help="measure the cost of a probe hit on this host"
     )
     parser.set_defaults(run=run)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The recorder of an experiment: `tlstax lab` gets it passed."""
+"""The recorder of an experiment, passed to `tlstax lab`."""
 
 from collections.abc import Sequence
 from pathlib import Path

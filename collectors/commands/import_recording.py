@@ -11,7 +11,7 @@ A file that does not begin like perf's or its text is read as folded stacks, `fr
 without files or threads. Texts do not contain the sampling rate: give it with --hz.
 Only names and counts are imported. Phases are inferred from the boundary functions in the stacks;
 there is no ledger, and times are numbers of samples. Functions without a name are described if
-their file is on this host with the build-id that perf saw.
+their file is on this host with the build-id that perf recorded.
 Exit status: 0; 1 perf or its file cannot be read; 2 wrong arguments; 3 perf is not installed.
 """
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 _WHY_NONE = {
-    "sock_recv_length": "after a command a thread receives nothing but the next one, or the next "
-    "boundary says otherwise",
+    "sock_recv_length": "after a command a thread receives only the next command; the next "
+    "boundary shows any exception",
     "sock_send_length": "the result is sent when a send ends and none follows before the next "
     "boundary",
 }
@@ -81,7 +81,7 @@ def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Total:
-    """What the probes hit for one operation cost, when each boundary is crossed once for it."""
+    """Cost of the probe hits of one operation that crosses each of its boundaries once."""
 
     per: str
     hits: float
@@ -154,14 +154,14 @@ def _missing_line(missing: "Missing") -> str:
 
 
 def sites_covered_by_tracepoint(planned: "Plan") -> frozenset["Site"]:
-    """Those that need no probe, because this kernel's own events tell what it would."""
+    """Boundaries that need no probe, because this kernel's tracepoints cover them."""
     return frozenset(
         filter(planned.covered_by_tracepoint, planned.sites) if HOST.socket_tracepoints else ()
     )
 
 
 def site_lines(site: "Site", told: frozenset["Site"] = frozenset()) -> list[str]:
-    """One probe: where it sits and what it costs, and why there; or why it needs none."""
+    """One probe: its place, cost and reason; or why the boundary needs none."""
     start = f"{site.boundary} {site.event}"
     if site in told:
         return [f"{start:28} no probe: {site.kernel_event}", f"    {_WHY_NONE[site.kernel_event]}"]

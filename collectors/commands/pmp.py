@@ -64,7 +64,7 @@ def _count(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Take or read the stacks, print what they mean, and keep them if asked."""
+    """Take or read the stacks, print what the threads did, and store them with -o."""
     if options.saved is not None:
         snapshot = _saved(options.saved)
     else:

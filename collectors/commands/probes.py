@@ -7,7 +7,7 @@ instruction (one trap) or single-steps it (two traps, about 35 times as long), w
 why it is there. Then come the cost per command, handshake and connection, what is unusual about the
 process, and what is unavailable. `-v` adds what was not chosen, and why.
 
-Costs are this host's, measured on tlstax's own code (see `tlstax doctor --calibrate`).
+Costs are those of this host, measured on tlstax's own code (see `tlstax doctor --calibrate`).
 """
 
 import argparse
@@ -34,7 +34,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     plan = actions.add_parser("plan", help="print the plan for a process")
     which = plan.add_mutually_exclusive_group(required=True)
     which.add_argument("pid", nargs="?", type=int, help="process id")
-    which.add_argument("--name", help="name of the one process that is meant, e.g. mariadbd")
+    which.add_argument("--name", help="process name, if only one process has it, e.g. mariadbd")
     plan.add_argument(
         "--level",
         choices=[level.name.lower() for level in Level],
@@ -62,7 +62,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run_plan(options: argparse.Namespace) -> int:
     """Print the plan. Raises TlstaxError when the process cannot be measured."""
-    # The planner belongs to a later stage; only this command reaches over to it.
+    # The planner belongs to a later stage; only this command imports it.
     from tlstax.collectors.host.costs import this_host_costs
     from tlstax.collectors.placement.placement import plan
     from tlstax.collectors.process.find_process import find_by_name

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`tlstax probes list | print | run`: the bpftrace programs, for one process.
 
-`print` writes a program of probes/*.bt with the attach points that this process has, and why they
-are there; `run` runs it with bpftrace, prints what it says and stores what fits a capture.
+`print` writes a program of probes/*.bt with the attach points of this process and the reason for
+each; `run` runs it with bpftrace, prints its output and stores in a capture what has a table there.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def run_print(options: argparse.Namespace) -> int:
     except TlstaxError:
         if options.bpftrace is not None:
             raise
-        offsets = False  # what every bpftrace takes
+        offsets = False  # every version of bpftrace accepts this
     print(_render(program, options, offsets)[1].text, end="")
     return int(ExitCode.OK)
 
@@ -82,7 +82,7 @@ def _render(
 
 
 def run_program(options: argparse.Namespace) -> int:
-    """Run a program, print what it says, and store it with -o. Raises TlstaxError."""
+    """Run a program, print its output, and store it with -o. Raises TlstaxError."""
     from tlstax.collectors.sources.bpftrace.process import (
         Run,
         find_bpftrace,
@@ -93,8 +93,8 @@ def run_program(options: argparse.Namespace) -> int:
     if options.output is not None and options.output.exists():
         raise TlstaxError(
             f"{options.output} exists already",
-            "a capture is never overwritten without being asked",
-            "Give another name, or remove it",
+            "this command does not overwrite a capture",
+            "Choose another name, or remove the file",
             ExitCode.USAGE,
         )
     tool = find_bpftrace(options.bpftrace)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measure what TLS records cost here, cipher by cipher, with the OpenSSL of this Python.
+"""Measure the cost of TLS records on this host for each cipher, with the OpenSSL of this Python.
 
-Two connections of libssl talk through memory, as a server and its client; SSL_write and SSL_read of
-records of several sizes are timed as CPU time of this thread. Ciphers and sizes take turns, so that
-a drift of the machine falls on all alike.
+A server and a client connection of libssl exchange data through memory; SSL_write and SSL_read of
+records of several sizes are timed as CPU time of this thread. Ciphers and sizes alternate, so that
+a drift of the machine affects all of them equally.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from tlstax.collectors.capture.ciphers import SUITES
 SIZES: Final = (64, 256, 1024, 4096, 16384)
 """Bytes of a record's content; the last is the most that TLS allows."""
 IN_FLIGHT_BYTES: Final = 1 << 16
-"""Written before it is read: so much stays in a second-level cache, as in a server."""
+"""Bytes written before they are read: they fit into a second-level cache, as in a server."""
 IN_FLIGHT_COUNT: Final = 32
 TURN_NS: Final = 1_500_000
 _VERSIONS: Final = {"TLSv1.2": 0x0303, "TLSv1.3": 0x0304}
@@ -31,7 +31,7 @@ class RecordLane:
     """One connection with one cipher: batches of records of every size, both ways."""
 
     def __init__(self, libssl: str, cipher: str, tls_version: str, files: Certificates) -> None:
-        """`libssl`: path of the library. TlstaxError (HOST) where it does not agree on `cipher`."""
+        """`libssl`: path of the library. TlstaxError (HOST) if it does not negotiate `cipher`."""
         self._c = _declared(ctypes.CDLL(libssl))
         self._suite = SUITES[cipher][tls_version].encode()
         self._contexts = [self._context(f"TLS_{side}_method", tls_version, files)
@@ -48,7 +48,7 @@ class RecordLane:
             raise
 
     def _context(self, method: str, tls_version: str, files: Certificates) -> int:
-        """A context that can agree on nothing but the one suite."""
+        """A context that negotiates only this one suite."""
         c, number = self._c, _VERSIONS[tls_version]
         context: int = c.SSL_CTX_new(getattr(c, method)())
         done = [
@@ -62,11 +62,11 @@ class RecordLane:
             c.SSL_CTX_set_num_tickets(context, 0),
         ]
         if not all(done):
-            raise self._failed("it refuses the suite or its key")
+            raise self._failed("OpenSSL refuses the suite or its key")
         return context
 
     def _connect(self) -> None:
-        """Each end writes what the other reads; the handshake, in turns."""
+        """Run the handshake: both ends in turns, each reading what the other wrote."""
         c = self._c
         to_server, to_client = (c.BIO_new(c.BIO_s_mem()) for _ in range(2))
         for bio in (to_server, to_client):
@@ -83,10 +83,10 @@ class RecordLane:
             raise self._failed("the handshake did not end")
         agreed = c.SSL_CIPHER_get_name(c.SSL_get_current_cipher(self._server))
         if agreed != self._suite:
-            raise self._failed(f"it agreed on {agreed!r}")
+            raise self._failed(f"the handshake negotiated {agreed!r}")
 
     def batch(self) -> None:
-        """So many records of each size that it takes a while, each read after it was written."""
+        """Time a batch of records of each size; each batch is read after it was written."""
         c, buffer = self._c, self._buffer
         for size in SIZES:
             count = max(1, min(IN_FLIGHT_COUNT, IN_FLIGHT_BYTES // size))
@@ -100,12 +100,12 @@ class RecordLane:
                 sent_ns += middle_ns - start_ns
                 records += count
                 if {*sent, *received} != {size}:
-                    raise self._failed("a record did not come through whole")
+                    raise self._failed("a record was not received completely")
             self.times["sent", size].append(sent_ns / records)
             self.times["received", size].append(received_ns / records)
 
     def close(self) -> None:
-        """Free both ends; the memory between them goes with them."""
+        """Free both ends, which also frees the memory between them."""
         for end in (self._server, self._client):
             self._c.SSL_free(end)
         for context in self._contexts:
@@ -123,7 +123,7 @@ class RecordLane:
 def measure_records(
     libssl: str, ciphers: Sequence[str], tls_version: str, files: Certificates, batches: int
 ) -> Mapping[str, Mapping[tuple[str, int], list[float]]]:
-    """Batches of ns for each record, by cipher, way ('sent', 'received') and size."""
+    """Batches of ns per record, by cipher, direction ('sent', 'received') and size."""
     lanes: dict[str, RecordLane] = {}
     try:
         for name in ciphers:
@@ -138,7 +138,7 @@ def measure_records(
 
 
 def _declared(c: ctypes.CDLL) -> ctypes.CDLL:
-    """The functions that take or give pointers, which ctypes would cut to 32 bits."""
+    """Declare the functions with pointers, which ctypes would otherwise cut to 32 bits."""
     pointer = c_void_p
     for name, result, arguments in (
         ("TLS_server_method", pointer, []),

@@ -12,7 +12,7 @@ from tlstax import ExitCode, TlstaxError
 
 GROUP: Final = b"X25519"
 _HASHED: Final = bytes(130)
-"""About what is signed in a TLS 1.3 handshake."""
+"""About the size of what is signed in a TLS 1.3 handshake."""
 
 
 class CryptoOperations:
@@ -33,7 +33,7 @@ class CryptoOperations:
         return key
 
     def deriver(self) -> Callable[[], object]:
-        """A function that computes a shared secret, with a context of its own each time."""
+        """A function that computes a shared secret, with a new context each time."""
         own, peer = (c_void_p(self._c.EVP_PKEY_Q_keygen(None, None, GROUP)) for _ in range(2))
         secret, length = ctypes.create_string_buffer(64), c_size_t(64)
 
@@ -55,7 +55,7 @@ class CryptoOperations:
         key = c_void_p(self._c.PEM_read_bio_PrivateKey(file, None, None, None))
         self._c.BIO_free(file)
         _expect(bool(key.value), "read a key")
-        # Ed25519 hashes by itself and takes no other hash.
+        # Ed25519 includes its hash and accepts no other.
         is_plain = key_file.read_bytes().count(b"\n") <= 4 and "ed25519" in str(key_file.parent)
         digest = None if is_plain else c_void_p(self._c.EVP_sha256())
         signature = ctypes.create_string_buffer(1024)
@@ -98,14 +98,14 @@ def host_library() -> str:
 
 
 def _mapped(name: str) -> str:
-    """The library that Python's ssl module has mapped: another one would be another OpenSSL."""
+    """The library that Python's ssl module has mapped; another file could be another OpenSSL."""
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         path = line.split(None, 5)[-1]
         if Path(path).name.startswith(name):
             return path
     raise TlstaxError(
         "cannot measure OpenSSL",
-        "this Python has it linked in, not as a library",
+        "this Python links it statically, not as a shared library",
         "Use a Python that is linked with the system's OpenSSL",
         ExitCode.HOST,
     )

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measure what single TLS operations cost here, with the OpenSSL that this Python is linked with.
+"""Measure the cost of single TLS operations on this host, with the OpenSSL of this Python.
 
-Signatures, verification and key exchange are EVP calls of libcrypto; whole handshakes are two
-connections of libssl that talk through memory. All is CPU time of this thread, so that other
-processes disturb it little; kinds take turns, so that a drift of the machine falls on all alike.
+Signatures, verification and key exchange are EVP calls of libcrypto; for whole handshakes two
+connections of libssl exchange data through memory. All times are CPU time of this thread, so that
+other processes disturb them little; kinds alternate, so that a drift of the machine affects all of
+them equally.
 """
 
 import math
@@ -33,7 +34,7 @@ from tlstax.collectors.microbench.crypto_operations import CryptoOperations, _ma
 BATCHES: Final = 15
 BATCHES_MOST: Final = 60
 CERTAIN: Final = 0.04
-"""With medians known to within this share no more batches are asked for, with enough of them."""
+"""Measuring stops, after enough batches, when the medians are known to within this share."""
 BATCH_S: Final = 0.008
 HANDSHAKES: Final = 4
 """In each batch."""
@@ -48,15 +49,15 @@ def measure(
     tls_version: str,
     ciphers: Sequence[str] = (),
 ) -> MicroCosts:
-    """Measure; TlstaxError (HOST) where this OpenSSL lacks what it takes.
+    """Measure; TlstaxError (HOST) if this OpenSSL lacks a required feature.
 
-    Signatures of `sign_kinds`; of `handshake_kinds` whole handshakes, too; records with `ciphers`.
+    Signatures with `sign_kinds`, whole handshakes with `handshake_kinds`, records with `ciphers`.
     """
     if tls_version not in _VERSIONS:
         raise TlstaxError(
             f"cannot measure {tls_version} handshakes",
-            f"this host's {host_library()} is asked for {' and '.join(_VERSIONS)} only",
-            "Record a server that speaks one of them",
+            f"tlstax measures only {' and '.join(_VERSIONS)} with this host's {host_library()}",
+            "Record a server that uses one of them",
             ExitCode.HOST,
         )
     names = list(dict.fromkeys([*sign_kinds, *handshake_kinds]))
@@ -94,7 +95,7 @@ def measure(
 
 
 def _records(ciphers: Sequence[str], tls_version: str, folder: Path) -> dict[str, RecordCosts]:
-    """What records cost with each cipher."""
+    """Cost of records with each cipher."""
     libssl = _mapped("libssl.so")
     files = generate(folder / "of-records", KeyKind.parse("rsa:2048"))
     found = measure_records(libssl, ciphers, tls_version, files, BATCHES)
@@ -109,7 +110,7 @@ def _records(ciphers: Sequence[str], tls_version: str, folder: Path) -> dict[str
 
 
 def _batches(is_certain: Callable[[], bool]) -> Iterator[int]:
-    """Enough batches, and more of them while others disturb what is measured."""
+    """Enough batches, and more of them while other processes disturb the measurement."""
     for number in range(BATCHES_MOST):
         if number >= BATCHES and is_certain():
             return
@@ -117,10 +118,10 @@ def _batches(is_certain: Callable[[], bool]) -> Iterator[int]:
 
 
 def _timed(loops: dict[str, Callable[[], object]]) -> dict[str, Cost]:
-    """Every loop in batches that take turns."""
+    """Every loop in alternating batches."""
     batches: dict[str, list[float]] = {name: [] for name in loops}
     for call in loops.values():
-        call()  # what is fetched once
+        call()  # warm-up: algorithms are fetched once
     for _ in _batches(lambda: all(map(_is_certain, batches.values()))):
         for name, call in loops.items():
             count, start_ns = 0, time.thread_time_ns()
@@ -140,16 +141,16 @@ def _cost(values: Sequence[float]) -> Cost:
 
 
 def _is_certain(values: Sequence[float]) -> bool:
-    """Whether further batches would tell little: others were quiet, or were so most of the time."""
+    """Whether further batches would add little: the batches agree, or most of them do."""
     cost = _cost(values)
     return cost.high_ns - cost.low_ns <= 2 * CERTAIN * cost.value_ns
 
 
 class _Lane:
-    """Handshakes in memory with one kind of key, full and resumed in turns.
+    """Handshakes in memory with one kind of key, alternating full and resumed.
 
-    A client library makes its context anew for each connect. That is more than loading files: the
-    first signature with an RSA key that was just loaded computes its blinding, too.
+    A client library creates a new context for each connect. That costs more than loading files: the
+    first signature with a newly loaded RSA key also computes its blinding.
     """
 
     def __init__(self, files: Certificates, mutual: bool, tls_version: str) -> None:
@@ -174,7 +175,7 @@ class _Lane:
         context.load_cert_chain(certificate, key)
 
     def _client_context(self) -> ssl.SSLContext:
-        """As a client library makes it for each connect."""
+        """A client context, as a client library creates it for each connect."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(self._files.ca)
@@ -186,11 +187,11 @@ class _Lane:
         return context
 
     def batch(self) -> None:
-        """A few of each."""
+        """Time a few handshakes of each kind."""
         for kind, session in (("full", None), ("resumed", self._session)):
             server_ns = client_ns = 0
             for _ in range(HANDSHAKES):
-                # Sessions belong to a context, so a resumed handshake cannot have a new one.
+                # Sessions belong to a context, so a resumed handshake reuses the context.
                 server, client, self._session = self._shake(self._client, session)
                 server_ns, client_ns = server_ns + server, client_ns + client
             self._times[f"{kind} server"].append(server_ns / HANDSHAKES)
@@ -224,20 +225,20 @@ class _Lane:
                     if index == 0
                     else (client_ns, server_ns + spent_ns)
                 )
-        # Tickets of TLS 1.3 follow the handshake; reading is what takes them.
+        # Tickets of TLS 1.3 follow the handshake; a read receives them.
         server.write(b"x")
         client.read(1)
         if session is not None and not client.session_reused:
             raise TlstaxError(
                 "cannot measure a resumed handshake",
-                f"{host_library()} did not resume the session that it was given",
+                f"{host_library()} did not resume its session",
                 "Predict without --resume",
                 ExitCode.HOST,
             )
         return server_ns, client_ns, client.session
 
     def is_certain(self) -> bool:
-        """Whether the handshakes are known well; what contexts take is a difference, never so."""
+        """Whether the handshakes are known precisely; context costs, a difference, never are."""
         return all(_is_certain(values) for name, values in self._times.items() if name != "setup")
 
     def costs(self, single: KeyCosts) -> KeyCosts:

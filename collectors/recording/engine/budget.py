@@ -81,7 +81,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Load:
-    """The server's load and the overhead of measuring it: from the trial, then from every window."""
+    """The server's load and the overhead of measuring: from the trial, then from every window."""
 
     cpus: float
     """CPU time of the server per time."""
@@ -96,7 +96,7 @@ class Load:
     turn_ns: float
     """CPU time of the collector to attach and detach the probes that only dense windows have."""
     tail_ns: float = 0.0
-    """How much longer than its window a dense window's probes are attached: detaching takes time."""
+    """How much longer than its window a dense window's probes stay on: detaching takes time."""
     watch: float = 0.0
     """CPU time of the collector between two windows, in ns per ns of time."""
 
@@ -269,7 +269,7 @@ class Account:
 def with_rates(
     load: Load, level: Level, cpu_ns: int, span_ns: int, seen: Sequence[float], weight: float = 1.0
 ) -> Load:
-    """The load updated by one window: `seen` is the cost of each level's probes and the scheduler's.
+    """The load updated by one window; `seen`: cost of each level's probes and of the scheduler's.
 
     What was not on, or a window in which the server was idle, keeps the older rates. The others
     are averaged with this weight for the new rate, because a short window is a small sample.

@@ -138,7 +138,7 @@ class LedgerMaps:
         )
 
     def mark_gone(self) -> None:
-        """Mark threads as ended that are still `live` after every running thread was set to pause."""
+        """Mark as exited the threads that are `live` after all running threads were paused."""
         for index, status in enumerate(self._status[: self._scanned].tolist()):
             if status == layout.ThreadStatus.LIVE:
                 self._status[index] = layout.ThreadStatus.EXITED
@@ -149,7 +149,7 @@ class LedgerMaps:
         loaded.map_update(self._free_fd, None, struct.pack("=I", index))
 
     def latency_counts(self) -> dict[int, tuple[int, ...]]:
-        """Histogram of each phase that ended at least once: LATENCY_BUCKETS counts, over all shards."""
+        """Histogram of each phase that ended: LATENCY_BUCKETS counts, summed over all shards."""
         histograms: dict[int, tuple[int, ...]] = {}
         row = layout.LATENCY_BUCKETS * 8
         for phase in range(layout.PHASE_CELLS):

@@ -144,8 +144,8 @@ class Meter:
     ) -> None:
         """Keep the rates of a span in which the kernel timed the programs.
 
-        The programs also run at events of other processes. Their cost while the target is almost idle
-        does not predict that of its busy time, so a rate needs some CPU time of the target.
+        The programs also run at events of other processes. Their cost while the target is almost
+        idle does not predict that of its busy time, so a rate needs some CPU time of the target.
         """
         for name in _PROBES:
             run_ns, runs = timed[name]

@@ -247,7 +247,7 @@ def test_a_definition_may_have_a_table() -> None:
         ('"set_b"', '"set_*"', "not a function name"),
         ('getter = "methods"', "", "'getter' is missing"),
         ('"set_a", "set_b"', "", "something in it"),
-        ('missing = "A', 'extra = 1\nmissing = "A', "extra is not known here"),
+        ('missing = "A', 'extra = 1\nmissing = "A', "unknown key: extra"),
     ],
 )
 def test_a_wrong_table_is_refused(before: str, after: str, reason: str) -> None:

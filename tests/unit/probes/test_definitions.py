@@ -102,7 +102,7 @@ def test_a_directory_adds_definitions(tmp_path: Path) -> None:
         ('"_Z3runP1A*"', '"run; rm"', "not a function name"),
         ('missing = "Work is not seen."', 'missing = " "', "must be a text"),
         ("'Own (\\d+)'", "'Own ('", "not a regular expression"),
-        ('id = "work"', 'id = "work"\nprice = 3', "price is not known here"),
+        ('id = "work"', 'id = "work"\nprice = 3', "unknown key: price"),
         ('["own_main"]', "[]", "something in it"),
         ("[detect]", "[detect", "not TOML"),
     ],
