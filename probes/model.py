@@ -106,7 +106,7 @@ class Boundary:
 
     @property
     def per(self) -> str:
-        """The operation that crosses it once: "command", "handshake" or "connection"; "": unknown."""
+        """What crosses it once: "command", "handshake" or "connection"; "" if unknown."""
         if self.only_in == "handshake" or self.action.startswith("handshake"):
             return "handshake"
         if self.action.startswith("base"):

@@ -174,10 +174,7 @@ class Recorder:
         self.add_peer(pid, "client")
 
     def add_peer(self, pid: int, role: str, label: str = "") -> None:
-        """Record a client, or a tunnel or proxy between client and server; as `add_client`.
-
-        `label` is the name that reports show.
-        """
+        """As `add_client`, also for a tunnel or proxy; `label` is the name that reports show."""
         request = self.request
         peer = self._peers.attach(
             PeerRequest(

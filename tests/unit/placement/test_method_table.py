@@ -246,7 +246,7 @@ def test_a_definition_may_have_a_table() -> None:
         ('"set_b"', '"set_a"', "names a function twice"),
         ('"set_b"', '"set_*"', "not a function name"),
         ('getter = "methods"', "", "'getter' is missing"),
-        ('"set_a", "set_b"', "", "something in it"),
+        ('"set_a", "set_b"', "", "not empty"),
         ('missing = "A', 'extra = 1\nmissing = "A', "unknown key: extra"),
     ],
 )

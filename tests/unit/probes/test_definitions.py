@@ -103,7 +103,7 @@ def test_a_directory_adds_definitions(tmp_path: Path) -> None:
         ('missing = "Work is not seen."', 'missing = " "', "must be a text"),
         ("'Own (\\d+)'", "'Own ('", "not a regular expression"),
         ('id = "work"', 'id = "work"\nprice = 3', "unknown key: price"),
-        ('["own_main"]', "[]", "something in it"),
+        ('["own_main"]', "[]", "not empty"),
         ("[detect]", "[detect", "not TOML"),
     ],
 )

@@ -81,7 +81,7 @@ def test_files_are_private_from_the_start(tmp_path: Path, monkeypatch: pytest.Mo
 def test_refuses_to_overwrite_and_writes_nothing(tmp_path: Path) -> None:
     paths = Certificates.in_directory(tmp_path)
     paths.client_key.write_text("precious")
-    with pytest.raises(TlstaxError, match=r"will not overwrite .*client-key\.pem") as caught:
+    with pytest.raises(TlstaxError, match=r"cannot overwrite .*client-key\.pem") as caught:
         generate(tmp_path, KeyKind.parse("ec:p256"))
     assert caught.value.exit_code == ExitCode.IO
     assert paths.client_key.read_text() == "precious"
@@ -94,7 +94,7 @@ def test_force_replaces_the_file_and_not_what_a_link_points_to(tmp_path: Path) -
     directory = tmp_path / "certs"
     directory.mkdir()
     (directory / "ca.pem").symlink_to(elsewhere)
-    with pytest.raises(TlstaxError, match="will not overwrite"):
+    with pytest.raises(TlstaxError, match="cannot overwrite"):
         generate(directory, KeyKind.parse("ec:p256"))
     made = generate(directory, KeyKind.parse("ec:p256"), force=True)
     assert elsewhere.read_text() == "precious"
@@ -145,5 +145,5 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["certs", str(directory), "--key", "ec:p384"]) == ExitCode.OK
     assert "ec:p384" in capsys.readouterr().out
     assert main(["certs", str(directory)]) == ExitCode.IO
-    assert capsys.readouterr().err.startswith("tlstax: will not overwrite")
+    assert capsys.readouterr().err.startswith("tlstax: cannot overwrite")
     assert main(["certs", str(directory), "--key", "ed25519", "--force"]) == ExitCode.OK
