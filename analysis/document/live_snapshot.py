@@ -80,7 +80,7 @@ class FunctionLine:
 
 
 @dataclass(frozen=True)
-class Glance:
+class LiveSnapshot:
     """All of it."""
 
     span_ns: int
@@ -107,7 +107,7 @@ def look(
     seen: Sequence[Seen],
     stacks: Callable[[int | None], tuple[Frame, ...]],
     taxonomy: Taxonomy,
-) -> Glance:
+) -> LiveSnapshot:
     """The windows of the last seconds as one."""
     span_ns = sum(one.span_ns for one in seen)
     dense = [one for one in seen if one.window.level in LEDGER_LEVELS]
@@ -125,7 +125,7 @@ def look(
     losses: Counter[str] = Counter()
     for one in seen:
         losses.update({row.kind: row.lost_count for row in one.losses})
-    return Glance(
+    return LiveSnapshot(
         span_ns=span_ns,
         measured_ns=sum(one.span_ns for one in dense),
         handshakes_per_second=_per_second(len(good), shaking_ns),

@@ -157,7 +157,7 @@ def show(name: str, scenario: str, rounds: Rounds, options: argparse.Namespace) 
 
 
 def bench_server(name: str, options: argparse.Namespace) -> None:
-    """Every load on two servers of a kind; a line if they cannot be had."""
+    """Every load on two servers of a kind; a line if they are unavailable."""
     with ExitStack() as stack:
         try:
             servers = [stack.enter_context(open_server(find_kind(name))) for _ in range(2)]

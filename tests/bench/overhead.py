@@ -164,7 +164,7 @@ def show_own_words(name: str, figures: Figures) -> None:
 
 
 def bench_server(name: str, options: argparse.Namespace) -> None:
-    """Both loads on one server; a line if it cannot be had."""
+    """Both loads on one server; a line if it is unavailable."""
     try:
         ready = open_server(find_kind(name))
     except TlstaxError as error:

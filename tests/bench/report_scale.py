@@ -91,7 +91,7 @@ def measure(path: Path) -> tuple[float, float, float]:
 
 
 def main() -> int:
-    """Everything; 1 if the largest report is too dear."""
+    """Everything; 1 if the largest report takes too long or too much memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, metavar="SAMPLES")
     sizes = parser.parse_args().sizes

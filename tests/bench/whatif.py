@@ -8,7 +8,7 @@ measured between the rounds' end and the prediction, on the same machine. The ca
     RSA-2048 to ECDSA P-256, RSA-4096 to RSA-2048: sysbench connects, asks, disconnects
     no resumption to 90 %: a client that resumes, the same without
     pooling: one query on each connection to twenty, told what a query costs on a warm connection
-    ciphers: results of 64 KB over TLS 1.2 and 1.3, to a cheaper and to a dearer one
+    ciphers: results of 64 KB over TLS 1.2 and 1.3, to a cheaper and to a more expensive one
 
 Run by `make check-whatif`; prints a table (--markdown: as in docs/whatif.md). Exit status 1 where
 an interval does not contain the measured value. An interval wider than +-20 % is no prediction, and

@@ -238,7 +238,7 @@ class _Display:
         self._screen = screen
         self._recorder = recorder
         self._taxonomy = builtin()
-        self._paused: live_snapshot.Glance | None = None
+        self._paused: live_snapshot.LiveSnapshot | None = None
         self._sort: str = options.sort
 
     def run(self) -> None:

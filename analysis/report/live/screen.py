@@ -10,7 +10,7 @@ from typing import Final
 from rich.text import Text
 
 from tlstax.analysis import quantities
-from tlstax.analysis.document.live_snapshot import FunctionLine, Glance, PhaseLine
+from tlstax.analysis.document.live_snapshot import FunctionLine, LiveSnapshot, PhaseLine
 from tlstax.analysis.report import texts
 from tlstax.collectors.capture.schema import Target
 
@@ -43,28 +43,28 @@ class Frame:
     output: str = ""
 
 
-def draw(glance: Glance, frame: Frame, columns: int, rows: int) -> list[Text]:
+def draw(snapshot: LiveSnapshot, frame: Frame, columns: int, rows: int) -> list[Text]:
     """The lines of one picture, none wider than the terminal, not more than it has."""
     columns = max(columns, LEAST_COLUMNS)
     lines = [
         _title(frame),
-        _rates(glance),
-        _cpu(glance),
+        _rates(snapshot),
+        _cpu(snapshot),
         Text(f"{'phase':<{NAME}}{'/s':>7}{'p50':>8}{'p99':>8}{'busy':>5} ", style="bold")
         + _legend(),
     ]
-    widest = max((line.total for line in glance.phases), default=0.0)
+    widest = max((line.total for line in snapshot.phases), default=0.0)
     room = columns - NAME - 7 - 8 - 8 - 5 - 1
-    lines += [_phase(line, widest, room) for line in glance.phases]
-    lines.append(_waits(glance))
+    lines += [_phase(line, widest, room) for line in snapshot.phases]
+    lines.append(_waits(snapshot))
     left = rows - len(lines) - FOOT_ROWS - 1
     if left > 0:
-        title = f"functions by {frame.sort}, of {glance.sample_count} CPU samples"
+        title = f"functions by {frame.sort}, of {snapshot.sample_count} CPU samples"
         lines.append(Text(title, style="bold"))
-        lines += _functions(glance, frame.sort, columns)[:left]
+        lines += _functions(snapshot, frame.sort, columns)[:left]
     lines = lines[: rows - FOOT_ROWS]
     lines += [Text()] * (rows - FOOT_ROWS - len(lines))
-    lines += [_losses(glance), _keys(frame)]
+    lines += [_losses(snapshot), _keys(frame)]
     for line in lines:
         line.truncate(columns, overflow="ellipsis")
     return lines
@@ -86,13 +86,13 @@ def _title(frame: Frame) -> Text:
     return line + Text(texts.clean(text))
 
 
-def _rates(glance: Glance) -> Text:
-    phases = {line.name: line for line in glance.phases}
+def _rates(snapshot: LiveSnapshot) -> Text:
+    phases = {line.name: line for line in snapshot.phases}
     per_second = {name: phases[name].per_second if name in phases else 0.0
                   for name in ("connect", "command")}  # fmt: skip
-    resumed = quantities.share(glance.resumed_share)
-    failed = glance.failed_per_second
-    text = f"handshakes {_rate(glance.handshakes_per_second)} ({resumed} resumed"
+    resumed = quantities.share(snapshot.resumed_share)
+    failed = snapshot.failed_per_second
+    text = f"handshakes {_rate(snapshot.handshakes_per_second)} ({resumed} resumed"
     text += f", {_rate(failed)} failed)" if failed else ")"
     return Text(
         f"{text}  connects {_rate(per_second['connect'])}  commands {_rate(per_second['command'])}",
@@ -104,12 +104,12 @@ def _rate(value: float) -> str:
     return f"{value:,.0f}/s" if value >= 10 else f"{value:.1f}/s"
 
 
-def _cpu(glance: Glance) -> Text:
-    cpus = quantities.ABSENT if glance.cpus is None else f"{glance.cpus:.2f}"
-    text = f"server {cpus} CPUs  host {quantities.share(glance.idle_share)} idle  last "
-    text += quantities.time(glance.span_ns)
-    if glance.measured_ns < glance.span_ns:
-        share = glance.measured_ns / glance.span_ns if glance.span_ns else 0.0
+def _cpu(snapshot: LiveSnapshot) -> Text:
+    cpus = quantities.ABSENT if snapshot.cpus is None else f"{snapshot.cpus:.2f}"
+    text = f"server {cpus} CPUs  host {quantities.share(snapshot.idle_share)} idle  last "
+    text += quantities.time(snapshot.span_ns)
+    if snapshot.measured_ns < snapshot.span_ns:
+        share = snapshot.measured_ns / snapshot.span_ns if snapshot.span_ns else 0.0
         text += f", phases seen in {quantities.share(share)} of it"
     return Text(text)
 
@@ -139,21 +139,21 @@ def _phase(line: PhaseLine, widest: float, room: int) -> Text:
     return text
 
 
-def _waits(glance: Glance) -> Text:
+def _waits(snapshot: LiveSnapshot) -> Text:
     """What connection threads wait for, in threads at any time."""
     line = Text("waiting threads  ", style="bold")
-    for state, value in glance.waits.items():
+    for state, value in snapshot.waits.items():
         _, colour, name = STATES[state]
         line.append(f"{name} ", style=colour)
         line.append(f"{value:.2f}  ")
-    if not glance.waits:
+    if not snapshot.waits:
         line.append("none")
     return line
 
 
-def _functions(glance: Glance, sort: str, columns: int) -> list[Text]:
+def _functions(snapshot: LiveSnapshot, sort: str, columns: int) -> list[Text]:
     """One line for each function, or each category."""
-    found = glance.functions
+    found = snapshot.functions
     if sort == "category":
         sums: dict[str, float] = {}
         for line in found:
@@ -175,13 +175,13 @@ def _function(line: FunctionLine, columns: int) -> Text:
     return text.append(f"  {where}", style="dim")
 
 
-def _losses(glance: Glance) -> Text:
-    lost = ", ".join(f"{count} {texts.name(kind)}" for kind, count in glance.lost.items())
-    engine = quantities.share(glance.engine_share)
+def _losses(snapshot: LiveSnapshot) -> Text:
+    lost = ", ".join(f"{count} {texts.name(kind)}" for kind, count in snapshot.lost.items())
+    engine = quantities.share(snapshot.engine_share)
     return Text(
-        f"lost {lost or 'nothing'}, healed {glance.repaired_count} · cost "
-        f"{quantities.share(glance.cost_share)} of its CPU · tlstax {engine} CPU, "
-        f"{quantities.size(glance.engine_bytes)}",
+        f"lost {lost or 'nothing'}, healed {snapshot.repaired_count} · cost "
+        f"{quantities.share(snapshot.cost_share)} of its CPU · tlstax {engine} CPU, "
+        f"{quantities.size(snapshot.engine_bytes)}",
         style="yellow" if lost else "dim",
     )
 

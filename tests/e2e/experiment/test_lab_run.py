@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`tlstax lab run libraries`: real servers side by side, one that cannot be had left out."""
+"""`tlstax lab run libraries`: real servers side by side, an unavailable one left out."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_two_libraries_are_compared_and_what_cannot_be_had_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     names = ["mariadb", "mysql56"]
-    if not installed_program(find_kind("mysql57")):  # what comes by Maven then cannot be had
+    if not installed_program(find_kind("mysql57")):  # what comes by Maven is then unavailable
         monkeypatch.setitem(CLIENTS, "maven", "no-such-client")
         names.append("mysql57")
     options = ["--rounds", "2", "--seconds", "1", "--servers", ",".join(names)]

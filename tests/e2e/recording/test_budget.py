@@ -217,7 +217,7 @@ def test_a_rise_of_the_load_makes_it_back_off(rise: Path) -> None:
     begun_ns = busy_ns[0]
     quiet = [row for row in windows.values() if row.end_ns < begun_ns]
     full_ns = sum(r.end_ns - r.start_ns for r in quiet if r.level == "full")
-    # Where memory is dear, the collector alone takes what an idle server leaves.
+    # Where memory is slow, the collector alone takes what an idle server leaves.
     assert full_ns > 2_000_000_000 or (full_ns and page_ns() > SLOW_NS)
     # The windows right after the rise may still be full: they are what noticed it.
     loud = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A real server under load: the ledger against clocks that are not its own, for ten seconds."""
+"""A real server under load: the ledger against independent clocks, for ten seconds."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -56,7 +56,7 @@ def server_name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def server(server_name: str, npm: None, lab_directory: Path) -> Iterator[PrivateServer]:
-    """A running server of the catalogue; one that cannot be had fails in one line."""
+    """A running server of the catalogue; an unavailable one fails in one line."""
     try:
         ready = open_server(find_kind(server_name))
     except TlstaxError as error:

@@ -37,9 +37,9 @@ def test_a_price_is_the_median_of_its_rounds() -> None:
 
 
 def test_one_multi_link_is_preferred_to_perf_events() -> None:
-    dearer = tuple(row._replace(cost_ns=row.cost_ns * 2) for row in EVENT)
-    assert host_costs_of(MULTI + dearer, []).prices == Prices(400.0, 14_000.0, 250.0)
-    assert host_costs_of(dearer, []).prices == Prices(800.0, 28_000.0, 500.0)
+    expensive = tuple(row._replace(cost_ns=row.cost_ns * 2) for row in EVENT)
+    assert host_costs_of(MULTI + expensive, []).prices == Prices(400.0, 14_000.0, 250.0)
+    assert host_costs_of(expensive, []).prices == Prices(800.0, 28_000.0, 500.0)
 
 
 def test_without_a_measurement_the_defaults_hold_and_say_so() -> None:

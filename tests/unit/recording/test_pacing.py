@@ -27,14 +27,14 @@ def overhead(
     level: Level | None,
     span_ns: int,
     cpus: float,
-    dearer: float = 1.0,
+    cost_factor: float = 1.0,
     own_ns: float = CUT_NS + TURN_NS,
 ) -> SpanOverhead:
     """What a span costs on a server that uses `cpus`, and the collector."""
     cpu_ns = int(span_ns * cpus)
     on = -1 if level is None else int(level)
     by_level = tuple(
-        cpu_ns * price * dearer if one <= on else 0.0
+        cpu_ns * price * cost_factor if one <= on else 0.0
         for one, price in zip(Level, PRICES, strict=True)
     )
     spent = Overhead(
@@ -69,7 +69,7 @@ class Driven:
 
 
 def drive(
-    pace: Pace, seconds: float, cpus: Callable[[float], float], dearer: float = 1.0
+    pace: Pace, seconds: float, cpus: Callable[[float], float], cost_factor: float = 1.0
 ) -> list[Driven]:
     """Follow the pace on a server that uses so many CPUs at a time; each window."""
     schedule = []
@@ -83,7 +83,7 @@ def drive(
         dearest_ns = looked_at_ns = 0.0
         # The watchdog: at each look the window may end.
         for looked_ns in range(step.watch_ns, length_ns, step.watch_ns):
-            so_far = overhead(step.level, looked_ns, used, dearer, own_ns=0.0)
+            so_far = overhead(step.level, looked_ns, used, cost_factor, own_ns=0.0)
             dearest_ns = max(dearest_ns, so_far.spent.total_ns - looked_at_ns)
             looked_at_ns = so_far.spent.total_ns
             if pace.overspends(so_far):
@@ -91,7 +91,7 @@ def drive(
                 break
         now_s += length_ns / NS_PER_S
         own_ns = CUT_NS + (TURN_NS if step.level != last else 0.0)
-        one = overhead(step.level, length_ns, used, dearer, own_ns)
+        one = overhead(step.level, length_ns, used, cost_factor, own_ns)
         dearest_ns = max(dearest_ns, one.spent.total_ns - looked_at_ns)
         last, level = step.level, step.level
         step = pace.ended(one, CUT_NS, TURN_NS, 0.0001)
@@ -130,14 +130,14 @@ def test_a_rise_of_the_load_makes_it_back_off() -> None:
 
 def test_a_window_that_turns_out_dear_is_ended_early() -> None:
     pace = begun(0.01)
-    schedule = drive(pace, 60, lambda _: 1.2, dearer=10.0)
+    schedule = drive(pace, 60, lambda _: 1.2, cost_factor=10.0)
     first = next(window.length_s for window in schedule if window.level == Level.RECORD)
     assert pace.choice is not None
     assert first <= 0.05
 
 
 def test_a_dense_window_waits_until_the_account_can_pay_for_it() -> None:
-    schedule = drive(begun(0.005, cpus=0.6), 120, lambda _: 0.6, dearer=4.0)
+    schedule = drive(begun(0.005, cpus=0.6), 120, lambda _: 0.6, cost_factor=4.0)
     dense = [window for window in schedule if window.level == Level.RECORD]
     assert len(dense) > 5
     assert all(window.balance_ns > 0 for window in dense)
@@ -147,14 +147,14 @@ def test_a_recording_without_light_time_pauses_until_it_has_paid() -> None:
     calm = drive(begun(0.5, cpus=1.0), 60, lambda _: 1.0)
     assert {window.level for window in calm} == {Level.RECORD}
     pace = begun(0.5, cpus=1.0)
-    first, second, *_ = drive(pace, 60, lambda _: 1.0, dearer=7.0)
+    first, second, *_ = drive(pace, 60, lambda _: 1.0, cost_factor=7.0)
     assert first.level == Level.RECORD
     assert first.overdrawn_ns > 0.25 * SECOND  # half a second of what is earned
     assert second.level == Level.HANDSHAKE
 
 
 def test_light_time_that_leaves_nothing_over_is_ended_early() -> None:
-    schedule = drive(begun(0.02), 60, lambda _: 1.2, dearer=10.0)
+    schedule = drive(begun(0.02), 60, lambda _: 1.2, cost_factor=10.0)
     light = [window for window in schedule if window.level == Level.HANDSHAKE]
     assert light
     assert max(window.length_s for window in light) <= 2
@@ -197,12 +197,12 @@ def test_a_hopeless_budget_is_refused_after_the_trial() -> None:
     st.floats(0.5, 4.0),
 )
 def test_whatever_the_load_does_the_budget_holds(
-    share: float, loads: list[float], dearer: float
+    share: float, loads: list[float], cost_factor: float
 ) -> None:
     pace = begun(share, cpus=1.0)
     trial_ns = overhead(Level.RECORD, 200 * MS, 1.0).spent.total_ns
     assert pace.account.spent.total_ns == trial_ns
-    schedule = drive(pace, 300, lambda now_s: loads[int(now_s // 50) % len(loads)], dearer)
+    schedule = drive(pace, 300, lambda now_s: loads[int(now_s // 50) % len(loads)], cost_factor)
     # The trial is a debt from the start, and a surprise is seen at the next look.
     dearest_ns = max(window.dearest_ns for window in schedule)
     assert max(window.overdrawn_ns for window in schedule) <= trial_ns + dearest_ns

@@ -84,13 +84,14 @@ def test_what_limits_trust_stands_above_the_answer(content: dict[str, Any]) -> N
             assert found.start() < answer_at.start(), mark
 
 
-def test_what_could_not_be_had_is_said_with_its_consequence(attached: Path) -> None:
+def test_what_is_unavailable_is_named_with_its_consequence(attached: Path) -> None:
     content = document(attached)
-    assert "not to be had" not in printed(content)
+    assert "unavailable" not in printed(content)
     consequence = "5 of 7 functions have names: the others show as addresses."
     content["health"]["gaps"] = [{"subject": "names in mariadbd", "consequence": consequence}]
     for output in (printed(content), shown.visible_text(html.render(content))):
         assert consequence in " ".join(output.replace("\u00a0", " ").split())
+    assert printed(content).count("unavailable") == 2, "above the answer, and with its consequence"
     assert printed(content).index("names in mariadbd") < printed(content).index("mariadb 10")
 
 
