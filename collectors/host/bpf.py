@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """bpf(2) and perf_event_open(2) as raw system calls, where libbpf has no function or may be absent.
 
-A host may lack libbpf or BTF and doctor must still say what works, so its trials make the calls
-directly. libbpf 1.1 cannot attach uprobe_multi links, and opens no perf events. What libbpf does
-have for maps and programs is called through it (`recording.engine.loaded`).
+A host may lack libbpf or BTF and doctor must still report what works, so its trials make the calls
+directly. libbpf 1.1 cannot attach uprobe_multi links and does not open perf events. The libbpf
+functions for maps and programs are used elsewhere (`recording.engine.loaded`).
 
 Numbers are the kernel's UAPI (linux/bpf.h, linux/perf_event.h); system call numbers are those of
 x86-64. Every call raises OSError with the kernel's errno.

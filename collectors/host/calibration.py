@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What one probe hit costs on this host, measured on functions of our own.
+"""Measures the cost of one probe hit on this host, on test functions of its own process.
 
-The kernel's trap is the price. Each kind of probe sits on a tiny function that a loop in machine
-code calls; the difference to the same loop without a probe is its cost. Rounds go through all
-kinds in turn, one difference for each, and the result is their median with a distribution-free
-95 % interval (order statistics). Nothing but this process is probed.
+Most of the cost is the kernel's trap. Each kind of probe is attached to a tiny function that a loop
+in machine code calls; the difference to the same loop without a probe is its cost. Each round
+measures every kind once, and the result is the median of the rounds with a distribution-free 95 %
+interval (order statistics). Only this process is probed.
 
-`measure_basic` takes what attaching needs, in some 30 ms; the rest is for `tlstax doctor
---calibrate` (see `tlstax.collectors.host.calibration_events` for what is no uprobe).
+`measure_basic` measures what attaching needs, in about 30 ms; the rest is for `tlstax doctor
+--calibrate` (`tlstax.collectors.host.calibration_events` measures all but uprobes).
 """
 
 import ctypes
@@ -39,7 +39,7 @@ OPTIMISED: Final = "nop of 5 bytes"
 
 
 class Trial(NamedTuple):
-    """One kind of probe, on the first instruction of a function of its own."""
+    """One kind of probe, on the first instruction of a test function."""
 
     kind: str  # uprobe_multi, uretprobe_multi, uprobe, uretprobe; "" for no probe
     instruction: str
@@ -69,13 +69,13 @@ ALL: Final = (
 
 
 def measure_basic() -> list[Price]:
-    """The prices of an emulated, a returning and a stepped probe; fewer where one is refused."""
+    """The costs of an emulated, a return and a stepped probe; a kind that is refused is absent."""
     trials = BASIC if HOST.uprobe_multi else tuple(_as_events(BASIC))
     return measure(trials, ROUNDS_BASIC)
 
 
 def measure(trials: Sequence[Trial], rounds: int) -> list[Price]:
-    """The prices of these kinds of probes, those that the kernel refuses left out."""
+    """The costs of these kinds of probes, without those that the kernel refuses."""
     with ExitStack() as stack:
         try:
             path, address = stack.enter_context(code_page(_page([BARE, *trials])))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a scheduler event and a CPU sample cost on this host, and the list of all prices.
+"""Measures the cost of a scheduler event and of a CPU sample, and lists the cost of all probes.
 
-- a switch (tp_btf): two processes on one CPU hand a byte to each other, which is two switches; the
-  difference with an attached program that counts, for each switch of the CPU;
+- a switch (tp_btf): two processes on one CPU exchange a byte, which takes two context switches; the
+  cost is the difference per switch with and without an attached counting program;
 - a sample: a loop of known length at a stack of 24 frames, with and without a CPU-clock event
   whose program walks the user and the kernel stack.
 
-Both are small beside what they are measured on, so their intervals are wide.
+Both are small compared with the loop that is measured, so their intervals are wide.
 """
 
 import ctypes
@@ -35,20 +35,20 @@ ROUNDS: Final = 25
 TRIPS: Final = 400
 FRAMES: Final = 24
 SPIN_LOOPS: Final = 12_000_000
-SAMPLES_HZ: Final = (24_999, 4_999, 999)  # the first that the kernel takes
+SAMPLES_HZ: Final = (24_999, 4_999, 999)  # the first that the kernel accepts
 GET_STACKID: Final = 27
 USER_STACK: Final = 1 << 8
 
 
 def measure_all() -> list[Price]:
-    """Every kind of probe that this kernel takes."""
+    """The cost of every kind of probe that this kernel accepts."""
     with one_cpu():
         return [*measure(ALL, ROUNDS), *switch_price(), *sample_price()]
 
 
 @contextmanager
 def one_cpu() -> Iterator[None]:
-    """Run on one CPU, so that a round is not divided between two clocks."""
+    """Run on one CPU, so that a round is not split between two CPUs' clocks."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
@@ -58,7 +58,7 @@ def one_cpu() -> Iterator[None]:
 
 
 def switch_price() -> list[Price]:
-    """A program at sched_switch, for each switch; none where the kernel refuses it."""
+    """The cost of a program at sched_switch; empty if the kernel refuses it."""
     costs = []
     with ExitStack() as stack:
         try:
@@ -115,7 +115,7 @@ def _trips_ns(trip: tuple[int, int]) -> int:
 
 
 def sample_price() -> list[Price]:
-    """A CPU-clock sample with both stacks; none where the kernel refuses it."""
+    """The cost of a CPU-clock sample with both stacks; empty if the kernel refuses it."""
     costs = []
     with ExitStack() as stack:
         try:
@@ -144,7 +144,7 @@ def sample_price() -> list[Price]:
 
 
 def _start_sampling(attached: ExitStack, program: int) -> bool:
-    """Sample this thread until `attached` unwinds; False when no rate is taken."""
+    """Sample this thread until `attached` unwinds; False if the kernel accepts no rate."""
     for hz in SAMPLES_HZ:
         try:
             event = kept(attached, bpf.open_cpu_clock(hz, cpu=-1, pid=0))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What this host can do, found by trying it: the checks behind `tlstax doctor`.
 
-Nothing here is decided by a kernel version. A check is a trial or a reading, with what it
-is needed for and what to do when it fails. `required` ones decide whether the native
-engine can run; the others say what a measurement will lack.
+No kernel version decides anything. A check tries or reads something, and says what it is needed
+for and what to do if it fails. The native engine needs all `required` checks; the others say
+what a measurement will lack.
 """
 
 import errno
@@ -20,7 +20,7 @@ from tlstax.collectors.host.features import HOST
 
 
 class Check(NamedTuple):
-    """One question to the host. `uprobe` checks: one of them is enough (see `ready`)."""
+    """One check of the host. Of the `uprobe` checks one is enough (see `ready`)."""
 
     check_id: str
     title: str
@@ -32,7 +32,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a check found. `ok` is False when the host refused or lacks it."""
+    """The result of a check. `ok` is False if the host refuses or lacks it."""
 
     check_id: str
     title: str
@@ -119,8 +119,8 @@ CHECKS = (
         "uprobes (one multi link)",
         "uprobe",
         HOST.uprobe_multi.ask,
-        "cheaper phase boundaries, faster detach",
-        "Nothing: single uprobes are used instead; kernels 6.10 and later have it",
+        "phase boundaries at lower cost, faster detach",
+        "Nothing: single uprobes are used instead; kernel 6.10 and later support it",
     ),
     Check(
         "tp_btf",
@@ -167,7 +167,7 @@ CHECKS = (
         "hardware cycle counter",
         "note",
         HOST.cycles.ask,
-        "samples inside interrupts-off code; the CPU clock serves otherwise",
+        "samples inside interrupts-off code; without it the CPU clock is used",
         "Nothing: virtual machines often have none",
     ),
     Check(
@@ -175,7 +175,7 @@ CHECKS = (
         "scheduler clocks",
         "useful",
         host.thread_clocks,
-        "checking the ledger against clocks that are not its own",
+        "checking the ledger against independent clocks",
         "Use a kernel with CONFIG_SCHED_INFO=y",
     ),
     Check(
@@ -191,7 +191,7 @@ CHECKS = (
         "tracefs",
         "note",
         host.tracing_files,
-        "tracepoints of the bpftrace programs; the native engine does without",
+        "tracepoints of the bpftrace programs; the native engine does not need it",
         tracefs.REMEDY,
     ),
     Check(
@@ -224,7 +224,7 @@ CHECKS = (
         "note",
         host.confinement,
         "seeing the host's processes",
-        "Run on the host, or with its pid namespace (docker run --privileged --pid=host)",
+        "Run on the host, or in its pid namespace (docker run --privileged --pid=host)",
     ),
     Check(
         "bpftrace",
@@ -244,7 +244,7 @@ CHECKS = (
 
 
 def examine(check: Check) -> Answer:
-    """Ask one question; a refusal of the kernel is an answer, not an error."""
+    """Run one check; a refusal by the kernel is a result, not an error."""
     do = check.do
     try:
         ok, found = True, check.ask()
@@ -255,14 +255,14 @@ def examine(check: Check) -> Answer:
     except OSError as error:
         if error.errno in (errno.EPERM, errno.EACCES) and check.need != "note":
             do = ROOT
-        # dlopen failures of ctypes have no errno and say everything in their text.
+        # dlopen failures of ctypes have no errno, only a text.
         named = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
         ok, found = False, f"{named} ({error.filename})" if error.filename else named
     return Answer(check.check_id, check.title, check.need, ok, found, check.needed_for, do)
 
 
 def examine_all() -> list[Answer]:
-    """Every check, in order. Takes about a second, most of it spent in other tools' --version."""
+    """Every check, in order. Takes about a second, most of it in `--version` of other tools."""
     return [examine(check) for check in CHECKS]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Running something costly in a forked child, so that its memory is gone with it."""
+"""Runs expensive work in a forked child, so that its memory is freed when the child ends."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Failure:
-    """A TlstaxError on its way out of the child."""
+    """A TlstaxError, as passed from the child to the parent."""
 
     what: str
     why: str
@@ -25,8 +25,8 @@ class Failure:
 def run_in_child(what: str, function: Callable[[], Result]) -> Result:
     """Call the function in a forked child and return its (picklable) result.
 
-    A TlstaxError of the function is raised again here. If the child dies otherwise, TlstaxError
-    says that `what` failed. Call it while this process has one thread.
+    A TlstaxError of the function is raised again here. If the child ends in any other way,
+    TlstaxError says that `what` failed. Call it while this process has one thread.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -40,8 +40,8 @@ def run_in_child(what: str, function: Callable[[], Result]) -> Result:
     if status or not answer:
         raise TlstaxError(
             f"{what} failed",
-            f"the child process that does it ended with wait status {status}",
-            "Check that memory is left, and report this",
+            f"its child process ended with wait status {status}",
+            "Check that memory is available, and report this",
         )
     result: Result | Failure = pickle.loads(answer)  # written by our own child
     if isinstance(result, Failure):
@@ -50,7 +50,7 @@ def run_in_child(what: str, function: Callable[[], Result]) -> Result:
 
 
 def _answer(writing: int, function: Callable[[], object]) -> None:
-    """The child's whole life: it never returns to the caller's code."""
+    """Run the function in the child and exit; never returns to the caller."""
     status = 1
     try:
         try:
@@ -61,6 +61,6 @@ def _answer(writing: int, function: Callable[[], object]) -> None:
             pickle.dump(result, pipe)
         status = 0
     except KeyboardInterrupt:
-        status = int(ExitCode.INTERRUPTED)  # the parent got the signal, too, and says so
+        status = int(ExitCode.INTERRUPTED)  # the parent got the signal, too, and reports it
     finally:
         os._exit(status)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a probe hit costs on this host, and where that is kept between runs.
+"""The cost of a probe hit on this host, and the file that keeps it between runs.
 
 Measured once a week, or by `tlstax doctor --calibrate`, and kept in a file for this kernel and CPU:
-$XDG_CACHE_HOME/tlstax/calibration.json, without that variable in /var/cache for root and in
-~/.cache for others. A file that does not fit, or is damaged, is measured anew.
+$XDG_CACHE_HOME/tlstax/calibration.json; without that variable, in /var/cache for root and in
+~/.cache for others. If the file is damaged or of another host, the cost is measured again.
 """
 
 import json
@@ -23,14 +23,14 @@ FRESH_S: Final = 7 * 86_400
 
 
 def this_host_costs() -> HostCosts:
-    """What is known of this host; measured now, in about a third of a second, if nothing is.
+    """The stored costs of this host; if there are none, measure them (about 0.3 s).
 
-    Where nothing may be attached, the defaults. Forks: call it while this process has one thread.
+    If attaching is not permitted, the defaults. Forks: call it while this process has one thread.
     """
     kept = load()
     if kept is not None:
         return kept
-    # Only here: a process that stays attached does not need it.
+    # Imported here: a process that stays attached does not need it.
     from tlstax.collectors.host.calibration import measure_basic
 
     host_costs = host_costs_of(measure_basic(), HOST.emulated_forms.ask())
@@ -40,7 +40,7 @@ def this_host_costs() -> HostCosts:
 
 
 def load() -> HostCosts | None:
-    """What was kept for this kernel and CPU, None when that is nothing or too old."""
+    """The stored costs for this kernel and CPU; None if absent or too old."""
     try:
         content = json.loads(path().read_text(encoding="utf-8"))
         if content["host"] != host() or not 0 <= time.time() - content["time_s"] < FRESH_S:
@@ -51,7 +51,7 @@ def load() -> HostCosts | None:
 
 
 def save(host_costs: HostCosts) -> None:
-    """Keep it for the next run; where that cannot be, it is measured again."""
+    """Store the costs for the next run; if that fails, the next run measures again."""
     content = {
         "host": host(),
         "time_s": int(time.time()),
@@ -66,7 +66,7 @@ def save(host_costs: HostCosts) -> None:
 
 
 def path() -> Path:
-    """Where prices are kept."""
+    """The path of the file."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(named):
         named = "/var/cache" if os.geteuid() == 0 else str(Path.home() / ".cache")
@@ -74,6 +74,6 @@ def path() -> Path:
 
 
 def host() -> str:
-    """What prices depend on: the kernel's build, the CPU, the number of CPUs."""
+    """What the costs depend on: the kernel's build, the CPU model, the number of CPUs."""
     name = platform.uname()
     return f"{name.release} {name.version} / {cpu_field('model name')} x {os.cpu_count()}"

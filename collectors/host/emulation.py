@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which instructions this kernel emulates under a uprobe beyond those of every kernel, by trial.
+"""Finds by trial which further instructions this kernel emulates under a uprobe.
 
-Nothing is timed. To single-step an instruction the kernel needs a place for its copy, and maps
-one into the process ([uprobes]) when it first does so. So a child process runs one function whose
-probe is on one such instruction, and then looks at its own mappings. A child that steps for sure
-comes first: if no mapping appears there, the trial tells nothing and nothing is claimed.
+Nothing is timed. To single-step an instruction the kernel needs memory for its copy, and maps
+it into the process ([uprobes]) at the first step. So a child process runs a function with a probe
+on one such instruction, then reads its own mappings. An instruction that is certainly stepped is
+tried first: if no mapping appears there, the trial is inconclusive and the result is empty.
 """
 
 import ctypes
@@ -23,10 +23,10 @@ PLACE_OF_COPIES: Final = "[uprobes]"
 
 
 def emulated_forms() -> frozenset[str]:
-    """Names of TRIAL_FORMS that the kernel emulates; none where it cannot be tried.
+    """Names of TRIAL_FORMS that the kernel emulates; empty if they cannot be tried.
 
-    Needs the rights to attach a probe, and uprobe_multi links: kernels without them emulate no
-    more than is known anyway. Forks, so call it while this process has one thread.
+    Needs the rights to attach a probe, and uprobe_multi links: kernels without them emulate
+    none of the forms. Forks, so call it while this process has one thread.
     """
     forms = {"control": CONTROL, **TRIAL_FORMS}
     code = b"".join(
@@ -40,7 +40,7 @@ def emulated_forms() -> frozenset[str]:
             counting = count_program(counter_map(stack))
             program = bpf.load_program(bpf.ProgramType.KPROBE, counting, bpf.ATTACH_UPROBE_MULTI)
             kept(stack, program)
-            # No process is named, so that children are probed, too; nobody else has this file.
+            # No pid, so that children are probed, too; no other process maps this file.
             cookies = [0] * len(offsets)
             kept(stack, bpf.attach_uprobe_multi(program, path, offsets, cookies, 0, False))
         except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Doctor's trial of tlstax's own BPF objects: each is loaded by the verifier and dropped."""
+"""Doctor's trial of tlstax's own BPF objects: each is loaded through the verifier, then closed."""
 
 import ctypes
 import os

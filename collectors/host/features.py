@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What this kernel lets tlstax do, found by trying it: one list, for whoever asks.
+"""What this kernel permits tlstax to do, found by trying it: the one list for all callers.
 
-The engine, plans, the calibration and doctor ask `HOST`. A feature is tried when it is first asked
-for, once in a process, so that a recording pays for nothing that it does not need. Nothing is
-decided by a kernel version.
+The engine, plans, the calibration and doctor use `HOST`. A feature is tried on first use, once per
+process, so that a recording does not run trials that it does not need. No kernel version decides
+anything.
 
 Each trial does the thing on tlstax's own process, checks that it had its effect (a probe that
-attaches and is never hit is a failure), and takes everything back through its file descriptors. A
-trial returns what it saw and raises OSError (the kernel's refusal) or LackError (accepted, but
+attaches and is never hit is a failure), and undoes everything by closing its file descriptors. A
+trial returns what it observed and raises OSError (the kernel's refusal) or LackError (accepted, but
 without effect). No other process is touched.
 """
 
@@ -42,7 +42,7 @@ Found = TypeVar("Found")
 
 
 class Feature(Generic[Found]):
-    """One thing that this host can do or not; tried when it is first asked for."""
+    """One ability of this host; tried on first use."""
 
     def __init__(self, trial: Callable[[], Found]) -> None:
         self._trial = trial
@@ -58,7 +58,7 @@ class Feature(Generic[Found]):
         return not isinstance(self._outcome, LackError | OSError)
 
     def ask(self) -> Found:
-        """What the trial saw. Raises LackError or OSError where the host cannot do it."""
+        """What the trial observed. Raises LackError or OSError if the host cannot do it."""
         if isinstance(self._outcome, LackError | OSError):
             raise self._outcome.with_traceback(None)
         return self._outcome
@@ -72,10 +72,10 @@ def bpf_call() -> str:
 
 
 def program_load() -> str:
-    """Let the verifier take a program of two instructions."""
+    """Load a program of two instructions."""
     with ExitStack() as stack:
         kept(stack, bpf.load_program(ProgramType.KPROBE, RETURN_ZERO))
-    return "the verifier took a program"
+    return "the verifier accepted a program"
 
 
 def uprobe_perf_event() -> str:
@@ -97,7 +97,7 @@ def uprobe_multi() -> str:
     """Probe our own function through one multi link and call it from two threads.
 
     Kernels 6.6 to 6.9 filter such links by thread instead of by process: the second thread
-    of the process is then never seen. Only counting tells.
+    of the process is then never seen. Only counting hits shows this.
     """
     with ExitStack() as stack:
         path, call = stack.enter_context(probed_function())
@@ -205,7 +205,7 @@ def hardware_cycles() -> str:
 
 
 def state_of_switch() -> str:
-    """Whether sched_switch tells in which state the thread is that leaves the CPU."""
+    """Whether sched_switch passes the state of the thread that leaves the CPU."""
     count = _argument_counts()["sched_switch"]
     if count < 4:
         raise LackError(f"sched_switch passes {count} arguments")
@@ -213,7 +213,7 @@ def state_of_switch() -> str:
 
 
 def socket_tracepoints() -> str:
-    """Whether tracepoints tell what a socket received and sent."""
+    """Whether there are tracepoints for what a socket received and sent."""
     lacking = [name for name in SOCKET_EVENTS if not _argument_counts()[name]]
     if lacking:
         raise LackError(f"no {' and no '.join(lacking)}")
@@ -227,7 +227,7 @@ def _argument_counts() -> dict[str, int]:
 
 def emulated_forms() -> frozenset[str]:
     """Instructions that the kernel emulates under a uprobe, beyond those of every kernel. Forks."""
-    # Only here: it needs a disassembler, which a process that stays attached does not.
+    # Imported here: needs a disassembler; a process that stays attached does not.
     from tlstax.collectors.host import emulation
 
     return emulation.emulated_forms()
@@ -235,7 +235,7 @@ def emulated_forms() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Features:
-    """What a host can do. A test puts another feature in a field's place (dataclasses.replace)."""
+    """The abilities of a host. Tests replace single fields (dataclasses.replace)."""
 
     bpf_call: Feature[str]
     program_load: Feature[str]

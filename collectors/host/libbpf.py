@@ -71,9 +71,9 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
 
 @cache
 def open_library() -> ctypes.CDLL:
-    """libbpf.so.1 with the signatures above. Raises OSError where it is not installed.
+    """libbpf.so.1 with the signatures above. Raises OSError if it is not installed.
 
-    It prints nothing to standard error: its users say themselves what went wrong.
+    Its messages to standard error are switched off: callers report failures themselves.
     """
     library = ctypes.CDLL("libbpf.so.1", use_errno=True)
     for name, (result, arguments) in _SIGNATURES.items():
@@ -85,7 +85,7 @@ def open_library() -> ctypes.CDLL:
 
 
 def load_library() -> ctypes.CDLL:
-    """The same; TlstaxError HOST where it is not installed."""
+    """As open_library(); raises TlstaxError HOST if it is not installed."""
     try:
         return open_library()
     except OSError as error:

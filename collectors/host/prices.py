@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a probe hit costs: the one formula, on prices that `host.calibration` measures.
+"""The cost of a probe hit: the one formula, from costs that `host.calibration` measures.
 
-Placements are compared by it, plans print it, and a recording bills and reports by it.
+It is used to compare placements, in plans, and for the overhead in recordings and reports.
 
-The kernel keeps one breakpoint for an instruction, with a list of all probes on it. So a thread
-traps there once, however many probes see it; and a return that several return probes wait for is
-taken once, too. Such a shared cost belongs to one of the probes, so that the costs of all hits add
-up: a trap to the first entry probe on the instruction, without one to the first return probe.
+The kernel keeps one breakpoint per instruction, with a list of all probes on it. So a thread traps
+there once, however many probes there are; several return probes share one trap on return, too. A
+shared cost is charged to one probe, so that the costs of all hits add up: the trap to the first
+entry probe on the instruction or, if there is none, to the first return probe.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 PLAIN: Final = "nop"
 STEPPED: Final = "mov %rdi,%rax"
 IN_SITU: Final = 1.5
-"""What a trap costs in a server over what it costs in a loop (limits.md says how that was seen)."""
+"""Cost of a trap in a server, as a multiple of its cost in a loop (measured: see limits.md)."""
 
 
 class Price(NamedTuple):
@@ -32,9 +32,9 @@ class Price(NamedTuple):
 
 @dataclass(frozen=True)
 class Prices:
-    """Nanoseconds per probe hit, by which placements are compared.
+    """Nanoseconds per probe hit, to compare placements.
 
-    The defaults are those of the machine that docs/limits.md shows.
+    The defaults are from the machine in docs/limits.md.
     """
 
     emulated_ns: float = 400.0  # one trap
@@ -42,22 +42,22 @@ class Prices:
     return_ns: float = 230.0  # what a return probe adds to the trap that arms it
 
     def trap_ns(self, emulated: bool) -> float:
-        """One hit on an instruction."""
+        """The cost of one hit on an instruction."""
         return self.emulated_ns if emulated else self.stepped_ns
 
 
 class Probe(NamedTuple):
-    """What the cost of a probe's hit depends on."""
+    """The properties of a probe that determine its cost."""
 
     place: Hashable  # the instruction it sits on
     is_return: bool
-    emulated: bool  # the instruction; any other is single-stepped
+    emulated: bool  # whether the kernel emulates the instruction; else it single-steps
 
 
 def hit_costs_ns(prices: Prices, probes: Sequence[Probe]) -> list[float]:
-    """What a hit of each of these probes costs; 0 where others pay for all that they share.
+    """The cost of a hit of each of these probes; 0 if it is charged to other probes.
 
-    What the probes' own programs take is not in it.
+    The run time of the probes' BPF programs is not included.
     """
     trap_payer: dict[Hashable, int] = {}
     return_payer: dict[Hashable, int] = {}
@@ -75,13 +75,13 @@ def hit_costs_ns(prices: Prices, probes: Sequence[Probe]) -> list[float]:
 
 
 def crossing_ns(prices: Prices, probes: Sequence[tuple[str, Probe]]) -> float:
-    """What a boundary with these probes, each with its event, adds to what crosses it once."""
+    """The cost of crossing a boundary with these (event, probe) pairs once."""
     costs_ns = hit_costs_ns(prices, [probe for _, probe in probes])
     return one_of_each(zip((event for event, _ in probes), costs_ns, strict=True))
 
 
 def one_of_each(by_event: Iterable[tuple[str, float]]) -> float:
-    """The sum over events, of each the most: a crossing meets one of the probes of an event."""
+    """The sum over events of the highest cost: a crossing hits one probe per event."""
     most: dict[str, float] = {}
     for event, value in by_event:
         most[event] = max(most.get(event, 0.0), value)
@@ -89,30 +89,30 @@ def one_of_each(by_event: Iterable[tuple[str, float]]) -> float:
 
 
 def call_ns(crossings_ns: Sequence[float], hits: float) -> float:
-    """What a function with so many calls an operation costs, whose name several bodies have.
+    """The cost per operation of a function with several bodies of one name.
 
-    A call enters one of them, any as likely as another.
+    A call enters one of them, with equal probability.
     """
     return hits * sum(crossings_ns) / len(crossings_ns) if crossings_ns else 0.0
 
 
 def in_server_ns(hit_ns: float, program_ns: float) -> float:
-    """What a hit takes of a server's CPU time: its calibrated cost and its program's run time."""
+    """CPU time of a server per hit: its calibrated cost and its BPF program's run time."""
     return hit_ns * IN_SITU + program_ns
 
 
 @dataclass(frozen=True)
 class HostCosts:
-    """What was measured and tried on this host that placements depend on."""
+    """The measurements and trials of this host that placements depend on."""
 
     prices: Prices = Prices()
-    measured: bool = False  # whether the prices are this host's own
-    emulated: frozenset[str] = frozenset()  # forms of instructions beyond those of every kernel
+    measured: bool = False  # whether the prices were measured on this host
+    emulated: frozenset[str] = frozenset()  # forms that this kernel emulates and others do not
     rows: tuple[Price, ...] = ()
 
 
 def host_costs_of(rows: Iterable[Price], emulated: Iterable[str]) -> HostCosts:
-    """The prices that placements compare, from those of each kind of probe."""
+    """The prices used for placements, from the rows of each kind of probe."""
     rows = tuple(rows)
     known = {(row.kind, row.instruction): row.cost_ns for row in rows}
     for suffix in ("_multi", ""):

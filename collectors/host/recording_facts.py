@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a capture says once of its recording and of the host that made it."""
+"""Facts that a capture holds once: its recording and the host."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ _CRYPTO_FLAGS: Final = frozenset(
 
 
 def recording_facts(engine: str, level: str, **further: object) -> list[schema.Meta]:
-    """Of a recording that begins now, on this host: its times, its kernel, what recorded."""
+    """The facts of a recording that begins now on this host: times, kernel, recorder."""
     values = {
         "tlstax_version": __version__,
         "created_wall_ns": time.time_ns(),
@@ -35,7 +35,7 @@ def recording_facts(engine: str, level: str, **further: object) -> list[schema.M
 
 
 def cpu_facts() -> dict[str, object]:
-    """How many CPUs there are, and what matters of them to crypto."""
+    """The number of CPUs, and their features that matter to crypto."""
     flags = cpu_field("flags").split()
     return {
         "cpu_count": os.cpu_count(),

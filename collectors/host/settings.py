@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What `tlstax doctor` reads about this host: privileges, settings, confinement, tools.
 
-Each reading returns what it found and raises LackError when that is not enough. Files are
+Each function returns what it found and raises LackError if that is not enough. Files are
 those of proc(5), capabilities(7) and perf_event_open(2).
 """
 
@@ -35,7 +35,7 @@ TOOL_SECONDS = 10
 
 
 class LackError(Exception):
-    """What was asked for is not there; the message says what was found instead."""
+    """Something required is absent; the message says what was found instead."""
 
 
 def _status(name: str) -> str:
@@ -86,7 +86,7 @@ def kernel_types() -> str:
     with path.open("rb") as file:
         magic = file.read(2)
     if magic != BTF_MAGIC:
-        raise LackError(f"{path} does not begin as BTF does")
+        raise LackError(f"{path} is not BTF data")
     return f"{path}, {path.stat().st_size} bytes"
 
 
@@ -97,7 +97,7 @@ def libbpf() -> str:
 
 
 def tracing_files() -> str:
-    """tracefs, in which bpftrace looks tracepoints up: mounted, or for each tool by tlstax."""
+    """tracefs, which bpftrace needs for tracepoints: mounted, or by tlstax for each tool."""
     try:
         return tracefs.availability()
     except TlstaxError as error:
@@ -115,7 +115,7 @@ def kernel_symbols() -> str:
 
 
 def perf_paranoia() -> str:
-    """kernel.perf_event_paranoid: above -1 it binds processes without CAP_PERFMON."""
+    """kernel.perf_event_paranoid: above -1 it restricts processes without CAP_PERFMON."""
     level = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
     effective = int(_status("CapEff"), 16)
     if level > -1 and not any(
@@ -126,7 +126,7 @@ def perf_paranoia() -> str:
 
 
 def unprivileged_bpf() -> str:
-    """kernel.unprivileged_bpf_disabled; programs of tlstax need the privilege in any case."""
+    """kernel.unprivileged_bpf_disabled; tlstax needs the privilege in any case."""
     level = Path("/proc/sys/kernel/unprivileged_bpf_disabled").read_text().strip()
     meaning = {"0": "allowed", "1": "forbidden until reboot", "2": "forbidden"}
     return f"{level} ({meaning.get(level, 'unknown')})"
@@ -158,7 +158,7 @@ def thread_clocks() -> str:
 
 
 def confinement() -> str:
-    """Signs of a container or a seccomp filter: informative, trials decide."""
+    """Signs of a container or a seccomp filter: for information only, the trials decide."""
     signs = []
     if _status("Seccomp") == "2":
         signs.append(f"{_status('Seccomp_filters') or 'a'} seccomp filter(s)")
@@ -174,7 +174,7 @@ def confinement() -> str:
 
 
 def tool_version(*command: str) -> str:
-    """First line with a digit that a tool prints about its version."""
+    """The first line with a digit in the output of a tool's --version."""
     path = shutil.which(command[0], path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if path is None:
         raise LackError("not installed")
@@ -199,7 +199,7 @@ def perf() -> str:
 
 
 def bcc() -> str:
-    """Libraries of bcc; its Python module may be installed for the system's Python only."""
+    """Libraries of bcc; its Python module may exist only for the system's Python."""
     ctypes.CDLL("libbcc.so.0")
     for place in ("/usr/lib/python3/dist-packages/bcc/version.py",):
         if Path(place).exists():

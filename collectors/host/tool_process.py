@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs that record beside tlstax: they end with it, and say how they ended and why."""
+"""Other recorders that tlstax runs: they end with tlstax; how and why they ended is reported."""
 
 import re
 import signal
@@ -10,26 +10,26 @@ from typing import Any, Final
 from tlstax.workloads.servers import supervisor
 
 _LAST_WORDS_MAX: Final = 200
-# Files of the system may be named; where somebody keeps data is nobody's business.
+# Captures may contain system paths, but no paths of a user's data.
 _FOLDERS: Final = re.compile(
     r"""(?<![\w./…])/(?!(?:proc|sys|dev|usr|lib\w*|s?bin)/)(?:[^\s/:'"]+/)+"""
 )
 
 
 def die_with_parent() -> None:
-    """For `preexec_fn`: no tool outlives a tlstax that was killed, and each may clean up."""
+    """For `preexec_fn`: the tool gets a signal when tlstax is killed, so that it can clean up."""
     supervisor.die_with_parent(signal.SIGTERM)
 
 
 def start_with_us(command: Sequence[str], **how: Any) -> "subprocess.Popen[str]":
-    """Start a program in a session of its own that ends with us; `how` as for subprocess.Popen."""
+    """Start a program in its own session that ends with tlstax; `how` as for subprocess.Popen."""
     return subprocess.Popen(
         command, start_new_session=True, preexec_fn=die_with_parent, text=True, **how
     )
 
 
 def reap(process: "subprocess.Popen[bytes]") -> None:
-    """Kill it if it runs still, and wait until it is gone."""
+    """Kill it if it still runs, and wait until it has ended."""
     if process.poll() is None:
         process.kill()
     process.wait()
@@ -47,7 +47,7 @@ def how_it_ended(process: "subprocess.Popen[bytes]") -> str:
 
 
 def last_words(text: str) -> str:
-    """The last line that a tool said, fit for a capture: cut, and without folders of data."""
+    """The last line that a tool printed, for a capture: truncated, without data folders."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     shown = "".join(one if one.isprintable() else "?" for one in lines[-1]) if lines else "nothing"
     return _FOLDERS.sub("…/", shown)[:_LAST_WORDS_MAX]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""tracefs for the tools that read it, bpftrace above all, where the host has not mounted it.
+"""tracefs for the tools that read it, mainly bpftrace, on a host that has not mounted it.
 
-Such a tool is started in a mount namespace of its own, in which tracefs is mounted. The host's
-mounts stay as they are, and the namespace ends with the tool. It otherwise sees what tlstax sees:
-the same /proc and the same files, under the same pid as without.
+Such a tool is started in its own mount namespace, in which tracefs is mounted. The host's mounts do
+not change, and the namespace ends with the tool. Otherwise the tool sees what tlstax sees: the same
+/proc, files and pids.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from tlstax.collectors.host.tool_process import die_with_parent
 MOUNTS: Final = Path("/proc/self/mounts")
 PLACE: Final = Path("/sys/kernel/tracing")
 PLACES: Final = (PLACE, Path("/sys/kernel/debug/tracing"))
-"""Where tools look. The second is read in the list of mounts only: to open it can mount it."""
+"""Where tools look. The second is only looked up in the list of mounts: opening it may mount it."""
 REMEDY: Final = (
     f"Run as root with CAP_SYS_ADMIN, or mount it (mount -t tracefs tracefs {PLACE}), "
     "or use the native engine"
@@ -32,7 +32,7 @@ _MS_REC, _MS_SLAVE = 0x4000, 0x80000  # linux/mount.h
 
 
 def mounted_at() -> Path | None:
-    """Where this process finds tracefs mounted; None if nowhere that tools look."""
+    """The path at which tracefs is mounted; None if at none that tools search."""
     for line in MOUNTS.read_text(errors="surrogateescape").splitlines():
         _, place, kind = line.split(" ")[:3]
         if kind == "tracefs" and Path(place) in PLACES:
@@ -41,20 +41,20 @@ def mounted_at() -> Path | None:
 
 
 def separate_mounts() -> None:
-    """Give this process a mount namespace of its own. Raises OSError if that is refused.
+    """Give this process its own mount namespace. Raises OSError if that is refused.
 
-    What the host mounts and unmounts is still seen here, so that nothing is kept busy; what is
-    mounted here is not seen by the host.
+    Mounts and unmounts of the host propagate to it, so that no mount is kept busy; mounts
+    made in it do not propagate to the host.
     """
     _call("unshare", _CLONE_NEWNS)
     _call("mount", None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None)
 
 
 def prepare_tool() -> None:
-    """For `preexec_fn` of a tool that may read tracefs: it ends with us, and finds tracefs.
+    """For `preexec_fn` of a tool that may read tracefs: it ends with tlstax, and finds tracefs.
 
-    Where tracefs cannot be mounted the tool is started without it: `require_tracepoints` says
-    before whether a tool that cannot do without will find it.
+    If tracefs cannot be mounted the tool starts without it; call `require_tracepoints` first
+    for a tool that needs it.
     """
     die_with_parent()
     if mounted_at() is None:
@@ -65,7 +65,7 @@ def prepare_tool() -> None:
 def require_tracepoints(names: Sequence[str]) -> None:
     """Raise TlstaxError (HOST) unless a tool started with `prepare_tool` finds all of them.
 
-    A name is `group:name`. It is tried in a child process.
+    A name is `group:name`. The test runs in a child process.
     """
     missing = run_in_child("Looking for tracepoints", lambda: _missing(names)) if names else []
     if missing:
@@ -78,22 +78,22 @@ def require_tracepoints(names: Sequence[str]) -> None:
 
 
 def availability() -> str:
-    """Where tools find tracefs, in words. Raises TlstaxError (HOST) if they do not find it."""
+    """A sentence part on where tools find tracefs. Raises TlstaxError (HOST) if nowhere."""
     run_in_child("Mounting tracefs", lambda: _missing([]))
     if place := mounted_at():
         return f"mounted on {place}"
-    return "not mounted; tlstax mounts it for each tool in a mount namespace of its own"
+    return "not mounted; tlstax mounts it for each tool in a private mount namespace"
 
 
 def _missing(names: Sequence[str]) -> list[str]:
-    """Those of the tracepoints that are not there. Run in a child, whose mounts it changes."""
+    """The tracepoints that do not exist. Run in a child: it changes the mounts."""
     place = mounted_at()
     try:
         if place is None:
             place = _mount()
         events = place / "events"
         if not events.is_dir():
-            raise OSError(errno.EACCES, "it shows no events, as under kernel lockdown")
+            raise OSError(errno.EACCES, "it has no events directory, as under kernel lockdown")
     except OSError as error:
         lack = f"tracefs on {place} cannot be read" if place else "tracefs cannot be mounted"
         raise TlstaxError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What trials and calibrations probe and load: machine code of our own, and small BPF programs."""
+"""Test code for trials and calibrations: machine code to probe, and small BPF programs."""
 
 import ctypes
 import os
@@ -15,9 +15,9 @@ PROBED_CODE = b"\x90\xc3"  # nop (emulated by the kernel, one trap); ret
 
 @contextmanager
 def code_page(code: bytes) -> Iterator[tuple[str, int]]:
-    """Code of our own in a file of our own: its path, and the address where it is mapped.
+    """Machine code in an anonymous file: its path, and the address where it is mapped.
 
-    The file is anonymous memory (memfd), so that no library's probes are disturbed.
+    The file is a memfd, so that no library is probed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
@@ -40,7 +40,7 @@ def code_page(code: bytes) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def probed_function(code: bytes = PROBED_CODE) -> Iterator[tuple[str, Callable[[], None]]]:
-    """A function of our own: the path of its file, where it stands first, and a way to call it."""
+    """A test function: the path of its file, in which it is first, and a way to call it."""
     with code_page(code) as (path, address):
         yield path, ctypes.CFUNCTYPE(None)(address)
 
@@ -87,7 +87,7 @@ def count_program(map_fd: int) -> bytes:
 
 
 def task_storage_program(storage_fd: int, counter_fd: int) -> bytes:
-    """Counts in `counter_fd` how often the current task's own storage could be had."""
+    """Counts in `counter_fd` how often the current task's storage was available."""
     return (
         instruction(0x85, imm=158)  # r0 = bpf_get_current_task_btf()
         + instruction(0xBF, 2, 0)
@@ -104,7 +104,7 @@ def task_storage_program(storage_fd: int, counter_fd: int) -> bytes:
 def attach_uprobe(
     stack: ExitStack, path: str, offset_bytes: int, program: int, *, is_return: bool = False
 ) -> None:
-    """Have a program run where this process reaches an offset of a file, by a perf event."""
+    """Attach a program to an offset of a file, for this process, by a perf event."""
     name = ctypes.create_string_buffer(path.encode())
     event = bpf.open_perf_event(
         uprobe_event_type(),

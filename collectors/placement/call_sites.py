@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where an object's code calls or jumps to a function, and whether it may be called otherwise.
+"""Where an object's code calls or jumps to a function, and whether other calls are possible.
 
-Code is searched as bytes, in one pass; what was found is decoded by the caller of this module. A
+Code is searched as bytes, in one pass; the caller of this module decodes what was found. A
 function whose address is kept in data or is loaded may be called from anywhere: RefusedError.
 """
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
     Addresses = NDArray[numpy.int64]
 
-CALL, SHORT_JUMP = 0xE8, 0xEB  # the call's last bit makes a jump of it
+CALL, SHORT_JUMP = 0xE8, 0xEB  # differs from the call opcode in its last bit
 LEA_BYTES: Final = 7
 SHORT_FAR: Final = 130
 PART_BYTES: Final = 1 << 20
 E_TYPE, ET_EXEC = 16, 2
-# They say where functions are, and are nothing that is called through.
+# They hold function addresses, but no code calls through them.
 NO_POINTERS: Final = (".dynsym", ".rela", ".eh_frame", ".gnu", ".note")
 RELOCATION: Final = struct.Struct("<QQq")  # Elf64_Rela: address, type and symbol, addend
 JUMP_SLOT, RELATIVE = 7, 8  # R_X86_64_*
 
 
 class RefusedError(Exception):
-    """Why the callers of a function do not serve."""
+    """Why a function cannot be probed at its callers."""
 
 
 def imports(elf: Elf, name: str) -> bool:
     """Whether an object refers to a function of that name in another one."""
     start, end = elf.name_range(".dynsym")
-    if elf.data.find(name.encode() + b"\0", start, end) < 0:  # quick, and settles most
+    if elf.data.find(name.encode() + b"\0", start, end) < 0:  # a fast test that decides most cases
         return False
     return any(True for _ in _symbol_numbers(elf, name))
 
@@ -53,9 +53,9 @@ def exports(elf: Elf, name: str) -> bool:
 
 
 class References:
-    """The direct calls and jumps of one object, by where they lead to.
+    """The direct calls and jumps of one object, by target.
 
-    The code is read once, whatever is asked: a server has 30 MB of it.
+    The code is read once for all look-ups: a server has 30 MB of it.
     """
 
     def __init__(self, finder: Finder) -> None:
@@ -65,7 +65,7 @@ class References:
     def calls_of(self, name: str, own: int | None) -> set[int]:
         """Addresses of the calls of a function; `own`: its address if this object defines it.
 
-        Raises RefusedError when it may also be called otherwise.
+        Raises RefusedError if other calls of it are possible.
         """
         elf = self._finder.elf
         _refuse_pointers(elf, name, own)
@@ -85,9 +85,9 @@ class References:
 
 
 class _Found(NamedTuple):
-    """Whatever looks like a call, jump or `lea` in a section; who asks decodes what is around it.
+    """Candidates for a call, jump or `lea` in a section; the caller decodes the code around them.
 
-    Addresses of the instructions and of what they lead to, alike in length.
+    Addresses of the instructions and of their targets, two arrays of equal length.
     """
 
     elf: Elf
@@ -97,7 +97,7 @@ class _Found(NamedTuple):
     loaded: "Addresses"
 
     def jumps(self, address: int) -> set[int]:
-        """Where the address is called or jumped to."""
+        """The instructions that call or jump to the address."""
         found: list[int] = self.calls[self.called == address].tolist()
         section = self.section
         first = max(0, address - section.address - SHORT_FAR)
@@ -122,13 +122,13 @@ def _code_of(elf: Elf) -> Iterator[Section]:
 
 
 def _search(elf: Elf, section: Section) -> _Found:
-    """Look through a section, a part after the other: the arrays are many times as large."""
-    import numpy  # only here: a server has 1.5 million such places, and planning is a child's work
+    """Search a section in parts: the arrays are many times as large as the code."""
+    import numpy  # imported here: only the planning child needs it (1.5 million candidates)
 
     raw = elf.slice(section.offset, section.size)
     found: dict[str, list[Addresses]] = {"calls": [], "called": [], "loaded": []}
     for start in range(0, len(raw), PART_BYTES):
-        # Padded, so that an instruction at the very end is looked at, too.
+        # Padded, so that an instruction at the very end is found, too.
         part = raw[start : start + PART_BYTES + LEA_BYTES] + bytes(LEA_BYTES)
         code = numpy.frombuffer(part, dtype=numpy.uint8)
         size = min(PART_BYTES, len(raw) - start)
@@ -180,9 +180,9 @@ def _refuse_pointers(elf: Elf, name: str, own: int | None) -> None:
 
 
 def _refuse_stored(elf: Elf, addresses: set[int]) -> None:
-    """Raise RefusedError when an address is in data as it is, or in code that is not relocated.
+    """Raise RefusedError if data or code contains an address without a relocation.
 
-    So it is in a program that is linked to a fixed address, and with packed relocations (RELR).
+    This occurs in programs linked to a fixed address, and with packed relocations (RELR).
     """
     fixed = elf.data[E_TYPE] == ET_EXEC
     for section in elf.headers.sections:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Seeing a function where it is called, when it has no emulated instruction of its own to offer.
+"""Probes a function at its call sites, if it contains no suitable emulated instruction.
 
-A direct `call` is emulated, and the arguments are in their registers there; so is, as a rule, one
-of the next instructions behind it (the jump of the check of what was returned). With both, in every
-place that calls the function, each of its calls is seen from entry to exit. That needs all callers
-to be known: every object that imports the function is searched for calls through its stub, the
-defining one for direct calls too. A function whose address is taken (a table of pointers), or that
-is jumped to, may be called from elsewhere, and is refused with that reason.
+A direct `call` is emulated, and the arguments are in their registers there. One of the instructions
+after it usually is emulated too (the conditional jump that checks the result). Probes on both, at
+every call site, see each call from entry to exit. All callers must be known: every object that
+imports the function is searched for calls through its stub, and the defining object for direct
+calls too. A function whose address is taken (a table of pointers), or whose code is the target of a
+jump from inside another function, may have unknown callers, and is refused with that reason.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ CALLERS_LIMIT: Final = 16
 
 
 class CallerSpot(NamedTuple):
-    """A spot in an object that calls the function."""
+    """A probe point in an object that calls the function."""
 
     event: str
     mapped: MappedObject
@@ -108,18 +108,18 @@ def _around(
     argument: int,
     returned: bool,
 ) -> Iterator[tuple[str, ProbePoint]]:
-    """Spots before and behind each call. Raises RefusedError where one has none."""
+    """Probe points before and after each call. Raises RefusedError if one has none."""
     by_function: dict[int, set[int]] = {}
     for address in calls:
         start = finder.code.start_of(address)
         if start is None:
-            raise RefusedError(f"it is called from code without bounds in {finder.elf.name}")
+            raise RefusedError(f"it is called from code of unknown bounds in {finder.elf.name}")
         by_function.setdefault(start, set()).add(address)
     for start, places in sorted(by_function.items()):
         name = finder.code.name_at(start) or f"[{finder.elf.name}+{start:#x}]"
         flow = finder.flow(Symbol(start, 0, name))
         if flow.broken:
-            raise RefusedError(f"its caller {name} cannot be followed: {flow.broken}")
+            raise RefusedError(f"its caller {name} cannot be analysed: {flow.broken}")
         jumps = places & flow.callees.keys()
         real = places & flow.calls
         if any(at in flow.at for at in places - real - jumps):
@@ -139,10 +139,10 @@ def _tail(
     events: Sequence[str],
     argument: int,
 ) -> Iterator[tuple[str, ProbePoint]]:
-    """A function that leaves by a jump into it: the stack is there as where it is entered."""
+    """A caller that ends with a tail call: the stack is as on entry of the function."""
     if not finder.is_emulated(flow.at[place]):
-        raise RefusedError(f"{name} jumps into it by an instruction that is single-stepped")
-    why = f"where {name} leaves by a jump into {symbol.name}, which has no emulated instruction"
+        raise RefusedError(f"the tail call in {name} is single-stepped")
+    why = f"the tail call in {name}: {symbol.name} has no suitable emulated instruction"
     text = text_of(flow.at[place])
     if "enter" in events:
         register = ARGUMENT_NAMES[argument] if argument >= 0 else ""
@@ -164,30 +164,30 @@ def _pair(
 ) -> Iterator[tuple[str, ProbePoint]]:
     depth = flow.depth_bytes.get(place)
     if depth is None or not finder.is_emulated(flow.at[place]):
-        raise RefusedError(f"{name} does not call it by a plain call")
+        raise RefusedError(f"the call in {name} is single-stepped or its stack depth is unknown")
     if "enter" in events:
         register = ARGUMENT_NAMES[argument] if argument >= 0 else ""
-        why = f"where {name} calls {symbol.name}, which has no emulated instruction to offer"
+        why = f"the call in {name}: {symbol.name} has no suitable emulated instruction"
         text = text_of(flow.at[place])
         yield "enter", ProbePoint(name, place, text, "uprobe", True, why, register, -8)
     if "exit" not in events:
         return
     behind = _first_emulated(finder, flow, place)
     if behind & flow.reach([flow.start], without=calls) or flow.open_ends:
-        raise RefusedError(f"{name} comes to where it returns from elsewhere, too")
+        raise RefusedError(f"{name} may reach the code after the call by another path")
     held = _held_after(flow, place) if returned else {}
     for address in sorted(behind):
         below = flow.depth_bytes.get(address)
         if below is None or (returned and not held.get(address)):
-            raise RefusedError(f"{name} does not keep what it returns in a register")
+            raise RefusedError(f"{name} does not keep the result in a register")
         register = REGISTER_NAMES[preferred(Register.RAX, held[address])] if returned else "rax"
-        why = f"the first emulated instruction in {name} behind its call of {symbol.name}"
+        why = f"the first emulated instruction in {name} after its call of {symbol.name}"
         text = text_of(flow.at[address])
         yield "exit", ProbePoint(name, address, text, "uprobe", True, why, register, below - depth)
 
 
 def _first_emulated(finder: Finder, flow: Flow, place: int) -> set[int]:
-    """The emulated instruction that comes first on each way on from a call."""
+    """The first emulated instruction on each path after a call."""
     found: set[int] = set()
     seen: set[int] = set()
     waiting = list(flow.after[place])
@@ -199,13 +199,13 @@ def _first_emulated(finder: Finder, flow: Flow, place: int) -> set[int]:
         if finder.is_emulated(flow.at[address]):
             found.add(address)
         elif address in flow.leaves or address in flow.calls:
-            raise RefusedError(f"a caller has no emulated instruction behind {place:#x}")
+            raise RefusedError(f"a caller has no emulated instruction after its call at {place:#x}")
         else:
             waiting += flow.after[address]
     return found
 
 
 def _held_after(flow: Flow, place: int) -> dict[int, frozenset[int]]:
-    """Before each instruction behind a call, the registers that hold what it returned."""
+    """Before each instruction after a call, the registers that hold its result."""
     part = Flow(flow.after[place][0], flow.at, flow.after, flow.leaves, {}, flow.calls)
     return dict(holders(part, Register.RAX))

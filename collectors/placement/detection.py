@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which of the defined libraries and servers a process contains, by what is mapped and defined.
+"""Which of the known libraries and servers a process contains, by mapped files and symbols.
 
 A library is recognised when the objects it may live in (shared objects by file name, and the
-program itself, into which it may be linked) define all the symbols its definition asks for. A
+program itself, into which it may be linked) define all the symbols that its definition requires. A
 process may hold two copies of one library; each is found.
 """
 
@@ -27,7 +27,7 @@ DT_NEEDED = 1
 
 @dataclass(frozen=True)
 class OpenObject:
-    """A mapped object, opened, with the symbols that any definition asks for."""
+    """A mapped object, opened, with the symbols that any definition mentions."""
 
     mapped: MappedObject
     elf: Elf
@@ -49,7 +49,7 @@ class Detected:
         for entry in self.objects:
             matching = [s for s in entry.symbols if function.matches(s.name)]
             if matching:
-                # A pattern may also match a small overload; the function meant is the large one.
+                # A pattern may also match a small overload; the largest match is used.
                 largest = max(matching, key=lambda symbol: symbol.size)
                 found.append((entry.mapped, entry.elf, largest))
         return found
@@ -114,7 +114,7 @@ def _is_named(mapped: MappedObject, definition: Definition) -> bool:
 def _recognise(
     target: Target, definition: Definition, objects: Sequence[OpenObject]
 ) -> Detected | None:
-    """The definition with the objects that take part in it, None when it does not apply."""
+    """The definition with the objects that match it, None if it does not apply."""
     owned = compile_names(_patterns([definition]))
     objects = [o for o in objects if any(owned.fullmatch(s.name) for s in o.symbols)]
     names = {symbol.name for entry in objects for symbol in entry.symbols}

@@ -26,7 +26,7 @@ ACTION = "function"
 def plan_functions(
     target: Target, definitions: Sequence[Definition], names: Sequence[str]
 ) -> FunctionPlan:
-    """Decide every probe for the primitives that the names ask for, see plan_functions_in_child."""
+    """Plan every probe for the primitives that the names select, see plan_functions_in_child."""
     wanted = choose(definitions, names)
     found: list[ProbedFunction] = []
     absent: list[str] = []
@@ -40,22 +40,22 @@ def plan_functions(
     if not found:
         raise TlstaxError(
             f"--functions {','.join(names)}: process {target.pid} ({target.name}) has none of them",
-            "no TLS library that it contains defines a function of these categories",
-            "Ask for other categories; `tlstax probes plan` shows what it contains",
+            "no TLS library in it defines a function of these categories",
+            "Choose other categories; `tlstax probes plan` shows what the process contains",
             ExitCode.TARGET,
         )
     if len(found) >= MAX_FUNCTIONS:
         raise TlstaxError(
             f"--functions {','.join(names)}: {len(found)} functions are too many",
-            f"the programs tell at most {MAX_FUNCTIONS - 1} apart",
-            "Ask for fewer categories, or for single primitives by id",
+            f"the limit is {MAX_FUNCTIONS - 1}",
+            "Choose fewer categories, or single primitives by id",
             ExitCode.USAGE,
         )
     return FunctionPlan(target.pid, tuple(found), tuple(absent))
 
 
 def _place(primitive: Primitive, library: Detected) -> list[ProbedFunction]:
-    """The function in each object that has it, under the first of its names that exists there."""
+    """The function in each object that defines it, under the first of its names found there."""
     chosen: dict[MappedObject, tuple[Elf, Symbol]] = {}
     for function in primitive.functions:
         for mapped, elf, symbol in library.functions(function):
@@ -87,13 +87,13 @@ def _probe(
 
 
 def _why_not_timed(primitive: Primitive, symbol: Symbol, exits: Sequence[ProbePoint]) -> str:
-    """The reason to leave out the exits, or ""."""
+    """Why the exits are not probed, or ""."""
     for point in exits:
         if point.function != symbol.name:
-            return f"it leaves by a jump into {point.function}, which others call, too"
+            return f"it ends with a tail call of {point.function}, which has other callers"
         if not point.emulated and primitive.category != "asymmetric":
             return f"a probe on its return would be single-stepped ({point.instruction})"
-    return "" if exits else "no place for a probe on its return was found"
+    return "" if exits else "no probe point on its return was found"
 
 
 def _site(

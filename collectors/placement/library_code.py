@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which instructions made for cryptography a process's TLS library holds, by disassembling it.
+"""Which cryptographic instructions a process's TLS library contains, found by disassembling it.
 
 A build without them computes AES and SHA with general instructions, which is slower by a factor;
 it is a property of the build, not of the library. The bytes of such an instruction are searched
 for, and decoded where they are found. Ciphers and hashes work in rounds, so a find counts when
-another instruction of the kind follows soon: the same bytes inside of something else do not. A
-library that is linked into a program cannot be told from the rest of it by its code, so there the
-whole program is searched: what is not found is surely not in the library.
+another instruction of the kind follows soon; bytes that match by chance have no such neighbour. A
+library linked into a program cannot be separated from the program's own code, so the whole program
+is searched: what is not found is not in the library either.
 """
 
 import re
@@ -33,9 +33,9 @@ CODE_BYTES: Final = NEAR_COUNT * 15  # no instruction is longer than 15 bytes
 
 
 def crypto_instructions(pid: int) -> dict[str, bool]:
-    """Whether the TLS library of a process holds instructions for "aes" and for "sha".
+    """Whether the TLS library of a process contains instructions for "aes" and for "sha".
 
-    Nothing where no TLS library is recognised. Raises TlstaxError when the process cannot be read.
+    Empty if no TLS library is recognised. Raises TlstaxError when the process cannot be read.
     """
     _, plan = plan_in_child(pid)
     library = plan.library("tls")
@@ -50,7 +50,7 @@ def crypto_instructions(pid: int) -> dict[str, bool]:
 
 
 def holds(elf: Elf, name: str) -> bool:
-    """Whether a file holds instructions of the kind `name`."""
+    """Whether a file contains instructions of the kind `name`."""
     return any(_is_round(elf.code_at(address, CODE_BYTES), name) for address in _finds(elf, name))
 
 
@@ -62,7 +62,7 @@ def _is_round(code: bytes, name: str) -> bool:
 
 
 def _finds(elf: Elf, name: str) -> Iterator[int]:
-    """Addresses at which the bytes of such an instruction stand, or something that looks so."""
+    """Addresses with the bytes of such an instruction; some match by chance."""
     text = elf.section(".text")
     if text is None:
         return

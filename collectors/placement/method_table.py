@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Functions without a name that a library keeps in a table of pointers, found by reading its code.
+"""Unnamed functions that a library keeps in a table of pointers, found by reading its code.
 
-libssl does a handshake in a function that it calls through a pointer: SSL_accept does so, and so do
-SSL_read and SSL_write on a connection that has not shaken hands yet. The pointer is copied from the
-connection's method table by SSL_set_accept_state or SSL_set_connect_state. Both functions that it
-can lead to are hidden, but everything on the way to them is not:
+libssl runs a handshake in a function that it calls through a pointer: from SSL_accept, and from
+SSL_read and SSL_write on a connection whose handshake is not done yet. SSL_set_accept_state and
+SSL_set_connect_state copy the pointer from the connection's method table. Both functions that it
+can point to are hidden, but the steps that lead to them are visible:
 
 - a *getter* (TLS_method) returns the address of a table: `lea table(%rip),%rax; ret`;
 - a *setter* loads the table from its argument, loads one slot of it, and stores that in its
   argument. The slot's offset is in the second load;
-- what the slot holds is in the file: as the addend of its relocation, or, in a program that is not
+- the slot's value is in the file: as the addend of its relocation, or, in a program that is not
   relocated or whose relocations are packed (RELR), in the slot itself.
 
-Nothing here runs or traces anything. A pattern that is not recognised gives no answer, never a
+Nothing is executed or traced. A pattern that is not recognised gives no answer, never a
 guess: the caller falls back to functions that have a name.
 """
 
@@ -36,7 +36,7 @@ SETTER_LIMIT_BYTES = 512
 
 
 class Slot(NamedTuple):
-    """The way from a connection to a slot. Offsets in bytes."""
+    """The offsets, in bytes, that lead from a connection to a slot."""
 
     table: int  # of the pointer to the table, in the connection
     slot: int  # of the slot, in the table
@@ -44,12 +44,12 @@ class Slot(NamedTuple):
 
 
 def functions_in(table: MethodTable, entry: OpenObject) -> list[Symbol]:
-    """The function that each setter installs, nameless; none unless all of them can be told."""
+    """The unnamed function that each setter installs; empty unless all are found."""
     return hidden_in(table, entry.elf, entry.symbols)
 
 
 def hidden_in(table: MethodTable, elf: Elf, named: Iterable[Symbol]) -> list[Symbol]:
-    """The same by a file and those of its symbols that the table asks for."""
+    """As functions_in, from a file and those of its symbols that the table mentions."""
     symbols = {symbol.name: symbol for symbol in named}
     if not {table.getter, *table.setters} <= symbols.keys():
         return []
@@ -62,14 +62,14 @@ def hidden_in(table: MethodTable, elf: Elf, named: Iterable[Symbol]) -> list[Sym
         return []
     pointers = [pointer_at(elf, start + slot.slot) for slot in known]
     found = {address for address in pointers if address and _is_code(elf, address)}
-    # What a table does not offer is one and the same function everywhere, which only fails.
+    # Tables share one function, which only fails, for every slot that they do not support.
     if len(found) != len(pointers):
         return []
     return [Symbol(address, 0, "") for address in sorted(found)]
 
 
 def returned_address(elf: Elf, getter: Symbol) -> int | None:
-    """The constant address that a function returns, None when it does more than that."""
+    """The constant address that a function returns, None if it does anything else."""
     result = None
     for instruction in decode(elf.code_at(getter.address, GETTER_LIMIT_BYTES), getter.address):
         if instruction.flow_control == FlowControl.RETURN:
@@ -82,7 +82,7 @@ def returned_address(elf: Elf, getter: Symbol) -> int | None:
 
 
 def _constant(instruction: Instruction) -> int | None:
-    """The address that an instruction loads; position-dependent code moves it as a number."""
+    """The address that an instruction loads; in position-dependent code an immediate."""
     if instruction.mnemonic == Mnemonic.LEA and instruction.is_ip_rel_memory_operand:
         return instruction.ip_rel_memory_address
     if instruction.code == Code.MOV_R32_IMM32:
@@ -99,7 +99,7 @@ def copied_slot(elf: Elf, setter: Symbol) -> Slot | None:
 
 
 def pointer_at(elf: Elf, address: int) -> int | None:
-    """What the pointer at an address of the file points to, once the file is loaded."""
+    """The target of the pointer at an address of the file, after relocation."""
     relocations = elf.content(".rela.dyn")
     wanted = RELOCATION.pack(address, RELATIVE, 0)[: POINTER.size * 2]
     position = relocations.find(wanted)

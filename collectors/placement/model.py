@@ -8,7 +8,7 @@ from tlstax.collectors.host.prices import HostCosts
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.probes.model import Level, Primitive
 
-# What tells a boundary without a probe (see probes/bpf/pending.bpf.h). The kernel has both or none.
+# Tracepoints that replace probes (see probes/bpf/pending.bpf.h). A kernel has both or none.
 KERNEL_EVENTS: Final = {
     ("await_receive", "enter"): "sock_recv_length",
     ("phase_send", "exit"): "sock_send_length",
@@ -19,12 +19,12 @@ KERNEL_EVENTS: Final = {
 class Site:
     """One probe to attach.
 
-    `virtual_address` is the file's own (its symbol table's), `file_offset` what the kernel takes.
+    `virtual_address` is that of the file's symbol table; `file_offset` is passed to the kernel.
     """
 
     boundary: str
     action: str
-    phase: str  # the phase that begins or ends here, "" when the action changes none
+    phase: str  # the phase that begins or ends here, "" if the action changes none
     event: str  # "enter" or "exit"
     function: str  # symbol, or [object+0x...] for the unnamed target of a tail call
     object: MappedObject
@@ -33,29 +33,29 @@ class Site:
     instruction: str
     kind: str  # "uprobe" or "uretprobe"
     stepped: bool
-    register: str  # that holds the argument, or what the function returns; "" when none is read
-    stack_bytes: int  # what the stack pointer lacks to its value where the function is entered,
-    # for an exit: to its value in the caller, after the return
+    register: str  # that holds the argument or the result; "" if none is read
+    stack_bytes: int  # to add to the stack pointer for its value where the function is entered,
+    # for an exit: for its value in the caller, after the return
     only_in: str  # phase that must be open, "" for any
-    reason: str  # why here, one clause
+    reason: str  # why this instruction, one clause
     blocking: bool = False  # the function waits for the network itself: its return is final
     success: str = "one"  # what a handshake call returns when it is done
-    state: str = ""  # of futex waits between entry and exit, "" where the kernel's word stands
+    state: str = ""  # of futex waits between entry and exit, "" to use the kernel's
     role: str = ""  # what a thread is from here on, "" for no change
     side: str = ""  # of a handshake: "server", "client", or "" where the function serves both
-    cost_ns: float = 0.0  # expected, of one hit beside the plan's other probes: prices.hit_costs_ns
-    per: str = ""  # what it is hit once for: "command", "handshake", "connection"; "" not known
-    hits: float = 1.0  # how often, if its function is called more often than that
+    cost_ns: float = 0.0  # expected, of one hit, with the plan's other probes: hit_costs_ns
+    per: str = ""  # one hit per "command", "handshake", "connection"; "" if unknown
+    hits: float = 1.0  # hits per command, handshake or connection
 
     @property
     def kernel_event(self) -> str:
-        """The tracepoint that makes the probe needless on kernels that have it, "" for none."""
+        """The tracepoint that replaces the probe on kernels that have it, "" for none."""
         return KERNEL_EVENTS.get((self.action, self.event), "")
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A boundary or accessor that cannot be had, and what the report loses by it."""
+    """A boundary or accessor that is unavailable, and what the report lacks without it."""
 
     boundary: str
     functions: tuple[str, ...]
@@ -69,17 +69,17 @@ class Refused:
 
     boundary: str
     function: str
-    what: str  # a way of placing it, or the function itself
+    what: str  # a kind of placement, or the function itself
     why: str  # one clause
 
 
 @dataclass(frozen=True)
 class RoleMark:
-    """What tells a thread's role: its name, or a function that it never leaves."""
+    """How to recognise a thread's role: its name, or a function that it never leaves."""
 
     role: str
     names: tuple[str, ...]  # patterns (`*`)
-    spans: tuple[tuple[int, int], ...]  # [start, end) of functions, addresses of the process
+    spans: tuple[tuple[int, int], ...]  # [start, end) of functions, process addresses
     main: bool = False  # the process's first thread
 
 
@@ -106,17 +106,17 @@ class Plan:
     missing: tuple[Missing, ...]
     accessors: dict[str, int] = field(default_factory=dict)  # field offset in bytes, -1 unknown
     role: str = "server"  # what the target is in its connections, a TARGET_ROLE
-    role_marks: tuple[RoleMark, ...] = ()  # what tells the roles of its threads
+    role_marks: tuple[RoleMark, ...] = ()  # how to recognise the roles of its threads
     refused: tuple[Refused, ...] = ()
     notes: tuple[str, ...] = ()  # what is unusual about the process, one sentence each
     host_costs: HostCosts = field(default_factory=HostCosts)
-    gaps: tuple[Missing, ...] = ()  # what names are lacking beyond those of the boundaries
+    gaps: tuple[Missing, ...] = ()  # missing names, except those of boundaries
 
     def covered_by_tracepoint(self, site: Site) -> bool:
-        """Whether a kernel that has the events tells what the site's probe would.
+        """Whether tracepoints replace the site's probe on a kernel that has them.
 
-        That a command is awaited must be known before the first one: where no boundary says that
-        the connection is ready, the function that reads commands is probed after all.
+        The wait for the first command must be known too: if no boundary marks the connection as
+        ready, the function that reads commands is probed even so.
         """
         if site.action == "await_receive":
             return any(other.action == "base_idle" for other in self.sites)
@@ -127,9 +127,7 @@ class Plan:
         return next((entry for entry in self.libraries if entry.kind == kind), None)
 
 
-MAX_FUNCTIONS = (
-    64  # that the programs tell apart (probes/bpf/functions.h), one is the calibration's
-)
+MAX_FUNCTIONS = 64  # limit of probes/bpf/functions.h; one is for the calibration
 
 
 @dataclass(frozen=True)
@@ -140,12 +138,12 @@ class ProbedFunction:
     function: str  # symbol
     object: MappedObject
     sites: tuple[Site, ...]
-    why_not_timed: str  # "" where it is timed, else it is counted only
+    why_not_timed: str  # why it is only counted; "" if it is timed
 
 
 @dataclass(frozen=True)
 class FunctionPlan:
-    """What would be probed, and what was asked for and is not in the target."""
+    """The functions to probe, and the requested ones that the target lacks."""
 
     pid: int
     functions: tuple[ProbedFunction, ...]

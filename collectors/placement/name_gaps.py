@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What cannot be told of a process because its files lack names, and what the report loses by it.
+"""What the report lacks because the target's files lack symbol names.
 
 How complete the names are is counted, not guessed: the unwind tables list every function of a file,
-so the share of them that some symbol table names is known. A file with its own full table, or with
-a separate debug file that belongs to it, has no gap. Library functions that are timed and missing
-are reported by the planner, by name; this is about all the others.
+so the share of them that have a symbol is known. A file with its own full table, or with a separate
+debug file that belongs to it, has no gap. The planner reports missing functions that would be timed
+by name; this module covers all others.
 """
 
 import os
@@ -24,34 +24,34 @@ from tlstax.collectors.process.target import Target
 FULL = frozenset({"symtab", "buildid", "debuglink", "debugdata"})
 
 BY_INSTRUCTIONS = (
-    "among the others, cipher, digest and big-number code is classified by its instructions and "
-    "source directories, and what shows neither counts as unknown"
+    "unnamed cipher, digest and big-number code is classified by its instructions and source "
+    "directories; code with neither counts as unknown"
 )
 NOT_TOLD_APART = (
-    "in the others cipher, digest, signature and key exchange cannot be told apart; they count as "
-    "the server's or as unknown"
+    "unnamed cipher, digest, signature and key exchange code cannot be distinguished; it counts as "
+    "server code or as unknown"
 )
-SERVER_CODE = "the others are filed by phase only and show as addresses in stacks"
+SERVER_CODE = "unnamed functions are classified by phase only and appear as addresses in stacks"
 NO_SERVER = (
-    "none that tlstax knows was recognised in {program}: connecting, commands and idle time "
-    "have no phases, and only what the TLS library does is timed."
+    "no supported server was recognised in {program}: connecting, commands and idle time "
+    "have no phases; only the TLS library is timed."
 )
 PROCESS_ONLY = (
-    "none that tlstax knows was recognised in {program}: its CPU time, its waits and its samples "
-    "are recorded, and no handshake."
+    "no supported TLS library was recognised in {program}: CPU time, waits and samples are "
+    "recorded, handshakes are not."
 )
 NO_ROLES = (
-    "the kernel forbids reading the process's memory (ptrace access): threads without a telling "
-    "name are background."
+    "the kernel denies reading the process's memory (ptrace access): threads that cannot be "
+    "recognised by name count as background."
 )
 NO_FACTS = (
-    "where {name} keeps the TLS version, cipher, group and resumption of a connection is not known "
-    "to tlstax: they stay unknown in every handshake record."
+    "tlstax does not know where {name} stores the TLS version, cipher, group and resumption of a "
+    "connection: they are unknown in every handshake record."
 )
 NO_TLS = (
-    "{reason}: handshakes are timed by the server's own functions, if at all; "
+    "{reason}: handshakes are timed by the server's own functions, or not at all; "
     "TLS version, cipher, signature, key exchange and certificate checks are unknown, and cipher "
-    "and digest cannot be told apart."
+    "and digest cannot be distinguished."
 )
 
 
@@ -87,7 +87,7 @@ def name_gaps(target: Target, detected: Sequence[Detected], role: str = "server"
 
 
 def _may_read(pid: int) -> bool:
-    """Whether the kernel lets us look at the process's memory; what has ended is no matter."""
+    """Whether the kernel permits reading the process's memory; True if it has ended."""
     try:
         os.close(os.open(PROC / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC))
     except PermissionError:
@@ -110,7 +110,7 @@ def _why_no_library(target: Target) -> tuple[str, str]:
     if target.tls_objects:
         names = ", ".join(entry.path for entry in target.tls_objects)
         return (
-            f"its TLS library ({names}) is not one that tlstax knows",
+            f"its TLS library ({names}) is not supported",
             "Pass a directory with a definition of that library, see probes/libraries",
         )
     program = target.program
@@ -122,20 +122,20 @@ def _why_no_library(target: Target) -> tuple[str, str]:
         wanted = f" of build-id {program.build_id}" if program.build_id else ""
         why = (
             f"its program {program.path} is stripped of all names, so a TLS library inside of it "
-            "cannot be recognised, and no phase, handshake, cipher or digest can be told apart"
+            "cannot be recognised, and phases, handshakes, ciphers and digests are unknown"
         )
         return (
             why,
             f"Install the program's debug file{wanted}, or run a build that is not stripped",
         )
     return (
-        "it has no TLS library mapped, and its program contains none that is known",
-        "Name the server itself, and check that it was built with TLS",
+        "it has no TLS library mapped, and its program contains no supported one",
+        "Pass the pid of the server itself, and check that it was built with TLS",
     )
 
 
 def _gap(entry: OpenObject, kind: str) -> list[Missing]:
-    """The gap of one file, if it has one."""
+    """The gap of one file, if there is one."""
     if entry.names is None or FULL & set(entry.names.sources()):
         return []
     starts = UnwindTable(entry.elf).starts()
@@ -147,7 +147,7 @@ def _gap(entry: OpenObject, kind: str) -> list[Missing]:
     else:
         consequence = SERVER_CODE if kind == "server" else NOT_TOLD_APART
     file = (
-        f"no debug file of build-id {entry.mapped.build_id}"
+        f"no debug file with build-id {entry.mapped.build_id}"
         if entry.mapped.build_id
         else "no debug file"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What became of each boundary of a plan: its probes, what was refused, and the sites they make."""
+"""The result for each boundary of a plan: its probes, refused alternatives, and sites."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ class PlacedProbes(NamedTuple):
 
 @dataclass
 class Placed:
-    """What became of one boundary."""
+    """The result for one boundary."""
 
     boundary: Boundary
     chosen: list[PlacedProbes] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Placed:
 
 
 def sites_of(placed: Iterable[Placed], prices: Prices) -> tuple[Site, ...]:
-    """The probes of all boundaries, with what a hit of each costs beside the others."""
+    """The probes of all boundaries, with the cost of a hit of each; traps are shared."""
     sites = shared_once(
         _site(entry, chosen, offset)
         for entry in placed
@@ -57,7 +57,7 @@ def sites_of(placed: Iterable[Placed], prices: Prices) -> tuple[Site, ...]:
 
 
 def chosen_cost_ns(chosen: Iterable[PlacedProbes], prices: Prices) -> float:
-    """What one crossing of such probes costs."""
+    """The cost of crossing a boundary with these probes once."""
     probes = [
         (
             one.event,
@@ -71,7 +71,7 @@ def chosen_cost_ns(chosen: Iterable[PlacedProbes], prices: Prices) -> float:
 
 
 def shared_once(sites: Iterable[Site]) -> tuple[Site, ...]:
-    """Without the second exit of two functions that leave through the same third one."""
+    """The sites without duplicates: two functions may exit through the same third one."""
     kept: dict[tuple[object, ...], Site] = {}
     for site in sites:
         place = (site.object.open_path, site.file_offset, site.kind)
@@ -81,7 +81,7 @@ def shared_once(sites: Iterable[Site]) -> tuple[Site, ...]:
 
 
 def cheapest_of_each(placed: Sequence[Placed]) -> list[Placed]:
-    """Of boundaries that are marked as equivalent only the cheapest that can be had."""
+    """All boundaries; of equivalent ones only the cheapest available."""
     kept: list[Placed] = []
     for entry in placed:
         mark = entry.boundary.equivalent
@@ -100,19 +100,19 @@ def cheapest_of_each(placed: Sequence[Placed]) -> list[Placed]:
 
 def _why_not(loser: Placed, winner: Placed) -> str:
     if not loser.chosen:
-        return "none of its functions is there"
-    return dearer(loser.cost_ns, winner.cost_ns)
+        return "the target has none of its functions"
+    return why_not_cheaper(loser.cost_ns, winner.cost_ns)
 
 
-def dearer(cost_ns: float, than_ns: float) -> str:
-    """Why the one was not taken, for people."""
+def why_not_cheaper(cost_ns: float, than_ns: float) -> str:
+    """Why an alternative was not chosen, as text."""
     if cost_ns == than_ns:
-        return f"no cheaper: {cost_ns / 1000:.2f} us"
-    return f"dearer: {cost_ns / 1000:.2f} us against {than_ns / 1000:.2f} us"
+        return f"costs the same: {cost_ns / 1000:.2f} us"
+    return f"costs more: {cost_ns / 1000:.2f} us instead of {than_ns / 1000:.2f} us"
 
 
 def with_reason(chosen: PlacedProbes, refusal: str) -> PlacedProbes:
-    """The same, saying why no place outside of the function serves, where it is single-stepped."""
+    """The same probe; if single-stepped, its reason adds why the callers cannot be probed."""
     if chosen.point.emulated:
         return chosen
     return chosen._replace(

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Where to put the probes: the cheapest instructions that still see every crossing of a boundary.
 
-For each boundary of the definitions one of its equivalent functions is taken, and in it the
+For each boundary of the definitions one of its equivalent functions is chosen, and in it the
 instructions that `placement.probe_points` finds: for an entry the first emulated instruction that
 every path crosses, for an exit a return probe armed by such an instruction, or emulated
-instructions on the ways out. Where a function has none, the places that call it serve
-(`placement.callers`), if all of them can be known. What is left stays on the function's
-first instruction and is marked `stepped`, with the reason.
+instructions on the paths out. If a function has none, its call sites are probed instead
+(`placement.callers`), provided all of them are known. Otherwise the probe is placed on the
+function's first instruction and is marked `stepped`, with the reason.
 
-Equivalents are compared by what a crossing costs on this host: the price of its probes times how
-often the function is called (`hits`). What was not taken is in `Plan.refused`, with its reason.
+Equivalents are compared by the cost of a crossing on this host: the cost of its probes times the
+number of calls of the function (`hits`). `Plan.refused` lists what was not chosen, with reasons.
 
-A boundary with a method table is placed in the functions that the table leads to, and in its named
-functions only in an object whose table cannot be read.
+A boundary with a method table is placed in the functions that the table points to. Its named
+functions are used only in an object whose table cannot be read.
 
 Nothing is attached here, and the process is not touched. Each address is an instruction boundary,
 because it was reached by following the function's code from its first instruction.
@@ -35,8 +35,8 @@ from tlstax.collectors.placement.placed import (
     PlacedProbes,
     cheapest_of_each,
     chosen_cost_ns,
-    dearer,
     sites_of,
+    why_not_cheaper,
     with_reason,
 )
 from tlstax.collectors.placement.plan_notes import (
@@ -65,11 +65,11 @@ def plan(
     role: str = "server",
     host_costs: HostCosts | None = None,
 ) -> Plan:
-    """Decide every probe for a target. Raises TlstaxError when nothing in it is known.
+    """Plan every probe for a target. Raises TlstaxError if nothing in it is recognised.
 
-    A server may hold a client library, and the other way round: only the definitions of its `role`
-    are used, beside those of TLS libraries. A tunnel or proxy needs none: scheduler events and
-    samples alone tell its CPU time and its waits.
+    A server may contain a client library, and vice versa: only the definitions of its `role` and
+    those of TLS libraries are used. A tunnel or proxy needs none: scheduler events and samples
+    are enough for its CPU time and its waits.
     """
     with ExitStack() as resources:
         mine = [entry for entry in definitions if entry.kind in ("tls", role)]
@@ -82,10 +82,10 @@ def plan(
 def points_of(
     elf: Elf, symbol: Symbol, events: Sequence[str], argument: int = -1, returned: bool = False
 ) -> list[tuple[str, ProbePoint]]:
-    """The spots for "enter" and "exit" of one function by itself; an exit may need several.
+    """The probe points for "enter" and "exit" of one function; an exit may need several.
 
     `argument`: index of the argument that is read on entry, -1 for none; `returned`: whether the
-    exit reads what the function returns. What to read is in the spot's `register`.
+    exit reads the result. The point's `register` holds the value to read.
     """
     return Finder(elf).points(symbol, events, argument, returned)
 
@@ -131,7 +131,7 @@ class Planner:
                 offset = read_accessor(accessor, entry)
                 accessors[accessor.id] = max(offset, accessors.get(accessor.id, -1))
                 if offset < 0:
-                    why = "the function is absent, or does more than to read the field"
+                    why = "the function is absent, or does not only read the field"
                     missing.append(
                         Missing(accessor.id, (accessor.function,), accessor.missing, why)
                     )
@@ -151,7 +151,7 @@ class Planner:
         )
 
     def place(self, boundary: Boundary, library: Detected) -> Placed:
-        """The probes of one boundary, and what is lost without what it lacks."""
+        """The probes of one boundary, and what the report lacks without those it misses."""
         placed = Placed(boundary)
         self._choose_named(placed, library)
         if not placed.chosen and boundary.optional:
@@ -166,7 +166,7 @@ class Planner:
         return placed
 
     def _choose_named(self, placed: Placed, library: Detected) -> None:
-        """The cheapest of the boundary's named functions; nothing when the binary has none."""
+        """The cheapest of the boundary's named functions; nothing if the binary has none."""
         best: tuple[float, Function, list[PlacedProbes]] | None = None
         for function in placed.boundary.functions:
             found = library.functions(function)
@@ -185,17 +185,17 @@ class Planner:
                 placed.refuse(function.pattern, "function", "its code does not disassemble")
             elif best is None or cost < best[0]:
                 if best is not None:
-                    placed.refuse(best[1].pattern, "function", dearer(best[0], cost))
+                    placed.refuse(best[1].pattern, "function", why_not_cheaper(best[0], cost))
                 best = (cost, function, points)
             else:
-                placed.refuse(function.pattern, "function", dearer(cost, best[0]))
+                placed.refuse(function.pattern, "function", why_not_cheaper(cost, best[0]))
         if best is not None:
             placed.cost_ns, placed.hits, placed.chosen = best[0], best[1].hits, best[2]
 
     def _in_function(
         self, placed: Placed, mapped: MappedObject, symbol: Symbol
     ) -> tuple[list[PlacedProbes], float]:
-        """The cheapest spots of one function, and what a call of it costs."""
+        """The cheapest probe points of one function, and the cost of a call of it."""
         boundary = placed.boundary
         finder = self.finders.of(mapped)
         returned = boundary.action in READS_RETURNED
@@ -206,14 +206,14 @@ class Planner:
         for other in options[1:]:
             if other.name == "start" and other.cost_ns == best.cost_ns:
                 continue  # the same instruction
-            placed.refuse(symbol.name, other.name, dearer(other.cost_ns, best.cost_ns))
+            placed.refuse(symbol.name, other.name, why_not_cheaper(other.cost_ns, best.cost_ns))
         chosen = [PlacedProbes(event, mapped, finder.elf, point) for event, point in best.points]
         if not best.stepped or not symbol.name:
             return chosen, best.cost_ns
         try:
             if not boundary.only_in and exports(finder.elf, symbol.name):
-                # What the library does within a phase of its own is called by itself.
-                raise RefusedError("an object that is loaded later may call it, too")
+                # Only the library itself calls functions within its own phases (only_in).
+                raise RefusedError("an object loaded later may call it, too")
             around = self.callers.points(
                 mapped, symbol, boundary.events, boundary.argument, returned
             )
@@ -222,7 +222,7 @@ class Planner:
             return [with_reason(entry, str(refused)) for entry in chosen], best.cost_ns
         outside = [PlacedProbes(*entry) for entry in around]
         cost = chosen_cost_ns(outside, self.host_costs.prices)
-        placed.refuse(symbol.name, best.name, dearer(best.cost_ns, cost))
+        placed.refuse(symbol.name, best.name, why_not_cheaper(best.cost_ns, cost))
         return outside, cost
 
     def _choose_from_table(self, placed: Placed, table: MethodTable, entry: OpenObject) -> None:
@@ -239,7 +239,7 @@ class Planner:
             for chosen in points:
                 better.setdefault((chosen.event, chosen.point.address), chosen)
         if better:
-            placed.refuse(named[0].point.function, "function", "its method table leads to more")
+            placed.refuse(named[0].point.function, "function", "replaced through its method table")
             placed.chosen = [entry for entry in placed.chosen if entry not in named]
             placed.chosen += better.values()
         else:

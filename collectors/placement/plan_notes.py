@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a plan says of the libraries themselves: fields, marks of roles, and what is unusual."""
+"""Facts about the libraries in a plan: field offsets, marks of roles, and unusual things."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ FUNCTION_LIMIT_BYTES = 64 * 1024
 
 
 def read_accessor(accessor: Accessor, library: Detected) -> int:
-    """The offset in bytes of the field that an accessor reads, -1 when it is not that simple."""
+    """The offset in bytes of the field that an accessor reads, -1 if it cannot be determined."""
     offsets = set()
     for _, elf, symbol in library.functions(Function(accessor.function)):
         code = elf.code_at(symbol.address, min(symbol.size, FUNCTION_LIMIT_BYTES))
@@ -43,14 +43,14 @@ def notes_on(detected: Sequence[Detected], accessors: dict[str, int]) -> list[st
         unknown = [name for name in wanted if accessors.get(name, -1) < 0]
         if unknown:
             notes.append(
-                f"{name} is recognised, but this version does not show where"
-                f" {', '.join(unknown)} {'are' if len(unknown) > 1 else 'is'} kept"
+                f"{name} is recognised, but the location of {', '.join(unknown)}"
+                " is unknown in this version"
             )
     return notes
 
 
 def other_machine(target: Target, elf: Elf) -> TlstaxError:
-    """The error that a file is for another kind of machine."""
+    """The error for a file that is not for x86-64."""
     return TlstaxError(
         f"Process {target.pid} ({target.name}) cannot be measured",
         f"{elf.path} is not for x86-64 but for {elf.machine.removeprefix('EM_')}",
@@ -60,7 +60,7 @@ def other_machine(target: Target, elf: Elf) -> TlstaxError:
 
 
 def role_marks(library: Detected) -> list[RoleMark]:
-    """What tells the roles of threads, with the functions where the process has them."""
+    """The marks of threads' roles, with the process addresses of their functions."""
     marks = []
     for rule in library.definition.roles:
         spans = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A plan of what to attach, and how to get one without paying for it afterwards.
+"""Plans the probes in a child process, so that the attached process stays small.
 
-Planning needs a disassembler and an ELF reader (about 17 MB and 0.1 s). `plan_in_child` does it in
-a forked child and hands back the result, so that a process that stays attached for hours stays
-small. This module imports neither.
+Planning needs a disassembler and an ELF reader (about 17 MB and 0.1 s). `plan_in_child` runs it in
+a forked child and returns the result: the process that stays attached for hours loads neither.
+This module must not import them.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from tlstax.probes.model import Level
 def plan_in_child(
     pid: int, level: Level = Level.RECORD, extra: Path | None = None, role: str = "server"
 ) -> tuple[Target, Plan]:
-    """Read the process and plan its probes, in a forked child that is gone on return.
+    """Read the process and plan its probes, in a forked child that has ended on return.
 
     `extra` is a directory of further definitions. Raises what open_target, load_definitions and
     plan raise (TlstaxError); call it before starting threads.

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The instructions of one function where its entry and its exit can be seen, and at what cost.
+"""Finds the instructions at which to probe the entry and exit of a function, with their cost.
 
-`Finder.spots(symbol, events)` weighs what there is, and takes the cheapest:
+`Finder.points(symbol, events)` compares these placements and chooses the cheapest:
 
-- *entry*: the first emulated instruction that every path crosses once, before it calls or leaves
-  anything. A path that returns at once without calling anything may bypass it: no time is lost with
-  it. An argument that is needed must still be in a register there.
+- *entry*: the first emulated instruction that every path executes once, before any call or exit. A
+  path that returns at once without a call may bypass it: it takes no time. An argument that is
+  needed must still be in a register there.
 - *return probe*: the kernel reads the return address from the stack, so it can be armed on any
-  such instruction before the stack pointer has moved, not only on the first one. It sees every way
-  out, tail calls too.
-- *exits inside*: a set of emulated instructions of which each path out crosses exactly one, with
-  neither call nor loop behind it (the `jne` of the stack protector's check, the jumps to the
-  epilogue). What the function returns must be in a known register there.
+  such instruction before the stack pointer has moved, not only on the first one. It sees every
+  exit, tail calls too.
+- *exits inside*: a set of emulated instructions of which each path out executes exactly one, with
+  neither call nor loop after it (the `jne` of the stack protector's check, the jumps to the
+  epilogue). The result must be in a known register there.
 - *stepped*: none of these; the probe stays on the first instruction.
 
-Spots at the places that call the function are in `tlstax.collectors.placement.callers`.
+`tlstax.collectors.placement.callers` finds probe points at the call sites of a function.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ from tlstax.collectors.binary.instructions import (
 )
 from tlstax.collectors.host.prices import Prices, Probe, crossing_ns
 
-CANDIDATES_LIMIT: Final = 48  # emulated instructions that are looked at as an entry
+CANDIDATES_LIMIT: Final = 48  # emulated instructions that are tried as an entry
 ENTRIES_TRIED: Final = 8  # of those, with exits inside
 STEPPED: Final = "stepped: no emulated instruction on every path"
 
@@ -59,7 +59,7 @@ class ProbePoint:
     kind: str  # uprobe or uretprobe
     emulated: bool
     reason: str
-    register: str = ""  # that holds the argument, or what is returned; "" when none is read
+    register: str = ""  # that holds the argument or the result; "" if none is read
     stack_bytes: int = 0  # see Site
 
 
@@ -68,7 +68,7 @@ PlacedProbes = list[tuple[str, ProbePoint]]
 
 @dataclass(frozen=True)
 class Option:
-    """One way to see the events of a function."""
+    """One placement of probes for the events of a function."""
 
     name: str
     points: tuple[tuple[str, ProbePoint], ...]
@@ -81,7 +81,7 @@ class Option:
 
 
 class Finder:
-    """Finds spots in one object. `emulated`: what the kernel emulates; `prices`: what hits cost."""
+    """Finds probe points in one object, for the forms that the kernel emulates and its prices."""
 
     def __init__(
         self,
@@ -98,10 +98,10 @@ class Finder:
     def points(
         self, symbol: Symbol, events: Sequence[str], argument: int = -1, returned: bool = False
     ) -> PlacedProbes:
-        """The cheapest spots for the events ("enter", "exit") of a function; [] if it has no code.
+        """The cheapest probe points for the events ("enter", "exit"); [] if there is no code.
 
-        `argument` is the index of the one that is read on entry, -1 for none; `returned` says
-        whether the exit reads what the function returns.
+        `argument`: index of the argument that is read on entry, -1 for none; `returned`: whether
+        the exit reads the result.
         """
         options = self.options(symbol, events, argument, returned)
         return list(options[0].points) if options else []
@@ -111,7 +111,7 @@ class Finder:
     ) -> list[Option]:
         """Every way to see the events within the function, cheapest first; the last one always is.
 
-        Of equally cheap ones a return probe comes first: it does not depend on the ways out.
+        At equal cost a return probe comes first: it does not depend on the exits.
         """
         flow = self.flow(symbol)
         if symbol.address not in flow.at:
@@ -128,11 +128,11 @@ class Finder:
             found += self._with_return_probe(symbol, flow, events, entries)
             found += self._with_exits(symbol, flow, events, entries, returned)
         found.append(self._stepped(symbol, flow, events, argument))
-        # Stable: what stands first above is preferred at the same price.
+        # The sort is stable: at the same cost the order above decides.
         return sorted(found, key=lambda option: option.cost_ns)
 
     def flow(self, symbol: Symbol) -> Flow:
-        """The ways through a function."""
+        """The control flow of a function."""
         if symbol.address not in self._flows:
             self._flows[symbol.address] = flow_of(self.code, symbol)
         return self._flows[symbol.address]
@@ -145,7 +145,7 @@ class Finder:
     # ---- entries ----
 
     def _entries(self, flow: Flow, need: int | None) -> list["Entry"]:
-        """Where the entry of a function can be seen, best first."""
+        """Instructions to probe the entry of a function at, best first."""
         early = flow.reach([flow.start], without=flow.calls) | {
             successor
             for address in flow.reach([flow.start], without=flow.calls)
@@ -185,7 +185,7 @@ class Finder:
     def _with_return_probe(
         self, symbol: Symbol, flow: Flow, events: Sequence[str], entries: Sequence["Entry"]
     ) -> list[Option]:
-        # An exit without an entry counts by itself: it must not be missed even at once.
+        # An exit without an entry probe must see every return, also one at once.
         wanted = [e for e in entries if "enter" in events or e.bypass == EVERY_PATH]
         armed = next((entry for entry in wanted if entry.depth == 0), None)
         if armed is None:
@@ -235,10 +235,10 @@ class Finder:
             register = REGISTER_NAMES[values.get(address) or int(Register.RAX)]
             depth = flow.depth_bytes[address] or 0
             why = (
-                f"an emulated instruction on the only way out, {address - symbol.address} bytes in"
+                f"an emulated instruction on the only path out, {address - symbol.address} bytes in"
             )
             if len(cut) > 1:
-                why = f"one of {len(cut)} emulated instructions; each way out has one of them"
+                why = f"one of {len(cut)} emulated instructions; each path out has one of them"
             leaves.append(
                 ProbePoint(
                     symbol.name, address, text_of(flow.at[address]), "uprobe", True, why,
@@ -254,7 +254,7 @@ class Finder:
         if flow.broken:
             why = f"{why}; {flow.broken}"
         elif flow.open_ends and not emulated:
-            why = f"{STEPPED}; it jumps through a table, so not every path is known"
+            why = f"{STEPPED}; it uses a jump table, so not every path is known"
         register = REGISTER_NAMES[ARGUMENT_REGISTERS[argument]] if argument >= 0 else ""
         text = text_of(first)
         enter = ProbePoint(symbol.name, symbol.address, text, "uprobe", emulated, why, register)
@@ -271,12 +271,12 @@ class Finder:
 
 @dataclass(frozen=True)
 class Entry:
-    """An instruction at which a function has been entered."""
+    """A candidate instruction for the entry of a function."""
 
     address: int
     depth: int  # bytes on the stack
-    bypass: str  # what can be said of the paths around it
-    register: str  # that holds the argument, "" when none is needed
+    bypass: str  # which paths bypass it
+    register: str  # that holds the argument, "" if none is needed
 
 
 def _ordered(

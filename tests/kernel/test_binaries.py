@@ -148,7 +148,7 @@ def test_a_nameless_static_program_is_refused_with_the_consequence(
     with pytest.raises(TlstaxError, match="stripped of all names") as caught:
         plan_in_child(process.pid, extra=repository / "tests/testprogs")
     assert caught.value.exit_code is ExitCode.TARGET
-    assert "no phase, handshake, cipher or digest can be told apart" in caught.value.why
+    assert "phases, handshakes, ciphers and digests are unknown" in caught.value.why
     assert _build_id(program) in caught.value.do
 
 

@@ -79,7 +79,7 @@ def test_without_any_name_nothing_can_be_recognised(
     with pytest.raises(TlstaxError, match="is stripped of all names") as caught:
         plan(target, load_definitions())
     assert caught.value.exit_code is ExitCode.TARGET
-    assert "cipher or digest" in caught.value.why
+    assert "ciphers and digests" in caught.value.why
     assert target.program.build_id in caught.value.do
 
 

@@ -60,7 +60,7 @@ def test_the_call_and_what_follows_it(compile_c: Compile, find: Find) -> None:
     assert (leave.event, leave.point.instruction.split()[0]) == ("exit", "je")
     assert (leave.point.register, leave.point.stack_bytes) == ("rax", 0)
     assert {point.point.kind for point in (enter, leave)} == {"uprobe"}
-    assert "where one calls dull" in enter.point.reason
+    assert "the call in one: dull has no suitable" in enter.point.reason
 
 
 def test_a_jump_into_it_is_left_where_the_function_returns_to(
@@ -124,11 +124,11 @@ def test_an_address_is_found_without_a_relocation(
         (assembly("one", "test %edi,%edi", "push %rbx", "je dull", "pop %rbx", "ret"), "jumps"),
         (assembly("one", "sub $8,%rsp", "call dull", "add $8,%rsp", "ret"), "no emulated"),
         (assembly("one", "sub $8,%rsp", "1: test %eax,%eax", "je 2f", "call dull",
-                  "2: test %edx,%edx", "jne 1b", "add $8,%rsp", "ret"), "from elsewhere"),
+                  "2: test %edx,%edx", "jne 1b", "add $8,%rsp", "ret"), "by another path"),
         (assembly("one", "sub $8,%rsp", "call dull", "xor %eax,%eax", "je 1f", "1: add $8,%rsp",
-                  "ret"), "does not keep what it returns"),
+                  "ret"), "does not keep the result"),
         (assembly("one", "sub $8,%rsp", "call dull", "test %eax,%eax", "je 1f",
-                  "jmp *(%rdx,%rax,8)", "1: add $8,%rsp", "ret"), "from elsewhere"),
+                  "jmp *(%rdx,%rax,8)", "1: add $8,%rsp", "ret"), "by another path"),
         ("".join(assembly(f"one{n}", "sub $8,%rsp", "call dull", "nop", "add $8,%rsp", "ret")
                  for n in range(17)), "more than 16 places"),
     ],
