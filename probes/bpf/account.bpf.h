@@ -22,7 +22,7 @@ const volatile struct config config SEC(".rodata.config") = {};
 struct control control SEC(".data.control") = {};
 struct lifecycle lifecycle SEC(".data.lifecycle") = {};
 
-/* Whether a task is the target's, and the target still the program that was planned for. */
+/* Whether a task belongs to the target, and the target still runs the planned program. */
 static __always_inline bool is_target(struct task_struct *task)
 {
 	return task->tgid == config.tgid && !lifecycle.executed_ns;
@@ -119,7 +119,7 @@ static __always_inline u32 innermost_phase(struct thread_slot *slot)
 	return slot->frames[(depth - 1) & (MAX_FRAMES - 1)].phase;
 }
 
-/* Nothing follows the thread's states: only what its handshake's operations took is known. */
+/* The thread's states are not recorded: only the times of handshake operations are known. */
 static __noinline int charge_paused(struct thread_slot *slot, u64 now)
 {
 	if (!slot)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Calls, bytes and times of each function, and what of them was lost. */
+/* Calls, bytes and times of each function, and losses. */
 #ifndef TLSTAX_FUNCTION_SUMS_BPF_H
 #define TLSTAX_FUNCTION_SUMS_BPF_H
 

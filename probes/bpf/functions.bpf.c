@@ -9,7 +9,7 @@
  *           tp_btf sched_switch.
  * Needs: BTF, task storage (kernel 5.15 or a backport); CAP_BPF and CAP_PERFMON, or root.
  * Blind to: functions without a symbol; the time of functions whose exit is not probed; what
- *           traps do to caches. A trap costs more than an AES block: show it beside the result.
+ *           traps do to caches. A trap takes longer than an AES block: show it with the result.
  * Example: tlstax attach --name mysqld --functions cipher,digest --for 10s -o server.tlstax
  *          tlstax report server.tlstax
  */
@@ -44,7 +44,7 @@ static __always_inline struct call *call_at(struct thread_calls *thread, u32 ind
 }
 
 /*
- * Drop the calls that are over, though their exit was never seen: longjmp, or a lost hit. A call
+ * Drop calls that have ended although no exit was seen: longjmp, or a lost hit. A call
  * with the very stack pointer of this entry is over, too, unless it left by a jump into it.
  */
 static __always_inline void drop_dead(struct thread_calls *thread, u64 sp, u32 function)
@@ -82,10 +82,10 @@ static __always_inline void open_call(struct thread_calls *thread, u64 sp, u32 f
 	call->function = function;
 	call->jumped = 0;
 	thread->depth = depth + 1;
-	call->start_ns = bpf_ktime_get_ns(); /* last: what the entry costs is not the function's */
+	call->start_ns = bpf_ktime_get_ns(); /* last: excludes the cost of the entry */
 }
 
-/* The outermost open call of the function that returned to `sp`: what lies inside is over. */
+/* The outermost open call of the function that returned to `sp`: inner calls have ended. */
 static __always_inline int find_call(struct thread_calls *thread, u64 sp, u32 function)
 {
 	int found = -1;
@@ -132,7 +132,7 @@ static __always_inline bool is_ours(struct task_struct *task)
 	return task->tgid == config.tgid || task->tgid == config.own_tgid;
 }
 
-/* The number in the site's register; what is negative as the C type that it has is no size. */
+/* The number in the site's register; a value that is negative in its C type is not a size. */
 static __always_inline u64 size_in_register(u64 cookie)
 {
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
@@ -214,8 +214,8 @@ int on_function_leave(struct pt_regs *ctx)
 }
 
 /*
- * Time off the CPU is no time of a function. It begins when the scheduler stops the thread's clock,
- * which is before the tracepoint, and more so where the scheduler has much to choose from.
+ * Time off the CPU is excluded. It starts when the scheduler stops the thread's clock, which is
+ * before the tracepoint; the more runnable threads there are, the longer before.
  */
 static __always_inline void left_cpu(struct thread_calls *thread, struct task_struct *task, u64 now)
 {

@@ -40,7 +40,7 @@ enum function_loss {
 
 /* A timed call that has not returned yet. */
 struct call {
-	u64 sp; /* user stack pointer at entry: a call below the current one is over */
+	u64 sp; /* user stack pointer at entry: a call below the current one has ended */
 	u64 start_ns;
 	u64 away_ns;   /* of the thread at entry */
 	u64 nested_ns; /* in probed functions that it called, directly */
@@ -49,14 +49,14 @@ struct call {
 	u64 direct_traps_ns; /* of those that it called directly, what is not in nested_ns */
 	u32 phase;
 	u16 function;
-	u16 jumped; /* a function that it left by a jump into has returned, and so must it */
+	u16 jumped; /* it left by a jump into a function that has returned: so has this one */
 };
 
 struct thread_calls {
 	u64 away_ns;  /* off the CPU with a call open */
-	u64 left_ns;  /* since when it is; 0: it runs */
-	u64 came_ns;  /* when it was last given a CPU */
-	u64 sched_ns; /* the scheduler's CPU time of it then */
+	u64 left_ns;  /* since when; 0: it is running */
+	u64 came_ns;  /* when it was last switched in */
+	u64 sched_ns; /* its CPU time at that time, by the scheduler */
 	u32 depth;
 	u32 reserved;
 	struct call calls[MAX_CALLS];

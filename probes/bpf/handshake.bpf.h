@@ -3,8 +3,8 @@
  * One record per connection's handshake, keyed by the SSL pointer.
  *
  * A non-blocking server calls SSL_accept again and again and waits outside of it; a pool may even
- * continue on another thread. While a handshake runs its account lives in the thread's slot, and
- * charge() fills it; when the thread turns to another connection it is put aside in a map.
+ * continue on another thread. While a handshake runs, its account is in the thread's slot, and
+ * charge() fills it; when the thread serves another connection, the account moves to a map.
  */
 #ifndef TLSTAX_HANDSHAKE_BPF_H
 #define TLSTAX_HANDSHAKE_BPF_H
@@ -94,7 +94,7 @@ static __noinline void send_record(struct handshake *handshake, u64 now, u32 tid
 static __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ssl, u64 cookie)
 {
 	struct handshake *handshake = &slot->handshake;
-	bool foreign = COOKIE_ZERO_IS_SUCCESS(cookie); /* the accessors are not its library's */
+	bool foreign = COOKIE_ZERO_IS_SUCCESS(cookie); /* the accessors belong to another library */
 	u32 side = COOKIE_SIDE(cookie);
 	if (handshake->active && handshake->ssl == ssl)
 		return true;
@@ -122,7 +122,7 @@ static __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ss
 	return true;
 }
 
-/* Drop the stand-in for a handshake between two calls. */
+/* Drop the frame that represents a handshake between two calls. */
 static __always_inline void unstitch(struct thread_slot *slot)
 {
 	u32 depth = slot->depth;
@@ -161,7 +161,7 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 /*
  * The library's handshake function returned. 1 is success, 0 in GnuTLS. Anything else is a failure
  * only when the connection does not want to read or write more; with the offset unknown the next
- * call decides. A function that blocks has waited already: there is no next call.
+ * call decides. A function that blocks has already waited: there is no next call.
  */
 static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp,
 						 s32 result, u64 cookie)

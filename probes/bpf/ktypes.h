@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel types that the programs touch, and only their fields that are used.
+ * The kernel types that the programs access, with only the fields in use.
  *
  * CO-RE relocates every access against the running kernel's BTF, so neither kernel headers nor a
- * generated vmlinux.h is needed. Field order and sizes here mean nothing.
+ * generated vmlinux.h is needed. Field order and sizes here are irrelevant.
  */
 #ifndef TLSTAX_KTYPES_H
 #define TLSTAX_KTYPES_H

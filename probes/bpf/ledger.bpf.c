@@ -26,7 +26,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* ---- scheduler ---- */
 
-enum { TICK_NS = 10000000 }; /* the scheduler brings its count up to date at least that often */
+enum { TICK_NS = 10000000 }; /* the scheduler updates its count at least this often */
 
 /* CLOCK_MONOTONIC less the clock of the CPU's run queue, from the last switch to the target. */
 struct {
@@ -37,13 +37,13 @@ struct {
 } clock_offset SEC(".maps");
 
 /*
- * On-CPU time ends and begins by the scheduler's stamps, which it takes before it chooses the next
- * thread; the tracepoint comes after that, and on a virtual machine sometimes much later. What the
- * ledger is ahead (positive) is taken off the end of this stay on the CPU; what it is behind
- * (negative) is added at the start of the next one. A difference too long for choosing a thread is
- * the hypervisor's or a late clock's: those of one sign are followed by the other, so that what
- * remains of their sum was stolen. A thread that another one's waking preempts goes on for a moment
- * after the stamp, which is that of the waking: what was charged by then stays.
+ * On-CPU time starts and ends at the scheduler's timestamps, taken before it selects the next
+ * thread; the tracepoint fires later, on a virtual machine sometimes much later. Where the ledger
+ * is ahead (positive), the difference is subtracted at the end of this stay on the CPU; where it is
+ * behind (negative), it is added at the start of the next one. A difference too long for selecting
+ * a thread comes from the hypervisor or a late clock: late clocks cancel out over time, so what
+ * remains of the sum was stolen. A thread preempted by a wake-up runs on briefly after the
+ * timestamp, which is that of the wake-up: time already charged by then is kept.
  */
 static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct *task, u64 now)
 {
@@ -67,7 +67,7 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 	return now;
 }
 
-/* On-CPU time that the scheduler began to count before the tracepoint came. */
+/* On-CPU time that the scheduler counted before the tracepoint fired. */
 static __always_inline void repay_gap(struct thread_slot *slot, u64 now)
 {
 	u64 behind = -slot->switch_gap_ns;
@@ -82,7 +82,7 @@ static __always_inline void repay_gap(struct thread_slot *slot, u64 now)
 	slot->state = STATE_ON_CPU;
 }
 
-/* The wait is over: the thread is ready, on whatever phase it was in. */
+/* The wait has ended: the thread is runnable, in the same phase. */
 static __always_inline void woken(struct thread_slot *slot, u64 now)
 {
 	charge(slot, now);
@@ -99,10 +99,9 @@ static __always_inline void woken(struct thread_slot *slot, u64 now)
 }
 
 /*
- * The thread runs, though nothing said that it was given a CPU: a kernel was seen not to report
- * every switch. The
- * scheduler still counts: what it counted since the thread left the CPU, and what has passed since
- * it last did, is the time that the thread has been running.
+ * The thread is running, but no switch to it was reported: one kernel was seen to miss some
+ * switches. The time that it has been running is what the scheduler counted since the thread left
+ * the CPU, plus the time since the scheduler last updated its count.
  */
 static __noinline void came_unseen(struct thread_slot *slot, struct task_struct *task, u64 now)
 {
@@ -127,7 +126,7 @@ static __noinline void came_unseen(struct thread_slot *slot, struct task_struct 
 	count_loss(LOSS_SWITCH_MISSED);
 }
 
-/* The last switch of a thread that has ended: no later stay can make up for what is behind. */
+/* The last switch of a thread that has ended: no later stay can make up a negative difference. */
 static __always_inline void end_thread(struct thread_slot *slot)
 {
 	u64 behind = slot->switch_gap_ns < 0 ? -slot->switch_gap_ns : 0;
@@ -247,7 +246,7 @@ int on_new_thread(u64 *ctx)
 	return 0;
 }
 
-/* The process became another program. What is recorded belongs to the one before: all ends here. */
+/* The process executed another program. The recording covers the previous one and ends here. */
 SEC("tp_btf/sched_process_exec")
 int on_exec(u64 *ctx)
 {
@@ -290,7 +289,7 @@ static __always_inline bool is_dense(u32 phase)
 	       phase == PHASE_COMMAND || phase == PHASE_TDE || phase == PHASE_IDLE;
 }
 
-/* The dense programs are gone: forget what only they would have ended. */
+/* The dense programs are detached: drop the state that only they would have ended. */
 static __noinline int pause_thread(struct thread_slot *slot, u64 now)
 {
 	if (slot && slot->status == THREAD_PAUSED && control.paused == FORGOTTEN) {
@@ -319,8 +318,7 @@ static __noinline int pause_thread(struct thread_slot *slot, u64 now)
 	return 0;
 }
 
-/* The dense programs are back: its account goes on from now, its commands from the next boundary.
- */
+/* The dense programs are attached again: the account continues now, commands at a boundary. */
 static __noinline int resume_thread(struct thread_slot *slot, struct task_struct *task, u64 now,
 				    u32 state)
 {
@@ -374,7 +372,7 @@ int each_thread(struct bpf_iter__task *ctx)
 
 /* ---- boundaries ---- */
 
-/* What the site reads: an argument, or what the function returns, where the planner found it. */
+/* What the site reads: an argument or the return value, from the register in the cookie. */
 static __always_inline u64 value_at(u64 cookie)
 {
 	u64 value = 0;
@@ -533,7 +531,7 @@ static __always_inline struct thread_slot *socket_user(void)
 	return slot;
 }
 
-/* A receive returns: data, the end of the stream, or that there is nothing yet. */
+/* A receive returns: data, the end of the stream, or no data yet. */
 SEC("tp_btf/sock_recv_length")
 int on_receive(u64 *ctx)
 {
@@ -579,7 +577,7 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	if (!count) {
 		if (!bpf_map_update_elem(&samples, &key, &one, BPF_NOEXIST))
 			return 0;
-		count = bpf_map_lookup_elem(&samples, &key); /* another CPU was quicker */
+		count = bpf_map_lookup_elem(&samples, &key); /* another CPU added it first */
 	}
 	if (count)
 		__sync_fetch_and_add(count, 1);

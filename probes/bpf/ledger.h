@@ -57,7 +57,7 @@ enum loss {
 	LOSSES = 16,
 };
 
-/* What a probe site means; the loader puts it into the site's attach cookie. */
+/* Action at a probe site; the loader puts it into the site's attach cookie. */
 enum action {
 	ACTION_NONE,
 	ACTION_PHASE,
@@ -75,8 +75,8 @@ enum action {
 	ACTION_CALL,
 	ACTION_BASE_POOL,
 	ACTION_PHASE_CLOSE,
-	ACTION_AWAIT_RECEIVE, /* await_command, where the kernel does not tell it */
-	ACTION_PHASE_SEND,    /* phase, whose end the kernel may tell; reads the bytes to send */
+	ACTION_AWAIT_RECEIVE, /* await_command, without a tracepoint for it */
+	ACTION_PHASE_SEND,    /* phase, whose end a tracepoint may show; reads the bytes to send */
 	ACTION_COMMAND_READS, /* the command itself will read from its client */
 };
 
@@ -117,16 +117,16 @@ enum wait_kind {
 	WAIT_NETWORK,
 	WAIT_DISK,
 	WAIT_FUTEX,
-	WAIT_BY_FILE, /* write and friends: ask the file descriptor */
+	WAIT_BY_FILE, /* write and friends: depends on the file descriptor */
 	WAIT_RECEIVE, /* network, to receive */
 	WAIT_READ,    /* by file; if that is a socket, to receive */
 	WAIT_POLL,    /* network, to receive or to send */
 	WAIT_EPOLL,   /* network, to receive on any of many */
 };
 
-/* Paused: the dense programs are detached, and only rare boundaries and samples know the thread. */
+/* Paused: the dense programs are detached, only rare boundaries and samples are recorded. */
 enum thread_status { THREAD_FREE, THREAD_LIVE, THREAD_EXITED, THREAD_PAUSED };
-/* The first of the capture's roles; the others come by cookie and mean nothing here. */
+/* The first of the capture's roles; the others come by cookie and have no effect here. */
 enum thread_role { ROLE_BACKGROUND, ROLE_CONNECTION };
 
 enum thread_flag {
@@ -137,7 +137,7 @@ enum thread_flag {
 	FLAG_POOL = 16,	      /* a pool's thread: blocked on events or a condition is idle */
 	FLAG_ANSWERED = 32,   /* the command has sent something to its client */
 	FLAG_RECEIVES = 64,   /* the command itself receives from its client */
-	FLAG_RECEIVED = 128,  /* and did so */
+	FLAG_RECEIVED = 128,  /* and has received */
 	FLAG_SEND_ENDS = 256, /* a send has ended, but the thread lost its CPU on the way out */
 };
 
@@ -147,7 +147,7 @@ enum frame_flag {
 	FRAME_SENDS = 4,    /* ended by its last send */
 };
 
-/* What the next boundary decides about the time that passes now: see pending.bpf.h. */
+/* The phase of the current time is decided by the next boundary: see pending.bpf.h. */
 enum pending_kind { PENDING_NONE, PENDING_READING, PENDING_SENT };
 
 enum outcome { OUTCOME_SUCCESS, OUTCOME_FAILURE, OUTCOME_ABANDONED };
@@ -176,7 +176,7 @@ struct handshake {
 	s32 cipher_id;	 /* -1: unknown */
 	s32 resumed;	 /* -1: unknown */
 	u32 active;
-	u32 unfollowed; /* nothing told the states of its thread for a while: state_ns lacks that */
+	u32 unfollowed; /* its thread's states were not recorded for a while: state_ns lacks that */
 	s32 is_server;	/* -1: unknown */
 	char group[GROUP_BYTES];
 };
@@ -184,7 +184,7 @@ struct handshake {
 struct pending {
 	u32 kind;
 	u32 charged; /* the phase that the time is charged to until it is decided */
-	u32 depth;   /* what it was when it began, to go back to */
+	u32 depth;   /* depth at its start, to restore */
 	u32 base;
 	u32 shard; /* of the histogram that the command was counted in */
 	u32 reserved;
@@ -202,7 +202,7 @@ struct thread_slot {
 	u64 last_ns; /* everything up to here is charged */
 	u64 exit_ns;
 	u64 run_start_ns;  /* when it was last switched in */
-	u64 sched_cpu_ns;  /* the scheduler's own CPU time of it when it was last switched */
+	u64 sched_cpu_ns;  /* its CPU time by the scheduler when it was last switched */
 	s64 steal_ns;	   /* on-CPU time that the scheduler does not count as the thread's */
 	s64 switch_gap_ns; /* ledger's on-CPU time ahead of the scheduler's, not yet given back */
 	u64 uncertain_ns;
@@ -222,9 +222,9 @@ struct thread_slot {
 	u32 wait_weight;
 	u32 wait_as;	   /* state of futex waits while wait_sp is set */
 	u64 stack_base;	   /* where the thread's stack and its control block meet; 0: unknown */
-	u64 client_socket; /* what the last command was received on; 0: not known */
-	u64 last_socket;   /* what was received on last */
-	u64 sent_socket;   /* what was sent on last, in a record_write */
+	u64 client_socket; /* socket that the last command came from; 0: unknown */
+	u64 last_socket;   /* socket of the last receive */
+	u64 sent_socket;   /* socket of the last send in a record_write */
 	u64 unsent_bytes;  /* of the innermost record_write; records may add more than are asked for
 			    */
 	char comm[16];
@@ -267,8 +267,8 @@ struct offcpu_value {
 
 struct config {
 	s32 tgid;
-	u32 switch_has_state; /* tp_btf sched_switch passes prev_state (5.18+) */
-	u32 client;	      /* its threads' own work is background: 1 a client, 2 in between */
+	u32 switch_has_state;	   /* tp_btf sched_switch passes prev_state (5.18+) */
+	u32 client;		   /* its other work is background: 1 client, 2 tunnel or proxy */
 	u32 covered_by_tracepoint; /* sock_recv_length and sock_send_length are used (6.3+) */
 	s32 off_version; /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;
@@ -282,8 +282,8 @@ struct config {
 };
 
 /*
- * The scheduler stops a thread's clock when it starts to look for the next one; the tracepoint
- * comes up to this much later. A larger difference is not the scheduler's.
+ * The scheduler stops a thread's clock when it starts to select the next one; the tracepoint
+ * fires up to this much later. A larger difference has another cause.
  */
 enum { SWITCH_GAP_NS = 20000 };
 
@@ -296,9 +296,9 @@ struct control {
 			 /* FORGOTTEN: the rare boundaries are detached, too */
 };
 
-/* Written by the programs: what became of the target as a process. */
+/* Written by the programs: exec and forks of the target. */
 struct lifecycle {
-	u64 executed_ns;  /* when it became another program (exec); 0: it did not */
+	u64 executed_ns;  /* when it executed another program; 0: it did not */
 	u64 forked_count; /* processes that it started; they are not measured */
 };
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Boundaries that need no probe, because what the thread does next tells that they were crossed.
+ * Boundaries that need no probe, because the thread's next action shows that they were crossed.
  *
  * READING: a command is the innermost phase, and the thread begins to receive from its client. If
- *   the next boundary is another command (or the connection's end), the command was over where the
- *   receiving began: what it waited since was idle, the rest record_read. Any other boundary, or a
- *   wait for a disk, says that the command itself received (LOAD DATA LOCAL, a change of user).
+ *   the next boundary is another command (or the connection's end), the command ended where the
+ *   receiving began: waits since then were idle, the rest record_read. Any other boundary, or a
+ *   wait for a disk, shows that the command itself received (LOAD DATA LOCAL, a change of user).
  * SENT: a record_write is innermost, and a send ended. Another send without a new record_write
- *   says that the first one was only a part; any other boundary, that it was the last.
+ *   shows that the first one was only a part; any other boundary, that it was the last.
  *
- * Until then the time is charged as is most likely, from a copy of the cells that it goes to; when
- * it turns out otherwise what was added to them moves. So a thread's cells add up at every instant.
+ * Until then the time is charged to the most likely cells, after a copy of them was taken; if the
+ * decision differs, the added time moves. So a thread's cells add up at every instant.
  */
 #ifndef TLSTAX_PENDING_BPF_H
 #define TLSTAX_PENDING_BPF_H
@@ -77,8 +77,8 @@ __noinline int resume_sending(struct thread_slot *slot, u64 now)
 }
 
 /*
- * The thread lost its CPU. Whom a send wakes often takes it before the call has returned: that
- * wait is the send's.
+ * The thread lost its CPU. A thread woken by a send often preempts the sender before the call
+ * returns: that wait belongs to the send.
  */
 static __always_inline void pending_preempted(struct task_struct *task, struct thread_slot *slot,
 					      u64 now)
@@ -127,17 +127,17 @@ __noinline int begin_reading(struct thread_slot *slot, u64 now)
 		return 0;
 	}
 	struct frame *frame = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
-	if (is_sending(slot)) { /* it sent nothing that was seen */
+	if (is_sending(slot)) { /* no send was seen */
 		heal_top(slot, now);
 		settle(slot, now);
-		return 0; /* the next sign will do */
+		return 0; /* the next event decides */
 	}
 	if (!(frame->flags & FRAME_OPEN) || frame->phase != PHASE_COMMAND)
 		return 0;
 	if (slot->flags & FLAG_RECEIVES)
 		return 0;
 	begin_pending(slot, now, PENDING_READING, PHASE_RECORD_READ);
-	/* Counted where it ends: the next command may be an hour away. */
+	/* Counted where it ends: the next command may come much later. */
 	slot->pending.shard = finished(slot, frame->phase, now - frame->start_ns);
 	slot->depth = 0;
 	slot->base = PHASE_RECORD_READ;
@@ -147,7 +147,7 @@ __noinline int begin_reading(struct thread_slot *slot, u64 now)
 	return 0;
 }
 
-/* The command was not over. */
+/* The command had not ended. */
 __noinline int retract_reading(struct thread_slot *slot, u64 now)
 {
 	if (!slot)
@@ -166,7 +166,7 @@ __noinline int retract_reading(struct thread_slot *slot, u64 now)
 
 /* ---- what decides ---- */
 
-/* A command begins, or the connection changes: whatever was pending is as it was charged. */
+/* A command begins, or the connection changes: pending time stays as charged. */
 static __always_inline void confirm_pending(struct thread_slot *slot, u64 now)
 {
 	if (slot->pending.kind == PENDING_SENT)
@@ -192,7 +192,7 @@ static __always_inline bool is_client(struct thread_slot *slot, u64 socket)
 	return slot->flags & FLAG_ANSWERED || !slot->client_socket || socket == slot->client_socket;
 }
 
-/* A record_write begins: the command answers. What it received before was not the next one. */
+/* A record_write begins: the command answers, so it did not receive the next one before. */
 static __always_inline void note_answer(struct thread_slot *slot, u64 bytes)
 {
 	slot->flags |= FLAG_ANSWERED;
@@ -201,7 +201,7 @@ static __always_inline void note_answer(struct thread_slot *slot, u64 bytes)
 	slot->unsent_bytes = bytes;
 }
 
-/* Before a boundary's own action. A handshake that begins takes care of itself. */
+/* Before a boundary's own action. The start of a handshake handles this itself. */
 __noinline int decide_at_entry(struct thread_slot *slot, u64 now, u64 cookie)
 {
 	if (!slot)

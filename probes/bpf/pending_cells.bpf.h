@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Where time is charged while it is not known which boundary was crossed, and how it moves later.
- */
+/* Where time is charged until it is known which boundary was crossed, and how it moves then. */
 #ifndef TLSTAX_PENDING_CELLS_BPF_H
 #define TLSTAX_PENDING_CELLS_BPF_H
 

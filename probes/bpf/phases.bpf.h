@@ -24,7 +24,7 @@ static __always_inline bool between_connections(struct thread_slot *slot)
 	       slot->base == PHASE_BACKGROUND;
 }
 
-/* An entry that is not this phase's time, so that its exit will find no frame either. */
+/* An entry that does not open the phase, so that its exit finds no frame either. */
 static __always_inline bool out_of_place(struct thread_slot *slot, u64 cookie)
 {
 	u32 phase = COOKIE_PHASE(cookie);
@@ -42,7 +42,7 @@ static __always_inline bool out_of_place(struct thread_slot *slot, u64 cookie)
 	       between_connections(slot);
 }
 
-/* A thread of a pool stays one; what another thread did for its last connection is over. */
+/* A pool's thread keeps its role; otherwise the role of an earlier connection is replaced. */
 static __always_inline void serve_connection(struct thread_slot *slot, bool another)
 {
 	if (slot->role == ROLE_BACKGROUND || (another && !(slot->flags & FLAG_POOL)))
@@ -55,7 +55,7 @@ static __always_inline void settle(struct thread_slot *slot, u64 now)
 	slot->phase_event_ns = now;
 }
 
-/* The innermost phase was left unseen, some time after the last boundary. */
+/* The exit of the innermost phase was missed, some time after the last boundary. */
 static __always_inline void heal_top(struct thread_slot *slot, u64 now)
 {
 	slot->depth--;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What a thread that leaves the CPU waits for, and where it stood. */
+/* What a thread that leaves the CPU waits for, and its stacks. */
 #ifndef TLSTAX_WAITS_BPF_H
 #define TLSTAX_WAITS_BPF_H
 
@@ -72,7 +72,7 @@ static __noinline struct file *file_of(struct task_struct *task, u32 descriptor)
 	return file;
 }
 
-/* read() and write() block on the network or on a disk: the descriptor's inode tells which. */
+/* read() and write() block on the network or on a disk: the descriptor's inode shows which. */
 static __noinline u32 wait_by_file(struct task_struct *task, u32 descriptor)
 {
 	struct file *file = file_of(task, descriptor);
@@ -97,10 +97,10 @@ struct wait {
 	u32 state;
 	u32 kind;
 	s32 syscall;
-	bool condition; /* a futex wait of the kind that condition variables use */
+	bool condition; /* a futex wait as condition variables use it */
 };
 
-/* `task` is off the CPU and not runnable: the system call it is in says what it waits for. */
+/* `task` is off the CPU and not runnable: its system call shows what it waits for. */
 static __always_inline void classify_wait(struct task_struct *task, struct thread_slot *slot,
 					  struct wait *wait)
 {
@@ -117,7 +117,7 @@ static __always_inline void classify_wait(struct task_struct *task, struct threa
 	if (kind == WAIT_NETWORK || kind == WAIT_RECEIVE || kind == WAIT_POLL ||
 	    kind == WAIT_EPOLL ||
 	    (kind == WAIT_READ && slot && slot->flags & FLAG_AWAIT && !slot->pending.kind)) {
-		/* Awaiting a command for certain there is only the socket to read from. */
+		/* While it certainly awaits a command, it can only wait for the socket. */
 		wait->state = STATE_BLOCKED_NETWORK;
 	} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) || kind == WAIT_DISK) {
 		wait->state = STATE_BLOCKED_DISK;
@@ -160,7 +160,7 @@ static __always_inline void finish_wait(struct thread_slot *slot, u64 now)
 		struct offcpu_value first = {.wait_count = slot->wait_weight, .time_ns = spent};
 		if (!bpf_map_update_elem(&offcpu, &key, &first, BPF_NOEXIST))
 			return;
-		value = bpf_map_lookup_elem(&offcpu, &key); /* another CPU was quicker */
+		value = bpf_map_lookup_elem(&offcpu, &key); /* another CPU added it first */
 	}
 	if (value) {
 		__sync_fetch_and_add(&value->wait_count, slot->wait_weight);
