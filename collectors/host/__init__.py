@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What this host allows and what a probe costs on it: features, prices, clocks, child processes."""
+"""Features of this host, the cost of a probe on it, clocks, and child processes."""

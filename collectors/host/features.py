@@ -195,7 +195,7 @@ def cpu_clock_samples() -> str:
 
 
 def hardware_cycles() -> str:
-    """Open a hardware cycle counter on ourselves."""
+    """Open a hardware cycle counter on this process."""
     with ExitStack() as stack:
         event = bpf.open_perf_event(
             bpf.PERF_TYPE_HARDWARE, bpf.PERF_COUNT_HW_CPU_CYCLES, pid=0, cpu=-1

@@ -74,9 +74,9 @@ class MappedObject:
 
 
 def root_of(pid: int) -> str:
-    """The process's root directory as seen by this process; "/" in a mount namespace of its own.
+    """The process's root directory as seen by this process.
 
-    "/" too where it cannot be read.
+    "/" if the process has another mount namespace, or if it cannot be read.
     """
     with suppress(OSError):
         return os.readlink(PROC / str(pid) / "root")
