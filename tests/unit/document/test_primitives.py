@@ -101,8 +101,8 @@ def test_a_primitive_is_read_as_written() -> None:
         ("bytes = 16", 'bytes = "16"', "from 1 to 65535"),
         ('bytes = { returned = "int" }', "bytes = {}", "'returned' is missing"),
         ("on_request = true", "on_request = 1", "must be true or false"),
-        ('functions = ["own_rsa"]', "functions = []", "something in it"),
-        ('functions = ["own_rsa"]', 'functions = ["own_rsa"]\nprice = 1', "price is not known"),
+        ('functions = ["own_rsa"]', "functions = []", "not empty"),
+        ('functions = ["own_rsa"]', 'functions = ["own_rsa"]\nprice = 1', "unknown key: price"),
     ],
 )
 def test_what_is_refused(before: str, after: str, reason: str) -> None:
