@@ -39,7 +39,7 @@ def test_a_demo_proves_its_arms_and_explains_them(tmp_path: Path) -> None:
     (page,) = (tmp_path / "out").glob("*.html")
     assert page.name in done.stdout
     sentence = headline(capture)
-    assert sentence.startswith("TLS makes a new connection ")
+    assert sentence.startswith("With TLS, a new connection takes ")
     for text in (done.stdout, shown.visible_text(page.read_text())):
         assert letters(sentence) in letters(text)
     assert re.search(r"^demo +took (\d+ min )?\d+ s in all$", done.stdout, re.MULTILINE)
