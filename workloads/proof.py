@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.drivers import DriveResult
+from tlstax.workloads.drivers.model import DriveResult
 from tlstax.workloads.results import Arm, RunTotals
 from tlstax.workloads.servers.status import Status
 from tlstax.workloads.tls import TlsChoice

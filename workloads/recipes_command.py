@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.matrix import runner
 from tlstax.workloads.matrix.outline import outline
 from tlstax.workloads.matrix.recipe_file import bundled_recipes, find_recipe, load_recipe
@@ -102,6 +102,13 @@ def run_recipe(options: argparse.Namespace) -> int:
     }
     recipe = load_recipe(path, options.scale)
     if recipe.kind == "tax":
+        if options.seed is not None:
+            raise TlstaxError(
+                f"--seed was given with the recipe {recipe.name}",
+                "its runs have a fixed order",
+                "Leave --seed out",
+                ExitCode.USAGE,
+            )
         runner.measure(recipe.with_changes(**changes), options.output, stages)
     else:
         folder = runner.prepare(path, options.scale, options.output, options.seed, changes)

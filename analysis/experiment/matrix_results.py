@@ -73,13 +73,15 @@ def read(folder: Path) -> Results:
             (found,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if (found, version) != (APPLICATION_ID, VERSION):
-                raise sqlite3.DatabaseError("it holds no matrix of this version of tlstax")
+                raise sqlite3.DatabaseError("it was not written by this version of tlstax")
             return _read(folder, connection)
     except sqlite3.Error as error:
         raise TlstaxError(
             f"cannot read {path}",
-            str(error),
-            "Name the directory that `tlstax lab run` told",
+            "an older version of tlstax wrote this directory"
+            if (folder / "facts.json").exists()
+            else str(error),
+            "Name the directory that `tlstax lab run` printed",
             ExitCode.CAPTURE,
         ) from error
 

@@ -42,14 +42,6 @@ CALLEE_SAVED: Final = frozenset(
 EMULATED_FLOW = frozenset(
     {FlowControl.CONDITIONAL_BRANCH, FlowControl.UNCONDITIONAL_BRANCH, FlowControl.CALL}
 )
-ENDS_BLOCK = frozenset(
-    {
-        FlowControl.UNCONDITIONAL_BRANCH, FlowControl.INDIRECT_BRANCH,
-        FlowControl.CONDITIONAL_BRANCH, FlowControl.RETURN, FlowControl.CALL,
-        FlowControl.INDIRECT_CALL, FlowControl.INTERRUPT, FlowControl.XBEGIN_XABORT_XEND,
-        FlowControl.EXCEPTION,
-    }
-)  # fmt: skip
 WRITES = frozenset(
     {OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
 )
@@ -152,14 +144,4 @@ def written_registers(instruction: Instruction) -> set[int]:
         RegisterExt.full_register(used.register)
         for used in _INFO.info(instruction).used_registers()
         if used.access in WRITES
-    }
-
-
-def branch_targets(code: bytes, address: int) -> set[int]:
-    """The targets of a function's direct jumps."""
-    return {
-        instruction.near_branch_target
-        for instruction in decode(code, address)
-        if instruction.flow_control
-        in (FlowControl.CONDITIONAL_BRANCH, FlowControl.UNCONDITIONAL_BRANCH)
     }

@@ -233,7 +233,6 @@ TARGET_ROLE_TERMS = (
     Term("tunnel", "a process that carries the bytes of clients to the server"),
     Term("proxy", "a process between clients and the server"),
 )
-TARGET_ROLES = tuple(term.name for term in TARGET_ROLE_TERMS)
 LEVEL_TERMS = (
     Term("full", "every boundary that was planned, with scheduler events: the ledger was kept"),
     Term("record", "handshake, command and records, with scheduler events: the ledger was kept"),

@@ -102,8 +102,8 @@ def register(
         type=budget,
         metavar="SHARE",
         help="limit of the overhead, as a share of the server's CPU time, for example "
-        "1%%: tlstax chooses what is on and when, and fails if nothing fits; or none: everything "
-        "all the time (5%%; none with --window, --client, --functions or --collect "
+        "1%%: tlstax chooses what is on and when, and fails if the load exceeds it; or none: "
+        "everything all the time (5%%; none with --window, --client, --functions or --collect "
         f"{','.join(registry.uncounted())})",
     )
     registry.add_arguments(parser)

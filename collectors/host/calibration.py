@@ -34,7 +34,6 @@ from tlstax.collectors.host.trial_code import (
 SLOT_BYTES: Final = 32
 LOOPS_OFFSET: Final = 2048
 ROUNDS_BASIC: Final = 7
-ROUNDS_ALL: Final = 25
 OPTIMISED: Final = "nop of 5 bytes"
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 PLAIN: Final = "nop"
 STEPPED: Final = "mov %rdi,%rax"
 IN_SITU: Final = 1.5
-"""Cost of a trap in a server, as a multiple of its cost in a loop (measured: see limits.md)."""
+"""Cost of a trap in a server, as a multiple of its cost in a loop (see docs/decisions/0001)."""
 
 
 class Price(NamedTuple):
@@ -34,7 +34,7 @@ class Price(NamedTuple):
 class Prices:
     """Nanoseconds per probe hit, to compare placements.
 
-    The defaults are from the machine in docs/limits.md.
+    The defaults are from the machine of docs/measurements/probe-costs.md.
     """
 
     emulated_ns: float = 400.0  # one trap

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 from tlstax import TlstaxError
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Probe, System
+from tlstax.collectors.host.tracefs import prepare_tool
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.status import StatusSession
@@ -107,7 +108,10 @@ def watched(tool: Tool, measure: Callable[[], Result]) -> tuple[Result, Own]:
         ended_ns = ended_children_cpu_ns()
         with log.open("wb") as output:
             process = subprocess.Popen(
-                tool.command(directory), stdout=output, stderr=subprocess.STDOUT
+                tool.command(directory),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=prepare_tool,
             )
         try:
             if tool.budget is None:

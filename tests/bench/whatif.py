@@ -44,7 +44,7 @@ from tlstax.collectors.capture.schema import Run, Status
 from tlstax.collectors.microbench import micro_costs
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
-from tlstax.workloads.drivers import DriveResult, Latencies
+from tlstax.workloads.drivers.model import DriveResult, Latencies
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Scenario, Sysbench
 from tlstax.workloads.servers.configuration import USER_TLS
 from tlstax.workloads.servers.connections import await_quiet, socket_count

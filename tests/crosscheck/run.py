@@ -7,8 +7,8 @@ nothing attached, to see what it costs the server, what it takes itself and what
 load lies inside of its recording. Printed are tables of agreement and of cost for each server.
 
 Exit status: 0 if they agree; 1 if they do not, or if a recording failed; what is wrong is marked.
-docs/limits.md says why an engine can be. Run by `make crosscheck`, in less than six minutes on an
-idle machine with two CPUs; on a busy one costs mean nothing, agreement does.
+docs/measurements/engines.md says why an engine can be. Run by `make crosscheck`, in less than six
+minutes on an idle machine with two CPUs; on a busy one costs mean nothing, agreement does.
 """
 
 import argparse

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.drivers import (
+from tlstax.workloads.drivers.crew import Command, Ended, client_failed, run_clients
+from tlstax.workloads.drivers.model import (
     SAMPLES_MAX,
     TABLE_ROWS,
     DriveRequest,
@@ -23,7 +24,6 @@ from tlstax.workloads.drivers import (
     Tick,
     Value,
 )
-from tlstax.workloads.drivers.crew import Command, Ended, client_failed, run_clients
 from tlstax.workloads.drivers.sysbench_driver import SysbenchDriver
 from tlstax.workloads.endpoint import Account, Endpoint
 from tlstax.workloads.servers.mariadb import PrivateServer

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.drivers import Tick
+from tlstax.workloads.drivers.model import Tick
 
 LOOK_S = 0.05  # between two looks at whether the clients ended
 GATE = b"tlstax gate\n"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tlstax import TlstaxError
 from tlstax.certs.generate import write_private
-from tlstax.workloads.drivers import DriveResult, Latencies, Tick
 from tlstax.workloads.drivers.crew import Command, Ended, client_failed, run_clients
+from tlstax.workloads.drivers.model import DriveResult, Latencies, Tick
 from tlstax.workloads.endpoint import Account, Endpoint
 from tlstax.workloads.results import Arm
 from tlstax.workloads.servers.configuration import USER_PLAINTEXT, USER_TLS, sysbench_options

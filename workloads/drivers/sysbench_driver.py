@@ -4,13 +4,7 @@
 from collections.abc import Mapping
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.drivers import (
-    TABLE_ROWS,
-    DriveRequest,
-    DriveResult,
-    Tick,
-    Value,
-)
+from tlstax.workloads.drivers.model import TABLE_ROWS, DriveRequest, DriveResult, Tick, Value
 from tlstax.workloads.drivers.sysbench import (
     DISTRIBUTIONS,
     SCENARIOS,

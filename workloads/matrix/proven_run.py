@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.workloads.drivers import DriveResult, Tick
+from tlstax.workloads.drivers.model import DriveResult, Tick
 from tlstax.workloads.matrix.cells import Cell, PlannedRun
 from tlstax.workloads.matrix.server_session import ServerSession
 from tlstax.workloads.matrix.store import Outcome

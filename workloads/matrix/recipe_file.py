@@ -14,7 +14,8 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import KeyKind
-from tlstax.workloads.drivers import DRIVERS, TABLE_ROWS
+from tlstax.workloads.drivers import DRIVERS
+from tlstax.workloads.drivers.model import TABLE_ROWS
 from tlstax.workloads.matrix.cells import DIMENSIONS, OFF, Cell
 from tlstax.workloads.matrix.recipe import (
     HOST,

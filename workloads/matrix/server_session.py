@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import KeyKind
-from tlstax.workloads.drivers import Driver, DriveRequest, DriveResult, Tick, make_driver
+from tlstax.workloads.drivers import make_driver
+from tlstax.workloads.drivers.model import Driver, DriveRequest, DriveResult, Tick
 from tlstax.workloads.matrix.cells import OFF, Cell, ServerKey
 from tlstax.workloads.matrix.recipe import Part, Recipe
 from tlstax.workloads.negotiation import Agreed, Negotiated, negotiate
@@ -21,7 +22,8 @@ from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.server_directory import is_running, process_start_ticks
 from tlstax.workloads.servers.status import StatusSession
 from tlstax.workloads.servers.storage import Storage
-from tlstax.workloads.transports import Route, Transport, make_transport
+from tlstax.workloads.transports import make_transport
+from tlstax.workloads.transports.model import Route, Transport
 
 WARM_UP_S = 1
 WARM_UP_OPERATIONS = 5
@@ -126,7 +128,7 @@ class ServerSession:
         return TlstaxError(
             f"the server {self.key.label} ended under load",
             f"its process is gone{self.server.log_tail()}{met_text}",
-            "It is started again for the remaining runs",
+            "Look at its error log; `tlstax lab resume` goes on with a matrix",
             ExitCode.TARGET,
         )
 

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.schema import Run
-from tlstax.workloads.drivers import DriveResult
+from tlstax.workloads.drivers.model import DriveResult
 from tlstax.workloads.matrix.cells import Cell, PlannedRun
 
 NAME: Final = "results.sqlite"

@@ -13,7 +13,7 @@ from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.programs import find_program
-from tlstax.workloads.transports import Route, Value
+from tlstax.workloads.transports.model import Route, Value
 from tlstax.workloads.transports.namespaces import server_namespace
 from tlstax.workloads.transports.network import Link, check_link, open_link
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.servers.mariadb import PrivateServer
-from tlstax.workloads.transports import Route, Value
+from tlstax.workloads.transports.model import Route, Value
 
 LOOPBACK = "127.0.0.1"
 

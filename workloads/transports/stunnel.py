@@ -17,8 +17,8 @@ from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.programs import find_program
 from tlstax.workloads.servers.server_directory import free_port
-from tlstax.workloads.transports import Route, RouteProcess
 from tlstax.workloads.transports.linked import Linked
+from tlstax.workloads.transports.model import Route, RouteProcess
 from tlstax.workloads.transports.namespaces import scratch
 from tlstax.workloads.transports.network import Link
 from tlstax.workloads.transports.processes import await_listening, version, written_bytes

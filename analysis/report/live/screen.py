@@ -24,7 +24,6 @@ STATES: Final = {
     "blocked_other": ("o", "bright_black", "other"),
 }
 NAME: Final = 13
-HEAD_ROWS: Final = 5
 FOOT_ROWS: Final = 2
 LEAST_COLUMNS: Final = 40
 SORTS: Final = ("time", "category")

@@ -15,7 +15,6 @@ Json = Mapping[str, Any]
 
 FACTS: Final = ("recipe", "scale", "seed", "rounds", "host", "kernel")
 WIDE: Final = 130
-STEPS_MAX: Final = 8
 
 
 def print_matrix(document: Json, page: str | None = None) -> None:

@@ -17,7 +17,8 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
-from tlstax.workloads.drivers import DRIVERS, Driver, DriveRequest, DriveResult, Tick, make_driver
+from tlstax.workloads.drivers import DRIVERS, make_driver
+from tlstax.workloads.drivers.model import Driver, DriveRequest, DriveResult, Tick
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.results import ARMS, Arm
 from tlstax.workloads.servers.catalogue import find_kind

@@ -30,12 +30,14 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Target, Window
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
-from tlstax.workloads.drivers import DriveRequest, Tick, make_driver
+from tlstax.workloads.drivers import make_driver
+from tlstax.workloads.drivers.model import DriveRequest, Tick
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.tls import TlsChoice
-from tlstax.workloads.transports import Route, make_transport
+from tlstax.workloads.transports import make_transport
+from tlstax.workloads.transports.model import Route
 from tlstax.workloads.transports.namespaces import new_namespace
 
 pytestmark = [

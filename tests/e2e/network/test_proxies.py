@@ -18,7 +18,8 @@ from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Run
 from tlstax.collectors.commands.experiment import open_recorder
-from tlstax.workloads.drivers import DriveRequest, Tick, make_driver
+from tlstax.workloads.drivers import make_driver
+from tlstax.workloads.drivers.model import DriveRequest, Tick
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.results import ARMS
 from tlstax.workloads.servers.catalogue import find_kind
@@ -26,7 +27,8 @@ from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.tls import TlsChoice
-from tlstax.workloads.transports import Route, Value, make_transport
+from tlstax.workloads.transports import make_transport
+from tlstax.workloads.transports.model import Route, Value
 from tlstax.workloads.transports.namespaces import new_namespace
 from tlstax.workloads.transports.proxysql import VARIABLE
 

@@ -24,13 +24,15 @@ from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Run
 from tlstax.collectors.commands.experiment import open_recorder
-from tlstax.workloads.drivers import Driver, DriveRequest, Tick, make_driver
+from tlstax.workloads.drivers import make_driver
+from tlstax.workloads.drivers.model import Driver, DriveRequest, Tick
 from tlstax.workloads.resources import Resources, clean
 from tlstax.workloads.results import ARMS, Arm
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.tls import TlsChoice
-from tlstax.workloads.transports import Route, make_transport
+from tlstax.workloads.transports import make_transport
+from tlstax.workloads.transports.model import Route
 from tlstax.workloads.transports.namespaces import interface_bytes, new_namespace
 from tlstax.workloads.transports.network import kernel_has_netem, measure_round_trip, open_link
 from tlstax.workloads.transports.processes import written_bytes

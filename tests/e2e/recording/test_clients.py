@@ -22,7 +22,7 @@ from tlstax.collectors.capture.schema import System, Target
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
-from tlstax.workloads.drivers import DriveResult
+from tlstax.workloads.drivers.model import DriveResult
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.results import RunTotals
 from tlstax.workloads.servers.mariadb import PrivateServer

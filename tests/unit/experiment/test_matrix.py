@@ -11,7 +11,7 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.experiment import matrix_results
 from tlstax.collectors.capture.schema import Run
-from tlstax.workloads.drivers import DriveResult, Latencies
+from tlstax.workloads.drivers.model import DriveResult, Latencies
 from tlstax.workloads.matrix import store as store_module
 from tlstax.workloads.matrix.cells import baseline_of, plan
 from tlstax.workloads.matrix.outline import outline

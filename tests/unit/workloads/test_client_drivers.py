@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.drivers import DRIVERS, SAMPLES_MAX, DriveRequest, make_driver
+from tlstax.workloads.drivers import DRIVERS, make_driver
 from tlstax.workloads.drivers.clients import WORKS, ClientDriver, merge_samples
+from tlstax.workloads.drivers.model import SAMPLES_MAX, DriveRequest
 from tlstax.workloads.drivers.python_client import Latencies
 from tlstax.workloads.drivers.sysbench import SCENARIOS, SysbenchReport
 from tlstax.workloads.endpoint import Account, Endpoint

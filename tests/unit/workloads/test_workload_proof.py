@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.drivers import DriveResult, Latencies
+from tlstax.workloads.drivers.model import DriveResult, Latencies
 from tlstax.workloads.drivers.sysbench import NEEDED, SysbenchReport
 from tlstax.workloads.proof import Evidence
 from tlstax.workloads.results import RunTotals
