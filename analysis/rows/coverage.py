@@ -15,7 +15,13 @@ from typing import Final
 import numpy as np
 
 from tlstax.analysis.rows.tables import Tables
-from tlstax.analysis.statistics import Floats, block_numbers, estimate, resample_weights
+from tlstax.analysis.statistics import (
+    MIN_ROUNDS,
+    Floats,
+    block_numbers,
+    estimate,
+    resample_weights,
+)
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS, LEVELS
 
@@ -128,7 +134,7 @@ def intervals(
 
     None at all where fewer than four windows were measured, or nothing is estimated.
     """
-    if seen.is_whole:
+    if seen.is_whole or len(seen.window_ids) < MIN_ROUNDS:
         return {}
     keys = sorted({key for mine in amounts.values() for key in mine})
     values = np.zeros((len(seen.window_ids), len(keys)))

@@ -7,6 +7,7 @@ Every figure of a `Measured` is in nanoseconds. Cells are keyed "phase/state".
 import json
 import os
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.tests.memory_cost import page_ns
 
-PROGRAM_SECONDS = 120
+PROGRAM_SECONDS, EXIT_PATIENCE_S = 120, 2
 FIRST_OF_ALL = -20  # nice
 PAGES_OF_AN_END, PAGE_MOST_NS = 400, 15_000
 TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
@@ -180,6 +181,16 @@ def nothing() -> str:
     raise LackError
 
 
+def await_exits(engine: Engine, pid: int) -> None:
+    """Wait for the last switch of threads that were joined: it comes after pthread_join returns."""
+    deadline_s = time.monotonic() + EXIT_PATIENCE_S
+    while time.monotonic() < deadline_s:
+        alive = {int(name) for name in os.listdir(f"/proc/{pid}/task")}
+        if all(slot.exited or slot.tid in alive for slot in engine.maps.slots()):
+            return
+        time.sleep(0.01)
+
+
 @pytest.fixture(params=["kernel-tells", "uprobes-only"])
 def measure(
     request: pytest.FixtureRequest, truth_program: Path, repository: Path, real_losses: Losses
@@ -205,6 +216,7 @@ def measure(
                 assert process.stdin is not None
                 process.stdin.write(b"g")
                 lines = lines_until(process, "done")
+                await_exits(engine, process.pid)
                 ledgers: dict[int, list[Ledger]] = {}
                 for slot in engine.maps.slots():
                     ledgers.setdefault(slot.tid, []).append(view(slot))

@@ -182,3 +182,12 @@ def test_many_windows_are_resampled_in_blocks() -> None:
 
 def test_times_by_level() -> None:
     assert time_by_level(windows(("none", 5), ("full", 1))) == {"full": 1 * MS, "none": 5 * MS}
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_too_few_windows_with_a_ledger_have_no_interval(count: int) -> None:
+    """What bcc recorded has none at all."""
+    spans = [("record", 5), ("none", 100)] * count or [("none", 100)]
+    seen = cover(windows(*spans), LEDGER_LEVELS)
+    assert len(seen.window_ids) == count
+    assert intervals({one: {("command", "on_cpu"): 3.0} for one in seen.window_ids}, seen) == {}
