@@ -190,4 +190,5 @@ def test_too_few_windows_with_a_ledger_have_no_interval(count: int) -> None:
     spans = [("record", 5), ("none", 100)] * count or [("none", 100)]
     seen = cover(windows(*spans), LEDGER_LEVELS)
     assert len(seen.window_ids) == count
-    assert intervals({one: {("command", "on_cpu"): 3.0} for one in seen.window_ids}, seen) == {}
+    amounts = {one: {("command", "on_cpu"): 3.0} for one in (*seen.window_ids, 99)}
+    assert intervals(amounts, seen) == {}
