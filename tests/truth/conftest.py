@@ -29,6 +29,7 @@ from tlstax.tests.memory_cost import page_ns
 PROGRAM_SECONDS, EXIT_PATIENCE_S = 120, 2
 FIRST_OF_ALL = -20  # nice
 PAGES_OF_AN_END, PAGE_MOST_NS = 400, 15_000
+BUSY_HOST_NS = 8_000_000
 TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
 # A trap costs an emulated CPU some hundred microseconds.
 EMULATED_SHARE, EMULATED_NS = 0.25, 25_000_000
@@ -257,6 +258,9 @@ def disagreements(
             if cell == f"{last}/runnable" and found > told:
                 continue
             tolerated_ns = share * told + fixed_ns + abs(steal_ns)
+            if cell.endswith("/runnable") and found > told:
+                # Other work on a busy host: the program sees only the waits that it provokes.
+                tolerated_ns += BUSY_HOST_NS
             if cell == f"{last}/on_cpu" and found - told > tolerated_ns:
                 tolerated_ns += PAGES_OF_AN_END * min(page_ns(), PAGE_MOST_NS)
             if abs(told - found) > tolerated_ns:
