@@ -142,11 +142,24 @@ def count(value: float | None) -> str:
     return _fixed(value, 0 if float(value).is_integer() else 2)
 
 
-def ratio(value: float | None) -> str:
-    """How many times as much: "7.38 ×"."""
+def three_digits(value: float | None) -> str:
+    """A number without a unit, or whose unit its column names: "6,173", "57.3", "1.57"."""
     if value is None or not math.isfinite(value):
         return ABSENT
-    return f"{_fixed(value, _decimals(abs(value)))}{NO_BREAK}×"
+    return _fixed(value, _decimals(abs(value)))
+
+
+def ratio(value: float | None) -> str:
+    """How many times as much: "7.38 ×"; with two significant digits where it is little."""
+    if value is not None and 0 < value < 0.0995:
+        return f"{value:.2g}{NO_BREAK}×"
+    text = three_digits(value)
+    return text if text == ABSENT else f"{text}{NO_BREAK}×"
+
+
+def ratio_interval(low: float | None, high: float | None) -> str:
+    """The interval of a ratio: "[7.31 ×, 7.46 ×]"."""
+    return "" if low is None or high is None else f"[{ratio(low)}, {ratio(high)}]"
 
 
 def evidence(line: Mapping[str, Any]) -> str:
@@ -186,9 +199,8 @@ def fraction(value: float | None) -> str:
 
 def rate(value: float | None) -> str:
     """A number per second, to three digits: "6,173 /s"."""
-    if value is None or not math.isfinite(value):
-        return ABSENT
-    return f"{_fixed(value, _decimals(abs(value)))}{NO_BREAK}/s"
+    text = three_digits(value)
+    return text if text == ABSENT else f"{text}{NO_BREAK}/s"
 
 
 def reading(value: float | None, unit: str) -> str:
@@ -280,6 +292,16 @@ def measure_text(measure: Measure) -> str:
         return f"{change_text(measure.value_ns)}, no interval"
     low, high = change_text(measure.low_ns), change_text(measure.high_ns)
     return f"{change_text(measure.value_ns)}, 95 % {low} to {high}"
+
+
+def number_text(value: float) -> str:
+    """A number in a sentence: whole from 10 on, else with one decimal unless it is 0."""
+    return _fixed(value, 0 if abs(value) >= 10 else 1).removesuffix(".0")
+
+
+def bytes_text(value: float) -> str:
+    """A mean number of bytes in a sentence, whole: "1,011 bytes"."""
+    return f"{_fixed(value, 0)} bytes"
 
 
 def share_text(value: float) -> str:

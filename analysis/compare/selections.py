@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tlstax.analysis.model.difference import SideFacts
+from tlstax.analysis.quantities import number_text
 from tlstax.analysis.rows import operations
 from tlstax.analysis.rows.tables import Group, Tables, groups
 from tlstax.analysis.statistics import MIN_ROUNDS
@@ -193,7 +194,8 @@ def _other_mix(before: RecordingSelection, after: RecordingSelection, unit: str)
     per = [count.get("command", 0) / count[phase] for count in counts]
     if max(per) > _OTHER_LOAD * min(per) + 1:
         found.append(
-            f"different loads: {per[0]:.1f} and {per[1]:.1f} commands per {unit}; "
+            f"different loads: {number_text(per[0])} and {number_text(per[1])} commands "
+            f"per {unit}; "
             "compare with --per query"
         )
     return found

@@ -27,7 +27,7 @@ from tlstax.analysis.model.matrix import (
     Spread,
 )
 from tlstax.analysis.model.tables import Measure, Ratio
-from tlstax.analysis.quantities import change_text, time_text
+from tlstax.analysis.quantities import change_text, fraction, time_text
 from tlstax.analysis.statistics import estimate, interval_note, resample_weights
 
 DOTS_MAX: Final = 400
@@ -267,7 +267,7 @@ def _sentence(
     else:
         word = "longer" if difference.value_ns >= 0 else "shorter"
         start = f"{per.capitalize()} takes {time_text(abs(difference.value_ns))} {word}"
-    share = f"{ratio.value:.3g} of the throughput with {_moved_text(cell, base)}"
+    share = f"{fraction(ratio.value)} of the throughput with {_moved_text(cell, base)}"
     steps = [step for step in steps if step.name != "unexplained" and step.start_ns]
     largest = sorted(steps, key=lambda step: -abs(step.difference.value_ns))[:TOLD_STEPS]
     parts = ", ".join(f"{step.label} {change_text(step.difference.value_ns)}" for step in largest)

@@ -32,7 +32,7 @@ from tlstax.analysis.findings.window_metrics import Metric, Metrics
 from tlstax.analysis.model.findings import Evidence, Finding
 from tlstax.analysis.model.report import Answer
 from tlstax.analysis.model.tables import Measure, Ratio
-from tlstax.analysis.quantities import share_text, time_text
+from tlstax.analysis.quantities import bytes_text, number_text, share_text, time_text
 from tlstax.analysis.rows.tables import Group
 from tlstax.analysis.statistics import MIN_ROUNDS
 
@@ -257,7 +257,5 @@ def metric_text(name: str, metric: Metric) -> str:
     if label.unit == "share":
         return share_text(metric.value)
     if label.unit == "bytes":
-        return f"{metric.value:,.0f} bytes"
-    return (
-        f"{metric.value:,.0f}" if metric.value >= 10 else f"{metric.value:.1f}".removesuffix(".0")
-    )
+        return bytes_text(metric.value)
+    return number_text(metric.value)

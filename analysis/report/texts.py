@@ -55,31 +55,9 @@ def change_name(line: Json) -> str:
     return f"{label}, {kind}" if kind else label
 
 
-def rate(value: float | None) -> str:
-    """Operations per second: three digits or all of the whole number."""
-    if value is None:
-        return quantities.ABSENT
-    decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
-    return f"{value:,.{decimals}f}"
-
-
-def ratio(value: float | None) -> str:
-    """How many times as much, with two significant digits where it is little."""
-    if value is None or value >= 0.0995 or value <= 0:
-        return quantities.ratio(value)
-    return f"{value:.2g}{quantities.NO_BREAK}×"
-
-
-def ratio_interval(found: Json) -> str:
-    """The interval of a ratio, or nothing."""
-    if found["low"] is None:
-        return ""
-    return f"[{ratio(found['low'])}, {ratio(found['high'])}]"
-
-
 def figure(value: float | None, quantity: str) -> str:
     """A figure in the unit of its quantity."""
-    return quantities.time(value) if quantity.endswith("_ns") else rate(value)
+    return quantities.time(value) if quantity.endswith("_ns") else quantities.three_digits(value)
 
 
 def intermediaries(cell: Json) -> str:

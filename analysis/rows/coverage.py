@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from tlstax.analysis.quantities import number_text
 from tlstax.analysis.rows.tables import Tables
 from tlstax.analysis.statistics import (
     MIN_ROUNDS,
@@ -58,10 +59,9 @@ class Coverage:
         if not self.measured_ns:
             return "not measured"
         per_second = self.measured_ns / self.whole_ns * 1000
-        number = f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
         count = len(self.window_ids)
         windows = "one window" if count == 1 else f"{count:,} windows"
-        return f"estimate: measured in {number} of 1,000 ms, {windows}"
+        return f"estimate: measured in {number_text(per_second)} of 1,000 ms, {windows}"
 
 
 def cover(

@@ -21,6 +21,7 @@ from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.findings.window_metrics import RECORD_CRYPTO, RECORD_PHASES
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import MicroCost
+from tlstax.analysis.quantities import bytes_text, three_digits
 from tlstax.analysis.rows.ledger import on_cpu
 from tlstax.analysis.rows.tables import Tables
 from tlstax.analysis.statistics import Floats
@@ -279,7 +280,7 @@ def costs_used(flows: Traffic, old: RecordCosts, new: RecordCosts) -> list[Micro
 
 def assumptions(flows: Traffic, old: str, new: str) -> list[str]:
     """The assumptions, in sentences."""
-    sizes = [f"{flow.records:.3g} of {flow.mean_bytes:,.0f} bytes" for flow in
+    sizes = [f"{three_digits(flow.records)} of {bytes_text(flow.mean_bytes)}" for flow in
              (flows.sent, flows.received)]  # fmt: skip
     return [
         (

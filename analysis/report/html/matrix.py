@@ -7,6 +7,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from tlstax import __version__
+from tlstax.analysis import quantities
 from tlstax.analysis.report import texts
 from tlstax.analysis.report.html import lines, matrix_pictures, side_breakdown, waterfall
 from tlstax.analysis.report.html import page as html
@@ -35,10 +36,10 @@ def render(document: Json) -> str:
             chart=lines,
             side_kinds=side_breakdown.KINDS,
             side_states=side_breakdown.STATES,
-            rate=texts.rate,
+            rate=quantities.three_digits,
             figure=texts.figure,
-            ratio=texts.ratio,
-            ratio_interval=texts.ratio_interval,
+            ratio=quantities.ratio,
+            ratio_interval=quantities.ratio_interval,
             intermediaries=texts.intermediaries,
         )
     )

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tlstax.analysis.report import texts
+from tlstax.analysis import quantities
 from tlstax.analysis.report.html import bars, lines
 from tlstax.analysis.report.html.lines import (
     COLOURS,
@@ -96,7 +96,7 @@ def _by_threads(title: str, cells: Sequence[Json]) -> Picture:
         "Mean of the rounds; the bars are one standard deviation to each side.",
         "client threads",
         [Tick(x(math.log2(count)), str(count)) for count in threads],
-        [Tick(y(value), texts.rate(value)) for value in bars.round_values(0.0, top)],
+        [Tick(y(value), quantities.three_digits(value)) for value in bars.round_values(0.0, top)],
         drawn,
     )
 

@@ -72,7 +72,7 @@ def render(
         f"{shown}"
         f'<text id="found" x="{WIDTH - MARGIN:g}" y="18" text-anchor="end" class="soft"></text>\n'
         f'{legend}\n<g id="frames" data-width="{WIDTH - 2 * MARGIN:g}">\n{body}</g>\n'
-        f"<script><![CDATA[\n{asset('svg.js')}]]></script>\n</svg>\n"
+        f"<script><![CDATA[\n{asset('format.js')}{asset('svg.js')}]]></script>\n</svg>\n"
     )
 
 

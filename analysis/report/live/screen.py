@@ -100,11 +100,11 @@ def _rates(snapshot: LiveSnapshot) -> Text:
 
 
 def _rate(value: float) -> str:
-    return f"{value:,.0f}/s" if value >= 10 else f"{value:.1f}/s"
+    return f"{quantities.number_text(value)}/s"
 
 
 def _cpu(snapshot: LiveSnapshot) -> Text:
-    cpus = quantities.ABSENT if snapshot.cpus is None else f"{snapshot.cpus:.2f}"
+    cpus = quantities.three_digits(snapshot.cpus)
     text = f"server {cpus} CPUs  host {quantities.share(snapshot.idle_share)} idle  last "
     text += quantities.time(snapshot.span_ns)
     if snapshot.measured_ns < snapshot.span_ns:
@@ -144,7 +144,7 @@ def _waits(snapshot: LiveSnapshot) -> Text:
     for state, value in snapshot.waits.items():
         _, colour, name = STATES[state]
         line.append(f"{name} ", style=colour)
-        line.append(f"{value:.2f}  ")
+        line.append(f"{quantities.three_digits(value)}  ")
     if not snapshot.waits:
         line.append("none")
     return line

@@ -61,14 +61,16 @@ def cell_table(document: Json, width: int) -> Table:
         pair = pairs.get(cell["cell_id"])
         row = [
             texts.clean(cell["label"]),
-            texts.rate(cell["operations_per_s"]["mean"]),
-            texts.rate(cell["operations_per_s"]["sd"]),
+            quantities.three_digits(cell["operations_per_s"]["mean"]),
+            quantities.three_digits(cell["operations_per_s"]["sd"]),
             quantities.time(cell["p95_ns"]),
-            texts.ratio(pair["throughput"]["value"]) if pair else "",
+            quantities.ratio(pair["throughput"]["value"]) if pair else "",
         ]
         if wide:
             row += [
-                texts.ratio_interval(pair["throughput"]) if pair else "",
+                quantities.ratio_interval(*(pair["throughput"][end] for end in ("low", "high")))
+                if pair
+                else "",
                 quantities.time(cell["server_cpu_ns"]),
                 quantities.time(cell["client_cpu_ns"]),
                 texts.intermediaries(cell),
@@ -92,7 +94,7 @@ def published_table(source: str, published: list[Json]) -> Table:
             texts.name(entry["quantity"]),
             texts.figure(entry["published"], entry["quantity"]),
             texts.figure(entry["measured"], entry["quantity"]),
-            texts.ratio(entry["published_ratio"]),
-            texts.ratio(entry["measured_ratio"]),
+            quantities.ratio(entry["published_ratio"]),
+            quantities.ratio(entry["measured_ratio"]),
         )
     return table

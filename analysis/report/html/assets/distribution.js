@@ -4,10 +4,6 @@
 (function (tlstax) {
   const QUANTILES = [0.5, 0.95, 0.99];
 
-  function quantileName(q) {
-    return q >= 1 ? "max" : "p" + String(+(q * 100).toPrecision(4));
-  }
-
   // Histogram and distribution function share the axis of time, one above the other in one frame.
   tlstax.chart("distribution", function ([index], width) {
     const { buckets, quantiles } = tlstax.document.handshakes[index].distribution;
@@ -55,7 +51,7 @@
           x: "value_ns",
           y: 1,
           dy: -5,
-          text: (quantile) => quantileName(quantile.q),
+          text: (quantile) => tlstax.format.quantile(quantile.q),
           textAnchor: "middle",
           lineAnchor: "bottom",
           fill: "var(--ink)",

@@ -8,6 +8,14 @@
   const NOTHING = 0.005;
   const TIME_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "\u00b5s"], [1, "ns"]];
 
+  const BYTE_UNITS = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];
+  const AXIS_UNITS = {
+    time_ns: TIME_UNITS,
+    bytes_per_second: BYTE_UNITS.map(([scale, name]) => [scale, name + "/s"]),
+    share: [[0.01, "%"]],
+    per_second: [[1, "/s"]],
+  };
+
   function decimals(magnitude) {
     if (magnitude >= 99.95) return 0;
     return magnitude >= 9.995 ? 1 : 2;
@@ -57,11 +65,33 @@
     return fixed(value, Number.isInteger(value) ? 0 : 2);
   }
 
-  // Ticks of a time axis: one unit for the whole axis, so that they can be compared at a glance.
-  function timeTicks(highestNs) {
-    const [scale, name] = unit(highestNs || 1);
-    return (valueNs) => String(+(valueNs / scale).toPrecision(6)) + NO_BREAK + name;
+  // A tick's number: as many digits as it needs, at most six.
+  function plain(value) {
+    return (+value.toPrecision(6)).toLocaleString("en-US", { maximumFractionDigits: 6 });
   }
 
-  tlstax.format = { time, share, count, timeTicks };
+  // Ticks of an axis: one unit for the whole axis, so that they can be compared at a glance.
+  function ticks(kind, highest) {
+    const units = AXIS_UNITS[kind] ?? [[1, ""]];
+    const [scale, name] = units.find(([size]) => highest >= size) ?? units.at(-1);
+    return { scale, text: (value) => plain(value) + (name && NO_BREAK + name) };
+  }
+
+  // The same for values that Plot has in nanoseconds.
+  function timeTicks(highestNs) {
+    const { scale, text } = ticks("time_ns", highestNs);
+    return (valueNs) => text(valueNs / scale);
+  }
+
+  // A size at a tick, in the largest unit that leaves at least 1.
+  function size(bytes) {
+    const [scale, name] = BYTE_UNITS.find(([least]) => bytes >= least) ?? BYTE_UNITS.at(-1);
+    return plain(+(bytes / scale).toPrecision(3)) + NO_BREAK + name;
+  }
+
+  function quantile(q) {
+    return q >= 1 ? "max" : "p" + plain(q * 100);
+  }
+
+  tlstax.format = { time, share, count, size, quantile, ticks, timeTicks };
 })((window.tlstax = window.tlstax || {}));

@@ -4,16 +4,10 @@
 (function (tlstax) {
   const COLOURS = { cipher: "cipher", digest: "digest", asymmetric: "asymmetric", kdf: "kdf_rng", rng: "kdf_rng" };
   const DASHES = ["none", "7,3", "2,3", "9,3,2,3"]; // functions of one category share its colour
-  const UNITS = ["B", "KiB", "MiB"];
   const HEIGHT = 260;
   const MARGINS = { marginTop: 14, marginBottom: 26, marginLeft: 74 };
   const LABEL_STEP = 15; // px between two names
   const RARE = 0.01; // sizes with less of a function's calls are in the table only
-
-  function sizeText(bytes) {
-    const step = Math.min(UNITS.length - 1, Math.floor(Math.log2(Math.max(bytes, 1)) / 10));
-    return `${+(bytes / 1024 ** step).toPrecision(3)}\u00a0${UNITS[step]}`;
-  }
 
   function linesOf(table) {
     const seen = {};
@@ -75,7 +69,7 @@
         }),
         Plot.axisX(
           sizes.filter((size) => size >= x[0] && size <= x[1]),
-          { tickFormat: sizeText, label: null, tickSize: 3 },
+          { tickFormat: tlstax.format.size, label: null, tickSize: 3 },
         ),
         lines.map((line) =>
           Plot.line(line.points, { x: "x", y: "y", stroke: "colour", strokeWidth: 2, strokeDasharray: line.dash }),

@@ -5,18 +5,6 @@
   const HEIGHT = 132;
   const MARGIN = { marginTop: 8, marginBottom: 24, marginLeft: 74, marginRight: 8 };
   const DASHES = ["none", "6,2", "2,2", "8,2,2,2", "1,3"]; // so that colour is not all that tells
-  const NO_BREAK = "\u00a0";
-  const BYTES = [[2 ** 30, "GiB/s"], [2 ** 20, "MiB/s"], [2 ** 10, "KiB/s"], [1, "B/s"]];
-  const TIMES = [[1e9, "s"], [1e6, "ms"], [1e3, "\u00b5s"], [1, "ns"]];
-  const PLAIN = { cpus: "", threads: "", number: "", per_second: "/s" };
-
-  // What values are divided by, and how ticks are written then: one unit for the whole axis.
-  function axis(unit, highest) {
-    const units = { bytes_per_second: BYTES, time_ns: TIMES, share: [[0.01, "%"]] }[unit];
-    const [scale, name] = units?.find(([size]) => highest >= size) ?? units?.at(-1) ?? [1, PLAIN[unit] ?? ""];
-    const tail = name ? NO_BREAK + name : "";
-    return { scale, text: (value) => (+value.toPrecision(6)).toLocaleString("en-US", { maximumFractionDigits: 6 }) + tail };
-  }
 
   // Both ends of every interval; a hole where nothing is known breaks the line.
   function steps(panel, line, scale, colour) {
@@ -33,7 +21,7 @@
     const { sources } = tlstax.document;
     const panel = sources.panels[index];
     const highest = Math.max(...panel.lines.map((line) => line.highest));
-    const { scale, text } = axis(panel.unit, highest);
+    const { scale, text } = tlstax.format.ticks(panel.unit, highest);
     const top = Math.max(...panel.lines.flatMap((line) => line.values.map((value) => value ?? 0))) / scale;
     const length = Math.max(sources.length_ns, ...panel.end_ns);
     const ticks = Math.max(2, Math.round(width / 110));

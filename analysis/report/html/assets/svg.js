@@ -65,7 +65,7 @@
       if (to > from) covered += to - from;
       end = Math.max(end, to);
     }
-    found.textContent = wanted ? `${term}: ${((covered / root.width) * 100).toFixed(1)} % of the graph` : "";
+    found.textContent = wanted ? `${term}: ${tlstax.format.share(covered / root.width)} of the graph` : "";
   }
 
   group.addEventListener("click", (event) => {
