@@ -44,7 +44,7 @@ class Results:
     published: list[Published]
     servers: Mapping[str, dict[str, str]]
     routes: Mapping[str, dict[str, str]]
-    ways: Mapping[tuple[str, str, str, str], dict[int, str]]  # pid -> name
+    processes_between: Mapping[tuple[str, str, str, str], dict[int, str]]  # pid -> name
     samples: Mapping[int, list[int]]  # by run
     histograms: Mapping[int, list[tuple[int, int]]]
 
@@ -55,7 +55,7 @@ class Results:
 
     def process_names(self, cell: Row) -> dict[int, str]:
         """The processes on the way of a cell, by their pids."""
-        return self.ways.get(
+        return self.processes_between.get(
             (cell["server"], cell["key"], cell["encryption"], cell["transport"]), {}
         )
 
@@ -99,14 +99,14 @@ def _read(folder: Path, connection: sqlite3.Connection) -> Results:
     for row in connection.execute("SELECT * FROM histogram ORDER BY run_id, upper_ns"):
         histograms[row[0]].append((row[1], row[2]))
     servers: dict[str, dict[str, str]] = defaultdict(dict)
-    for row in connection.execute("SELECT lane, name, value FROM server"):
+    for row in connection.execute("SELECT server, name, value FROM server"):
         servers[row[0]][row[1]] = row[2]
     routes: dict[str, dict[str, str]] = defaultdict(dict)
-    ways: dict[tuple[str, str, str, str], dict[int, str]] = defaultdict(dict)
+    processes_between: dict[tuple[str, str, str, str], dict[int, str]] = defaultdict(dict)
     for row in connection.execute("SELECT * FROM route"):
         place = (row["server"], row["key"], row["encryption"], row["transport"])
         if row["name"].startswith("process "):
-            ways[place][int(row["name"].removeprefix("process "))] = row["value"]
+            processes_between[place][int(row["name"].removeprefix("process "))] = row["value"]
         else:
             routes[" ".join(part for part in place if part != "off")][row["name"]] = row["value"]
     return Results(
@@ -128,7 +128,7 @@ def _read(folder: Path, connection: sqlite3.Connection) -> Results:
         ],
         servers,
         routes,
-        ways,
+        processes_between,
         samples,
         histograms,
     )

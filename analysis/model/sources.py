@@ -82,6 +82,6 @@ class Sources:
     length_ns: Annotated[int, "length of the time axis, which begins with the first window"]
     lines: Annotated[list[SourceLine], "every source, in the order in which they were asked for"]
     panels: Annotated[list[SeriesPanel], "series, in the order in which they should be shown"]
-    readings: Annotated[list[Reading], "numbers without a course, largest first by source"]
+    readings: Annotated[list[Reading], "numbers that are no series, largest first by source"]
     counters: Annotated[list[CounterLine], "most cycles first; empty without hardware counters"]
     notes: Annotated[list[str], "sentences about resets, gaps and omissions"]

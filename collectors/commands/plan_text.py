@@ -24,7 +24,7 @@ _WHY_NONE = {
 
 def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
     """The plan as plain data. Times are nanoseconds, offsets and addresses bytes."""
-    told = sites_covered_by_tracepoint(planned)
+    covered = sites_covered_by_tracepoint(planned)
     return {
         "pid": target.pid,
         "exe": target.exe,
@@ -57,7 +57,7 @@ def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
                 "stack_bytes": site.stack_bytes,
                 "only_in": site.only_in,
                 "reason": site.reason,
-                "kernel_event": site.kernel_event if site in told else "",
+                "kernel_event": site.kernel_event if site in covered else "",
             }
             for site in planned.sites
         ],
@@ -73,7 +73,9 @@ def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
         "refused": [asdict(refused) for refused in planned.refused],
         "notes": list(planned.notes),
         "prices": {**asdict(planned.host_costs.prices), "measured": planned.host_costs.measured},
-        "totals": [asdict(total) for total in totals_of(s for s in planned.sites if s not in told)],
+        "totals": [
+            asdict(total) for total in totals_of(s for s in planned.sites if s not in covered)
+        ],
         "gaps": [{"subject": g.boundary, "consequence": g.consequence} for g in planned.gaps],
         "accessors": planned.accessors,
     }
@@ -118,10 +120,10 @@ def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[s
         version = visible(library.version) or f"{library.name}, version unknown"
         lines.append(f"  {version} ({library.linkage}): {paths}")
     lines.append("")
-    told = sites_covered_by_tracepoint(planned)
+    covered = sites_covered_by_tracepoint(planned)
     for site in planned.sites:
-        lines += site_lines(site, told)
-    probed = [site for site in planned.sites if site not in told]
+        lines += site_lines(site, covered)
+    probed = [site for site in planned.sites if site not in covered]
     stepped = sum(site.stepped for site in probed)
     lines.append("")
     lines.append(f"{len(probed)} probes, {stepped} of them on a single-stepped instruction")
@@ -160,10 +162,10 @@ def sites_covered_by_tracepoint(planned: "Plan") -> frozenset["Site"]:
     )
 
 
-def site_lines(site: "Site", told: frozenset["Site"] = frozenset()) -> list[str]:
+def site_lines(site: "Site", covered: frozenset["Site"] = frozenset()) -> list[str]:
     """One probe: its place, cost and reason; or why the boundary needs none."""
     start = f"{site.boundary} {site.event}"
-    if site in told:
+    if site in covered:
         return [f"{start:28} no probe: {site.kernel_event}", f"    {_WHY_NONE[site.kernel_event]}"]
     where = f"{visible(site.object.name)}+{site.file_offset:#x}"
     price = "stepped" if site.stepped else "emulated"

@@ -29,7 +29,7 @@ from tlstax.tests.memory_cost import page_ns
 PROGRAM_SECONDS, EXIT_PATIENCE_S = 120, 2
 FIRST_OF_ALL = -20  # nice
 PAGES_OF_AN_END, PAGE_MOST_NS = 400, 15_000
-BUSY_HOST_NS = 8_000_000
+HICCUP_NS = 8_000_000
 TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
 # A trap costs an emulated CPU some hundred microseconds.
 EMULATED_SHARE, EMULATED_NS = 0.25, 25_000_000
@@ -245,12 +245,19 @@ def disagreements(
     not in the program's own CPU clock. The phase `last` goes on until the thread is gone, which may
     have to wait for a CPU to end on after it closed its books, and touches some hundred pages while
     it ends: microseconds each where the host has to find them first (15 were seen).
+
+    Other work on a busy host may hold a thread up once between a boundary and the program's own
+    look at the clock; `hiccups` cells of a thread may have waited for a CPU that much longer.
     """
     share = EMULATED_SHARE if emulated_cpu else TOLERATED_SHARE
     fixed_ns = EMULATED_NS if emulated_cpu else TOLERATED_NS
 
     def compare(
-        books: dict[str, int], ledger: dict[str, int], steal_ns: int = 0, last: str = "disconnect"
+        books: dict[str, int],
+        ledger: dict[str, int],
+        steal_ns: int = 0,
+        last: str = "disconnect",
+        hiccups: int = 1,
     ) -> dict[str, tuple[float, float]]:
         bad = {}
         for cell in books.keys() | ledger.keys():
@@ -258,9 +265,9 @@ def disagreements(
             if cell == f"{last}/runnable" and found > told:
                 continue
             tolerated_ns = share * told + fixed_ns + abs(steal_ns)
-            if cell.endswith("/runnable") and found > told:
-                # Other work on a busy host: the program sees only the waits that it provokes.
-                tolerated_ns += BUSY_HOST_NS
+            if hiccups and cell.endswith("/runnable") and found - told > tolerated_ns:
+                tolerated_ns += HICCUP_NS
+                hiccups -= 1
             if cell == f"{last}/on_cpu" and found - told > tolerated_ns:
                 tolerated_ns += PAGES_OF_AN_END * min(page_ns(), PAGE_MOST_NS)
             if abs(told - found) > tolerated_ns:

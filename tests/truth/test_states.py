@@ -63,7 +63,7 @@ def test_waiting_for_a_cpu_is_runnable(measure: Callable[..., Any], disagreement
     assert len(run.books) == 2
     for books in run.books:
         ledger = run.ledger(books["tid"])
-        assert disagreements(books["cells"], ledger.cells, ledger.steal_ns) == {}
+        assert disagreements(books["cells"], ledger.cells, ledger.steal_ns, hiccups=0) == {}
 
 
 def test_threads_that_never_serve_are_background(measure: Callable[..., Any]) -> None:

@@ -57,7 +57,7 @@ CREATE TABLE route ( -- facts about a transport, for each server
   name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (server, key, encryption, transport, name)
 ) WITHOUT ROWID;
 CREATE TABLE server ( -- what was started
-  lane TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (lane, name)
+  server TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (server, name)
 ) WITHOUT ROWID;
 CREATE TABLE published (
   source TEXT NOT NULL, setup TEXT NOT NULL, quantity TEXT NOT NULL, "where" TEXT NOT NULL,

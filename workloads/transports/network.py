@@ -68,7 +68,6 @@ class Link:
 
     client: str  # namespaces
     server: str
-    client_address: str
     server_address: str
     subnet: int  # a number that no other link to this server has
     round_trip: RoundTrip
@@ -259,7 +258,7 @@ def not_ready(process: "subprocess.Popen[bytes]", log: Path) -> TlstaxError:
 def _measured(client: str, server: str, subnet: int, facts: dict[str, str]) -> Link:
     ends = _ends(subnet)
     trip = measure_round_trip(client, ends[1])
-    return Link(client, server, *ends, subnet, trip, facts | {"round trip": str(trip)})
+    return Link(client, server, ends[1], subnet, trip, facts | {"round trip": str(trip)})
 
 
 def measure_round_trip(namespace: str, address: str, count: int = ECHOES_COUNT) -> RoundTrip:

@@ -76,10 +76,10 @@ def render(program: Program, target: Target, offsets: bool, extra: Path | None =
             texts.append(f"// missing: {piece.subject} {piece.event}\n")
         if blocks and not kept:
             raise _nothing(program, target, blocks[0])
-        told = tuple(dict.fromkeys(missing))
-        head = _head(program, target, kept, told)
+        consequences = tuple(dict.fromkeys(missing))
+        head = _head(program, target, kept, consequences)
         return Rendered(
-            program.name, head + "".join(texts), tuple(kept), told, tuple(finder.detected)
+            program.name, head + "".join(texts), tuple(kept), consequences, tuple(finder.detected)
         )
 
 

@@ -32,7 +32,7 @@ DULL = assembly("dull", "mov (%rdi),%rax", "jmp *%rax")
 
 @pytest.fixture
 def find(target_of: MakeTarget) -> Iterator[Find]:
-    """The spots around the calls of `dull`, defined in the first of some files."""
+    """The sites around the calls of `dull`, defined in the first of some files."""
     with ExitStack() as stack:
 
         def run(
