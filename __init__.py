@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """tlstax: where does the time go when a MySQL-family server speaks TLS?"""
 
+import os
 from enum import IntEnum
+from pathlib import Path
 
 __version__ = "0.1.0"
 
@@ -33,3 +35,16 @@ class TlstaxError(Exception):
         self.why = why
         self.do = do
         self.exit_code = exit_code
+
+
+def cache_directory() -> Path:
+    """What tlstax keeps between runs: $XDG_CACHE_HOME/tlstax.
+
+    Without that variable, or where it is no absolute path (which its specification says to
+    ignore), below /var/cache for root, because the account that a server runs as must be able to
+    read what is unpacked there and /root is closed to it, else below ~/.cache.
+    """
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not named.is_absolute():
+        named = Path("/var/cache") if os.geteuid() == 0 else Path.home() / ".cache"
+    return named / "tlstax"

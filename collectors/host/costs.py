@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The cost of a probe hit on this host, and the file that keeps it between runs.
 
-Measured once a week, or by `tlstax doctor --calibrate`, and kept in a file for this kernel and CPU:
-$XDG_CACHE_HOME/tlstax/calibration.json; without that variable, in /var/cache for root and in
-~/.cache for others. If the file is damaged or of another host, the cost is measured again.
+Measured once a week, or by `tlstax doctor --calibrate`, and kept in a file for this kernel and CPU,
+calibration.json in tlstax.cache_directory(). If the file is damaged or of another host, the cost
+is measured again.
 """
 
 import json
@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tlstax import cache_directory
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.prices import HostCosts, Price, host_costs_of
 from tlstax.collectors.host.recording_facts import cpu_field
@@ -67,10 +68,7 @@ def save(host_costs: HostCosts) -> None:
 
 def path() -> Path:
     """The path of the file."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(named):
-        named = "/var/cache" if os.geteuid() == 0 else str(Path.home() / ".cache")
-    return Path(named) / "tlstax" / FILE
+    return cache_directory() / FILE
 
 
 def host() -> str:

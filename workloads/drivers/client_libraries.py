@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tlstax import ExitCode, TlstaxError
+from tlstax import ExitCode, TlstaxError, cache_directory
 from tlstax.workloads.drivers.clients import FOLDER, ClientDriver
-from tlstax.workloads.servers.cache import cache_directory, only_builder
+from tlstax.workloads.servers.cache import only_builder
 from tlstax.workloads.servers.programs import find_program
 
 # The newest Connector/Python whose C extension loads with an OpenSSL of 3.0 on the host.
@@ -28,7 +28,7 @@ def python_environment() -> Path:
     TlstaxError: HOST where no environment can be made, IO where the packages cannot be fetched.
     """
     digest = hashlib.sha256("\n".join((sys.version, *PACKAGES)).encode()).hexdigest()[:12]
-    place = cache_directory().parent / "clients" / f"python-{digest}"
+    place = cache_directory() / "clients" / f"python-{digest}"
     interpreter = place / "bin" / "python"
     if not interpreter.exists():
         with only_builder(place):

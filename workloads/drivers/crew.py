@@ -70,7 +70,7 @@ class _Client:
         if GATE in os.pread(self._output.fileno(), GATE_BYTES_MAX, 0):
             return True
         if self.process.poll() is not None:
-            raise self.failed("it did not get ready")
+            raise self.failed("it did not become ready")
         return False
 
     def release(self) -> None:

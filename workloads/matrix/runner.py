@@ -217,7 +217,7 @@ def _report(
         raise TlstaxError(
             "no server could be measured",
             f"{reasons[0][0]}: {reasons[0][1]}" if reasons else "no run was planned",
-            "Correct that first; `tlstax doctor` tells what this host lacks",
+            "Fix this first; `tlstax doctor` shows what this host lacks",
             ExitCode.FAILED,
         )
     page = stages.render_folder(folder)
@@ -266,9 +266,9 @@ def _only_runner(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise TlstaxError(
-                f"cannot go on with {folder}",
-                "another tlstax is running it",
-                "Wait until it has ended, or end it",
+                f"cannot resume {folder}",
+                "another tlstax process is using it",
+                "Wait until it ends, or stop it",
                 ExitCode.USAGE,
             ) from error
         yield

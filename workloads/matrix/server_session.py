@@ -128,7 +128,7 @@ class ServerSession:
         return TlstaxError(
             f"the server {self.key.label} ended under load",
             f"its process is gone{self.server.log_tail()}{met_text}",
-            "Look at its error log; `tlstax lab resume` goes on with a matrix",
+            "Look at its error log; `tlstax lab resume` continues a matrix",
             ExitCode.TARGET,
         )
 
@@ -217,8 +217,8 @@ class ServerSession:
         is_encrypted = self.key.encryption != OFF
         if any(found.values()) == is_encrypted:
             raise TlstaxError(
-                f"the server {self.key.label} does not store its data as asked",
-                f"a text that it stored occurs on the disk so often: {found}",
+                f"the server {self.key.label} does not store its data as requested",
+                f"occurrences of a stored test text on disk: {found}",
                 "Look at its log",
                 ExitCode.FAILED,
             )

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tlstax import ExitCode, TlstaxError
+from tlstax import ExitCode, TlstaxError, cache_directory
 from tlstax.certs.generate import write_private
-from tlstax.workloads.servers.cache import cache_directory, only_builder
+from tlstax.workloads.servers.cache import only_builder
 from tlstax.workloads.servers.server_directory import ServerUser
 from tlstax.workloads.servers.status import StatusSession
 from tlstax.workloads.servers.storage import Storage
@@ -105,8 +105,8 @@ def mysql_at_rest(storage: Storage, seen: Path, home: Path, program: Path) -> At
     component = _find(MYSQL_COMPONENT, home)
     if component is None:
         raise TlstaxError(
-            f"cannot have {program} encrypt its data",
-            f"its package has no {MYSQL_COMPONENT}, and nothing else that keeps keys",
+            f"cannot make {program} encrypt its data",
+            f"its package has no {MYSQL_COMPONENT} and no other keyring",
             "Choose a MariaDB or mysql97, or leave out the encryption",
             ExitCode.USAGE,
         )
@@ -137,7 +137,7 @@ def _find(name: str, home: Path | None) -> Path | None:
 
 def _fetched_plugin() -> Path:
     """Debian's, taken out of the package that this host's apt has, and kept."""
-    place = cache_directory().parent / "plugins" / PLUGIN_PACKAGE
+    place = cache_directory() / "plugins" / PLUGIN_PACKAGE
     plugin = place / MARIADB_PLUGIN
     if plugin.is_file():
         return plugin
@@ -190,7 +190,7 @@ def await_encrypted(session: StatusSession) -> None:
         if time.monotonic() > deadline:
             raise TlstaxError(
                 "the server does not encrypt its tables",
-                f"after {ENCRYPT_PATIENCE_S:.0f} s {left} tablespaces are left",
+                f"{left} tablespaces are still unencrypted after {ENCRYPT_PATIENCE_S:.0f} s",
                 "Look at its log",
                 ExitCode.TARGET,
             )

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Where fetched servers are kept, and how two runs of tlstax stay out of each other's way there.
 
-CACHE/tlstax/servers/NAME-VERSION/ is an unpacked server, complete or not there at all. CACHE is
-$XDG_CACHE_HOME; without it /var/cache for root, because the account that a server runs as must be
-able to read it and /root is closed to it, else ~/.cache.
+CACHE/servers/NAME-VERSION/ is an unpacked server, complete or not there at all; CACHE is
+tlstax.cache_directory().
 """
 
 import fcntl
@@ -13,16 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tlstax import cache_directory
+
 BUILDING = ".fetching-"  # how a directory begins in which one is being made
 
 
-def cache_directory() -> Path:
+def server_cache() -> Path:
     """Where servers are kept."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    if named.startswith("/"):  # the specification says to ignore others
-        return Path(named) / "tlstax" / "servers"
-    base = Path("/var/cache") if os.geteuid() == 0 else Path.home() / ".cache"
-    return base / "tlstax" / "servers"
+    return cache_directory() / "servers"
 
 
 @contextmanager

@@ -65,8 +65,8 @@ def _flush(session: StatusSession) -> None:
         while _dirty_count(session):
             if time.monotonic() > deadline:
                 raise TlstaxError(
-                    "cannot look at what the server stored",
-                    f"after {FLUSH_PATIENCE_S:.0f} s it still has changed pages in memory only",
+                    "cannot check the server's data on disk",
+                    f"dirty pages were not flushed within {FLUSH_PATIENCE_S:.0f} s",
                     "Run it again while nobody else uses the server",
                     ExitCode.TARGET,
                 )

@@ -35,7 +35,7 @@ def await_quiet(pid: int, baseline_count: int, wait: Callable[[float], None] = t
     while (count := socket_count(pid)) > baseline_count:
         if time.monotonic() > deadline:
             raise TlstaxError(
-                "a run did not come to rest",
+                "connections stayed open after a run",
                 f"{PATIENCE_S:.0f} s after its driver ended the server holds {count} sockets"
                 f" instead of {baseline_count}",
                 "Run it again while nobody else uses the server",

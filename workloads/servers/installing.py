@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.servers import debian_root
-from tlstax.workloads.servers.cache import cache_directory, only_builder, size_bytes, users_of
+from tlstax.workloads.servers.cache import only_builder, server_cache, size_bytes, users_of
 from tlstax.workloads.servers.catalogue import CLIENTS, ServerKind, Source
 from tlstax.workloads.servers.programs import SEARCH_PATH
 
@@ -32,7 +32,7 @@ DEBIAN_PACKAGE = {"npm": "npm", "maven": "maven", "apt": "apt", "debian-root": "
 
 def place_of(kind: ServerKind) -> Path:
     """The directory that a server is, or would be, unpacked to."""
-    return cache_directory() / f"{kind.name}-{kind.source.suite or kind.source.version}"
+    return server_cache() / f"{kind.name}-{kind.source.suite or kind.source.version}"
 
 
 def installed_program(kind: ServerKind) -> Path | None:
@@ -80,7 +80,7 @@ def remove(kind: ServerKind) -> int:
         raise TlstaxError(what, why, do, ExitCode.USAGE)
     if users := users_of(place):
         why = f"process {users[0]} runs it"
-        raise TlstaxError(what, why, "End that first", ExitCode.TARGET)
+        raise TlstaxError(what, why, "Stop that process first", ExitCode.TARGET)
     if not place.exists():
         return 0
     freed = size_bytes(place)
@@ -197,7 +197,7 @@ def require_readable(place: Path, account: str) -> None:
         if not directory.stat().st_mode & stat.S_IXOTH:
             raise TlstaxError(
                 f"cannot start a server from {place}",
-                f"it would run as {account}, which may not pass through {directory}",
+                f"it would run as {account}, which has no search permission for {directory}",
                 "Set XDG_CACHE_HOME to a directory that every user may enter",
                 ExitCode.IO,
             )

@@ -310,7 +310,7 @@ class PrivateServer:
         return TlstaxError(
             what,
             f"{why}{tail}\n" if tail else f"{why} and left no log",
-            "Correct what the log says; `tlstax doctor` tells what else this host lacks",
+            "Fix the cause named in the log; `tlstax doctor` shows what else this host lacks",
             ExitCode.TARGET,
         )
 

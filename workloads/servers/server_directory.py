@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import write_private
-from tlstax.workloads.servers.cache import cache_directory
+from tlstax.workloads.servers.cache import server_cache
 
 PREFIX = "tlstax-lab-"
 SOCKET_PATH_BYTES_MAX = 107  # sun_path without its final zero byte (unix(7))
@@ -229,7 +229,7 @@ def server_directories() -> Iterator[ServerDirectory]:
     Only directories that we own count: anybody can make one with this name, and its state file
     would tell us whom to kill.
     """
-    in_roots = cache_directory().glob(f"*/tmp/{PREFIX}*")
+    in_roots = server_cache().glob(f"*/tmp/{PREFIX}*")
     for path in sorted([*Path(tempfile.gettempdir()).glob(f"{PREFIX}*"), *in_roots]):
         with suppress(OSError):
             status = path.lstat()

@@ -159,7 +159,7 @@ class StatusSession:
 
     def _gone(self, why: str = "its client ended") -> TlstaxError:
         return TlstaxError(
-            "cannot talk to the server",
+            "cannot query the server",
             why,
             "Check that the server still runs; its log says why if it does not",
             ExitCode.TARGET,

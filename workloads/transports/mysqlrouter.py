@@ -139,7 +139,7 @@ def _require_known(server: PrivateServer) -> None:
     if "MariaDB" in version or int(version.partition(".")[0]) < OLDEST_MAJOR:
         raise TlstaxError(
             f"MySQL Router cannot pool connections to server version {version}",
-            "it is made for servers of its own version; this one does not know what it asks for",
+            "it works only with servers of its own version",
             "Choose mysql97, or the transport proxysql",
             ExitCode.TARGET,
         )

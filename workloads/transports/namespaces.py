@@ -83,7 +83,7 @@ def server_namespace(server: PrivateServer) -> str:
         raise TlstaxError(
             "cannot reach the server from another network namespace",
             "it was not started in one of its own",
-            "Start it with ServerRequest(namespace=...)",
+            "Start it with ServerRequest(namespace=NAME)",
             ExitCode.USAGE,
         )
     return server.request.namespace

@@ -85,8 +85,8 @@ class Link:
         if new:
             raise TlstaxError(
                 "the delay line lost packets",
-                f"{new} found it full, and their senders had to send them again",
-                "Use less load: the delay line is not made for so many bytes at a time",
+                f"{new} packets were dropped because its queue was full, and were retransmitted",
+                "Reduce the load: the delay line's queue is limited",
                 ExitCode.FAILED,
             )
         return interface_bytes(self.client, CLIENT_INTERFACE)
@@ -245,9 +245,9 @@ def not_ready(process: "subprocess.Popen[bytes]", log: Path) -> TlstaxError:
     ended = process.poll() is not None
     tail = log.read_text(errors="replace").strip().splitlines()[-4:]
     return TlstaxError(
-        f"{log.stem} did not get ready",
-        f"it {'ended' if ended else 'said nothing in time'}; its last lines: {' | '.join(tail)}",
-        "Correct what it says; `tlstax lab clean` removes what a crashed run left",
+        f"{log.stem} did not become ready",
+        f"it {'ended' if ended else 'printed nothing in time'}; its last lines: {' | '.join(tail)}",
+        "Fix the cause named there; `tlstax lab clean` removes what a crashed run left",
         ExitCode.HOST,
     )
 
@@ -271,9 +271,9 @@ def measure_round_trip(namespace: str, address: str, count: int = ECHOES_COUNT) 
     times: list[int] = json.loads(done.stdout) if done.returncode == 0 else []
     if not times:
         raise TlstaxError(
-            "a network namespace cannot reach the other",
+            "the network namespaces cannot reach each other",
             f"{address} answered none of {count} echoes: {done.stderr.strip()[-200:]}",
-            "Look for a firewall that applies to new network namespaces",
+            "Check for a firewall that applies to new network namespaces",
             ExitCode.HOST,
         )
     return RoundTrip(round(statistics.median(times)), min(times), max(times), len(times))

@@ -109,7 +109,7 @@ disable-dco
         if not agreed or agreed[-1][0].decode() != self._cipher:
             raise TlstaxError(
                 "the OpenVPN tunnel uses another cipher",
-                f"it said {agreed}",
+                f"it reported {agreed}",
                 "Use a version of OpenVPN that has it",
                 ExitCode.FAILED,
             )

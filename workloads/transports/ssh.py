@@ -202,7 +202,7 @@ MACs {MAC}
         if agreed is None or agreed[1] != self._cipher:
             raise TlstaxError(
                 "the SSH tunnel uses another cipher",
-                f"ssh said {agreed[0] if agreed else 'nothing of it'}",
+                f"ssh reported {agreed[0] if agreed else 'no cipher'}",
                 "Look at ssh's own cipher list: `ssh -Q cipher`",
                 ExitCode.FAILED,
             )

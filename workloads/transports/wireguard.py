@@ -126,8 +126,8 @@ class WireGuard(Linked):
         if done.returncode != 0:
             raise TlstaxError(
                 "cannot set up WireGuard",
-                f"wg said: {done.stderr.strip()}",
-                "Check that wireguard-go and wireguard-tools fit together",
+                f"wg failed: {done.stderr.strip()}",
+                "Check that the versions of wireguard-go and wireguard-tools match",
                 ExitCode.HOST,
             )
 

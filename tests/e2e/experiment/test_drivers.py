@@ -259,7 +259,7 @@ def test_a_run_fails_when_a_connection_stays_open(
     monkeypatch.setattr("tlstax.workloads.servers.connections.PATIENCE_S", 0.3)
     with (
         session.server.open_status(),
-        pytest.raises(TlstaxError, match="did not come to rest"),
+        pytest.raises(TlstaxError, match="connections stayed open after a run"),
     ):
         run_both(session, NullRecorder())
 
