@@ -226,6 +226,10 @@ capture-docs: python ## regenerate docs/capture.md, report-json.md, report.schem
 	$(BIN)/python -m tlstax.analysis.document.json_schema > docs/report.schema.json
 	$(BIN)/python -m tlstax.collectors.sources.registry docs/sources.md
 
+.PHONY: statistics-docs
+statistics-docs: python-dev ## simulate the coverage of every kind of interval: the table of docs/statistics.md
+	$(BIN)/python tests/unit/statistics/simulation.py docs/statistics.md
+
 .PHONY: clean
 clean: ## remove build results (not the Debian packages)
 	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin $(DELAYLINE)

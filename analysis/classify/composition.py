@@ -9,7 +9,7 @@ from tlstax.analysis.classify.taxonomy import Sample, Taxonomy, is_named
 from tlstax.analysis.model.tables import Composition, PhaseComposition, Share
 from tlstax.analysis.rows import ledger, operations
 from tlstax.analysis.rows.tables import Group
-from tlstax.analysis.statistics import wilson
+from tlstax.analysis.statistics.bootstrap import wilson
 from tlstax.collectors.capture.schema import Frame, SampleStack, Stack
 from tlstax.collectors.capture.vocabulary import ASYMMETRIC_PHASES, CATEGORIES
 

@@ -9,7 +9,7 @@ from tlstax.analysis.classify.composition import Stacks
 from tlstax.analysis.classify.taxonomy import Taxonomy, is_named
 from tlstax.analysis.model.libraries import HotFunction
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import wilson
+from tlstax.analysis.statistics.bootstrap import wilson
 from tlstax.collectors.capture.schema import Frame
 
 SHOWN: Final = 5

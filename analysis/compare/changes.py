@@ -20,7 +20,7 @@ from tlstax.analysis.model.difference import Change
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import SERVED_PHASES
-from tlstax.analysis.statistics import Floats, estimate
+from tlstax.analysis.statistics.bootstrap import Floats, estimate
 from tlstax.collectors.capture.schema import SampleStack
 from tlstax.collectors.capture.vocabulary import CATEGORIES, HANDSHAKE_PHASES
 

@@ -32,7 +32,7 @@ from tlstax.analysis.model.difference import (
 from tlstax.analysis.model.tables import Measure, Ratio
 from tlstax.analysis.quantities import factor_text, measure_text, time_text
 from tlstax.analysis.rows import handshakes, latency
-from tlstax.analysis.statistics import estimate, interval_note
+from tlstax.analysis.statistics.bootstrap import estimate, interval_note
 
 SHOWN_FUNCTIONS: Final = 20
 SHOWN_WAITS: Final = 12

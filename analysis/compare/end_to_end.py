@@ -20,7 +20,7 @@ from tlstax.analysis.model.clients import EndToEnd
 from tlstax.analysis.model.tables import PhaseComposition
 from tlstax.analysis.rows import ledger, operations
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import MIN_ROUNDS, block_numbers
+from tlstax.analysis.statistics.bootstrap import MIN_ROUNDS, block_numbers
 
 MOST_BLOCKS: Final = 100
 """Windows are taken together until there are no more than this to resample."""

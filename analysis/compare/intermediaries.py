@@ -17,7 +17,7 @@ from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.quantities import time_text
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import Floats, estimate, resample_weights
+from tlstax.analysis.statistics.bootstrap import Floats, estimate, resample_weights
 from tlstax.collectors.capture.schema import Target
 from tlstax.collectors.capture.vocabulary import STATES
 

@@ -18,7 +18,7 @@ from tlstax.analysis.compare.selections import UNITS, RecordingSelection
 from tlstax.analysis.compare.waterfall_steps import BESIDE
 from tlstax.analysis.rows import coverage, ledger
 from tlstax.analysis.rows.tables import Tables
-from tlstax.analysis.statistics import Floats, block_numbers, resample_weights
+from tlstax.analysis.statistics.bootstrap import Floats, block_numbers, resample_weights
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 
 MOST_STRETCHES: Final = 30

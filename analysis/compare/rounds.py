@@ -18,7 +18,7 @@ from tlstax.analysis.compare.waterfall_steps import (
 )
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import Floats
+from tlstax.analysis.statistics.bootstrap import Floats
 from tlstax.collectors.capture.schema import Run
 from tlstax.collectors.capture.vocabulary import CATEGORIES
 

@@ -10,7 +10,7 @@ from tlstax.analysis.model.difference import SideFacts
 from tlstax.analysis.quantities import number_text
 from tlstax.analysis.rows import operations
 from tlstax.analysis.rows.tables import Group, Tables, groups
-from tlstax.analysis.statistics import MIN_ROUNDS
+from tlstax.analysis.statistics.bootstrap import MIN_ROUNDS
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 
 UNITS: Final[Mapping[str, str]] = {

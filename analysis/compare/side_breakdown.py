@@ -11,7 +11,7 @@ import numpy as np
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
 from tlstax.analysis.model.clients import LanePart
 from tlstax.analysis.model.tables import Measure, PhaseComposition, Share
-from tlstax.analysis.statistics import Floats, estimate, resample_weights
+from tlstax.analysis.statistics.bootstrap import Floats, estimate, resample_weights
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 _COMMANDS: Final = ("record_read", "record_write", "command", "tde")

@@ -23,7 +23,7 @@ from tlstax.analysis.model.tables import (
 from tlstax.analysis.rows import operations
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import estimate, interval_note, resample_weights
+from tlstax.analysis.statistics.bootstrap import estimate, interval_note, resample_weights
 from tlstax.collectors.capture.schema import Run
 
 NO_DIFFERENCE: Final = "no difference seen"

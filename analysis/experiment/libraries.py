@@ -13,7 +13,7 @@ from tlstax.analysis.experiment.matrix_results import Results, Row
 from tlstax.analysis.model.libraries import Build, Cost, HotFunction, Libraries, ServerCosts
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables, groups
-from tlstax.analysis.statistics import interval_note
+from tlstax.analysis.statistics.bootstrap import interval_note
 from tlstax.collectors.capture.schema import Target
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 

@@ -17,7 +17,7 @@ from tlstax.analysis.model.libraries import CategoryCost, Cost
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import Floats, estimate, resample_weights
+from tlstax.analysis.statistics.bootstrap import Floats, estimate, resample_weights
 from tlstax.collectors.capture.vocabulary import CATEGORIES
 
 BYTES_PER_KB: Final = 1024

@@ -28,7 +28,7 @@ from tlstax.analysis.model.matrix import (
 )
 from tlstax.analysis.model.tables import Measure, Ratio
 from tlstax.analysis.quantities import change_text, fraction, time_text
-from tlstax.analysis.statistics import estimate, interval_note, resample_weights
+from tlstax.analysis.statistics.bootstrap import estimate, interval_note, resample_weights
 
 DOTS_MAX: Final = 400
 CDF_POINTS: Final = 100

@@ -29,7 +29,7 @@ from tlstax.analysis.findings.window_metrics import (
 )
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import Floats
+from tlstax.analysis.statistics.bootstrap import Floats
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 

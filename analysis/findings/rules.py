@@ -34,7 +34,7 @@ from tlstax.analysis.model.report import Answer
 from tlstax.analysis.model.tables import Measure, Ratio
 from tlstax.analysis.quantities import bytes_text, number_text, share_text, time_text
 from tlstax.analysis.rows.tables import Group
-from tlstax.analysis.statistics import MIN_ROUNDS
+from tlstax.analysis.statistics.bootstrap import MIN_ROUNDS
 
 SPECIFIC: Final = 0.4
 """Share of a larger finding that a specific one must explain to precede it."""

@@ -18,7 +18,7 @@ from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics import (
+from tlstax.analysis.statistics.bootstrap import (
     MIN_ROUNDS,
     Floats,
     block_numbers,

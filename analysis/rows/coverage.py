@@ -16,7 +16,7 @@ import numpy as np
 
 from tlstax.analysis.quantities import number_text
 from tlstax.analysis.rows.tables import Tables
-from tlstax.analysis.statistics import (
+from tlstax.analysis.statistics.bootstrap import (
     MIN_ROUNDS,
     Floats,
     block_numbers,

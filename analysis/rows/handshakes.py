@@ -18,7 +18,7 @@ from tlstax.analysis.model.tables import (
 from tlstax.analysis.rows import coverage, latency
 from tlstax.analysis.rows.coverage import Coverage
 from tlstax.analysis.rows.tables import Group
-from tlstax.analysis.statistics import Floats, mean_estimate
+from tlstax.analysis.statistics.bootstrap import Floats, mean_estimate
 from tlstax.collectors.capture.schema import Handshake
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_SUB_PHASES
 

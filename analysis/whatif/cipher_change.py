@@ -24,7 +24,7 @@ from tlstax.analysis.model.whatif import MicroCost
 from tlstax.analysis.quantities import bytes_text, three_digits
 from tlstax.analysis.rows.ledger import on_cpu
 from tlstax.analysis.rows.tables import Tables
-from tlstax.analysis.statistics import Floats
+from tlstax.analysis.statistics.bootstrap import Floats
 from tlstax.analysis.whatif.forecast import COLD, Draws, State
 from tlstax.collectors.capture.ciphers import SUITES, bulk_cipher
 from tlstax.collectors.capture.micro_costs import Cost, RecordCosts

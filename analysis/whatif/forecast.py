@@ -15,7 +15,7 @@ import numpy as np
 
 from tlstax.analysis.compare.replicates import Replicates
 from tlstax.analysis.compare.rounds import COLUMNS, costs_of
-from tlstax.analysis.statistics import Floats
+from tlstax.analysis.statistics.bootstrap import Floats
 from tlstax.collectors.capture.micro_costs import Cost, KeyCosts, MicroCosts
 
 BY_PARTS: Final = "by parts"

@@ -21,7 +21,7 @@ from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import PREDICTION_VERSION, Forecast, Prediction
 from tlstax.analysis.quantities import share_text
-from tlstax.analysis.statistics import Floats, estimate
+from tlstax.analysis.statistics.bootstrap import Floats, estimate
 from tlstax.analysis.whatif import cipher_change, forecast, recorded, summary
 from tlstax.analysis.whatif.forecast import State
 from tlstax.analysis.whatif.summary import IDLE, Scenario, Used, idle_share

@@ -10,7 +10,7 @@ from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import Forecast, MicroCost
 from tlstax.analysis.quantities import share_text, time_text
-from tlstax.analysis.statistics import MIN_ROUNDS
+from tlstax.analysis.statistics.bootstrap import MIN_ROUNDS
 from tlstax.analysis.whatif import cipher_change, forecast
 from tlstax.analysis.whatif.cipher_change import Traffic
 from tlstax.collectors.capture.micro_costs import Cost, KeyCosts, MicroCosts

@@ -34,7 +34,7 @@ from tlstax.analysis.model.whatif import Forecast
 from tlstax.analysis.quantities import share
 from tlstax.analysis.quantities import time as time_text
 from tlstax.analysis.rows import tables
-from tlstax.analysis.statistics import estimate
+from tlstax.analysis.statistics.bootstrap import estimate
 from tlstax.analysis.whatif import cipher_change, forecast, predict, recorded
 from tlstax.analysis.whatif.summary import Scenario as WhatIfScenario
 from tlstax.certs.generate import KeyKind

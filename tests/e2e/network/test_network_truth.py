@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tlstax.analysis.statistics import estimate, resample_weights
+from tlstax.analysis.statistics.bootstrap import estimate, resample_weights
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Target, Window
 from tlstax.collectors.recording.recorder import Recorder

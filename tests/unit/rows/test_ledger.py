@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlstax.analysis import statistics
 from tlstax.analysis.rows import ledger, operations
 from tlstax.analysis.rows.roles import tabulate
+from tlstax.analysis.statistics import bootstrap as statistics
 from tlstax.collectors.capture.schema import Ledger, PhaseCount, Run, Thread, ThreadClock
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The units that vary independently: rounds of an experiment, or blocks of one recording.
+
+A statistic is computed for each row of `unit_weights`: the first row is all units together, each
+other row is one unit alone. `medians.estimate` makes a number with its bounds of the result:
+
+    weights = unit_weights(round_count)
+    Measure(*estimate(weights @ times_ns / (weights @ operations), rounds(round_count)))
+
+Neighbouring windows of a recording resemble each other, so they are no units. They are merged into
+blocks, and intervals over blocks are made for 99 %: so they cover 95 % even if neighbouring windows
+have an autocorrelation of 0.8 (docs/statistics.md).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+LEAST_UNITS: Final = 8
+"""Fewer units have no 95 % interval, but a range."""
+LEAST_RANGE: Final = 4
+"""Fewer units than this say nothing about how much they differ: no finding rests on them."""
+_LEAST_WINDOWS: Final = 48
+"""Windows of LEAST_UNITS blocks; fewer are merged into fewer blocks."""
+_BLOCK_WINDOWS: Final = 10
+"""Windows of a block where there are more blocks than LEAST_UNITS."""
+_MOST_BLOCKS: Final = 30
+
+
+@dataclass(frozen=True)
+class Units:
+    """How many units there are, and whether they are neighbours in one recording."""
+
+    count: int
+    name: str = "rounds"
+    """A plural, for people."""
+    is_serial: bool = False
+
+    @property
+    def have_interval(self) -> bool:
+        """Whether there are enough for a 95 % interval."""
+        return self.count >= LEAST_UNITS
+
+    def limited_to(self, count: int) -> "Units":
+        """The same kind of units, as many as had a value."""
+        return replace(self, count=count)
+
+
+def rounds(count: int, name: str = "rounds") -> Units:
+    """Rounds of an experiment, which are interleaved and therefore independent."""
+    return Units(count, name)
+
+
+def blocks(count: int) -> Units:
+    """Blocks of neighbouring windows of one recording."""
+    return Units(count, "blocks of windows", is_serial=True)
+
+
+def block_numbers(window_count: int) -> list[int]:
+    """The block of each of `window_count` windows in order of time."""
+    if window_count < _LEAST_WINDOWS:
+        count = min(window_count, LEAST_UNITS - 1)
+    else:
+        count = min(max(window_count // _BLOCK_WINDOWS, LEAST_UNITS), _MOST_BLOCKS)
+    return [place * count // window_count for place in range(window_count)]
+
+
+def unit_weights(count: int) -> Floats:
+    """All units together, then each alone: 1 + count rows."""
+    return np.vstack([np.ones((1, count)), np.eye(count)])
+
+
+def interval_note(sides: Sequence[Units]) -> str:
+    """How the bounds of a table were made, in a sentence; `sides` may differ in their count."""
+    least = min(sides, key=lambda units: units.count, default=rounds(0))
+    counts = " and ".join(str(count) for count in dict.fromkeys(units.count for units in sides))
+    name = least.name if least.count != 1 else least.name.replace("s", "", 1)
+    if least.count < 2:
+        return f"No range: there is {least.count or 'no'} {name.removesuffix('s')}."
+    if not least.have_interval:
+        return (
+            f"The bounds are the range of {counts} {name}: fewer than {LEAST_UNITS} have no 95 % "
+            "interval, and the differences may be noise."
+        )
+    return f"Medians of {counts} {name}, with the 95 % intervals of these medians."

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which of many differences are marked: at most 5 % of the marked ones are noise.
+
+A table has dozens of cells. Judged one by one at 95 %, one or two of thirty equal cells would be
+marked. So each has a p-value (Student's t of the differences between paired units, or Welch's with
+the smaller side's degrees of freedom), and Benjamini and Hochberg's procedure decides how small
+it must be among all cells. The cells share their rounds, so they are correlated; for two-sided
+tests the procedure keeps its promise then, too (simulated in tests/unit/statistics). The interval
+of a marked difference excludes zero as well, which one disturbed unit does not change.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis.statistics.medians import Estimate, has_interval
+from tlstax.analysis.statistics.units import Floats, Units
+
+FALSE_SHARE: Final = 0.05
+"""Share of the marked differences that may be noise."""
+MORE: Final = "more"
+LESS: Final = "less"
+NO_DIFFERENCE: Final = "no difference seen"
+NO_INTERVAL: Final = "no interval"
+SERIAL_FACTOR: Final = 1.5
+"""By how much neighbouring blocks understate the error of their mean: sqrt((1 + r) / (1 - r)) for a
+correlation r of 0.4."""
+
+
+def judge(found: Estimate) -> str:
+    """The verdict on a single difference: its interval excludes zero, or not, or there is none."""
+    if found.low is None or found.high is None or not has_interval(found.unit_count):
+        return NO_INTERVAL
+    if found.low <= 0 <= found.high:
+        return NO_DIFFERENCE
+    return MORE if found.low > 0 else LESS
+
+
+def p_value(
+    before: Floats, after: Floats, sides: tuple[Units, Units], *, is_paired: bool
+) -> float | None:
+    """How likely noise alone makes such a difference; None for too few units.
+
+    Values are those of `unit_weights`: the first row is not used.
+    """
+    parts = [_moments(one) for one in ([after - before] if is_paired else [before, after])]
+    counts = [count for count, _, _ in parts]
+    if not has_interval(min(counts)):
+        return None
+    mean = parts[-1][1] - (0.0 if is_paired else parts[0][1])
+    error = math.sqrt(sum(variance / count for count, _, variance in parts))
+    if sides[0].is_serial:
+        error *= SERIAL_FACTOR
+    if not error:
+        return 1.0 if mean == 0 else 0.0
+    return student_tail(mean / error, min(counts) - 1)
+
+
+def _moments(values: Floats) -> tuple[int, float, float]:
+    """Count, mean and variance of the units."""
+    known = values[1:][np.isfinite(values[1:])]
+    if len(known) < 2:
+        return len(known), 0.0, 0.0
+    return len(known), float(known.mean()), float(known.var(ddof=1))
+
+
+def judge_all(found: Sequence[tuple[Estimate, float | None]]) -> list[str]:
+    """The verdicts on the differences of one table, with their p-values."""
+    known = [p for _, p in found if p is not None]
+    bound = largest_marked(known)
+    verdicts = []
+    for one, p in found:
+        verdict = judge(one)
+        if verdict in (MORE, LESS) and (p is None or bound is None or p > bound):
+            verdict = NO_DIFFERENCE
+        verdicts.append(verdict)
+    return verdicts
+
+
+def largest_marked(p_values: Sequence[float]) -> float | None:
+    """The largest p-value that is marked (Benjamini and Hochberg 1995), None if none is."""
+    count = len(p_values)
+    marked = None
+    for place, p in enumerate(sorted(p_values), start=1):
+        if p <= FALSE_SHARE * place / count:
+            marked = p
+    return marked
+
+
+def student_tail(t: float, freedom: int) -> float:
+    """P(|T| > |t|) of Student's t with a whole number of degrees of freedom.
+
+    The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    cosine, sine = math.cos(angle), math.sin(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for step in range(2 + odd, freedom - 1, 2):
+        term *= cosine * cosine * (step - 1) / step
+        total += term
+    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return min(1.0, max(0.0, 1.0 - inside))

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Intervals contain what they estimate as often as they say; few marked differences are noise."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tlstax.analysis.statistics.units import LEAST_UNITS
+from tlstax.tests.unit.statistics import simulation
+from tlstax.tests.unit.statistics.simulation import Case
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return list(simulation.cases())
+
+
+def test_every_95_percent_interval_covers_93_percent(cases: list[Case]) -> None:
+    claimed = [case for case in cases if case.has_interval]
+    assert len(claimed) > 40
+    assert [case for case in claimed if case.coverage < simulation.LEAST] == []
+
+
+def test_fewer_units_claim_nothing(cases: list[Case]) -> None:
+    few = [case for case in cases if not case.has_interval]
+    assert {int(case.units.split()[0]) < LEAST_UNITS for case in few} == {True}
+    assert min(case.coverage for case in few) < 0.5, "autocorrelated windows: why it is no 95 %"
+
+
+def test_the_table_of_the_docs_is_the_simulated_one(cases: list[Case], repository: Path) -> None:
+    text = (repository / "docs/statistics.md").read_text()
+    rows = re.findall(r"^\| ([a-z0-9][^|]*) \| ([^|]*) \| ([0-9.]+) % \| ([^|]*) \|$", text, re.M)
+    said = {(kind, units): (float(share), what) for kind, units, share, what in rows}
+    assert said.keys() == {(case.kind, case.units) for case in cases}
+    for case in cases:
+        share, what = said[case.kind, case.units]
+        assert share == pytest.approx(100 * case.coverage, abs=0.3), "make statistics-docs"
+        assert (what == "95 % interval") == case.has_interval
+
+
+@pytest.mark.parametrize(("count", "true_cells"), [(8, 0), (8, 5), (8, 15), (14, 5)])
+def test_of_the_marked_cells_few_are_noise(count: int, true_cells: int) -> None:
+    wrong, right = simulation.false_share(count, true_cells)
+    assert wrong <= 0.05
+    if true_cells:
+        assert right > 0.8, "a large difference is still marked"
+
+
+def test_cells_judged_one_by_one_are_noise_more_often() -> None:
+    wrong, _ = simulation.false_share(8, 0, one_by_one=True)
+    assert wrong > 0.4
+
+
+@pytest.mark.parametrize("name", list(simulation.DISTRIBUTIONS))
+def test_the_smallest_difference_is_seen_in_three_of_four_experiments(name: str) -> None:
+    assert simulation.seen_share(simulation.DISTRIBUTIONS[name], 8) >= 0.75

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Units, ranks and verdicts, against published values and by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tlstax.analysis.statistics import medians, shares, units, verdicts
+from tlstax.analysis.statistics.medians import Estimate
+from tlstax.analysis.statistics.sources import ErrorSources
+
+EIGHT = np.array([0.0, 5.0, 1.0, 8.0, 3.0, 2.0, 7.0, 4.0, 6.0])
+
+
+def test_windows_become_blocks_that_hardly_resemble_each_other() -> None:
+    assert units.block_numbers(0) == []
+    assert units.block_numbers(3) == [0, 1, 2]
+    assert max(units.block_numbers(47)) == 6, "fewer than eight blocks: a range"
+    assert units.block_numbers(48) == [place // 6 for place in range(48)]
+    assert max(units.block_numbers(140)) == 13
+    assert max(units.block_numbers(10_000)) == 29
+
+
+def test_the_first_row_is_everything_and_the_others_one_unit_each() -> None:
+    weights = units.unit_weights(3)
+    assert weights.tolist() == [[1, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_the_ranks_of_a_median() -> None:
+    # Two-sided binomial: 1 of 8 from each end holds 99.2 %, 2 of 8 hold 92.97 %.
+    found = medians.estimate(EIGHT, units.rounds(8))
+    assert found.value == 4.5
+    assert found.low is not None
+    assert 1.9 < found.low < 2, "between the first and the second, near the second"
+    assert found.high == pytest.approx(9 - found.low)
+    serial = medians.estimate(EIGHT, units.blocks(8))
+    assert serial.low is not None
+    assert 1 < serial.low < 1.3, "blocks of a recording: nearly their range"
+
+
+def test_one_disturbed_round_of_eight_moves_little() -> None:
+    disturbed = np.where(EIGHT == 8, 1000.0, EIGHT)
+    found = medians.estimate(disturbed, units.rounds(8))
+    assert found.value == 4.5
+    assert found.high is not None
+    assert found.high < 75
+
+
+def test_few_units_have_their_range_and_their_count() -> None:
+    found = medians.estimate(np.array([0.0, 3.0, 1.0, 2.0]), units.rounds(3))
+    assert found == Estimate(2.0, 1.0, 3.0, 3)
+    assert medians.estimate(np.array([0.0, 3.0]), units.rounds(1)) == Estimate(3.0, unit_count=1)
+
+
+def test_units_without_operations_do_not_count() -> None:
+    values = np.append(EIGHT, [np.nan, np.inf])
+    assert medians.estimate(values, units.rounds(10)).unit_count == 8
+    assert medians.estimate(np.array([7.0, np.nan]), units.rounds(1)) == Estimate(7.0, unit_count=0)
+
+
+def test_a_total_lies_within_its_bounds() -> None:
+    found = medians.around(50.0, EIGHT, units.rounds(8))
+    assert (found.value, found.high) == (50.0, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "p"), [(12.706, 1, 0.05), (4.303, 2, 0.05), (2.365, 7, 0.05), (3.707, 6, 0.01)]
+)
+def test_student_against_any_table(t: float, freedom: int, p: float) -> None:
+    assert verdicts.student_tail(t, freedom) == pytest.approx(p, rel=2e-3)
+    assert verdicts.student_tail(0.0, freedom) == 1.0
+
+
+def test_the_published_example_of_benjamini_and_hochberg() -> None:
+    # Their 15 comparisons of thrombolysis: four are rejected.
+    published = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344]
+    published += [0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
+    assert verdicts.largest_marked(published) == 0.0095
+    assert verdicts.largest_marked([0.2, 0.9]) is None
+
+
+def test_wilson_against_published_values() -> None:
+    # Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+    for hits, total, low, high in (
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ):
+        assert shares.wilson(hits, total) == pytest.approx((low, high), abs=1e-4)
+    assert shares.wilson(0, 0) == (0.0, 1.0)
+
+
+def test_samples_that_cluster_in_rounds_are_worth_fewer() -> None:
+    totals = np.full(8, 100.0)
+    even = shares.share(np.full(8, 30.0), totals, units.rounds(8))
+    uneven = shares.share(np.array([10.0, 50.0] * 4), totals, units.rounds(8))
+    assert even.value == uneven.value == pytest.approx(0.3)
+    assert even.low is not None
+    assert uneven.low is not None
+    assert even.low - uneven.low > 0.08
+
+
+def test_independent_errors_add_up_by_their_squares() -> None:
+    layout = ErrorSources({"first": units.rounds(8), "second": units.rounds(8)})
+    low, high = layout.interval(
+        layout.rows_of("first", EIGHT) + layout.rows_of("second", EIGHT), {"second": 2.0}
+    )
+    one = medians.estimate(EIGHT, units.rounds(8))
+    assert one.high is not None
+    assert low == 0.0, "the first row lies below all units"
+    assert high == pytest.approx(one.high * math.sqrt(3))
