@@ -84,8 +84,8 @@ CATEGORIES = tuple(term.name for term in CATEGORY_TERMS)
 LOSS_KINDS = (
     LossKind(
         "thread_slots_full",
-        "more threads than slots in the thread table",
-        "the time of the threads beyond that number is missing from the ledger",
+        "threads that found no room in the ledger, each counted once",
+        "their time is missing from the ledger until a thread ends and leaves its room to them",
     ),
     LossKind(
         "handshake_ring_full",
@@ -134,8 +134,8 @@ LOSS_KINDS = (
     ),
     LossKind(
         "storage_failed",
-        "the kernel refused thread-local storage",
-        "the thread's time is missing until the next event",
+        "the kernel refused a thread's storage",
+        "the thread's time is missing from the ledger until a window ends",
     ),
     LossKind(
         "clock_retry_failed",

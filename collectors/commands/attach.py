@@ -17,6 +17,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.vocabulary import REPAIRS
 from tlstax.collectors.commands.options import duration, functions_option
 from tlstax.collectors.process.find_process import find_by_name
+from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_LEAST, ROOM_MOST
 from tlstax.collectors.recording.plain import PlainRecording
 from tlstax.collectors.recording.proc_clocks import resident_bytes
 from tlstax.collectors.recording.recorder import Recorder
@@ -67,6 +68,13 @@ def register(
         default=99,
         metavar="HZ",
         help="CPU samples per second and CPU, 0 to 999; 0 takes none (99)",
+    )
+    parser.add_argument(
+        "--max-threads",
+        type=thread_count,
+        metavar="N",
+        help=f"room in the ledger for N threads of the server, 1 to {ROOM_MOST} "
+        f"(by its limits, {ROOM_LEAST} or {ROOM_FACTOR} times its present threads)",
     )
     parser.add_argument(
         "--functions",
@@ -135,6 +143,13 @@ def budget(text: str) -> float:
     return share
 
 
+def thread_count(text: str) -> int:
+    """A number of threads from 1 to ROOM_MOST."""
+    if not text.isdigit() or not 1 <= int(text) <= ROOM_MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {ROOM_MOST}")
+    return int(text)
+
+
 def sample_hz(text: str) -> int:
     """A sampling rate from 0 to 999."""
     if not text.isdigit() or int(text) > 999:
@@ -199,6 +214,7 @@ def _request(options: argparse.Namespace, pid: int, sources: SourceSet, share: f
         window_s=options.window or 1.0,
         sample_hz=options.sample_hz,
         level=options.level,
+        threads_most=options.max_threads,
         budget=None if share == NO_BUDGET else share,
         definitions=options.definitions,
         overwrite=options.force,

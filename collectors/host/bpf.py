@@ -62,6 +62,7 @@ PERF_TYPE_HARDWARE = 0
 PERF_TYPE_SOFTWARE = 1
 PERF_COUNT_HW_CPU_CYCLES = 0
 PERF_COUNT_SW_CPU_CLOCK = 0
+PERF_FLAG_EXCLUDE_IDLE = 1 << 7
 PERF_FLAG_FREQUENCY = 1 << 10
 PERF_FLAG_FD_CLOEXEC = 8
 PERF_EVENT_IOC_ENABLE = 0x2400
@@ -211,11 +212,15 @@ def open_perf_event(
     config2: int = 0,
     frequency_hz: int = 0,
 ) -> int:
-    """Descriptor of a perf event; a sampling one when `frequency_hz` is given."""
+    """Descriptor of a perf event; a sampling one when `frequency_hz` is given.
+
+    A sampling one skips the idle loop, as far as the event can (the CPU clock does).
+    """
+    sampled = PERF_FLAG_FREQUENCY | PERF_FLAG_EXCLUDE_IDLE
     attributes = struct.pack(
         "<IIQQQQQIIQQ",
         *(kind, 128, config, frequency_hz, 0, 0),
-        *(PERF_FLAG_FREQUENCY if frequency_hz else 0, 0, 0, config1, config2),
+        *(sampled if frequency_hz else 0, 0, 0, config1, config2),
     )
     buffer = ctypes.create_string_buffer(attributes, 128)
     result = int(_LIBC.syscall(SYS_PERF_EVENT_OPEN, buffer, pid, cpu, -1, PERF_FLAG_FD_CLOEXEC))

@@ -17,15 +17,16 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import still_runs
+from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.target_rows import SERVER_ID, gap_rows, probe_rows, target_row
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
 from tlstax.probes.model import Level
 
-SLOTS_COUNT: Final = 256
-"""Threads of a client that can have an account at the same time."""
-TUNNEL_SLOTS_COUNT: Final = 2048
+ROOM_LEAST: Final = 256
+"""Room for threads of a client."""
+TUNNEL_ROOM_LEAST: Final = 2048
 """Of a tunnel or proxy: some start a thread per connection, which counts until the next cut."""
 WAIT_SHARE: Final = 64
 """A client waits once per query, and their rate is unknown at the start: few stacks are walked."""
@@ -62,8 +63,8 @@ class Peer:
         self._exited = select.poll()
         self._exited.register(self._pidfd, select.POLLIN)
         self._target = target
-        slots_count = SLOTS_COUNT if request.role == "client" else TUNNEL_SLOTS_COUNT
-        options = Options(sample_hz=request.sample_hz, slots_count=slots_count)
+        least = ROOM_LEAST if request.role == "client" else TUNNEL_ROOM_LEAST
+        options = Options(sample_hz=request.sample_hz, slots_count=thread_room(request.pid, least))
         try:
             self._engine = Engine(request.pid, plan, options)
         except BaseException:

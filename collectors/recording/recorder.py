@@ -21,6 +21,7 @@ from tlstax.collectors.process.target_fate import (
     program_of,
     require_same_program,
 )
+from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.engine.metering import SpanOverhead
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.engine.pacing import Step
@@ -77,9 +78,9 @@ class Recorder:
             raise
 
     def _start(self) -> None:
-        self._engine = Engine(
-            self.request.pid, self._plan, Options(sample_hz=self.request.sample_hz)
-        )
+        room = self.request.threads_most or thread_room(self.request.pid)
+        options = Options(sample_hz=self.request.sample_hz, slots_count=room)
+        self._engine = Engine(self.request.pid, self._plan, options)
         self.schedule = Schedule(
             self._engine,
             self.request.level,

@@ -27,4 +27,5 @@ class Request:
     clients: tuple[int, ...] = ()
     client_level: Level = Level.HANDSHAKE
     sources: SourceSet | None = None  # recorded in addition to the engine
+    threads_most: int | None = None  # room in the ledger; None: by the limits of the process
     budget: float | None = None  # limit of the overhead, as a share of the server's CPU time

@@ -7,7 +7,8 @@ from typing import Final
 from tlstax.collectors.capture import schema
 from tlstax.collectors.placement.model import Library, Plan, Site
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.native import SAMPLER, SOCKET_TRACEPOINTS, Engine
+from tlstax.collectors.recording.engine.native import SOCKET_TRACEPOINTS, Engine
+from tlstax.collectors.recording.engine.sampler import SAMPLER
 
 SERVER_ID: Final = 1
 """target_id of the server."""

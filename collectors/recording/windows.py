@@ -164,6 +164,7 @@ class WindowCutter:
         self._cut_samples(rows, window, seen)
         self._cut_waits(rows, window, end_ns - start_ns, level)
         losses = self._cut_losses(rows, window)
+        self._engine.keep_up()
         if self._target_id == SERVER_ID:
             rows.append(self._system(window))
         return rows, WindowTotals(start_ns, end_ns, handshakes, phase_counts, losses, on_cpu_ns)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Maps, thread slots and the one function that charges time. */
+/* Maps, counters and the one function that charges time. */
 #ifndef TLSTAX_ACCOUNT_BPF_H
 #define TLSTAX_ACCOUNT_BPF_H
 
@@ -17,6 +17,7 @@
 
 #define TASK_EXITING 0x00000004 /* PF_EXITING, unchanged since 2.6 */
 #define TASK_DEAD 0x80		/* state of the last switch, unchanged since 4.14 */
+#define TASK_NEW 0x800		/* state before it is first runnable, unchanged since 4.14 */
 
 const volatile struct config config SEC(".rodata.config") = {};
 struct control control SEC(".data.control") = {};
@@ -28,17 +29,12 @@ static __always_inline bool is_target(struct task_struct *task)
 	return task->tgid == config.tgid && !lifecycle.executed_ns;
 }
 
-struct {
-	__uint(type, BPF_MAP_TYPE_QUEUE);
-	__uint(max_entries, 1024);
-	__uint(key_size, 0);
-	__type(value, u32);
-} free_slots SEC(".maps");
-
+/* A shard for each CPU, so that CPUs do not wait for each other's counters: config.shards of them.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, LATENCY_SHARDS);
+	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct latency_shard);
 } latency SEC(".maps");
@@ -46,7 +42,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, LATENCY_SHARDS);
+	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct site_hits);
 } hits SEC(".maps");
@@ -66,48 +62,19 @@ static __always_inline void count_loss(u32 kind)
 		__sync_fetch_and_add(count, 1);
 }
 
+/* The shard of this CPU. One that came online later shares that of another. */
+static __always_inline u32 this_shard(void)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	return cpu < config.shards ? cpu : cpu % config.shards;
+}
+
 static __always_inline void count_hit(u64 cookie)
 {
-	u32 shard = bpf_get_smp_processor_id() % LATENCY_SHARDS;
+	u32 shard = this_shard();
 	struct site_hits *value = bpf_map_lookup_elem(&hits, &shard);
 	if (value)
 		__sync_fetch_and_add(&value->count[COOKIE_SITE(cookie)], 1);
-}
-
-/* Give the task a slot from the free list; `state` and `base` hold from `now` on. */
-static __noinline struct thread_slot *make_slot(struct task_struct *task, u64 now, u32 state,
-						u32 base)
-{
-	u32 index;
-	if (bpf_map_pop_elem(&free_slots, &index)) {
-		count_loss(LOSS_THREAD_SLOTS_FULL);
-		return NULL;
-	}
-	struct slot_ref *ref =
-		bpf_task_storage_get(&slot_of_task, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
-	if (!ref || !slot) {
-		count_loss(LOSS_STORAGE_FAILED);
-		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
-		return NULL;
-	}
-	ref->index_plus_one = index + 1;
-	slot->tid = task->pid;
-	slot->sched_cpu_ns = task->se.sum_exec_runtime;
-	slot->thread_start_ns = task->start_time;
-	if (bpf_core_field_exists(task->thread.fsbase))
-		slot->stack_base = task->thread.fsbase;
-	slot->first_ns = now;
-	slot->last_ns = now;
-	slot->phase_event_ns = now;
-	slot->state = state;
-	slot->owner = base;
-	slot->base = base;
-	slot->wait_user_stack = -1;
-	slot->wait_kernel_stack = -1;
-	__builtin_memcpy(slot->comm, task->comm, sizeof(slot->comm));
-	slot->status = control.paused ? THREAD_PAUSED : THREAD_LIVE;
-	return slot;
 }
 
 /* The phase that owns the thread's time while it is not waiting for a command. */
@@ -192,7 +159,7 @@ __noinline int count_finished(struct thread_slot *slot, u32 phase, u64 spent, u3
 /* The same, in the shard of this CPU, which is returned. */
 static __always_inline u32 finished(struct thread_slot *slot, u32 phase, u64 spent)
 {
-	u32 shard = bpf_get_smp_processor_id() % LATENCY_SHARDS;
+	u32 shard = this_shard();
 	count_finished(slot, phase, spent, shard, 1);
 	return shard;
 }

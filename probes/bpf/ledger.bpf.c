@@ -6,9 +6,9 @@
  * Emits: ns per (thread, phase, state); latency histograms per phase; one record per handshake;
  *        phase-tagged CPU samples and off-CPU stacks; hit and loss counters.
  * Attaches: uprobes and uretprobes chosen by collectors/placement/placement.py; tp_btf
- * sched_switch, sched_wakeup, sched_wakeup_new, sched_process_exit, sched_process_exec, and where
- * the kernel has them sock_recv_length, sock_send_length; cpu-clock perf events; once a task
- *           iterator for the threads that exist already.
+ * sched_switch, sched_wakeup, sched_process_fork, sched_process_exit, sched_process_exec, and where
+ * the kernel has them sock_recv_length, sock_send_length; cpu-clock perf events; a task iterator
+ *           for the threads that exist already, or found no room before.
  * Needs: BTF, ring buffer, task storage and bpf_task_pt_regs (kernel 5.15 or a backport);
  *        CAP_BPF and CAP_PERFMON, or root.
  * Blind to: time inside a phase whose entry probe was dropped (counted as uncertain); user stacks
@@ -20,6 +20,7 @@
 #include "handshake.bpf.h"
 #include "pending.bpf.h"
 #include "phases.bpf.h"
+#include "threads.bpf.h"
 #include "waits.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -127,7 +128,7 @@ static __noinline void came_unseen(struct thread_slot *slot, struct task_struct 
 }
 
 /* The last switch of a thread that has ended: no later stay can make up a negative difference. */
-static __always_inline void end_thread(struct thread_slot *slot)
+static __always_inline void end_thread(struct task_struct *task, struct thread_slot *slot)
 {
 	u64 behind = slot->switch_gap_ns < 0 ? -slot->switch_gap_ns : 0;
 	u64 *cells = slot->ns[slot->owner & (PHASES - 1)];
@@ -137,7 +138,7 @@ static __always_inline void end_thread(struct thread_slot *slot)
 		__sync_fetch_and_add(&cells[STATE_ON_CPU], behind);
 	}
 	slot->exit_ns = slot->last_ns;
-	slot->status = THREAD_EXITED;
+	close_account(task, slot);
 }
 
 static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 now, u64 left_as)
@@ -146,8 +147,6 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	struct thread_slot *slot = find_slot(task);
 	struct wait wait;
 
-	if (!slot && !exiting)
-		slot = make_slot(task, now, STATE_ON_CPU, PHASE_BACKGROUND);
 	if (!slot || slot->status != THREAD_LIVE)
 		return;
 	if (slot->state != STATE_ON_CPU)
@@ -155,7 +154,7 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	charge(slot, left_cpu(slot, task, now));
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	if (exiting && left_as & TASK_DEAD) {
-		end_thread(slot);
+		end_thread(task, slot);
 		return;
 	}
 	if (!left_as) {
@@ -182,8 +181,6 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 static __always_inline void switch_in(struct task_struct *task, u64 now)
 {
 	struct thread_slot *slot = find_slot(task);
-	if (!slot && !(task->flags & TASK_EXITING))
-		slot = make_slot(task, now, STATE_ON_CPU, PHASE_BACKGROUND);
 	if (!slot || slot->status != THREAD_LIVE)
 		return;
 	if (slot->state >= STATE_BLOCKED_NETWORK)
@@ -233,16 +230,19 @@ int on_wakeup(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/sched_wakeup_new")
-int on_new_thread(u64 *ctx)
+/* A new thread, which no CPU runs yet, or a new process. */
+SEC("tp_btf/sched_process_fork")
+int on_fork(u64 *ctx)
 {
-	struct task_struct *task = (struct task_struct *)ctx[0];
-	if (is_target(task)) {
-		if (!find_slot(task))
-			make_slot(task, bpf_ktime_get_ns(), STATE_RUNNABLE, PHASE_BACKGROUND);
-	} else if (is_target(bpf_get_current_task_btf())) {
+	struct task_struct *parent = (struct task_struct *)ctx[0];
+	struct task_struct *child = (struct task_struct *)ctx[1];
+
+	if (!is_target(parent))
+		return 0;
+	if (child->tgid == parent->tgid)
+		open_account(child, bpf_ktime_get_ns(), STATE_RUNNABLE, PHASE_BACKGROUND);
+	else
 		__sync_fetch_and_add(&lifecycle.forked_count, 1);
-	}
 	return 0;
 }
 
@@ -263,8 +263,10 @@ int on_exit_thread(u64 *ctx)
 	if (!is_target(task))
 		return 0;
 	struct thread_slot *slot = find_slot(task);
-	if (!slot || slot->status == THREAD_EXITED)
+	if (!slot) {
+		close_account(task, NULL);
 		return 0;
+	}
 	u64 now = bpf_ktime_get_ns();
 	bool paused = slot->status == THREAD_PAUSED;
 	if (slot->state != STATE_ON_CPU && !paused)
@@ -277,7 +279,7 @@ int on_exit_thread(u64 *ctx)
 	__builtin_memcpy(slot->comm, task->comm, sizeof(slot->comm));
 	if (paused) {
 		slot->exit_ns = now;
-		slot->status = THREAD_EXITED;
+		close_account(task, slot);
 	}
 	return 0; /* its account ends with its last switch */
 }
@@ -343,30 +345,67 @@ static __noinline int resume_thread(struct thread_slot *slot, struct task_struct
 	return 0;
 }
 
-/* Threads that exist when tlstax attaches: their state now, their phase at the next boundary. */
+/* What the thread does now. */
+static __always_inline void present_state(struct task_struct *task, struct wait *wait)
+{
+	u64 state = task_state(task);
+
+	wait->state = STATE_RUNNABLE;
+	wait->syscall = -1;
+	if (task->on_cpu)
+		wait->state = STATE_ON_CPU;
+	else if (state && !(state & TASK_NEW))
+		classify_wait(task, NULL, wait);
+}
+
+/*
+ * A thread that has no account yet. The switches before it has one are not seen, so its state is
+ * looked at again afterwards: without that a thread that left its CPU in between would stay on it.
+ */
+static __always_inline void adopt(struct task_struct *task, struct wait *wait)
+{
+	bool serves =
+		!config.client && task->pid != task->tgid && wait->state <= STATE_BLOCKED_NETWORK;
+	u32 before = wait->state;
+	struct thread_slot *slot = open_account(task, bpf_ktime_get_ns(), before,
+						serves ? PHASE_UNKNOWN : PHASE_BACKGROUND);
+
+	if (task->flags & TASK_EXITING) { /* and on_exit_thread() may have found no account */
+		close_account(task, slot);
+		return;
+	}
+	if (!slot || slot->run_start_ns)
+		return;
+	present_state(task, wait);
+	if (wait->state != before)
+		__sync_val_compare_and_swap(&slot->state, before, wait->state);
+}
+
+/*
+ * Threads that exist when tlstax attaches: their state now, their phase at the next boundary. While
+ * it records, those that had no room before.
+ */
 SEC("iter/task")
 int each_thread(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct wait wait = {.state = STATE_RUNNABLE, .syscall = -1};
-	if (!task || task->tgid != config.tgid)
+	struct wait wait;
+	if (!task || !is_target(task))
 		return 0;
 	struct thread_slot *slot = find_slot(task);
-	if (control.paused) {
+	if (control.paused && slot) {
 		pause_thread(slot, bpf_ktime_get_ns());
+		if (task->flags & TASK_EXITING) /* its last switch will not be seen */
+			close_account(task, slot);
 		return 0;
 	}
-	if (task->on_cpu)
-		wait.state = STATE_ON_CPU;
-	else if (task_state(task))
-		classify_wait(task, NULL, &wait);
-	if (slot) {
+	if (!slot && task->flags & TASK_EXITING)
+		return 0;
+	present_state(task, &wait);
+	if (slot)
 		resume_thread(slot, task, bpf_ktime_get_ns(), wait.state);
-		return 0;
-	}
-	bool serves =
-		!config.client && task->pid != task->tgid && wait.state <= STATE_BLOCKED_NETWORK;
-	make_slot(task, bpf_ktime_get_ns(), wait.state, serves ? PHASE_UNKNOWN : PHASE_BACKGROUND);
+	else
+		adopt(task, &wait);
 	return 0;
 }
 
@@ -486,10 +525,7 @@ static __always_inline struct thread_slot *hit(u64 cookie)
 	if (!is_target(task))
 		return NULL;
 	struct thread_slot *slot = find_slot(task);
-	if (!slot)
-		slot = make_slot(task, bpf_ktime_get_ns(), STATE_ON_CPU,
-				 config.client ? PHASE_BACKGROUND : PHASE_UNKNOWN);
-	else if (slot->state != STATE_ON_CPU && slot->status == THREAD_LIVE)
+	if (slot && slot->state != STATE_ON_CPU && slot->status == THREAD_LIVE)
 		came_unseen(slot, task, bpf_ktime_get_ns());
 	count_hit(cookie);
 	return slot;

@@ -103,7 +103,7 @@ enum action {
 enum { MAX_SITES = 256, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };
 
 /* Log-linear: 16 buckets an octave, so the middle of a bucket is at most 3.1 % off. */
-enum { LATENCY_SUBBITS = 4, LATENCY_BUCKETS = 640, LATENCY_SHARDS = 8 };
+enum { LATENCY_SUBBITS = 4, LATENCY_BUCKETS = 640 };
 
 /* Bit of a stack id: it is in the second stack map. */
 enum { MORE_STACKS = 1 << 30 };
@@ -270,6 +270,8 @@ struct config {
 	u32 switch_has_state;	   /* tp_btf sched_switch passes prev_state (5.18+) */
 	u32 client;		   /* its other work is background: 1 client, 2 tunnel or proxy */
 	u32 covered_by_tracepoint; /* sock_recv_length and sock_send_length are used (6.3+) */
+	u32 slots;		   /* threads that can have an account at a time */
+	u32 shards;		   /* of latencies and hits: CPUs, as far as each has its own */
 	s32 off_version; /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;
 	s32 off_state;
@@ -296,10 +298,14 @@ struct control {
 			 /* FORGOTTEN: the rare boundaries are detached, too */
 };
 
-/* Written by the programs: exec and forks of the target. */
+/* Written by the programs: exec and forks of the target, and its threads. */
 struct lifecycle {
-	u64 executed_ns;  /* when it executed another program; 0: it did not */
-	u64 forked_count; /* processes that it started; they are not measured */
+	u64 executed_ns;     /* when it executed another program; 0: it did not */
+	u64 forked_count;    /* processes that it started; they are not measured */
+	u64 fresh_count;     /* slots that were ever in use: the first ones of the map */
+	u64 reused_count;    /* recycled slots that were taken, see free_slots */
+	u64 untracked_count; /* threads that live and got no account: all slots were in use */
+	u64 refused_count;   /* threads that the kernel refused storage for */
 };
 
 #endif

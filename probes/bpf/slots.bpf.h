@@ -9,9 +9,17 @@
 
 #include "ledger.h"
 
+/*
+ * Where a thread's account is: the index of its slot plus one, 0 before anybody asked for one, or a
+ * mark. Marks lie beyond every index, so that a lookup finds nothing and needs no test of its own.
+ */
 struct slot_ref {
 	u32 index_plus_one;
 };
+
+#define MARK_MAKING 0xffffffff	/* its account is being made */
+#define MARK_NO_ROOM 0xfffffffe /* the thread has none: all slots were in use */
+#define MARK_ENDED 0xfffffffd	/* the thread has ended, and its slot may be another's */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -28,11 +36,11 @@ struct {
 	__type(value, struct slot_ref);
 } slot_of_task SEC(".maps");
 
-/* The task's slot, or NULL. */
+/* The task's slot, or NULL. Never makes one: see threads.bpf.h. */
 static __always_inline struct thread_slot *find_slot(struct task_struct *task)
 {
 	struct slot_ref *ref = bpf_task_storage_get(&slot_of_task, task, NULL, 0);
-	if (!ref || !ref->index_plus_one)
+	if (!ref)
 		return NULL;
 	u32 index = ref->index_plus_one - 1;
 	return bpf_map_lookup_elem(&slots, &index);

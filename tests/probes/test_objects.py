@@ -24,6 +24,7 @@ SECTION = re.compile(r'^SEC\("(?!license|\.)[^"]+"\)\s+int\s+(?:BPF_\w+\()?(\w+)
 STRUCTURES = {
     "call": function_layout.Call,
     "config": layout.Config,
+    "control": layout.Control,
     "frame": layout.Frame,
     "function_bucket": function_layout.FunctionBucket,
     "function_config": function_layout.FunctionConfig,
@@ -31,6 +32,7 @@ STRUCTURES = {
     "function_key": function_layout.FunctionKey,
     "function_sum": function_layout.FunctionSum,
     "handshake": layout.HandshakeRecord,
+    "lifecycle": layout.Lifecycle,
     "offcpu_key": layout.OffcpuKey,
     "sample_key": layout.SampleKey,
     "thread_calls": function_layout.ThreadCalls,

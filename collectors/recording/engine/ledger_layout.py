@@ -6,7 +6,6 @@ loaded maps, so that a difference is detected.
 """
 
 import ctypes
-import struct
 from enum import IntEnum
 from typing import Final
 
@@ -19,7 +18,8 @@ MAX_FRAMES: Final = 16
 MAX_SYSCALLS: Final = 512
 LATENCY_SUBBITS: Final = 4
 LATENCY_BUCKETS: Final = 640
-LATENCY_SHARDS: Final = 8
+SHARDS_MOST: Final = 256
+"""CPUs that have histograms and hit counters of their own (80 KB each); more share them."""
 STACK_DEPTH: Final = 64
 MORE_STACKS: Final = 1 << 30
 
@@ -210,6 +210,8 @@ class Config(ctypes.Structure):
         ("switch_has_state", ctypes.c_uint32),
         ("client", ctypes.c_uint32),
         ("covered_by_tracepoint", ctypes.c_uint32),
+        ("slots", ctypes.c_uint32),
+        ("shards", ctypes.c_uint32),
         ("off_version", ctypes.c_int32),
         ("off_rwstate", ctypes.c_int32),
         ("off_state", ctypes.c_int32),
@@ -263,8 +265,19 @@ class OffcpuValue(ctypes.Structure):
     _fields_ = (("wait_count", ctypes.c_uint64), ("time_ns", ctypes.c_uint64))
 
 
-LIFECYCLE: Final = struct.Struct("=QQ")
-"""struct lifecycle: when the target executed another program, how many processes it started."""
+class Lifecycle(ctypes.Structure):
+    """What the programs count of the target's threads and processes (struct lifecycle)."""
+
+    _fields_ = (
+        ("executed_ns", ctypes.c_uint64),
+        ("forked_count", ctypes.c_uint64),
+        ("fresh_count", ctypes.c_uint64),
+        ("reused_count", ctypes.c_uint64),
+        ("untracked_count", ctypes.c_uint64),
+        ("refused_count", ctypes.c_uint64),
+    )
+
+
 LATENCY_SHARD_BYTES: Final = PHASE_CELLS * LATENCY_BUCKETS * 8
 SITE_HITS_BYTES: Final = MAX_SITES * 8
 

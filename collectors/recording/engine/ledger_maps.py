@@ -14,7 +14,6 @@ from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine import loaded
 from tlstax.collectors.recording.engine.libbpf import BpfObject
 
-_SCAN_STEP: Final = 64
 _ADDRESS_BYTES: Final = 8
 _RECORDS_CALLBACK: Final = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
@@ -53,10 +52,13 @@ class SlotView:
 class LedgerMaps:
     """The maps of a loaded object, read while its programs fill them."""
 
-    def __init__(self, bpf: BpfObject, slots_count: int, stack: ExitStack) -> None:
+    def __init__(
+        self, bpf: BpfObject, slots_count: int, shards_count: int, stack: ExitStack
+    ) -> None:
         """`stack` closes what is opened. Raises TlstaxError (HOST) for an object of another build.
 
-        `slots_count` threads have an account at a time.
+        `slots_count` threads can have an account at a time; `shards_count` CPUs have latencies and
+        hits of their own.
         """
         self._object = bpf
         self._stack = stack
@@ -68,16 +70,17 @@ class LedgerMaps:
             hits=layout.SITE_HITS_BYTES,
         )
         self._slots = self._mapped("slots", slots_count * self._slot_bytes, writable=True)
-        self._latency = self._mapped("latency", layout.LATENCY_SHARDS * layout.LATENCY_SHARD_BYTES)
-        self._hits = self._mapped("hits", layout.LATENCY_SHARDS * layout.SITE_HITS_BYTES)
+        self._shards_count = shards_count
+        self._latency = self._mapped("latency", shards_count * layout.LATENCY_SHARD_BYTES)
+        self._hits = self._mapped("hits", shards_count * layout.SITE_HITS_BYTES)
         self._losses = self._mapped("losses", layout.LOSS_CELLS * 8)
         self._status = memoryview(self._slots).cast("I")[1 :: self._slot_bytes // 4]
         self._stack.callback(self._status.release)
-        self._scanned = min(_SCAN_STEP, slots_count)
         self._slots_fd = bpf.map_fd("slots")
-        self._free_fd = bpf.map_fd("free_slots")
-        for index in range(slots_count):
-            loaded.map_update(self._free_fd, None, struct.pack("=I", index))
+        free = self._mapped("free_slots", (slots_count + 1) * 8, writable=True)
+        self._free = memoryview(free).cast("Q")
+        self._stack.callback(self._free.release)
+        self._slots_count = slots_count
         self._ring_callback = _RECORDS_CALLBACK(self._keep_record)
         self._ring = bpf.library.ring_buffer__new(
             bpf.map_fd("records"), self._ring_callback, None, None
@@ -93,12 +96,8 @@ class LedgerMaps:
 
     def slots(self) -> Iterable[SlotView]:
         """Every thread's account; those that exited stay until `recycle`."""
-        # Slots are taken in order, so only the pages of those in use are ever touched.
-        while True:
-            used = self._status[: self._scanned].tolist()
-            if self._scanned == len(self._status) or not any(used[-_SCAN_STEP:]):
-                break
-            self._scanned = min(self._scanned + _SCAN_STEP, len(self._status))
+        # Only the pages of slots that were ever in use are touched.
+        used = self._status[: self.lifecycle().fresh_count].tolist()
         for index, status in enumerate(used):
             if status != layout.ThreadStatus.FREE:
                 yield self._read_slot(index)
@@ -139,14 +138,23 @@ class LedgerMaps:
 
     def mark_gone(self) -> None:
         """Mark as exited the threads that are `live` after all running threads were paused."""
-        for index, status in enumerate(self._status[: self._scanned].tolist()):
+        used = self._status[: self.lifecycle().fresh_count].tolist()
+        for index, status in enumerate(used):
             if status == layout.ThreadStatus.LIVE:
                 self._status[index] = layout.ThreadStatus.EXITED
 
     def recycle(self, index: int) -> None:
-        """Give an exited thread's slot back."""
+        """Give an exited thread's slot back, after what it holds was read."""
         loaded.map_update(self._slots_fd, struct.pack("=I", index), bytes(self._slot_bytes))
-        loaded.map_update(self._free_fd, None, struct.pack("=I", index))
+        recycled_count = self._free[0]
+        self._free[1 + recycled_count % self._slots_count] = index
+        self._free[0] = recycled_count + 1  # last: now the programs may take it
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another thread could have an account."""
+        now = self.lifecycle()
+        return bool(now.fresh_count < self._slots_count or now.reused_count < self._free[0])
 
     def latency_counts(self) -> dict[int, tuple[int, ...]]:
         """Histogram of each phase that ended: LATENCY_BUCKETS counts, summed over all shards."""
@@ -154,7 +162,7 @@ class LedgerMaps:
         row = layout.LATENCY_BUCKETS * 8
         for phase in range(layout.PHASE_CELLS):
             total: tuple[int, ...] | None = None
-            for shard in range(layout.LATENCY_SHARDS):
+            for shard in range(self._shards_count):
                 start = shard * layout.LATENCY_SHARD_BYTES + phase * row
                 raw = self._latency[start : start + row]
                 if raw == _EMPTY_HISTOGRAM:
@@ -168,7 +176,7 @@ class LedgerMaps:
     def site_hits(self, sites_count: int) -> list[int]:
         """Hits of each of the first `sites_count` sites."""
         hits = [0] * sites_count
-        for shard in range(layout.LATENCY_SHARDS):
+        for shard in range(self._shards_count):
             start = shard * layout.SITE_HITS_BYTES
             counts = struct.unpack_from(f"={len(hits)}Q", self._hits, start)
             hits = list(map(add, hits, counts))
@@ -233,14 +241,14 @@ class LedgerMaps:
 
         0: it did not.
         """
-        return self._lifecycle()[0]
+        return int(self.lifecycle().executed_ns)
 
     def forked_count(self) -> int:
         """Processes that the target started while recording; they are not measured."""
-        return self._lifecycle()[1]
+        return int(self.lifecycle().forked_count)
 
-    def _lifecycle(self) -> tuple[int, int]:
+    def lifecycle(self) -> layout.Lifecycle:
+        """What the programs have counted of the target's threads and processes."""
         fd = self._object.map_fd_ending(".data.lifecycle")
-        raw = loaded.map_lookup(fd, bytes(4), layout.LIFECYCLE.size)
-        executed_ns, forked_count = layout.LIFECYCLE.unpack(raw or bytes(layout.LIFECYCLE.size))
-        return executed_ns, forked_count
+        raw = loaded.map_lookup(fd, bytes(4), ctypes.sizeof(layout.Lifecycle))
+        return layout.Lifecycle.from_buffer_copy(raw) if raw else layout.Lifecycle()

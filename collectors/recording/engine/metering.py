@@ -20,7 +20,8 @@ from tlstax.collectors.host.prices import in_server_ns
 from tlstax.collectors.placement.model import Site
 from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, Load, Overhead, has_ledger
 from tlstax.collectors.recording.engine.loaded import enable_statistics
-from tlstax.collectors.recording.engine.native import DENSE_TRACEPOINTS, SAMPLER, Engine
+from tlstax.collectors.recording.engine.native import DENSE_TRACEPOINTS, Engine
+from tlstax.collectors.recording.engine.sampler import SAMPLER
 from tlstax.probes.model import Level
 
 _PROBES: Final = ("on_enter", "on_leave")
@@ -67,7 +68,7 @@ class Meter:
         self._is_of_load = False  # that rate was measured while the target was not idle
         self.saw_load = False
         """Whether the kernel timed the programs while the target was not idle."""
-        self._sample_ns: float | None = None  # of one sample
+        self._tick_ns: float | None = None  # of one tick: those of idle CPUs run no program
         self.prices_are_known = engine.plan.host_costs.measured  # else measured on another machine
 
     def statistics(self, on: bool) -> None:
@@ -117,7 +118,11 @@ class Meter:
             name: (after.programs[name][0] - ns, after.programs[name][1] - runs)
             for name, (ns, runs) in before.programs.items()
         }
+        ticks = samples * self._cpus * span_ns / 1e9 if level is not None else 0.0
         self._learn(timed, cpu_ns, FLOOR_CPUS * span_ns, after.is_timed)
+        run_ns, runs = timed[SAMPLER]
+        if runs and ticks:
+            self._tick_ns = run_ns / ticks
         by_level = [0.0] * len(Level)
         for number, hits in enumerate(after.hits):
             new = hits - before.hits[number]
@@ -126,11 +131,10 @@ class Meter:
         scheduler_ns = float(sum(timed[name][0] for name in self._engine.tracepoints))
         if not after.is_timed and level is not None and has_ledger(level):
             scheduler_ns = self._scheduler * cpu_ns
-        taken = samples * self._cpus * span_ns / 1e9 if level is not None else 0.0
         spent = Overhead(
             sum(by_level),
             scheduler_ns,
-            taken * (self._sample_ns or 0.0),
+            ticks * (self._tick_ns or 0.0),
             float(after.own_cpu_ns - before.own_cpu_ns),
         )
         return SpanOverhead(span_ns, cpu_ns, spent, tuple(by_level))
@@ -151,9 +155,6 @@ class Meter:
             run_ns, runs = timed[name]
             if runs:
                 self._body_ns[name] = run_ns / runs
-        run_ns, runs = timed[SAMPLER]
-        if runs:
-            self._sample_ns = run_ns / runs
         switches = sum(timed[name][1] for name in DENSE_TRACEPOINTS)
         if switches and is_timed and (cpu_ns >= floor_ns or not self._is_of_load):
             programs = self._engine.tracepoints

@@ -8,11 +8,9 @@ removes every probe, link and map.
 import ctypes
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.host.bpf import enable_perf_event, open_cpu_clock
 from tlstax.collectors.host.features import HOST, Features
 from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.recording.engine import ledger_layout as layout
@@ -21,10 +19,10 @@ from tlstax.collectors.recording.engine.ledger_layout import Action
 from tlstax.collectors.recording.engine.ledger_maps import LedgerMaps
 from tlstax.collectors.recording.engine.libbpf import (
     BpfObject,
-    Link,
     LinkGroup,
     object_path,
 )
+from tlstax.collectors.recording.engine.sampler import SAMPLER, Sampler, online_cpus
 from tlstax.collectors.recording.engine.uprobe_links import (
     Attachment,
     File,
@@ -34,14 +32,12 @@ from tlstax.collectors.recording.engine.uprobe_links import (
 from tlstax.probes.model import Level
 
 OBJECT_NAME: Final = "ledger.bpf.o"
-SLOTS_COUNT: Final = 1024
-RARE_TRACEPOINTS: Final = ("on_new_thread", "on_exit_thread", "on_exec")
+RARE_TRACEPOINTS: Final = ("on_fork", "on_exit_thread", "on_exec")
 DENSE_TRACEPOINTS: Final = ("on_switch", "on_wakeup")
 SOCKET_TRACEPOINTS: Final = {"on_receive": "sock_recv_length", "on_send": "sock_send_length"}
 _DENSE_ACTIONS: Final = (
     *("await_command", "await_receive", "phase_open", "phase_close", "phase_send", "wait", "call"),
 )
-SAMPLER: Final = "on_sample"
 _ACCESSORS: Final = {
     "ssl_version": "off_version",
     "ssl_rwstate": "off_rwstate",
@@ -59,7 +55,7 @@ class Options:
     """What to record in addition to the ledger."""
 
     sample_hz: int = 99
-    slots_count: int = SLOTS_COUNT
+    slots_count: int = 1024
     features: Features = HOST
 
 
@@ -73,17 +69,18 @@ class Engine:
         self.options = options
         self.multi = bool(options.features.uprobe_multi)
         self._stack = ExitStack()
-        self._links: list[Link] = []
         self._always = LinkGroup()
         self._rare = LinkGroup()
         self._dense = LinkGroup()
         self._is_rare = self._is_dense = False
-        self._sampler_fds: list[int] = []
+        self._refused_count = 0
         self._control = layout.Control()
         self._files = ProbedFiles(self._stack)
         self._object = self._stack.enter_context(BpfObject(object_path(OBJECT_NAME)))
+        self._sampler = Sampler(self._object, options.sample_hz)
         self._uprobes = UprobeAttacher(self._object, "on_enter", "on_leave", multi=self.multi)
         self._switch_has_state = bool(options.features.state_of_switch)
+        self._shards_count = min(max(online_cpus()) + 1, layout.SHARDS_MOST)
         self.covered_by_tracepoint = any(
             plan.covered_by_tracepoint(site) for site in plan.sites
         ) and bool(options.features.socket_tracepoints)
@@ -93,7 +90,9 @@ class Engine:
         try:
             self._configure()
             self._object.load()
-            self.maps = LedgerMaps(self._object, options.slots_count, self._stack)
+            self.maps = LedgerMaps(
+                self._object, options.slots_count, self._shards_count, self._stack
+            )
         except BaseException:
             self._stack.close()
             raise
@@ -113,13 +112,16 @@ class Engine:
         config.client = {"server": 0, "client": 1}.get(self.plan.role, 2)
         config.switch_has_state = self._switch_has_state
         config.covered_by_tracepoint = self.covered_by_tracepoint
+        config.slots, config.shards = self.options.slots_count, self._shards_count
         for accessor, name in _ACCESSORS.items():
             setattr(config, name, self.plan.accessors.get(accessor, -1))
         kinds = layout.wait_kinds()
         ctypes.memmove(config.wait_kind, kinds, len(kinds))
         bpf.set_constants(".rodata.config", bytes(config))
         bpf.resize("slots", self.options.slots_count)
-        bpf.resize("free_slots", self.options.slots_count)
+        bpf.resize("free_slots", self.options.slots_count + 1)
+        for name in ("latency", "hits"):
+            bpf.resize(name, self._shards_count)
         self._uprobes.prepare()
 
     # ---- attaching ----
@@ -145,7 +147,7 @@ class Engine:
         if rare:
             self.attach_rare()
         if self.options.sample_hz:
-            self._attach_sampler()
+            self._sampler.attach()
 
     def attach_dense(self) -> None:
         """Attach the frequent probes: boundaries of commands, and the scheduler's programs.
@@ -189,12 +191,13 @@ class Engine:
             self.attach_dense()
         if wants_rare and not self._is_rare:
             self.attach_rare()
-        for fd in self._sampler_fds:
-            enable_perf_event(fd, on=level is not None)
+        self._sampler.enable(level is not None)
 
     def attach_rare(self) -> None:
         """Attach the boundaries that connections and handshakes cross."""
         self._is_rare = True
+        if not self._is_dense:
+            self.adopt_threads()
         self._attach_sites(is_dense=False)
 
     def detach_rare(self) -> None:
@@ -208,6 +211,22 @@ class Engine:
         self._object.run_iterator("each_thread")
         self.maps.forget_handshakes()
         self._set_control(paused=1)
+
+    def adopt_threads(self) -> None:
+        """Make accounts of threads that have none, as far as there is room.
+
+        Otherwise they are made when a thread starts.
+        """
+        self._object.run_iterator("each_thread")
+
+    def keep_up(self) -> None:
+        """Between two windows: accounts of threads that found no room, CPUs that came online."""
+        now = self.maps.lifecycle()
+        if now.untracked_count or now.refused_count > self._refused_count:
+            self._refused_count = now.refused_count
+            if self.maps.has_room:
+                self.adopt_threads()
+        self._sampler.keep_up()
 
     def _attach_program(self, name: str, group: LinkGroup) -> None:
         group.callback(self._object.attach(name).close)
@@ -231,21 +250,6 @@ class Engine:
             if dense(site) == is_dense and self.is_attached(site)
         ]
         self._uprobes.attach(probes, self.pid, self._dense if is_dense else self._rare)
-
-    def _attach_sampler(self) -> None:
-        for cpu in _online_cpus():
-            try:
-                fd = open_cpu_clock(self.options.sample_hz, cpu=cpu)
-                self._links.append(self._object.attach_perf_event(SAMPLER, fd))
-                enable_perf_event(fd)
-                self._sampler_fds.append(fd)
-            except OSError as error:
-                raise TlstaxError(
-                    f"cannot sample CPU {cpu}",
-                    error.strerror or str(error),
-                    "run `tlstax doctor`, or record without samples (--sample-hz 0)",
-                    ExitCode.HOST,
-                ) from error
 
     # ---- reading ----
 
@@ -291,9 +295,7 @@ class Engine:
 
     def close(self) -> None:
         """Detach and unload everything."""
-        for link in self._links:
-            link.close()
-        self._links.clear()
+        self._sampler.close()
         self._dense.close()
         self._rare.close()
         self._always.close()
@@ -333,13 +335,3 @@ def _phase(site: Site) -> str | None:
     if site.action in ("handshake_bound", "handshake_call"):
         return "handshake"
     return site.phase or None
-
-
-def _online_cpus() -> list[int]:
-    """CPUs that are online, from sysfs's list format such as 0-3,6."""
-    text = Path("/sys/devices/system/cpu/online").read_text(encoding="ascii").strip()
-    cpus: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        cpus.extend(range(int(first), int(last or first) + 1))
-    return cpus

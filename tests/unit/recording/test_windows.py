@@ -72,6 +72,9 @@ class StillEngine:
     def executed_ns(self) -> int:
         return 0
 
+    def keep_up(self) -> None:
+        pass
+
     def loss_counts(self) -> dict[str, int]:
         return {"healed": 0}
 

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Every thread has one account, or is counted once as having none."""
+
+import json
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.recording.engine.native import Engine, Options
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+REUSED_TID, REUSED_NS = 31_999, 20_000_000
+PATIENCE_S = 10.0
+
+
+class Crowd:
+    """The program of many threads (tests/testprogs/crowd.c)."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self.pid = process.pid
+        self._read()
+
+    def do(self, order: str, number: int) -> None:
+        """Give an order, and wait until it was obeyed."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{order} {number}\n".encode())
+        self._read()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the crowd has ended"
+        self.cpu_ns = int(json.loads(line)["cpu_ns"])
+
+    def tids(self) -> set[int]:
+        """Threads that /proc shows."""
+        return {int(path.name) for path in Path(f"/proc/{self.pid}/task").iterdir()}
+
+
+@pytest.fixture
+def crowd(spawn: Callable[..., "subprocess.Popen[bytes]"], repository: Path) -> Crowd:
+    program = repository / "tests/testprogs/bin/crowd"
+    assert program.exists(), "run `make testprogs`"
+    return Crowd(spawn([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0))
+
+
+@contextmanager
+def engine_on(crowd: Crowd, slots_count: int = 8192) -> Iterator[Engine]:
+    """The engine, loaded and not attached."""
+    _, plan = plan_in_child(crowd.pid)
+    engine = Engine(crowd.pid, plan, Options(slots_count=slots_count))
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def live_tids(engine: Engine) -> list[int]:
+    """The threads that have an account and have not ended."""
+    return [slot.tid for slot in engine.maps.slots() if not slot.exited]
+
+
+def await_ends(engine: Engine, count: int) -> None:
+    """Wait until so many accounts have ended: a thread's last switch comes after its join."""
+    end_s = time.monotonic() + PATIENCE_S
+    while sum(slot.exited for slot in engine.maps.slots()) < count:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_two_iterators_at_once_make_one_account_of_each_thread(crowd: Crowd) -> None:
+    crowd.do("+", 3000)
+    with engine_on(crowd) as engine:
+        runs = [threading.Thread(target=engine.adopt_threads) for _ in range(2)]
+        for run in runs:
+            run.start()
+        for run in runs:
+            run.join()
+        assert set(live_tids(engine)) == crowd.tids()
+        assert engine.maps.lifecycle().fresh_count == 3001
+
+
+def test_threads_that_start_under_the_iterator_have_one_account_each(crowd: Crowd) -> None:
+    with engine_on(crowd) as engine:
+        engine.attach()
+        is_over = threading.Event()
+
+        def iterate() -> None:
+            while not is_over.is_set():
+                engine.adopt_threads()
+
+        runs = [threading.Thread(target=iterate) for _ in range(2)]
+        for run in runs:
+            run.start()
+        crowd.do("c", 4000)
+        crowd.do("+", 100)
+        is_over.set()
+        for run in runs:
+            run.join()
+        await_ends(engine, 4001)
+        assert Counter(live_tids(engine)) == Counter(crowd.tids())
+        now = engine.maps.lifecycle()
+        assert now.fresh_count == 4000 + 1 + 100 + 1, "an account each, and one for each creator"
+        assert (now.untracked_count, now.refused_count) == (0, 0)
+
+
+def test_threads_without_room_are_counted_once_and_get_the_room_that_others_leave(
+    crowd: Crowd,
+) -> None:
+    with engine_on(crowd, slots_count=40) as engine:
+        engine.attach()
+        crowd.do("+", 59)
+        for _ in range(3):
+            crowd.do("!", 100)
+            engine.adopt_threads()
+        assert len(live_tids(engine)) == 40
+        assert engine.maps.lifecycle().untracked_count == 20
+        assert engine.loss_counts()["thread_slots_full"] == 20
+        crowd.do("-", 30)  # the last ones: 20 without an account, 10 with
+        await_ends(engine, 10)
+        assert engine.maps.lifecycle().untracked_count == 0
+        crowd.do("+", 5)
+        assert engine.maps.lifecycle().untracked_count == 5, "nobody has read the ended ones yet"
+        for slot in list(engine.maps.slots()):
+            if slot.exited:
+                engine.maps.recycle(slot.index)
+        engine.keep_up()
+        assert engine.maps.lifecycle().untracked_count == 0
+        assert Counter(live_tids(engine)) == Counter(crowd.tids())
+        assert engine.maps.lifecycle().fresh_count == 40
+
+
+def test_slots_are_used_again_and_again(crowd: Crowd) -> None:
+    with engine_on(crowd, slots_count=64) as engine:
+        engine.attach()
+        for _ in range(20):
+            crowd.do("c", 40)
+            await_ends(engine, 41)
+            for slot in list(engine.maps.slots()):
+                if slot.exited:
+                    engine.maps.recycle(slot.index)
+        now = engine.maps.lifecycle()
+        assert now.fresh_count <= 64
+        assert now.fresh_count + now.reused_count == 1 + 20 * 41
+        assert engine.loss_counts()["thread_slots_full"] == 0
+        assert live_tids(engine) == [crowd.pid]
+
+
+def test_a_thread_id_that_is_used_again_has_two_accounts(crowd: Crowd) -> None:
+    with engine_on(crowd) as engine:
+        engine.attach()
+        crowd.do("r", REUSED_TID)
+        crowd.do("r", REUSED_TID)
+        await_ends(engine, 2)
+        found = [slot for slot in engine.maps.slots() if slot.tid == REUSED_TID]
+        assert len({slot.thread_start_ns for slot in found}) == 2
+        for slot in found:
+            assert sum(slot.cells) == slot.last_ns - slot.first_ns
+            assert REUSED_NS <= sum(slot.cells) < 10 * REUSED_NS
