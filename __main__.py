@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors.capture.printable import complain, safe_streams
 
 # In flow order. Only the chosen one is imported, so that `attach` stays small on a production host.
 COMMANDS = {
@@ -72,16 +73,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = arguments[0] if arguments and arguments[0] in COMMANDS else None
     try:
-        options = build_parser(chosen).parse_args(arguments)
-        return int(options.run(options))
+        with safe_streams():
+            options = build_parser(chosen).parse_args(arguments)
+            return int(options.run(options))
     except TlstaxError as error:
-        print(f"tlstax: {error}", file=sys.stderr)
+        complain(str(error))
         return int(error.exit_code)
     except KeyboardInterrupt:
-        print("tlstax: interrupted", file=sys.stderr)
+        complain("interrupted")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()
         return int(ExitCode.IO)
 
 

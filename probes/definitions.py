@@ -20,6 +20,7 @@ A definition file that lacks a required key is refused with one error (exit code
 """
 
 import re
+from collections import Counter
 from pathlib import Path
 
 from tlstax.probes.model import (
@@ -38,6 +39,7 @@ from tlstax.probes.model import (
 )
 from tlstax.probes.primitives import parse_primitive
 from tlstax.probes.toml_table import Table, refuse
+from tlstax.workloads import toml_text
 
 
 def load_definitions(extra: Path | None = None) -> list[Definition]:
@@ -47,7 +49,7 @@ def load_definitions(extra: Path | None = None) -> list[Definition]:
     """
     from importlib.resources import files  # here: an attached process saves 3 MB
 
-    sources = [
+    sources: list[tuple[str, bytes]] = [
         (entry.name, entry.read_bytes())
         for entry in files("tlstax.probes").joinpath("libraries").iterdir()
         if entry.name.endswith(".toml")
@@ -56,7 +58,7 @@ def load_definitions(extra: Path | None = None) -> list[Definition]:
         found = sorted(extra.glob("*.toml"))
         if not found:
             raise refuse(str(extra), "the directory has no .toml file")
-        sources += [(str(path), path.read_bytes()) for path in found]
+        sources += [(str(path), _content(path)) for path in found]
     definitions = [parse_definition(content, name) for name, content in sorted(sources)]
     seen: set[str] = set()
     for definition in definitions:
@@ -68,12 +70,10 @@ def load_definitions(extra: Path | None = None) -> list[Definition]:
 
 def parse_definition(content: bytes, source: str) -> Definition:
     """Check one file's content. `source` is only for the error message."""
-    import tomllib
-
     try:
-        table = tomllib.loads(content.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise refuse(source, f"it is not TOML ({error})") from None
+        table = toml_text.parse(content)
+    except toml_text.UnusableError as error:
+        raise refuse(source, str(error)) from None
     top = Table(table, source)
     definition = Definition(
         id=top.text("id"),
@@ -94,10 +94,17 @@ def parse_definition(content: bytes, source: str) -> Definition:
     ids = [entry.id for entry in definition.boundaries]
     ids += [entry.id for entry in definition.accessors]
     ids += [entry.id for entry in definition.primitives]
-    for entry_id in ids:
-        if ids.count(entry_id) > 1:
+    for entry_id, count in Counter(ids).items():
+        if count > 1:
             raise refuse(source, f"the id {entry_id!r} occurs twice")
     return definition
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return toml_text.read_content(path)
+    except toml_text.UnusableError as error:
+        raise refuse(str(path), str(error)) from None
 
 
 def _detection(table: "Table") -> Detection:

@@ -2,9 +2,12 @@
 """A TOML table that reports keys that were never read."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
+
+MOST: Final = 1_000_000
+"""The largest number of a definition: hits of a crossing, pointers that are followed."""
 
 
 class Table:
@@ -43,8 +46,8 @@ class Table:
     def number(self, key: str) -> float:
         """A number above 0."""
         value = self._take(key)
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-            raise refuse(self.where, f"{key!r} must be a number above 0")
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= MOST:
+            raise refuse(self.where, f"{key!r} must be a number above 0 and up to {MOST:,}")
         return float(value)
 
     def choice(self, key: str, allowed: tuple[str, ...], default: str | None = None) -> str:

@@ -10,6 +10,7 @@ from tlstax.analysis.model.tables import Composition, PhaseComposition, Share
 from tlstax.analysis.rows import ledger, operations
 from tlstax.analysis.rows.tables import Group
 from tlstax.analysis.statistics.bootstrap import wilson
+from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.schema import Frame, SampleStack, Stack
 from tlstax.collectors.capture.vocabulary import ASYMMETRIC_PHASES, CATEGORIES
 
@@ -35,9 +36,7 @@ class Stacks:
         by_id = {frame.frame_id: frame for frame in frames}
         self._frames = {
             stack.stack_id: _believable(
-                by_id[int(text)]
-                for text in stack.frame_ids.split()
-                if text.isascii() and text.isdigit() and int(text) in by_id
+                by_id[one] for one in frame_ids.parse(stack.frame_ids) if one in by_id
             )
             for stack in stacks
         }

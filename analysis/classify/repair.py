@@ -23,6 +23,7 @@ from tlstax.analysis.classify.composition import Stacks
 from tlstax.analysis.model.tables import FlameGraph
 from tlstax.analysis.quantities import share_text
 from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.schema import Frame, SampleStack, Stack
 
 CUT: Final = "[return probe]"
@@ -127,9 +128,7 @@ def sentence(made: Repaired) -> str:
 
 
 def _ids(stack: Stack, frames: Mapping[int, Frame]) -> tuple[int, ...]:
-    return tuple(
-        int(text) for text in stack.frame_ids.split() if text.isdigit() and int(text) in frames
-    )
+    return tuple(one for one in frame_ids.parse(stack.frame_ids) if one in frames)
 
 
 def _is_broken(frames: Sequence[Frame]) -> bool:

@@ -32,6 +32,7 @@ _STACK_LOSSES: Final = {
     "offcpu_map_full": {"off_cpu"},
     "bcc_stack_missed": {"on_cpu", "off_cpu"},
     "bcc_map_full": {"on_cpu", "off_cpu"},
+    "stack_cut": {"on_cpu", "off_cpu"},
 }
 """Losses that remove stacks from a flame graph, by kind of time."""
 _EFFECT_LABELS: Final = {

@@ -1,40 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Writing a report: to a file, whole or not at all, or to the standard output."""
 
-import io
 import os
 import sys
 from pathlib import Path
 
-from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.printable import harmless, output_error
 
 STANDARD_OUTPUT = "-"
-
-
-def print_safely() -> None:
-    """Let the standard output take every character; what its encoding lacks is replaced."""
-    _encode_output(None)
-
-
-def _encode_output(encoding: str | None) -> None:
-    """Let the standard output take every character, replaced where its encoding lacks one."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding=encoding, errors="replace")
 
 
 def write(path: str, content: str | bytes) -> None:
     """Write a report to a file, whole or not at all, or to the standard output.
 
-    Raises TlstaxError (IO) if the file cannot be written.
+    Texts are made harmless for a terminal, see `printable`.
+    Raises TlstaxError (IO) if it cannot be written.
     """
-    data = content.encode(errors="replace") if isinstance(content, str) else content
+    if isinstance(content, str):
+        content = harmless(content)
     if path == STANDARD_OUTPUT:
-        if isinstance(content, str):
-            _encode_output("utf-8")
-            sys.stdout.write(content)
-        else:
-            sys.stdout.buffer.write(data)
+        _print(content)
         return
+    data = content.encode() if isinstance(content, str) else content
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -48,9 +35,19 @@ def write(path: str, content: str | bytes) -> None:
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
-        raise TlstaxError(
-            f"cannot write {path}",
-            (error.strerror or str(error)).lower(),
-            "Choose another file, or make room",
-            ExitCode.IO,
-        ) from error
+        raise output_error(path, error) from error
+
+
+def _print(content: str | bytes) -> None:
+    """Reports are UTF-8, whatever the encoding of the terminal."""
+    if isinstance(content, bytes):
+        try:
+            sys.stdout.buffer.write(content)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise output_error("to the standard output", error) from error
+        return
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.write(content)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The rows of a capture in memory, and the groups of windows that a report shows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 from tlstax.analysis.rows import operations
+from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
     Collector,
@@ -195,6 +196,23 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
 
 
 def _load_all(reader: CaptureReader) -> Tables:
+    loaded = _load_rows(reader)
+    return replace(loaded, losses=[*loaded.losses, *_cut_stacks(loaded)])
+
+
+def _cut_stacks(rows: Tables) -> Iterator[Loss]:
+    """What is lost because stacks are read up to a depth only."""
+    cut = {stack.stack_id for stack in rows.stacks if frame_ids.is_cut(stack.frame_ids)}
+    if cut:
+        for row in rows.samples:
+            if not cut.isdisjoint((row.user_stack_id, row.kernel_stack_id)):
+                yield Loss(row.window_id, "stack_cut", row.sample_count)
+        for wait in rows.waits:
+            if not cut.isdisjoint((wait.user_stack_id, wait.kernel_stack_id)):
+                yield Loss(wait.window_id, "stack_cut", wait.wait_count)
+
+
+def _load_rows(reader: CaptureReader) -> Tables:
     return Tables(
         meta={row.key: row.value for row in reader.rows(Meta)},
         targets=list(reader.rows(Target)),

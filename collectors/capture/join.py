@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import KEYED, TABLES, Meta, Probe, Row, Target, columns
 from tlstax.collectors.capture.writer import CaptureWriter
@@ -57,7 +58,7 @@ def _shifted(
                 moved[name] = value + shifts.get(key, 0)
             elif name == LIST:
                 shift = shifts.get("frame_id", 0)
-                moved[name] = " ".join(str(int(text) + shift) for text in value.split())
+                moved[name] = " ".join(str(one + shift) for one in frame_ids.parse(value))
         made: Row = row._replace(**moved)
         if own:
             counted[own] = max(counted.get(own, 0), getattr(made, own))

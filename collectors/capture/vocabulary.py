@@ -7,6 +7,8 @@ a BPF map is an index into these tuples. Entries are appended, never moved or re
 
 from typing import NamedTuple
 
+from tlstax.collectors.capture.frame_ids import FRAMES_MAX
+
 
 class Term(NamedTuple):
     """A name with its meaning in one sentence."""
@@ -219,9 +221,21 @@ BCC_LOSS_KINDS = (
         "an unknown number of further stacks is missing: record for a shorter time",
     ),
 )
+DEPTH_LOSS_KINDS = (
+    LossKind(
+        "stack_cut",
+        f"a sample or wait had a stack of more than {FRAMES_MAX} frames",
+        "its outermost frames are missing, and its phase may be unknown",
+    ),
+)
+"""Not the kernel's: counted where stacks are read or imported."""
 LOSSES = {
     kind.name: kind
-    for kind in (*LOSS_KINDS, *FUNCTION_LOSS_KINDS, *BPFTRACE_LOSS_KINDS, *BCC_LOSS_KINDS)
+    for kinds in (
+        *(LOSS_KINDS, FUNCTION_LOSS_KINDS, BPFTRACE_LOSS_KINDS, BCC_LOSS_KINDS),
+        DEPTH_LOSS_KINDS,
+    )
+    for kind in kinds
 }
 
 REPAIRS = ("healed", "switch_missed")

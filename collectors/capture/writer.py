@@ -23,6 +23,7 @@ from tlstax.collectors.capture.schema import (
     Row,
     create_table,
     insert_row,
+    table_name,
 )
 
 _BUSY_SECONDS: Final = 30.0
@@ -123,6 +124,13 @@ class CaptureWriter:
             self._connection.executemany(_INSERTS[type(batch[0])], batch)
         except sqlite3.OperationalError as error:
             self._give_up(error)
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise TlstaxError(
+                f"cannot write the capture {self.path}",
+                f"a value of {table_name(type(batch[0]))} cannot be stored ({error})",
+                "check what was read: numbers have at most 64 bits, and texts are UTF-8",
+                ExitCode.IO,
+            ) from error
 
     def _give_up(self, error: sqlite3.OperationalError) -> None:
         """Roll back the open window, so that the file is consistent, and raise TlstaxError."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.printable import with_controls
 from tlstax.collectors.capture.vocabulary import REPAIRS
 from tlstax.collectors.commands.options import duration, functions_option
 from tlstax.collectors.process.find_process import find_by_name
@@ -342,7 +343,7 @@ class _Progress:
             f"  tlstax {resident_bytes() >> 20} MB"
         )
         print(f"\r{line}" if self._rewrite else line, end="" if self._rewrite else "\n",
-              file=sys.stderr, flush=True)  # fmt: skip
+              file=with_controls(sys.stderr), flush=True)  # fmt: skip
 
     def end(self) -> None:
         if self._rewrite:

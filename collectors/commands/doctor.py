@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.host.checks import Answer, engines, examine_all, ready
+from tlstax.collectors.process.mappings import require_proc
 
 if TYPE_CHECKING:
     from tlstax.collectors.host.prices import HostCosts
@@ -53,6 +54,7 @@ def verdict(answers: list[Answer]) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Print the answers; the exit status shows whether the native engine can run."""
+    require_proc("this host cannot be examined")
     if options.calibrate:
         return calibrate(options.json)
     answers = examine_all()

@@ -4,7 +4,7 @@
 import os
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.process.mappings import PROC
+from tlstax.collectors.process.mappings import PROC, require_proc
 
 
 def find_by_name(name: str) -> int:
@@ -12,6 +12,7 @@ def find_by_name(name: str) -> int:
 
     Threads are ignored. Raises TlstaxError when there is none, or more than one.
     """
+    require_proc(f"No process called {name} is found")
     found = []
     for entry in sorted(int(e.name) for e in PROC.iterdir() if e.name.isdigit()):
         if entry != os.getpid() and name in _names(entry):

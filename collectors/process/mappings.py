@@ -73,6 +73,17 @@ class MappedObject:
         return None
 
 
+def require_proc(what: str) -> None:
+    """Raise TlstaxError (HOST), saying `what` fails, unless /proc shows at least this process."""
+    if not (PROC / "self").exists():
+        raise TlstaxError(
+            what,
+            f"{PROC} is empty: the proc file system is not mounted there",
+            "Mount it (mount -t proc proc /proc), or run tlstax where it is mounted",
+            ExitCode.HOST,
+        )
+
+
 def root_of(pid: int) -> str:
     """The process's root directory as seen by this process.
 

@@ -18,6 +18,7 @@ from tlstax.collectors.process.mappings import (
     PROC,
     MappedObject,
     read_maps,
+    require_proc,
     root_of,
     seen_inside,
 )
@@ -72,8 +73,9 @@ def open_target(pid: int) -> Target:
 
 def require_host_pids() -> None:
     """Raise TlstaxError (exit code HOST) unless pids are those of the host."""
+    require_proc("no process can be measured")
     try:
-        here = os.stat("/proc/self/ns/pid").st_ino
+        here = os.stat(PROC / "self/ns/pid").st_ino
     except OSError:
         here = 0
     if here != INITIAL_PID_NAMESPACE:
@@ -176,6 +178,9 @@ def require_64_bit(pid: int, program: Path) -> None:
 
 def _gone(pid: int) -> TlstaxError:
     """The error for a process that does not exist or that /proc hides."""
+    if pid <= 0:  # kill() would ask for groups of processes
+        return _no_target(pid, "the id of a process is above 0", "List processes with ps -e")
+    require_proc(f"Process {pid} cannot be measured")
     try:
         os.kill(pid, 0)  # tests for existence; sends no signal
     except PermissionError:

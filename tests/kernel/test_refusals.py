@@ -128,6 +128,15 @@ def test_a_name_that_proc_hides(
     refused(command, TARGET, "No process is called truth", "hidepid")
 
 
+@pytest.mark.parametrize(
+    "command", ["attach 1 -o x", "probes plan 1", "probes plan --name x", "doctor"]
+)
+def test_an_empty_proc(command: str, tlstax: list[str], tmp_path: Path) -> None:
+    hide = 'mount -t tmpfs none /proc && exec "$@"'
+    namespace = ["unshare", "-m", "sh", "-c", hide, "sh"]
+    refused([*namespace, *tlstax, *command.split()], HOST, "/proc is empty", "mount -t proc")
+
+
 def test_tlstax_in_a_pid_namespace_of_its_own(tlstax: list[str], tmp_path: Path) -> None:
     command = ["unshare", "--pid", "--fork", "--mount-proc", *tlstax]
     refused([*command, "attach", "1", "-o", str(tmp_path / "a")], HOST, "pid namespace")

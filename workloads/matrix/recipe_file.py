@@ -5,7 +5,6 @@ Every name in a file is checked before anything starts; the error names the file
 is allowed.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -14,6 +13,7 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import KeyKind
+from tlstax.workloads import toml_text
 from tlstax.workloads.drivers import DRIVERS
 from tlstax.workloads.drivers.model import TABLE_ROWS
 from tlstax.workloads.matrix.cells import DIMENSIONS, OFF, Cell
@@ -84,11 +84,9 @@ def load_recipe(path: Path, scale: str | None = None) -> Recipe:
     TlstaxError (USAGE) names the file and the entry that it cannot use.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise refuse(path, str(error.strerror or error)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise refuse(path, f"it is not TOML: {error}") from error
+        document = toml_text.parse(toml_text.read_content(path))
+    except toml_text.UnusableError as error:
+        raise refuse(path, str(error)) from error
     return parse(path, RecipeTable(path, "", document), scale)
 
 

@@ -11,6 +11,7 @@ import fcntl
 import json
 import platform
 import random
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from rich.console import Console
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.certs.generate import write_private
+from tlstax.collectors.capture.safe_console import SafeConsole
 from tlstax.workloads.matrix.cells import ServerKey, baseline_of, plan
 from tlstax.workloads.matrix.duration import Clock, duration_text
 from tlstax.workloads.matrix.experiment import Experiment
@@ -48,7 +50,7 @@ def measure(recipe: Recipe, output: Path, stages: Stages) -> Path:
 
     TlstaxError at the first run that fails or does something else than it was asked to.
     """
-    console, started_s = Console(), time.monotonic()
+    console, started_s = SafeConsole(sys.stdout), time.monotonic()
     with writing_to(output):
         output.mkdir(parents=True, exist_ok=True)
     capture = output / f"{recipe.name}-{stamp()}.tlstax"
@@ -62,7 +64,7 @@ def measure(recipe: Recipe, output: Path, stages: Stages) -> Path:
 
 def drive_only(recipe: Recipe, stages: Stages) -> None:
     """Run a recipe of kind `tax` without a recorder and print what the clients saw."""
-    console = Console()
+    console = SafeConsole(sys.stdout)
 
     @contextmanager
     def open_none(pid: int, capture: Path, collect: object = ()) -> Iterator[NullRecorder]:
@@ -180,7 +182,7 @@ def resume(
         recipe = load_recipe(folder / RECIPE, meta["scale"]).with_changes(**changes)
         if retry:
             store.plan_again()
-        console = Console()
+        console = SafeConsole(sys.stdout)
         _announce(recipe, store, folder, console)
         try:
             with Resources() as resources:

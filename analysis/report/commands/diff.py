@@ -29,7 +29,7 @@ from tlstax.analysis.compare.selections import UNITS, RecordingSelection, matchi
 from tlstax.analysis.report.export import jsondoc
 from tlstax.analysis.report.html import diff as diff_html
 from tlstax.analysis.report.markdown import diff as diff_markdown
-from tlstax.analysis.report.output import STANDARD_OUTPUT, print_safely, write
+from tlstax.analysis.report.output import STANDARD_OUTPUT, write
 from tlstax.analysis.report.terminal import diff as diff_terminal
 from tlstax.analysis.rows import tables
 from tlstax.analysis.rows.tables import Tables
@@ -98,7 +98,6 @@ def run(options: argparse.Namespace) -> int:
     if options.markdown is not None:
         write(options.markdown, diff_markdown.render(document))
     if not printed:
-        print_safely()
         diff_terminal.print_difference(document, options.html)
     refused = all(pair.refusals for pair in compared.pairs)
     if refused:

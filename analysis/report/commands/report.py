@@ -23,7 +23,7 @@ from tlstax.analysis.report.commands.folder import render_folder
 from tlstax.analysis.report.export import folded, jsondoc
 from tlstax.analysis.report.html import page as html
 from tlstax.analysis.report.markdown import report as markdown
-from tlstax.analysis.report.output import STANDARD_OUTPUT, print_safely, write
+from tlstax.analysis.report.output import STANDARD_OUTPUT, write
 from tlstax.analysis.report.terminal import report as terminal
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
@@ -75,7 +75,6 @@ def run(options: argparse.Namespace) -> int:
     if options.folded is not None:
         write(options.folded, folded.render(profiles.fold_all(rows)))
     if not printed:
-        print_safely()
         terminal.print_report(document, html_path=options.html)
     return int(ExitCode.OK)
 

@@ -33,7 +33,6 @@ from tlstax.analysis.document import live_snapshot
 from tlstax.analysis.report.live import screen as top_screen
 from tlstax.analysis.report.live.feed import Feed
 from tlstax.analysis.report.live.terminal import LiveScreen, PlainOutput
-from tlstax.analysis.report.output import print_safely
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame
 
@@ -201,7 +200,6 @@ def _show(
     """Pictures until q, until they are enough, or until the recorder ends."""
     live = options.count is None and sys.stdout.isatty() and sys.stdin.isatty()
     screen = LiveScreen() if live else PlainOutput()
-    print_safely()
     with CaptureReader.open(capture) as reader, screen:
         feed = Feed(reader, name, int(options.over * 1e9))
         least_ns = 0 if live else int(options.every * 1e9)

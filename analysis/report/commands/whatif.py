@@ -27,7 +27,7 @@ from tlstax.analysis.compare import selections
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.report.commands.diff import sides_of
 from tlstax.analysis.report.export import jsondoc
-from tlstax.analysis.report.output import STANDARD_OUTPUT, print_safely, write
+from tlstax.analysis.report.output import STANDARD_OUTPUT, write
 from tlstax.analysis.report.terminal import whatif as whatif_terminal
 from tlstax.analysis.rows import tables
 from tlstax.analysis.whatif import predict, recorded
@@ -139,7 +139,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json is not None:
         write(options.json, jsondoc.render(document))
     if options.json != STANDARD_OUTPUT:
-        print_safely()
         whatif_terminal.print_prediction(document)
     return int(ExitCode.FAILED if prediction.forecasts[0].is_wide else ExitCode.OK)
 

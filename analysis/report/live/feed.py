@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from tlstax.analysis.document.live_snapshot import Seen
+from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
     Effect,
@@ -71,8 +72,7 @@ class Feed:
         for frame in self._new(Frame):
             self._frames[frame.frame_id] = frame
         for stack in self._new(Stack):
-            ids = stack.frame_ids.split()
-            self._stacks[stack.stack_id] = tuple(int(text) for text in ids if text.isdigit())
+            self._stacks[stack.stack_id] = frame_ids.parse(stack.frame_ids)
         for window in windows:
             if window.target_id == SERVER:
                 self.seen[window.window_id] = Seen(window)

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from rich.console import Console
 from rich.text import Text
+
+from tlstax.collectors.capture.printable import harmless, with_controls
+from tlstax.collectors.capture.safe_console import SafeConsole
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"  # another screen, no cursor
 LEAVE: Final = "\x1b[?25h\x1b[?1049l"
@@ -44,7 +46,7 @@ class PlainOutput:
 
     def show(self, lines: Sequence[Text]) -> None:
         """Print a picture."""
-        print("\n".join(encode(lines, sys.stdout.isatty())), flush=True)
+        _write("\n".join(encode(lines, sys.stdout.isatty())) + "\n")
 
     def key(self, seconds: float) -> str:
         """Wait; nobody presses a key."""
@@ -95,19 +97,17 @@ def encode(lines: Sequence[Text], is_terminal: bool) -> list[str]:
     """The lines with escape sequences for their colours, if the terminal is to have any."""
     plain = not is_terminal or bool(os.environ.get("NO_COLOR"))
     if plain or os.environ.get("TERM", "") in ("", "dumb"):
-        return [line.plain for line in lines]
+        return [harmless(line.plain) for line in lines]
     found = []
     for line in lines:
         stream = io.StringIO()
-        screen = Console(
-            file=stream, force_terminal=True, color_system="standard", width=10_000,
-            highlight=False, emoji=False, markup=False,
-        )  # fmt: skip
+        screen = SafeConsole(stream, force_terminal=True, color_system="standard", width=10_000)
         screen.print(line, end="", soft_wrap=True)
         found.append(stream.getvalue())
     return found
 
 
 def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    stream = with_controls(sys.stdout)
+    stream.write(text)
+    stream.flush()

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tlstax.analysis import quantities
 from tlstax.analysis.report import texts
+from tlstax.collectors.capture.safe_console import SafeConsole
 
 WIDTH: Final = 100
 """Columns where the output is no terminal; a terminal's own width, up to this, otherwise."""
@@ -23,7 +24,7 @@ _HALVES: Final = {(False, False): " ", (True, False): "▌", (False, True): "▐
 
 def screen(stream: TextIO | None = None) -> Console:
     """Where a report is printed, standard output or `stream`; at most WIDTH columns wide."""
-    made = Console(file=stream or sys.stdout, highlight=False, emoji=False, markup=False)
+    made = SafeConsole(stream or sys.stdout)
     made.width = min(made.width, WIDTH) if made.is_terminal else WIDTH
     return made
 

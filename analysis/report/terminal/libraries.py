@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Print a comparison of TLS libraries: two tables, and what each library is and lacks."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from rich.table import Table
 from tlstax.analysis import quantities
 from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console as parts
+from tlstax.collectors.capture.safe_console import SafeConsole
 
 Json = Mapping[str, Any]
 
@@ -19,7 +21,7 @@ CATEGORY_WIDTH: Final = 14
 
 def print_libraries(document: Json, page: str | None = None) -> None:
     """Print the whole comparison."""
-    console = Console()
+    console = SafeConsole(sys.stdout)
     width = console.width
     console.print(parts.sentence(document["title"], width, style="bold"))
     console.print(parts.sentence(f"{document['host']}; key {document['key']}.", width))

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Print a matrix: its cells, what each differs by from its baseline, and what was published."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 
 from tlstax.analysis import quantities
 from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console as parts
+from tlstax.collectors.capture.safe_console import SafeConsole
 
 Json = Mapping[str, Any]
 
@@ -19,7 +20,7 @@ WIDE: Final = 130
 
 def print_matrix(document: Json, page: str | None = None) -> None:
     """Print the whole matrix."""
-    console = Console()
+    console = SafeConsole(sys.stdout)
     width = console.width
     console.print(parts.sentence(document["title"], width, style="bold"))
     facts = document["facts"]

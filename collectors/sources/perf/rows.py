@@ -16,6 +16,7 @@ from tlstax import TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.nameless import NamelessFunctions
 from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.frame_ids import FRAMES_MAX
 from tlstax.collectors.process.symbols import demangle, stem
 from tlstax.collectors.sources.perf.script import UNNAMED, PerfFrame, PerfSample
 from tlstax.collectors.sources.stacks.boundary_aliases import Aliases, read_aliases
@@ -58,9 +59,13 @@ class PerfRows:
         self._threads: Counter[tuple[int, str]] = Counter()
         self.start_ns = self.end_ns = 0
         self.sample_count = 0
+        self._cut_count = 0
 
     def add(self, sample: PerfSample, count: int = 1) -> None:
         """Count one sample, or `count` equal ones."""
+        if len(sample.frames) > FRAMES_MAX:
+            sample = sample._replace(frames=sample.frames[:FRAMES_MAX])
+            self._cut_count += count
         key = self._filed.get(sample.frames)
         if key is None:
             key = self._filed[sample.frames] = self._file(sample.frames)
@@ -109,6 +114,8 @@ class PerfRows:
             schema.SampleStack(window.window_id, *key, count)
             for key, count in self._samples.items()
         )
+        if self._cut_count:
+            made.append(schema.Loss(window.window_id, "stack_cut", self._cut_count))
         length_ns = window.end_ns - window.start_ns
         made += (
             schema.Metric(window.end_ns, length_ns, "perf", phase, f"{counter}_count", float(count))

@@ -24,11 +24,12 @@ KERNEL_START: Final = 1 << 63
 UNNAMED: Final = "[unknown]"
 
 _HEAD: Final = re.compile(
-    r"\s*(?:\S.*?\s)??(?:\d+/)?(?P<tid>\d+)\s+(?:\[\d+\]\s+)?(?P<s>\d+)\.(?P<ns>\d{6}(?:\d{3})?):"
-    r"\s+(?:(?P<period>\d+)\s+)?(?P<event>\S+?):\s*$"
+    r"\s*(?:\S.*?\s)??(?:\d+/)?(?P<tid>\d{1,10})\s+(?:\[\d+\]\s+)?(?P<s>\d{1,10})\.(?P<ns>\d{6}(?:\d{3})?):"
+    r"\s+(?:(?P<period>\d{1,18})\s+)?(?P<event>\S+?):\s*$"
 )
 _FRAME: Final = re.compile(
-    r"\s+(?P<ip>[0-9a-f]+) (?P<symbol>.*?)(?:\+(?P<offset>0x[0-9a-f]+))? \((?P<object>.*)\)\s*$"
+    r"\s+(?P<ip>[0-9a-f]{1,16}) (?P<symbol>.*?)(?:\+(?P<offset>0x[0-9a-f]{1,15}))?"
+    r" \((?P<object>.*)\)\s*$"
 )
 
 

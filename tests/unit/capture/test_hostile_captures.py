@@ -3,16 +3,23 @@
 
 import contextlib
 import io
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
+from tlstax.collectors.capture import frame_ids
+from tlstax.collectors.capture.frame_ids import FRAMES_MAX
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Loss, Stack
+from tlstax.collectors.capture.writer import CaptureWriter
 
 ROOT = Path(__file__).resolve().parents[3]
 QUIET = settings(
@@ -70,6 +77,57 @@ def test_a_capture_that_was_cut_ends_in_one_sentence(
     length: int, whole: bytes, tmp_path: Path
 ) -> None:
     check(tmp_path / "x.tlstax", whole[: length % len(whole)])
+
+
+@pytest.mark.parametrize("is_kernel", [False, True])
+def test_a_deep_stack_is_cut_and_counted(
+    is_kernel: bool, whole: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "deep.tlstax"
+    path.write_bytes(whole)
+    with contextlib.closing(sqlite3.connect(path)) as capture, capture:
+        (frame,) = capture.execute("SELECT min(frame_id) FROM frame").fetchone()
+        capture.execute("INSERT INTO stack VALUES (77777, ?)", (f"{frame} " * 200_000,))
+        column = "kernel_stack_id" if is_kernel else "user_stack_id"
+        capture.execute(f"UPDATE sample_stack SET {column} = 77777 WHERE phase = 'command'")
+        capture.execute("UPDATE offcpu_stack SET user_stack_id = 77777")
+    start_s = time.process_time()
+    assert main(["report", str(path)]) == 0
+    assert main(["export", str(path), "--format", "speedscope", "-o", str(tmp_path / "x")]) == 0
+    assert time.process_time() - start_s < 10
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"had a stack of more than {FRAMES_MAX} frames" in said
+
+
+def test_deep_stacks_of_other_tools_are_cut_and_counted(tmp_path: Path) -> None:
+    source, capture = tmp_path / "x.folded", tmp_path / "x.tlstax"
+    source.write_text(f"{'do_command;' * 200_000}leaf 3\nmain;leaf 4\n")
+    start_s = time.process_time()
+    assert main(["import", str(source), "--hz", "99", "-o", str(capture)]) == 0
+    assert time.process_time() - start_s < 10
+    with CaptureReader.open(capture) as reader:
+        assert [(row.kind, row.lost_count) for row in reader.rows(Loss)] == [("stack_cut", 3)]
+        assert max(len(frame_ids.parse(row.frame_ids)) for row in reader.rows(Stack)) == FRAMES_MAX
+
+
+@pytest.mark.parametrize("tid", ["1" * 30, "4294967296" * 2])
+def test_thread_ids_beyond_all_numbers_are_refused(
+    tid: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "x.txt"
+    head = "{} 1.000000001: 4711 cycles:\n\t10 main (/bin/x)\n\n"
+    source.write_text(head.format(7) + head.format(tid))
+    assert main(["import", str(source), "--hz", "99", "-o", str(tmp_path / "x")]) == ExitCode.FAILED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "unknown form of line" in line
+
+
+def test_a_number_that_no_capture_holds_is_one_error(tmp_path: Path) -> None:
+    with (
+        pytest.raises(TlstaxError, match="64 bits"),
+        CaptureWriter.create(tmp_path / "x") as writer,
+    ):
+        writer.add(Loss(1, "healed", 1 << 63))
 
 
 @pytest.mark.parametrize(

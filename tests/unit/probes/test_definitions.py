@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Definition files: the bundled ones, and what is refused."""
 
+import os
+import re
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import vocabulary
 from tlstax.probes.definitions import load_definitions, parse_definition
 from tlstax.probes.model import ACTIONS, PHASES, ROLES, WAIT_STATES, Function, Level
+from tlstax.workloads.matrix.recipe_file import load_recipe
 
 GOOD = """
 id = "own"
@@ -136,3 +142,70 @@ def test_an_id_may_occur_once(tmp_path: Path) -> None:
 def test_an_empty_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TlstaxError, match=r"no \.toml file"):
         load_definitions(tmp_path)
+
+
+def slow_expression(pattern: str) -> "re.Pattern[str]":
+    """What a name pattern means, plainly."""
+    return re.compile(re.escape(pattern).replace(r"\*", r"\w*"), re.ASCII)
+
+
+@settings(max_examples=300)
+@given(st.text("ab*._", max_size=8), st.text("ab._", max_size=12))
+def test_patterns_mean_what_they_say(pattern: str, name: str) -> None:
+    assert Function(pattern).matches(name) == bool(slow_expression(pattern).fullmatch(name))
+
+
+@pytest.mark.parametrize("pattern", ["*".join("a" * 13), "*a" * 12 + "b", "a" + "*" * 12 + "b"])
+def test_many_stars_take_no_time(pattern: str) -> None:
+    start_s = time.process_time()
+    assert not Function(pattern).matches("a" * 4000 + ".")
+    assert time.process_time() - start_s < 1
+
+
+def hostile_file(place: Path, kind: str) -> None:
+    """What may lie in a directory of definitions instead of one."""
+    if kind == "directory":
+        place.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "zero":
+        place.symlink_to("/dev/zero")
+    elif kind == "large":
+        place.write_bytes(b"# " + b"x" * (1 << 20))
+    elif kind == "brackets":
+        place.write_text(f"id = {'[' * 3000}")
+    elif kind == "digits":
+        place.write_text(f"id = {'1' * 5000}")
+    elif kind == "bytes":
+        place.write_bytes(b"id = '\xff'")
+    elif kind == "dangling":
+        place.symlink_to("nowhere")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("directory", "not a regular file"),
+        ("pipe", "not a regular file"),
+        ("zero", "not a regular file"),
+        ("large", "more than 1 MiB"),
+        ("brackets", "nested too deeply"),
+        ("digits", "not TOML"),
+        ("bytes", "not TOML"),
+        ("dangling", "no such file"),
+    ],
+)
+def test_files_that_are_no_definitions_are_refused(kind: str, why: str, tmp_path: Path) -> None:
+    hostile_file(tmp_path / "x.toml", kind)
+    with pytest.raises(TlstaxError, match=why) as caught:
+        load_definitions(tmp_path)
+    assert caught.value.exit_code == ExitCode.USAGE
+    with pytest.raises(TlstaxError, match=why):
+        load_recipe(tmp_path / "x.toml")
+
+
+@pytest.mark.parametrize("number", ["inf", "nan", "1e300", "-1", "0"])
+def test_numbers_that_count_nothing_are_refused(number: str) -> None:
+    with pytest.raises(TlstaxError, match="number above 0"):
+        parse_definition(GOOD.replace("hits = 2", f"hits = {number}").encode(), "x")

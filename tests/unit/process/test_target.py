@@ -55,6 +55,8 @@ def test_a_process_with_tls(tls_process: Target, libraries: dict[str, Path]) -> 
 
 def test_what_is_no_target(spawn: Callable[..., "subprocess.Popen[bytes]"]) -> None:
     assert "no such process" in refusal((1 << 22) - 1).why
+    for nobody in (0, -1):
+        assert "above 0" in refusal(nobody).why
     child = spawn([sys.executable, "-c", ""])
     stat = Path(f"/proc/{child.pid}/stat")
     while ") Z " not in stat.read_text():
