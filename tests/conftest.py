@@ -53,6 +53,10 @@ FEATURES: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: limits_disks() and Path("/dev/loop-control").exists(),
         "loop devices, or a control group of theirs (CONFIG_BLK_DEV_THROTTLING)",
     ),
+    "own_machine": (
+        lambda: os.environ.get("TLSTAX_EMULATED_CPU") == "1",
+        "a machine that nobody else uses (QEMU, by `make test-kernels`)",
+    ),
     "hardware_pmu": (lambda: (PMU_DIRECTORY / "cpu").exists(), "a hardware PMU"),
 }
 

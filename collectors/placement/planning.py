@@ -9,6 +9,7 @@ This module must not import them.
 from collections.abc import Sequence
 from pathlib import Path
 
+from tlstax import TlstaxError
 from tlstax.collectors.host.child import run_in_child
 from tlstax.collectors.placement.model import FunctionPlan, Plan
 from tlstax.collectors.process.target import Target
@@ -33,7 +34,11 @@ def _plan(pid: int, level: Level, extra: Path | None, role: str) -> tuple[Target
     from tlstax.probes.definitions import load_definitions
 
     target = open_target(pid)
-    return target, plan(target, load_definitions(extra), level, role, this_host_costs())
+    try:
+        return target, plan(target, load_definitions(extra), level, role, this_host_costs())
+    except (TlstaxError, OSError):
+        open_target(pid)  # if it has ended meanwhile, that is the reason
+        raise
 
 
 def plan_functions_in_child(
@@ -52,4 +57,9 @@ def _plan_functions(pid: int, names: Sequence[str], extra: Path | None) -> Funct
     from tlstax.collectors.process.target import open_target
     from tlstax.probes.definitions import load_definitions
 
-    return plan_functions(open_target(pid), load_definitions(extra), names)
+    target = open_target(pid)
+    try:
+        return plan_functions(target, load_definitions(extra), names)
+    except (TlstaxError, OSError):
+        open_target(pid)
+        raise

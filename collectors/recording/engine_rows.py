@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Rows that a capture holds once for the native engine: the request, its probes, the end."""
+"""The native engine's options, and the rows that a capture holds once: request, probes, end."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
 from tlstax.collectors.placement.model import FunctionPlan
-from tlstax.collectors.recording.engine.native import Engine
+from tlstax.collectors.process.thread_room import thread_room
+from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.target_rows import probe_rows
 
 if TYPE_CHECKING:  # its module is loaded only with --functions
     from tlstax.collectors.recording.function_windows import FunctionRecording
+
+
+def engine_options(request: Request) -> Options:
+    """What the engine is to do, and for how many threads."""
+    room = request.threads_most or thread_room(request.pid)
+    return Options(sample_hz=request.sample_hz, slots_count=room)
 
 
 def engine_facts(

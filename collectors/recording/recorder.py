@@ -21,12 +21,16 @@ from tlstax.collectors.process.target_fate import (
     program_of,
     require_same_program,
 )
-from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.engine.metering import SpanOverhead
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.engine.pacing import Step
 from tlstax.collectors.recording.engine.schedule import Schedule, light_of
-from tlstax.collectors.recording.engine_rows import engine_facts, engine_probes, fate_rows
+from tlstax.collectors.recording.engine_rows import (
+    engine_facts,
+    engine_options,
+    engine_probes,
+    fate_rows,
+)
 from tlstax.collectors.recording.peers import PeerRequest, PeerSet
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
@@ -78,22 +82,19 @@ class Recorder:
             raise
 
     def _start(self) -> None:
-        room = self.request.threads_most or thread_room(self.request.pid)
-        options = Options(sample_hz=self.request.sample_hz, slots_count=room)
-        self._engine = Engine(self.request.pid, self._plan, options)
+        request = self.request
+        self._engine = Engine(request.pid, self._plan, engine_options(request))
         self.schedule = Schedule(
-            self._engine,
-            self.request.level,
-            self._window_ns,
-            self.request.sample_hz,
-            self.request.budget,
+            self._engine, request.level, self._window_ns, request.sample_hz, request.budget
         )
         try:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.maps.stack_addresses, self._symbolizer)
-            self._attach_functions()
-            self.schedule.attach()
-            require_same_program(self._target)
+            try:
+                self._attach_functions()
+                self.schedule.attach()
+            finally:
+                require_same_program(self._target)  # the reason of any error, if it ended
             roles = ThreadRoles(self.request.pid, self._plan.role_marks)
             start_cpu_ns = cpu_used_ns() - self._used_before_ns
             self._cutter = WindowCutter(self._engine, self._stacks, roles)  # counts from here on
