@@ -30,6 +30,8 @@ BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
 BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
 	-ffile-prefix-map=$(CURDIR)=.
 PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.c))
+MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
+	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE CLOCK_PERCENT-103 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3))
 DELAYLINE := workloads/transports/delayline
 C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.h) $(DELAYLINE).c
 PYTEST := $(BIN)/python -m pytest --no-header
@@ -38,7 +40,7 @@ RUNGS := unit golden probes kernel truth e2e
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += check-causes check-whatif
+AS_ROOT += check-causes check-whatif check-mutants
 
 .PHONY: help
 help: ## list the targets
@@ -122,6 +124,16 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | pac
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl -lcrypto -lm
 
+# The ledger's programs with one fault each: NAME-VALUE.bpf.o is built with -DMUTANT_NAME=VALUE.
+.PHONY: mutants
+mutants: packages-demo $(MUTANTS)
+
+tests/truth/mutants/bin/%.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
+	@mkdir -p $(@D)
+	clang $(BPF_FLAGS) -DMUTANT_$(subst -,=,$*) -c $< -o $@.dwarf
+	bpftool gen object $@ $@.dwarf
+	rm -f $@.dwarf
+
 ##@ Run
 
 .PHONY: demo
@@ -135,7 +147,7 @@ test: root-test test-install ## all tests except the benchmarks
 	TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)" $(PYTEST) --durations=15 $(wildcard $(RUNGS:%=tests/%))
 
 .PHONY: test-install
-test-install: packages-test python-dev bpf assets test-assets testprogs
+test-install: packages-test python-dev bpf assets test-assets testprogs mutants
 
 .PHONY: $(RUNGS:%=test-%)
 test-unit: test-install ## functions and files; no root needed
@@ -175,6 +187,10 @@ bench-placement: root-bench-placement test-install ## overhead of planned probes
 
 check-crypto-cost: root-check-crypto-cost test-install ## compare recorded crypto times with an EVP loop and `openssl speed`
 	$(BIN)/python tests/bench/crypto_cost.py
+
+.PHONY: check-mutants
+check-mutants: root-check-mutants test-install ## every fault built into the ledger is noticed by its figure of closure (2 minutes)
+	TLSTAX_MUTANTS=all $(PYTEST) tests/truth/mutants
 
 .PHONY: bench-report
 bench-report: test-install ## time and memory of a report by size of the capture; folding compared with other tools
@@ -232,5 +248,5 @@ statistics-docs: python-dev ## simulate the coverage of every kind of interval: 
 
 .PHONY: clean
 clean: ## remove build results (not the Debian packages)
-	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin $(DELAYLINE)
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin tests/truth/mutants/bin $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

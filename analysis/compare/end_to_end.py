@@ -18,7 +18,7 @@ from tlstax.analysis.classify.composition import Counts, add_counts, compose_pha
 from tlstax.analysis.compare.side_breakdown import STAGE_OF, Key, SideBreakdown, Sides, by_stage
 from tlstax.analysis.model.clients import EndToEnd
 from tlstax.analysis.model.tables import PhaseComposition
-from tlstax.analysis.rows import ledger, operations
+from tlstax.analysis.rows import closure, ledger, operations
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.bootstrap import MIN_ROUNDS, block_numbers
 
@@ -195,7 +195,7 @@ def _line(
         parts=[*breakdown.client(), *breakdown.server(), breakdown.between(costs["between"])],
         beside=breakdown.beside(),
         phases=[],
-        closure=ledger.lifetime_closure(clients.ledger, clients.clocks, ids),
+        closure=closure.agreement(closure.cpu_times(clients), ids),
         probe_ns=_probe_ns(clients, ids, round(sum(sides.operations["client"]))),
         latency_added=breakdown.latency_added(),
     )

@@ -15,7 +15,7 @@ import numpy as np
 from tlstax.analysis.model.clients import Intermediaries, IntermediaryProcess
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.quantities import time_text
-from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows import closure
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.bootstrap import Floats, estimate, resample_weights
 from tlstax.collectors.capture.schema import Target
@@ -117,7 +117,7 @@ def _process(
             row.window_id in window_ids and row.outcome == "success" for row in tables.handshakes
         ),
         thread_count=len({row.thread_id for row in tables.ledger if row.window_id in window_ids}),
-        closure=ledger.lifetime_closure(tables.ledger, tables.clocks, window_ids),
+        closure=closure.agreement(closure.cpu_times(tables), window_ids),
     )
 
 

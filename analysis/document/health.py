@@ -7,9 +7,8 @@ from typing import Final
 from tlstax.analysis.classify.composition import Stacks, symbol_quality
 from tlstax.analysis.classify.taxonomy import Taxonomy
 from tlstax.analysis.document import warnings
+from tlstax.analysis.document.closing import close
 from tlstax.analysis.model.trust import (
-    Closure,
-    ClosureLine,
     EffectLine,
     GapLine,
     Health,
@@ -18,8 +17,6 @@ from tlstax.analysis.model.trust import (
     ProbeLine,
     Symbols,
 )
-from tlstax.analysis.rows import ledger
-from tlstax.analysis.rows.ledger import CLOSURE_THRESHOLD, WindowClosure
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Probe
 from tlstax.collectors.capture.vocabulary import LOSSES
@@ -76,58 +73,6 @@ def stack_losses(tables: Tables, kinds: Collection[str]) -> list[str]:
     """What was lost of the stacks of these kinds of time (on_cpu, off_cpu), in sentences."""
     wanted = {loss for loss, of in _STACK_LOSSES.items() if not of.isdisjoint(kinds)}
     return [warnings.loss_sentence(line) for line in count_losses(tables) if line.kind in wanted]
-
-
-def close(tables: Tables) -> Closure:
-    """Closure of every window, the worst and all together."""
-    lines = ledger.closures(tables.ledger, tables.clocks, tables.threads)
-    whole = ledger.combine(lines)
-    values = [line.closure for line in lines if line.closure is not None]
-    worst = min(values, default=None)
-    labels = _window_labels(tables)
-    return Closure(
-        ok=None if worst is None else worst >= CLOSURE_THRESHOLD,
-        threshold=CLOSURE_THRESHOLD,
-        worst=worst,
-        overall=whole.closure,
-        on_cpu_ratio=whole.on_cpu_ratio,
-        steal_ns=whole.steal_ns,
-        host_steal_ns=sum(row.cpu_steal_ns for row in tables.system),
-        unchecked_ns=whole.unchecked_ns,
-        uncertain_ns=whole.uncertain_ns,
-        healed_count=whole.healed_count,
-        windows=[
-            _closure_line(line, labels.get(line.window_id, "outside of runs")) for line in lines
-        ],
-    )
-
-
-def _closure_line(line: WindowClosure, label: str) -> ClosureLine:
-    return ClosureLine(
-        window_id=line.window_id,
-        label=label,
-        thread_count=line.thread_count,
-        ledger_ns=line.ledger_ns,
-        clock_ns=line.clock_ns,
-        closure=line.closure,
-        on_cpu_ns=line.on_cpu_ns,
-        sched_cpu_ns=line.sched_cpu_ns,
-        steal_ns=line.steal_ns,
-        on_cpu_ratio=line.on_cpu_ratio,
-        uncertain_ns=line.uncertain_ns,
-        healed_count=line.healed_count,
-        unchecked_count=line.unchecked_count,
-        unchecked_ns=line.unchecked_ns,
-    )
-
-
-def _window_labels(tables: Tables) -> dict[int, str]:
-    runs = {run.run_id: f"{run.driver}/{run.scenario}/{run.arm}" for run in tables.runs}
-    return {
-        window.window_id: runs.get(window.run_id, "outside of runs")
-        for window in tables.windows
-        if window.run_id is not None
-    }
 
 
 def duration_ns(tables: Tables) -> int:

@@ -10,8 +10,8 @@ from tlstax.collectors.capture.vocabulary import CATEGORY_TERMS, PHASE_TERMS, ST
 _TEXT: Final = """
 Every nanosecond of every server thread belongs to one phase (what the thread does, and for whom)
 and one state (running, or what it waits for). The kernel adds them up at every change, so the
-ledger is exact; it is checked against independent clocks: the threads' lifetimes and the
-scheduler's clock.
+ledger is exact. Closure checks its sums against clocks and counts that it has no part in: the CPU
+clock of the process, the scheduler's counts, the host's steal, the server's counters.
 
 CPU samples, tagged in the kernel with the phase, show what the CPU did inside a phase. The ledger
 gives the total, the samples split it. A share needs 1,000 samples. Signature, key generation,

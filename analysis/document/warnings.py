@@ -6,15 +6,13 @@ from typing import Final
 
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
 from tlstax.analysis.model.trust import Closure, LossLine, Observer, Symbols
-from tlstax.analysis.quantities import share_text, time_text
+from tlstax.analysis.quantities import share_text
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture import known_sources
 from tlstax.collectors.capture.vocabulary import REPAIRS
 
 _UNKNOWN_WARNING: Final = 0.05
 _PROBE_WARNING: Final = 0.10
-_ON_CPU_WARNING: Final = 0.02
-_UNCHECKED_WARNING: Final = 0.10
 _MISJUDGED: Final = 2.0
 """An observed overhead above this multiple of the predicted one is a warning."""
 _NEGLIGIBLE: Final = 0.005
@@ -32,7 +30,7 @@ def warnings(
     symbols: Symbols,
 ) -> list[str]:
     """Sentences about what weakens the result, the most serious first."""
-    texts = []
+    texts = list(closure.forbidden)
     if not tables.windows:
         texts.append("The capture has no complete window.")
     facts = {**known_sources.FACTS, **{row.key: row for row in tables.source_facts}}
@@ -49,22 +47,6 @@ def warnings(
     if uncounted:
         whose = "its" if len(uncounted) == 1 else "their"
         texts.append(f"{' and '.join(uncounted)} also ran; {whose} overhead is not included.")
-    if closure.ok is False and closure.worst is not None:
-        texts.append(
-            f"The ledger does not close: the worst window explains {share_text(closure.worst)} "
-            f"of the time; at least {share_text(closure.threshold)} is required."
-        )
-    if closure.on_cpu_ratio is not None and abs(closure.on_cpu_ratio - 1) > _ON_CPU_WARNING:
-        texts.append(
-            f"The ledger's CPU time is {share_text(closure.on_cpu_ratio)} of the scheduler's CPU "
-            f"time plus {time_text(closure.steal_ns)} of steal."
-        )
-    busy_ns = sum(line.ledger_ns for line in closure.windows) + closure.unchecked_ns
-    if closure.unchecked_ns > _UNCHECKED_WARNING * busy_ns:
-        texts.append(
-            f"{share_text(closure.unchecked_ns / busy_ns)} of the time is not checked: the clocks "
-            "of these threads were not read, because they were too many or had ended."
-        )
     texts += [loss_sentence(line) for line in losses if line.kind not in REPAIRS]
     if symbols.unknown_share is not None and symbols.unknown_share > _UNKNOWN_WARNING:
         texts.append(f"{share_text(symbols.unknown_share)} of the samples match no category.")

@@ -112,7 +112,7 @@ def _cell(results: Results, cell_id: int, costs: Costs) -> MatrixCell:
         server_cpu_ns=sum(cost.server_cpu_ns for cost in mine) / recorded if recorded else None,
         client_cpu_ns=sum(run["client_cpu_ns"] for run in runs) / operations,
         processes=_processes(results, row, mine, recorded),
-        closure=matrix_costs.closure(mine),
+        closure=matrix_costs.worst_closure(mine),
         negotiated=", ".join(
             sorted({f"{run['tls_version']} {run['tls_cipher']}".strip() for run in runs} - {""})
         ),
@@ -197,7 +197,7 @@ def _pair(
     ]
     ratio = Ratio(*estimate((weights @ rates[1]) / (weights @ rates[0]), len(rounds)))
     steps = _steps(low, high, len(rounds))
-    closures = [found for part in used if (found := matrix_costs.closure(part)) is not None]
+    closures = [found for part in used if (found := matrix_costs.worst_closure(part)) is not None]
     cell, base = cells[cell_id], cells[baseline_id]
     return MatrixPair(
         cell_id=cell_id,

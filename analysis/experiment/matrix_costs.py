@@ -13,10 +13,10 @@ from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.compare import end_to_end
 from tlstax.analysis.compare.rounds import ArmRounds, gather
 from tlstax.analysis.compare.side_breakdown import Key
-from tlstax.analysis.rows import ledger, tables
+from tlstax.analysis.rows import closure, ledger, tables
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Ledger, Run, ThreadClock
+from tlstax.collectors.capture.schema import Run
 
 
 @dataclass
@@ -24,8 +24,8 @@ class RunCost:
     """One run."""
 
     rounds: ArmRounds  # of one round
-    misfit_ns: int = 0
-    clock_ns: int = 0
+    closure: float | None = None
+    """Of the server's CPU time, as closure.agreement() computes it."""
     server_cpu_ns: int = 0
     processes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
     """(pid, role) -> CPU and runnable time."""
@@ -63,11 +63,9 @@ def _costs(rows: Tables, run_ids: set[int]) -> dict[int, RunCost]:
                 for (_, state), time_ns in ledger.served(sums.get(window_id, {})).items()
                 if state == "on_cpu"
             )
-    for line in ledger.closures(rows.ledger, rows.clocks, rows.threads):
-        cost = found.get(run_of.get(line.window_id) or 0)
-        if cost is not None:
-            cost.misfit_ns += line.misfit_ns
-            cost.clock_ns += line.clock_ns
+    times = closure.cpu_times(rows)
+    for run_id, cost in found.items():
+        cost.closure = closure.agreement(times, windows[run_id])
     _add_processes(rows.intermediaries, found)
     _add_clients(rows, found)
     return found
@@ -108,15 +106,13 @@ def _add_clients(rows: Tables, found: Mapping[int, RunCost]) -> None:
     for key, run_id, time_ns in end_to_end.side_times(rows, clients, run_of, is_driven=True):
         lanes = found[run_id].lanes
         lanes[key] = lanes.get(key, 0) + time_ns
-    mine: dict[int, tuple[list[Ledger], list[ThreadClock]]] = defaultdict(lambda: ([], []))
-    for row in clients.ledger:
-        if row.window_id in run_of:
-            mine[run_of[row.window_id]][0].append(row)
-    for clock in clients.clocks:
-        if clock.window_id in run_of:
-            mine[run_of[clock.window_id]][1].append(clock)
-    for run_id, (ledgers, clocks) in mine.items():
-        found[run_id].client_closure = ledger.lifetime_closure(ledgers, clocks, run_of)
+    mine: dict[int, list[int]] = defaultdict(list)
+    for window in clients.windows:
+        if window.run_id is not None and window.run_id in found:
+            mine[window.run_id].append(window.window_id)
+    times = closure.cpu_times(clients)
+    for run_id, window_ids in mine.items():
+        found[run_id].client_closure = closure.agreement(times, window_ids)
 
 
 def together(costs: Sequence[RunCost]) -> ArmRounds:
@@ -130,10 +126,6 @@ def together(costs: Sequence[RunCost]) -> ArmRounds:
     )
 
 
-def closure(costs: Iterable[RunCost]) -> float | None:
-    """The closure of these runs' ledgers together; None where there was nothing to close."""
-    misfit_ns = clock_ns = 0
-    for cost in costs:
-        misfit_ns += cost.misfit_ns
-        clock_ns += cost.clock_ns
-    return 1.0 - misfit_ns / clock_ns if clock_ns >= ledger.CLOSURE_MIN_NS else None
+def worst_closure(costs: Iterable[RunCost]) -> float | None:
+    """The lowest closure of these runs; None where no clock was read."""
+    return min((cost.closure for cost in costs if cost.closure is not None), default=None)

@@ -58,7 +58,10 @@ class EndToEnd:
     parts: Annotated[list[LanePart], "the client's sum to latency; then the server's, then between"]
     beside: Annotated[list[LanePart], "what the client does not wait for"]
     phases: Annotated[list[PhaseComposition], "what the client's CPU did, by phase"]
-    closure: Annotated[float | None, "of the client's threads, against the scheduler's clocks"]
+    closure: Annotated[
+        float | None,
+        "1 - |CPU time of the ledger - CPU clock of the client| / clock; null = not read",
+    ]
     probe_ns: Annotated[float | None, "cost of the client's probes per operation; null = unknown"]
     latency_added: Annotated[
         Measure | None, "latency, TLS less plaintext; null without such a pair"
@@ -79,7 +82,9 @@ class IntermediaryProcess:
     blocked_ns: Annotated[dict[str, float], "waits per operation by state, of all its threads"]
     handshake_count: Annotated[int, "successful handshakes of its own"]
     thread_count: Annotated[int, "threads"]
-    closure: Annotated[float | None, "of its threads, against independent clocks"]
+    closure: Annotated[
+        float | None, "1 - |CPU time of the ledger - its CPU clock| / clock; null = not read"
+    ]
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,10 @@ class MatrixCell:
     server_cpu_ns: Annotated[float | None, "of the server, per operation; null = not recorded"]
     client_cpu_ns: Annotated[float, "of the client, per operation"]
     processes: Annotated[list[Process], "tunnels and proxies between client and server"]
-    closure: Annotated[float | None, "of the ledger of all of its runs, see Closure"]
+    closure: Annotated[
+        float | None,
+        "lowest of its runs: 1 - |CPU time of the ledger - CPU clock of the server| / clock",
+    ]
     negotiated: Annotated[str, "TLS version and cipher, as they were seen"]
     reused_share: Annotated[float | None, "connections that resumed a session; null = unknown"]
     carried_bytes: Annotated[float | None, "by the tunnel's own count, per operation"]
@@ -76,7 +79,7 @@ class BothSides:
 
     sentence: Annotated[str, "the result in one sentence"]
     parts: Annotated[list[SidePart], "the client's, then the server's, then what is between"]
-    closure: Annotated[float | None, "of the client's threads: the lowest of all runs"]
+    closure: Annotated[float | None, "the same of the client: the lowest of all runs"]
 
 
 @dataclass(frozen=True)

@@ -24,44 +24,35 @@ class GapLine:
 
 
 @dataclass(frozen=True)
-class ClosureLine:
-    """Ledger against independent clocks for one window: connection threads, without idle."""
+class ClosureFigure:
+    """A sum of the ledger against a clock or count that the ledger has no part in, at its worst."""
 
-    window_id: Annotated[int, "window"]
-    label: Annotated[str, "run it belongs to"]
-    thread_count: Annotated[int, "connection threads in it"]
-    ledger_ns: Annotated[int, "time in the ledger, without idle"]
-    clock_ns: Annotated[int, "lifetime by the independent clocks, less the ledger's idle"]
-    closure: Annotated[
-        float | None, "1 - (sum of the threads' differences / clock_ns); 1 = complete"
-    ]
-    on_cpu_ns: Annotated[int, "on-CPU time by the ledger, threads with a scheduler clock only"]
-    sched_cpu_ns: Annotated[int, "CPU time of the same threads by the scheduler"]
-    steal_ns: Annotated[int, "on-CPU time of the same threads that the scheduler does not count"]
-    on_cpu_ratio: Annotated[float | None, "on_cpu_ns / (sched_cpu_ns + steal_ns)"]
-    uncertain_ns: Annotated[int, "time between a missed probe and its correction"]
-    healed_count: Annotated[int, "phases whose missed end was corrected"]
-    unchecked_count: Annotated[
-        int, "threads that served connections and whose clocks were not read"
-    ]
-    unchecked_ns: Annotated[int, "their time without idle"]
+    key: Annotated[str, "id of the figure"]
+    name: Annotated[str, "what is compared with what"]
+    verdict: Annotated[str, "ok, failed, too little (observed), or not checked"]
+    about: Annotated[str, "the thread, CPU or boundary that it is about; '' = all"]
+    value: Annotated[float | None, "the ledger's; null = not checked"]
+    reference: Annotated[float | None, "the kernel's or the server's; null = not checked"]
+    unit: Annotated[str, "unit of both: ns or count"]
+    ratio: Annotated[float | None, "value / reference"]
+    error: Annotated[float, "the part of their difference that counts as an error"]
+    allowed: Annotated[float, "how much of it is allowed"]
+    used_share: Annotated[float | None, "error / allowed: above 1 is beyond the bound"]
+    windows: Annotated[str, "the windows that it is about; '' = the whole recording"]
+    note: Annotated[str, "why it was not checked, or what the report may not be used for; or ''"]
 
 
 @dataclass(frozen=True)
 class Closure:
-    """How well the ledger agrees with independent clocks."""
+    """How well the ledger agrees with clocks and counts that it has no part in."""
 
-    ok: Annotated[bool | None, "every window closes to the threshold; null: nothing to check"]
-    threshold: Annotated[float, "what every window must reach"]
-    worst: Annotated[float | None, "worst closure of a window"]
-    overall: Annotated[float | None, "closure of all windows together"]
-    on_cpu_ratio: Annotated[float | None, "on-CPU time by the ledger / by the scheduler + steal"]
-    steal_ns: Annotated[int, "on-CPU time of the threads that the scheduler does not count"]
-    host_steal_ns: Annotated[int, "CPU time taken by the hypervisor, whole host"]
-    unchecked_ns: Annotated[int, "time of threads whose clocks were not read, without idle"]
+    ok: Annotated[bool | None, "no figure is beyond its bound; null: nothing was checked"]
+    summary: Annotated[str, "the worst figure and what was not checked, in words"]
+    worst: Annotated[str, "id of the figure that is nearest to its bound or beyond it; '' = none"]
+    forbidden: Annotated[list[str], "what the report may not be used for, one sentence per figure"]
     uncertain_ns: Annotated[int, "time between a missed probe and its correction"]
     healed_count: Annotated[int, "phases whose missed end was corrected"]
-    windows: Annotated[list[ClosureLine], "every window that has connection threads"]
+    figures: Annotated[list[ClosureFigure], "every figure"]
 
 
 @dataclass(frozen=True)

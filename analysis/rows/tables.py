@@ -10,6 +10,7 @@ from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
     Collector,
+    CpuClock,
     Effect,
     Frame,
     Gap,
@@ -25,6 +26,7 @@ from tlstax.collectors.capture.schema import (
     PrimitiveCalls,
     PrimitiveTime,
     Probe,
+    ProcessClock,
     Run,
     SampleStack,
     Series,
@@ -73,6 +75,8 @@ class Tables:
     threads: list[Thread] = field(default_factory=list)
     ledger: list[Ledger] = field(default_factory=list)
     clocks: list[ThreadClock] = field(default_factory=list)
+    process_clocks: list[ProcessClock] = field(default_factory=list)
+    cpu_clocks: list[CpuClock] = field(default_factory=list)
     phase_counts: list[PhaseCount] = field(default_factory=list)
     latencies: list[Latency] = field(default_factory=list)
     handshakes: list[Handshake] = field(default_factory=list)
@@ -180,6 +184,8 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
         threads=of_target(tables.threads),
         ledger=of_window(tables.ledger),
         clocks=of_window(tables.clocks),
+        process_clocks=of_window(tables.process_clocks),
+        cpu_clocks=of_window(tables.cpu_clocks),
         phase_counts=of_window(tables.phase_counts),
         latencies=of_window(tables.latencies),
         handshakes=of_window(tables.handshakes),
@@ -222,6 +228,8 @@ def _load_rows(reader: CaptureReader) -> Tables:
         threads=list(reader.rows(Thread)),
         ledger=list(reader.rows(Ledger)),
         clocks=list(reader.rows(ThreadClock)),
+        process_clocks=list(reader.rows(ProcessClock)),
+        cpu_clocks=list(reader.rows(CpuClock)),
         phase_counts=list(reader.rows(PhaseCount)),
         latencies=list(reader.rows(Latency)),
         handshakes=list(reader.rows(Handshake)),

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 3
+USER_VERSION: Final = 4
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -173,16 +173,47 @@ class Ledger(NamedTuple):
 
 
 class ThreadClock(NamedTuple):
-    """Independent clocks of a thread, to check the ledger's sum."""
+    """The scheduler's own counts of a thread, to check the ledger's sums.
+
+    Threads that used no CPU may have no row.
+    """
 
     window_id: Annotated[int, "window"]
     thread_id: Annotated[int, "thread"]
     lifetime_ns: Annotated[int, "life of the thread clipped to the window"]
-    sched_cpu_ns: Annotated[int | None, "CPU time by the scheduler (schedstat); NULL = not read"]
+    sched_cpu_ns: Annotated[int | None, "CPU time by the scheduler; NULL = not read"]
     sched_wait_ns: Annotated[int | None, "run-queue wait by the scheduler; NULL = not read"]
     uncertain_ns: Annotated[int, "time between a missed probe and its repair (healing)"]
     healed_count: Annotated[int, "open phases that the stack pointer showed to have ended"]
     steal_ns: Annotated[int, "on-CPU time that the scheduler does not count as the thread's"] = 0
+
+
+class ProcessClock(NamedTuple):
+    """What the kernel counted of a target in a window, for checks of the ledger's sums.
+
+    Only windows with a ledger have a row. Absent from captures before version 4.
+    """
+
+    window_id: Annotated[int, "window"]
+    process_cpu_ns: Annotated[int | None, "by the CPU clock of the process; NULL = not read"]
+    account_cpu_ns: Annotated[int, "CPU time of threads that have an account, by the scheduler"]
+    account_wait_ns: Annotated[
+        int | None, "their time waiting for a CPU, by the scheduler; NULL = the kernel has no count"
+    ]
+    switch_count: Annotated[int, "switches of all threads, voluntary and involuntary"]
+    seen_switch_count: Annotated[int, "switches that the ledger saw"]
+    steal_ns: Annotated[int, "on-CPU time in the ledger that the scheduler does not count"]
+    thread_count: Annotated[int, "threads of the process at the end of the window"]
+    account_count: Annotated[int, "those of them that have an account in the ledger"]
+
+
+class CpuClock(NamedTuple):
+    """A CPU on which a target ran in a window with a ledger; absent before version 4."""
+
+    window_id: Annotated[int, "window"]
+    cpu_id: Annotated[int, "number of the CPU"]
+    target_cpu_ns: Annotated[int, "CPU time of the target on it, by the scheduler"]
+    sample_count: Annotated[int, "CPU samples of the target on it"]
 
 
 class PhaseCount(NamedTuple):
@@ -447,6 +478,8 @@ Row = (
     | Thread
     | Ledger
     | ThreadClock
+    | ProcessClock
+    | CpuClock
     | PhaseCount
     | Latency
     | Handshake
@@ -471,7 +504,7 @@ TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
 ADDED: Final[frozenset[type[Row]]] = frozenset(
     {
         *(Effect, Collector, Metric, Primitive, PrimitiveCalls, PrimitiveTime, Gap, Calibration),
-        *(SourceFacts, Series),
+        *(SourceFacts, Series, ProcessClock, CpuClock),
     }
 )
 """Tables that version 1 did not have."""

@@ -9,7 +9,7 @@ from tlstax.collectors.recording.engine.ledger_layout import (
     PHASE_CELLS,
     STATE_CELLS,
 )
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
+from tlstax.collectors.recording.engine.ledger_maps import UNREAD, Counts, SlotView
 
 _CELLS: Final = PHASE_CELLS * STATE_CELLS
 
@@ -25,7 +25,7 @@ class ThreadAccount:
     uncertain_ns: int = 0
     healed_count: int = 0
     steal_ns: int = 0
-    schedstat: tuple[int, int] | None = None
+    counts: Counts = UNREAD
     row: schema.Thread | None = None
 
 

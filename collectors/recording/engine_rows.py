@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # its module is loaded only with --functions
 def engine_options(request: Request) -> Options:
     """What the engine is to do, and for how many threads."""
     room = request.threads_most or thread_room(request.pid)
-    return Options(sample_hz=request.sample_hz, slots_count=room)
+    return Options(request.sample_hz, room, programs=request.programs)
 
 
 def engine_facts(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""CPU times as the scheduler and the host count them, read from /proc."""
+"""CPU times of the host and memory of this process, read from /proc."""
 
 import os
 from pathlib import Path
@@ -7,16 +7,6 @@ from typing import Final
 
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-
-
-def thread_clocks(pid: int, tid: int) -> tuple[int, int] | None:
-    """CPU time and run-queue wait of a thread in ns, by the scheduler; None when it is gone."""
-    try:
-        with open(f"/proc/{pid}/task/{tid}/schedstat", "rb", buffering=0) as file:
-            cpu, wait, _ = file.read(64).split()
-    except (OSError, ValueError):
-        return None
-    return int(cpu), int(wait)
 
 
 def host_times() -> tuple[int, int, int, int, int]:

@@ -29,3 +29,4 @@ class Request:
     sources: SourceSet | None = None  # recorded in addition to the engine
     threads_most: int | None = None  # room in the ledger; None: by the limits of the process
     budget: float | None = None  # limit of the overhead, as a share of the server's CPU time
+    programs: Path | None = None  # BPF object to load instead of the one that ships: for tests

@@ -31,7 +31,8 @@ from tlstax.collectors.recording.engine.ledger_layout import (
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.handshake_rows import handshake_row
-from tlstax.collectors.recording.proc_clocks import host_times, resident_bytes, thread_clocks
+from tlstax.collectors.recording.kernel_clocks import KernelClocks
+from tlstax.collectors.recording.proc_clocks import host_times, resident_bytes
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
 from tlstax.collectors.recording.thread_roles import ThreadRoles
@@ -39,7 +40,8 @@ from tlstax.collectors.recording.thread_roles import ThreadRoles
 _WAITS_MANY: Final = 2000
 _WAITS_FEW: Final = 200
 _SHARE_LIMIT: Final = 1 << 12
-_SCHEDSTAT_THREADS: Final = 256
+_RESTING_THREADS: Final = 256
+"""Threads that used no CPU in a window and have a clock row in it even so."""
 _SEEN: Final[Mapping[str, frozenset[str]]] = {
     "handshake": frozenset(HANDSHAKE_PHASES),
     "sample": frozenset(),
@@ -93,36 +95,37 @@ class WindowCutter:
         self._host = host_times()
         self._own_cpu_ns = time.process_time_ns()
         self._start_ns = start_ns or monotonic_ns()
+        self._clocks = KernelClocks(engine)
         self._discard()
 
     def _discard(self) -> None:
         """Drop what was recorded while attaching."""
-        for slot in self._engine.maps.slots():
-            account = self._account(slot)
-            account.cells = settled(slot, self._start_ns)
-            account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
-            account.steal_ns = slot.steal_ns
-            account.start_ns = slot.thread_start_ns
-            account.schedstat = thread_clocks(self._engine.pid, slot.tid)
+        self._forget_past(self._start_ns)
         self._engine.maps.handshake_records()
         self._engine.maps.samples()
         self._engine.maps.waits()
         self._losses = self._engine.loss_counts()
         self._latency = self._engine.maps.latency_counts()
 
-    def resume(self) -> int:
-        """Restart the ledger: what its cells hold now is excluded from the next window.
-
-        Returns the time of the restart, at which the current window ends.
-        """
-        start_ns = monotonic_ns()
-        self._counted = self._engine.maps.latency_counts()
+    def _forget_past(self, start_ns: int) -> None:
+        """What the accounts hold at this time is in no window."""
         for slot in self._engine.maps.slots():
             account = self._account(slot)
             account.cells = settled(slot, start_ns)
             account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
             account.steal_ns = slot.steal_ns
-            account.schedstat = thread_clocks(self._engine.pid, slot.tid)
+            if slot.kernel_counts.time_ns:
+                account.counts = slot.kernel_counts
+
+    def resume(self) -> int:
+        """Restart the ledger: what its cells hold now is excluded from the next window.
+
+        Returns the time of the restart, at which the current window ends.
+        """
+        self._counted = self._engine.maps.latency_counts()
+        start_ns = monotonic_ns()
+        self._clocks.begin()
+        self._forget_past(start_ns)
         self._engine.maps.waits()
         return start_ns
 
@@ -146,8 +149,6 @@ class WindowCutter:
         start_ns = self._start_ns
         end_ns = self._engine.maps.executed_ns() or end_ns or monotonic_ns()
         self._start_ns = end_ns
-        counted = self._counted or self._engine.maps.latency_counts()
-        self._counted = None
         rows: list[schema.Row] = [
             schema.Window(window, run_id, start_ns, end_ns, self._target_id, level)
         ]
@@ -156,6 +157,8 @@ class WindowCutter:
             on_cpu_ns = self._cut_threads(rows, window, start_ns, end_ns)
         else:
             self._forget_threads(rows)
+        counted = self._counted or self._engine.maps.latency_counts()
+        self._counted = None
         seen = _SEEN.get(level, frozenset(PHASES))
         records = self._engine.maps.handshake_records()
         handshakes = tuple(self._number(window, r) for r in records if "handshake" in seen)
@@ -177,13 +180,14 @@ class WindowCutter:
         if account is None:
             self._threads_count += 1
             account = ThreadAccount(self._threads_count, slot.tid, slot.thread_start_ns)
-            account.schedstat = (0, 0)
+            account.counts = slot.first_counts
             self._accounts[key] = account
         return account
 
     def _cut_threads(self, rows: list[schema.Row], window: int, start_ns: int, end_ns: int) -> int:
         on_cpu_ns = 0
-        clocks_left = _SCHEDSTAT_THREADS
+        resting_left = _RESTING_THREADS
+        self._clocks.end()
         for slot in self._engine.maps.slots():
             account = self._account(slot)
             role = self._role(slot)
@@ -211,14 +215,18 @@ class WindowCutter:
                     )
                     account.cells[cell] += spent_ns
                     on_cpu_ns += spent_ns if state == 0 else 0
-            if (slot.role or self._all_clocks) and clocks_left:
-                clocks_left -= 1
-                rows.append(self._clock(window, slot, account, start_ns, end_ns))
+            clock = self._clocks.thread(window, slot, account, start_ns, end_ns)
+            if clock.sched_cpu_ns:
+                rows.append(clock)
+            elif (slot.role or self._all_clocks) and resting_left:
+                resting_left -= 1
+                rows.append(clock)
             if slot.exited:
                 del self._accounts[slot.index, slot.tid, slot.thread_start_ns]
                 if self._roles is not None:
                     self._roles.forget(slot)
                 self._engine.maps.recycle(slot.index)
+        rows.extend(self._clocks.rows(window))
         return on_cpu_ns
 
     def _role(self, slot: SlotView) -> str:
@@ -236,30 +244,6 @@ class WindowCutter:
             if account is not None and account.row is not None:
                 rows.append(account.row._replace(end_ns=slot.last_ns))
             self._engine.maps.recycle(slot.index)
-
-    def _clock(
-        self, window: int, slot: SlotView, account: ThreadAccount, start_ns: int, end_ns: int
-    ) -> schema.ThreadClock:
-        born = max(account.start_ns, start_ns)
-        died = slot.last_ns if slot.exited else end_ns
-        before = account.schedstat
-        gone = slot.exited or self._engine.maps.executed_ns()
-        now = None if gone else thread_clocks(self._engine.pid, slot.tid)
-        account.schedstat = now
-        known = before is not None and now is not None
-        clock = schema.ThreadClock(
-            window,
-            account.thread_id,
-            max(0, died - born),
-            now[0] - before[0] if known and now and before else None,
-            now[1] - before[1] if known and now and before else None,
-            slot.uncertain_ns - account.uncertain_ns,
-            slot.healed_count - account.healed_count,
-            slot.steal_ns - account.steal_ns,
-        )
-        account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
-        account.steal_ns = slot.steal_ns
-        return clock
 
     # ---- the rest ----
 

@@ -12,6 +12,7 @@
 
 #include "buckets.bpf.h"
 #include "compat.h"
+#include "faults.bpf.h"
 #include "ledger.h"
 #include "slots.bpf.h"
 
@@ -54,6 +55,20 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } losses SEC(".maps");
+
+/* The loader sets the number of CPUs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct cpu_counts);
+} cpus SEC(".maps");
+
+static __always_inline struct cpu_counts *find_cpu(u32 cpu)
+{
+	return bpf_map_lookup_elem(&cpus, &cpu);
+}
 
 static __always_inline void count_loss(u32 kind)
 {
@@ -129,7 +144,9 @@ static __always_inline void charge(struct thread_slot *slot, u64 now)
 	}
 	u32 owner = slot->owner & (PHASES - 1);
 	u32 state = slot->state & (STATES - 1);
-	u64 spent = now - last;
+	u64 spent = FAULT_CLOCK(now - last);
+	if (FAULT_LOSES_TIME())
+		return;
 	__sync_fetch_and_add(&slot->ns[owner][state], spent);
 	if (slot->handshake.active) {
 		__sync_fetch_and_add(&slot->handshake.state_ns[state], spent);

@@ -12,6 +12,14 @@ static __always_inline u64 task_state(struct task_struct *task)
 	return BPF_CORE_READ((struct task_struct___long_state *)task, state);
 }
 
+/* The CPU that a task runs on or last ran on. */
+static __always_inline u32 task_cpu(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->thread_info.cpu))
+		return task->thread_info.cpu;
+	return BPF_CORE_READ((struct task_struct___own_cpu *)task, cpu);
+}
+
 /*
  * State in which `prev` leaves the CPU. Kernels from 5.18 on pass it, because a wake-up on another
  * CPU may already have changed the task's own field.

@@ -83,7 +83,24 @@ struct thread_struct {
 	unsigned long fsbase;
 };
 
+struct thread_info {
+	unsigned int cpu; /* since 5.16 */
+};
+
+/* Without fields on kernels that do not have CONFIG_SCHED_INFO. */
+struct sched_info {
+	u64 run_delay;	  /* time spent waiting for a CPU */
+	u64 last_arrival; /* when it last came onto a CPU */
+	u64 last_queued;  /* when it last began to wait; 0: it does not */
+};
+
+/* Of a process; of its threads that ended. */
+struct signal_struct {
+	unsigned long nvcsw, nivcsw;
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
 	unsigned int on_cpu; /* u8 from 7.2 on: libbpf fits the width of unsigned fields only */
@@ -93,6 +110,9 @@ struct task_struct {
 	u64 start_time;
 	char comm[16];
 	struct sched_entity se;
+	struct sched_info sched_info;
+	unsigned long nvcsw, nivcsw; /* voluntary and involuntary switches */
+	struct signal_struct *signal;
 	struct files_struct *files;
 	struct thread_struct thread; /* x86-64 */
 };
@@ -102,10 +122,17 @@ struct task_struct___long_state {
 	long state;
 };
 
+/* Until 5.15 the CPU was a field of its own. */
+struct task_struct___own_cpu {
+	unsigned int cpu;
+};
+
 struct seq_file;
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
+	u64 session_id;
+	u64 seq_num;
 };
 
 struct bpf_iter__task {

@@ -17,6 +17,7 @@
  *          tlstax report server.tlstax
  */
 #include "account.bpf.h"
+#include "closure.bpf.h"
 #include "handshake.bpf.h"
 #include "pending.bpf.h"
 #include "phases.bpf.h"
@@ -26,16 +27,6 @@
 char LICENSE[] SEC("license") = "GPL";
 
 /* ---- scheduler ---- */
-
-enum { TICK_NS = 10000000 }; /* the scheduler updates its count at least this often */
-
-/* CLOCK_MONOTONIC less the clock of the CPU's run queue, from the last switch to the target. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64);
-} clock_offset SEC(".maps");
 
 /*
  * On-CPU time starts and ends at the scheduler's timestamps, taken before it selects the next
@@ -107,14 +98,8 @@ static __always_inline void woken(struct thread_slot *slot, u64 now)
 static __noinline void came_unseen(struct thread_slot *slot, struct task_struct *task, u64 now)
 {
 	u64 ran = task->se.sum_exec_runtime - slot->sched_cpu_ns;
-	u32 zero = 0;
-	u64 *offset = bpf_map_lookup_elem(&clock_offset, &zero);
 
-	if (offset && *offset) {
-		u64 uncounted = now - *offset - task->se.exec_start;
-		if (uncounted < TICK_NS)
-			ran += uncounted;
-	}
+	ran += uncounted_ns(task, now);
 	if (ran > now - slot->last_ns)
 		ran = now - slot->last_ns;
 	if (slot->state >= STATE_BLOCKED_NETWORK)
@@ -152,11 +137,14 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	if (slot->state != STATE_ON_CPU)
 		came_unseen(slot, task, now);
 	charge(slot, left_cpu(slot, task, now));
-	slot->sched_cpu_ns = task->se.sum_exec_runtime;
+	count_stay(task, slot);
 	if (exiting && left_as & TASK_DEAD) {
+		read_last_counts(task, slot, now);
 		end_thread(task, slot);
 		return;
 	}
+	slot->seen_count++;
+	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	if (!left_as) {
 		if (config.covered_by_tracepoint)
 			pending_preempted(task, slot, now);
@@ -191,10 +179,9 @@ static __always_inline void switch_in(struct task_struct *task, u64 now)
 	slot->run_start_ns = now;
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	pending_runs(slot, now);
-	u32 zero = 0;
-	u64 *offset = bpf_map_lookup_elem(&clock_offset, &zero);
-	if (offset)
-		*offset = now - task->se.exec_start;
+	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
+	if (cpu)
+		cpu->clock_offset_ns = now - task->se.exec_start;
 }
 
 SEC("tp_btf/sched_switch")
@@ -205,7 +192,7 @@ int on_switch(u64 *ctx)
 	s32 tgid = config.tgid;
 	bool out = prev->tgid == tgid, in = next->tgid == tgid;
 
-	if ((!out && !in) || lifecycle.executed_ns)
+	if ((!out && !in) || lifecycle.executed_ns || FAULT_DROPS_SWITCH())
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	if (out) {
@@ -222,7 +209,7 @@ SEC("tp_btf/sched_wakeup")
 int on_wakeup(u64 *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx[0];
-	if (!is_target(task))
+	if (!is_target(task) || FAULT_DROPS_WAKEUP())
 		return 0;
 	struct thread_slot *slot = find_slot(task);
 	if (slot && slot->status == THREAD_LIVE && slot->state >= STATE_BLOCKED_NETWORK)
@@ -237,7 +224,7 @@ int on_fork(u64 *ctx)
 	struct task_struct *parent = (struct task_struct *)ctx[0];
 	struct task_struct *child = (struct task_struct *)ctx[1];
 
-	if (!is_target(parent))
+	if (!is_target(parent) || FAULT_NO_ACCOUNT(child))
 		return 0;
 	if (child->tgid == parent->tgid)
 		open_account(child, bpf_ktime_get_ns(), STATE_RUNNABLE, PHASE_BACKGROUND);
@@ -278,6 +265,7 @@ int on_exit_thread(u64 *ctx)
 		finished(slot, PHASE_DISCONNECT, now - slot->base_start_ns);
 	__builtin_memcpy(slot->comm, task->comm, sizeof(slot->comm));
 	if (paused) {
+		read_last_counts(task, slot, now);
 		slot->exit_ns = now;
 		close_account(task, slot);
 	}
@@ -545,6 +533,8 @@ SEC("uretprobe")
 int on_leave(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
+	if (FAULT_HIDES_EXIT(cookie))
+		return 0;
 	struct thread_slot *slot = hit(cookie);
 	if (slot)
 		leave_boundary(ctx, slot, cookie);
@@ -592,11 +582,15 @@ SEC("perf_event")
 int on_sample(struct bpf_perf_event_data *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	u32 on_cpu = bpf_get_smp_processor_id();
 	u64 one = 1;
 
-	if (!is_target(task))
+	if (!is_target(task) || FAULT_DROPS_SAMPLE(on_cpu))
 		return 0;
 	struct thread_slot *slot = find_slot(task);
+	struct cpu_counts *cpu = find_cpu(on_cpu);
+	if (cpu && slot && slot->status == THREAD_LIVE)
+		__sync_fetch_and_add(&cpu->sample_count, 1);
 	struct sample_key key = {.phase = slot ? slot->owner : PHASE_UNKNOWN, .syscall = -1};
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
 	key.kernel_stack = -1;

@@ -192,6 +192,35 @@ struct pending {
 	u64 before_ns[STATES]; /* the charged cells when it began */
 };
 
+/* What the kernel counted of a thread: see closure.bpf.h. */
+struct thread_counts {
+	u64 time_ns;	  /* when it was read; 0: never */
+	u64 cpu_ns;	  /* by the scheduler */
+	u64 wait_ns;	  /* for a CPU, by the scheduler */
+	u64 switch_count; /* voluntary and involuntary */
+	u64 seen_count;	  /* those that the ledger saw */
+};
+
+/* The same of the process, summed by one run of the iterator. */
+struct process_counts {
+	u64 thread_count;
+	u64 account_count; /* threads that have an account */
+	u64 switch_count;  /* of the threads that live */
+	u64 ended_switch_count;
+	u64 uncounted_ns; /* CPU time of running threads that the scheduler has not added yet */
+	u64 has_wait;	  /* the kernel counts the time that threads wait for a CPU */
+};
+
+/* A CPU, as far as the target ran on it. A cache line each. */
+struct cpu_counts {
+	u64 clock_offset_ns; /* CLOCK_MONOTONIC less the clock that CPU times are taken with */
+	u64 queue_offset_ns; /* and less the clock that waits for a CPU are taken with */
+	u64 target_cpu_ns;   /* by the scheduler, of the stays that have ended */
+	u64 running_ns;	     /* of the stay that has not: from the iterator */
+	u64 sample_count;    /* CPU samples in the target */
+	u64 reserved[3];
+};
+
 struct thread_slot {
 	u32 tid;
 	u32 status;
@@ -227,6 +256,9 @@ struct thread_slot {
 	u64 sent_socket;   /* socket of the last send in a record_write */
 	u64 unsent_bytes;  /* of the innermost record_write; records may add more than are asked for
 			    */
+	u64 seen_count;	   /* switches from the CPU, but for its last */
+	struct thread_counts first_counts; /* when it got its account */
+	struct thread_counts counts;	   /* at the last edge of a window, or at its end */
 	char comm[16];
 	u64 ns[PHASES][STATES];
 	u64 count[PHASES];

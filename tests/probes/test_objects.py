@@ -13,7 +13,7 @@ import pytest
 
 from tlstax.collectors.capture.vocabulary import LOSS_KINDS, LOSSES, PHASES, STATES
 from tlstax.collectors.host.libbpf import tracepoint_argument_counts
-from tlstax.collectors.recording.engine import function_layout
+from tlstax.collectors.recording.engine import counts_layout, function_layout
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.libbpf import BpfObject
 from tlstax.collectors.recording.engine.native import SOCKET_TRACEPOINTS
@@ -24,6 +24,7 @@ SECTION = re.compile(r'^SEC\("(?!license|\.)[^"]+"\)\s+int\s+(?:BPF_\w+\()?(\w+)
 STRUCTURES = {
     "call": function_layout.Call,
     "config": layout.Config,
+    "cpu_counts": counts_layout.CpuCounts,
     "control": layout.Control,
     "frame": layout.Frame,
     "function_bucket": function_layout.FunctionBucket,
@@ -32,10 +33,12 @@ STRUCTURES = {
     "function_key": function_layout.FunctionKey,
     "function_sum": function_layout.FunctionSum,
     "handshake": layout.HandshakeRecord,
-    "lifecycle": layout.Lifecycle,
+    "lifecycle": counts_layout.Lifecycle,
+    "process_counts": counts_layout.ProcessCounts,
     "offcpu_key": layout.OffcpuKey,
     "sample_key": layout.SampleKey,
     "thread_calls": function_layout.ThreadCalls,
+    "thread_counts": counts_layout.ThreadCounts,
     "thread_slot": layout.ThreadSlot,
 }
 

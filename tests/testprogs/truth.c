@@ -15,9 +15,11 @@
  * truth fork MS                 forks inside a phase; the child goes on in it
  * truth execute FILE MS         executes FILE inside a phase: it is another program from then on
  * truth threads THREADS US      many short threads, spinning outside of any phase
+ * truth load PAIRS MS US PAUSE  pairs of threads that wake each other for MS, US of work a time
  * truth tls KINDS [GROUP]       one handshake for each letter of KINDS, see truth_tls.h
  */
 #include "truth_exits.h"
+#include "truth_load.h"
 #include "truth_server.h"
 #include "truth_tls.h"
 #include "truth_wire.h"
@@ -100,6 +102,11 @@ static void run(const char *scenario, struct server *server, int argc, char **ar
 		server->unit_ns = number(argc, argv, 3) * 1000;
 		await_go();
 		run_threads(server, spin_shortly, (int)number(argc, argv, 2));
+	} else if (!strcmp(scenario, "load")) {
+		struct load load = {.spin_ns = number(argc, argv, 4) * 1000,
+				    .pause_ns = argc > 5 ? strtoull(argv[5], NULL, 10) * 1000 : 0};
+		await_go();
+		run_load(&load, (int)number(argc, argv, 2), number(argc, argv, 3) * MILLISECOND);
 	} else {
 		fprintf(stderr, "truth: unknown scenario; see truth.c\n");
 		exit(2);

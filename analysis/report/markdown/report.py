@@ -44,10 +44,10 @@ def _trust(document: Json) -> Iterator[str]:
         yield f"- measured: {plain(target['server'])}, {plain(target['tls'])}"
     yield (
         f"- recorded: {quantities.moment(capture['recorded_at'])}, "
-        f"{quantities.time(capture['duration_ns'])}; closure "
-        f"{quantities.share(health['closure']['overall'])}; "
+        f"{quantities.time(capture['duration_ns'])}; "
         f"{quantities.count(health['symbols']['sample_count'])} CPU samples"
     )
+    yield f"- closure: {plain(quantities.typeset(health['closure']['summary']))}"
     for warning in health["warnings"]:
         yield f"- warning: {plain(warning)}"
 

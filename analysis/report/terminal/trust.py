@@ -21,6 +21,8 @@ def render(health: Json, width: int) -> RenderableType:
     lost = ", ".join(
         f"{quantities.count(loss['count'])} {texts.name(loss['kind'])}" for loss in health["losses"]
     )
+    if closure["uncertain_ns"]:
+        lost += f"; {quantities.time(closure['uncertain_ns'])} uncertain"
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
@@ -32,18 +34,8 @@ def render(health: Json, width: int) -> RenderableType:
         f"named {quantities.share(symbols['named_share'])}; "
         f"without a stack {quantities.share(symbols['no_stack_share'])}",
     )
-    style = {True: "green", False: "bold red", None: ""}[closure["ok"]]
-    table.add_row(
-        "closure",
-        Text(
-            f"worst window {quantities.share(closure['worst'])}, "
-            f"all {quantities.share(closure['overall'])}, "
-            f"needed {quantities.share(closure['threshold'])}; "
-            f"healed {quantities.count(closure['healed_count'])}, "
-            f"uncertain {quantities.time(closure['uncertain_ns'])}",
-            style=style,
-        ),
-    )
+    style = {True: "green", False: "bold red", None: "yellow"}[closure["ok"]]
+    table.add_row("closure", Text(closure["summary"], style=style))
     table.add_row(
         "observer",
         f"probes {quantities.share(observer['probe_cpu_share'])} of one CPU, "

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Final
 
 from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
+from tlstax.collectors.recording.engine.counts_layout import ThreadCounts
 
 PHASE_CELLS: Final = 16
 STATE_CELLS: Final = 8
@@ -193,6 +194,9 @@ class ThreadSlot(ctypes.Structure):
         ("last_socket", ctypes.c_uint64),
         ("sent_socket", ctypes.c_uint64),
         ("unsent_bytes", ctypes.c_uint64),
+        ("seen_count", ctypes.c_uint64),
+        ("first_counts", ThreadCounts),
+        ("counts", ThreadCounts),
         ("comm", ctypes.c_char * 16),
         ("ns", (ctypes.c_uint64 * STATE_CELLS) * PHASE_CELLS),
         ("count", ctypes.c_uint64 * PHASE_CELLS),
@@ -263,19 +267,6 @@ class OffcpuValue(ctypes.Structure):
     """Accumulated waits (struct offcpu_value)."""
 
     _fields_ = (("wait_count", ctypes.c_uint64), ("time_ns", ctypes.c_uint64))
-
-
-class Lifecycle(ctypes.Structure):
-    """What the programs count of the target's threads and processes (struct lifecycle)."""
-
-    _fields_ = (
-        ("executed_ns", ctypes.c_uint64),
-        ("forked_count", ctypes.c_uint64),
-        ("fresh_count", ctypes.c_uint64),
-        ("reused_count", ctypes.c_uint64),
-        ("untracked_count", ctypes.c_uint64),
-        ("refused_count", ctypes.c_uint64),
-    )
 
 
 LATENCY_SHARD_BYTES: Final = PHASE_CELLS * LATENCY_BUCKETS * 8

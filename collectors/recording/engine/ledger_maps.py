@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import add
-from typing import Final
+from typing import Final, NamedTuple
 
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine import loaded
+from tlstax.collectors.recording.engine.counts_layout import Lifecycle
 from tlstax.collectors.recording.engine.libbpf import BpfObject
 
 _ADDRESS_BYTES: Final = 8
@@ -22,8 +23,24 @@ _SLOT_HEAD_BYTES: Final = layout.ThreadSlot.frames.offset
 _LAST_NS_OFFSET: Final = layout.ThreadSlot.last_ns.offset
 _CELLS: Final = struct.Struct(f"={layout.PHASE_CELLS * layout.STATE_CELLS}Q")
 _COUNTS: Final = struct.Struct(f"={layout.PHASE_CELLS}Q")
+_KERNEL_COUNTS: Final = struct.Struct("=5Q")
+_FIRST_COUNTS_OFFSET: Final = layout.ThreadSlot.first_counts.offset
+_KERNEL_COUNTS_OFFSET: Final = layout.ThreadSlot.counts.offset
 _HISTOGRAM: Final = struct.Struct(f"={layout.LATENCY_BUCKETS}Q")
 _EMPTY_HISTOGRAM: Final = bytes(layout.LATENCY_BUCKETS * 8)
+
+
+class Counts(NamedTuple):
+    """What the kernel counted of a thread since its birth, read at `time_ns` (0: not yet)."""
+
+    time_ns: int = 0
+    cpu_ns: int = 0
+    wait_ns: int = 0
+    switch_count: int = 0
+    seen_count: int = 0
+
+
+UNREAD: Final = Counts()
 
 
 @dataclass
@@ -46,6 +63,8 @@ class SlotView:
     healed_count: int
     cells: tuple[int, ...]  # [phase][state], flat, ns
     counts: tuple[int, ...]  # finished instances by phase
+    first_counts: Counts = UNREAD  # when it got its account
+    kernel_counts: Counts = UNREAD  # at the last KernelCounts.read(), or when it ended
     stack_base: int = 0  # address behind the thread's stack; 0: not known
 
 
@@ -133,6 +152,8 @@ class LedgerMaps:
             healed_count=healed,
             cells=_CELLS.unpack_from(raw, layout.ThreadSlot.ns.offset),
             counts=_COUNTS.unpack_from(raw, layout.ThreadSlot.count.offset),
+            first_counts=Counts(*_KERNEL_COUNTS.unpack_from(raw, _FIRST_COUNTS_OFFSET)),
+            kernel_counts=Counts(*_KERNEL_COUNTS.unpack_from(raw, _KERNEL_COUNTS_OFFSET)),
             stack_base=struct.unpack_from("=Q", raw, layout.ThreadSlot.stack_base.offset)[0],
         )
 
@@ -247,8 +268,8 @@ class LedgerMaps:
         """Processes that the target started while recording; they are not measured."""
         return int(self.lifecycle().forked_count)
 
-    def lifecycle(self) -> layout.Lifecycle:
+    def lifecycle(self) -> Lifecycle:
         """What the programs have counted of the target's threads and processes."""
         fd = self._object.map_fd_ending(".data.lifecycle")
-        raw = loaded.map_lookup(fd, bytes(4), ctypes.sizeof(layout.Lifecycle))
-        return layout.Lifecycle.from_buffer_copy(raw) if raw else layout.Lifecycle()
+        raw = loaded.map_lookup(fd, bytes(4), ctypes.sizeof(Lifecycle))
+        return Lifecycle.from_buffer_copy(raw) if raw else Lifecycle()

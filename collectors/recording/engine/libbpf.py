@@ -32,6 +32,16 @@ class UprobeOptions(ctypes.Structure):
     )
 
 
+class IteratorOptions(ctypes.Structure):
+    """struct bpf_iter_attach_opts (libbpf.h)."""
+
+    _fields_ = (
+        ("sz", ctypes.c_size_t),
+        ("link_info", ctypes.c_void_p),
+        ("link_info_len", ctypes.c_uint32),
+    )
+
+
 class Link:
     """An attached program; `close` detaches it. The kernel detaches it when the process dies."""
 
@@ -217,19 +227,32 @@ class BpfObject:
         )
         return self._link(handle, f"attach {name} to {path}+{offset_bytes:#x}")
 
+    def attach_iterator(self, name: str, pid: int) -> Link:
+        """An iterator over the threads of a process; kernels before 6.1 iterate all processes."""
+        target = (ctypes.c_uint32 * 3)(0, pid, 0)  # union bpf_iter_link_info: tid, pid, pid_fd
+        options = IteratorOptions(
+            ctypes.sizeof(IteratorOptions), ctypes.addressof(target), ctypes.sizeof(target)
+        )
+        handle = self.library.bpf_program__attach_iter(self.program(name), ctypes.byref(options))
+        return self._link(handle, f"attach {name}")
+
+    def iterate(self, link: Link, name: str) -> None:
+        """Run an attached iterator once over everything it iterates."""
+        fd = self.library.bpf_iter_create(link.fd)
+        if fd < 0:
+            raise self.error(f"cannot run {name}", fd)
+        try:
+            while os.read(fd, 4096):
+                pass
+        finally:
+            os.close(fd)
+
     def run_iterator(self, name: str) -> None:
-        """Run an iterator program once over everything it iterates."""
+        """Attach an iterator, run it once over everything it iterates, and detach it."""
         handle = self.library.bpf_program__attach_iter(self.program(name), None)
         link = self._link(handle, f"attach {name}")
         try:
-            fd = self.library.bpf_iter_create(link.fd)
-            if fd < 0:
-                raise self.error(f"cannot run {name}", fd)
-            try:
-                while os.read(fd, 4096):
-                    pass
-            finally:
-                os.close(fd)
+            self.iterate(link, name)
         finally:
             link.close()
 

@@ -8,13 +8,15 @@ removes every probe, link and map.
 import ctypes
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.features import HOST, Features
 from tlstax.collectors.placement.model import Plan, Site
+from tlstax.collectors.recording.engine import kernel_counts, loaded
 from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine import loaded
+from tlstax.collectors.recording.engine.kernel_counts import KernelCounts
 from tlstax.collectors.recording.engine.ledger_layout import Action
 from tlstax.collectors.recording.engine.ledger_maps import LedgerMaps
 from tlstax.collectors.recording.engine.libbpf import (
@@ -57,6 +59,7 @@ class Options:
     sample_hz: int = 99
     slots_count: int = 1024
     features: Features = HOST
+    programs: Path | None = None  # object to load instead of the one that ships: for tests
 
 
 class Engine:
@@ -76,7 +79,9 @@ class Engine:
         self._refused_count = 0
         self._control = layout.Control()
         self._files = ProbedFiles(self._stack)
-        self._object = self._stack.enter_context(BpfObject(object_path(OBJECT_NAME)))
+        self._object = self._stack.enter_context(
+            BpfObject(options.programs or object_path(OBJECT_NAME))
+        )
         self._sampler = Sampler(self._object, options.sample_hz)
         self._uprobes = UprobeAttacher(self._object, "on_enter", "on_leave", multi=self.multi)
         self._switch_has_state = bool(options.features.state_of_switch)
@@ -93,6 +98,7 @@ class Engine:
             self.maps = LedgerMaps(
                 self._object, options.slots_count, self._shards_count, self._stack
             )
+            self.counts = KernelCounts(self._object, pid, self._stack)
         except BaseException:
             self._stack.close()
             raise
@@ -122,6 +128,7 @@ class Engine:
         bpf.resize("free_slots", self.options.slots_count + 1)
         for name in ("latency", "hits"):
             bpf.resize(name, self._shards_count)
+        kernel_counts.prepare(bpf)
         self._uprobes.prepare()
 
     # ---- attaching ----

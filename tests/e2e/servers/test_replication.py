@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tlstax.analysis.document.health import close
+from tlstax.analysis.document.closing import close
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader

@@ -15,7 +15,7 @@ import pytest
 from tlstax import TlstaxError
 from tlstax.analysis.classify.composition import Stacks, count_samples
 from tlstax.analysis.classify.taxonomy import builtin
-from tlstax.analysis.document.health import close
+from tlstax.analysis.document.closing import close
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame, Handshake, Loss, SampleStack, Stack, Target

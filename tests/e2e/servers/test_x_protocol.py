@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from tlstax.analysis.document.health import close
+from tlstax.analysis.document.closing import close
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader

@@ -14,6 +14,7 @@ import random
 from collections.abc import Iterator
 
 from tlstax.collectors.capture.schema import (
+    CpuClock,
     Frame,
     Handshake,
     Latency,
@@ -23,6 +24,7 @@ from tlstax.collectors.capture.schema import (
     OffcpuStack,
     PhaseCount,
     Probe,
+    ProcessClock,
     Row,
     Run,
     SampleStack,
@@ -180,10 +182,13 @@ class Model:
         """One second of an arm."""
         yield Window(window_id, run_id, self.now_ns, self.now_ns + SECOND)
         share = count / len(threads)
+        on_cpu_ns, runnable_ns = 2_000_000, 0
         for thread_id in threads:
             spent = {key: int(ns * noise * share) for key, ns in arm.costs.items()}
             idle_ns = max(0, SECOND - sum(spent.values()))
             cpu_ns = sum(ns for (_, state), ns in spent.items() if state == "on_cpu")
+            on_cpu_ns += cpu_ns
+            runnable_ns += sum(ns for (_, state), ns in spent.items() if state == "runnable")
             for (phase, state), time_ns in spent.items():
                 yield Ledger(window_id, thread_id, phase, state, time_ns)
             yield Ledger(window_id, thread_id, "idle", "blocked_network", idle_ns)
@@ -200,6 +205,18 @@ class Model:
         yield Ledger(window_id, 1, "background", "blocked_other", SECOND - 2_000_000)
         yield Ledger(window_id, 1, "background", "on_cpu", 2_000_000)
         yield ThreadClock(window_id, 1, SECOND, 2_000_000, 0, 0, 0)
+        yield ProcessClock(
+            window_id,
+            int(on_cpu_ns * 0.995),
+            int(on_cpu_ns * 0.995),
+            int(runnable_ns * 1.01),
+            2 * count,
+            2 * count,
+            0,
+            len(threads) + 1,
+            len(threads) + 1,
+        )
+        yield CpuClock(window_id, 0, on_cpu_ns, int(on_cpu_ns * SAMPLE_HZ / SECOND * 0.98))
         for phase in {phase for phase, _ in arm.costs}:
             yield PhaseCount(window_id, phase, count)
             yield from self.latency(arm, window_id, phase, count)

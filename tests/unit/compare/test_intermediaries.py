@@ -10,7 +10,15 @@ from tlstax.analysis.model.report import to_json
 from tlstax.analysis.report.html import page as html
 from tlstax.analysis.report.terminal import report as terminal
 from tlstax.analysis.rows import tables
-from tlstax.collectors.capture.schema import Ledger, Run, Target, Thread, ThreadClock, Window
+from tlstax.collectors.capture.schema import (
+    Ledger,
+    ProcessClock,
+    Run,
+    Target,
+    Thread,
+    ThreadClock,
+    Window,
+)
 
 US = 1000
 EACH = 100  # operations of a round
@@ -48,6 +56,9 @@ def made(rounds: int = 5, *, runs: bool = True) -> tables.Tables:
             scene.ledger += rows
             clock = ThreadClock(window, number, sum(times.values()), None, None, 0, 0)
             scene.clocks.append(clock)
+            cpu_ns = times["on_cpu"] * 4 // 5  # the ledger has a quarter more
+            counts = (cpu_ns, cpu_ns, 0, 0, 0, 0, 1, 1)
+            scene.process_clocks.append(ProcessClock(window, *counts))
     return tables.by_target(scene)
 
 
@@ -62,7 +73,7 @@ def test_cpu_time_per_operation_and_who_took_no_part() -> None:
     assert line.cpu.value_ns == 80 * US
     assert line.idle_count == 1, "openvpn did nothing"
     assert line.operation_count == 5 * EACH
-    assert ssh.closure == 1
+    assert ssh.closure == pytest.approx(0.75)
     assert line.sentence == (
         "the tunnel computed 80.0 µs for each connection (sshd 50.0 µs, the client's ssh 30.0 µs)"
     )

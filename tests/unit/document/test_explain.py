@@ -87,8 +87,8 @@ def test_the_composition_is_that_of_the_model(document: Document) -> None:
 
 def test_closure_losses_and_observer_effect_are_told(document: Document) -> None:
     assert document.health.closure.ok
-    assert document.health.closure.worst is not None
-    assert document.health.closure.worst > 0.998
+    assert document.health.closure.worst == "samples"
+    assert "8 figures hold" in document.health.closure.summary
     assert [line.kind for line in document.health.losses] == ["healed"]
     assert document.health.observer.uncosted_hits_count == 9000
     assert document.health.observer.probe_ns == 2 * 900_000 * 690
@@ -161,11 +161,24 @@ def test_one_arm_alone_is_not_compared(experiment: tables.Tables) -> None:
     assert "not compared" in made.answer.sentence
 
 
-def test_threads_that_vanish_are_counted_as_unchecked(experiment: tables.Tables) -> None:
-    gone = dataclasses.replace(experiment, clocks=experiment.clocks[1::2], threads=[])
-    made = explain.explain(gone)
-    assert made.health.closure.unchecked_ns > 0
-    assert any("not checked" in text for text in made.health.warnings)
+def test_an_older_capture_says_that_closure_was_not_checked(experiment: tables.Tables) -> None:
+    older = dataclasses.replace(experiment, process_clocks=[], cpu_clocks=[])
+    closure = explain.explain(older).health.closure
+    assert closure.ok is None
+    assert "not checked in this capture" in closure.summary
+    assert {figure.verdict for figure in closure.figures} == {"not checked"}
+
+
+def test_a_figure_beyond_its_bound_says_what_the_report_is_not_for(
+    experiment: tables.Tables,
+) -> None:
+    seen = [row._replace(seen_switch_count=row.switch_count // 2)
+            for row in experiment.process_clocks]  # fmt: skip
+    health = explain.explain(dataclasses.replace(experiment, process_clocks=seen)).health
+    assert health.closure.ok is False
+    assert health.closure.worst == "switches"
+    assert health.warnings[0] == health.closure.forbidden[0]
+    assert "Do not use this report for any time of the ledger" in health.warnings[0]
 
 
 def test_rows_that_refer_to_nothing_do_no_harm(experiment: tables.Tables) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 from tlstax.collectors.recording import windows
+from tlstax.collectors.recording.engine.kernel_counts import ProcessReading
 from tlstax.collectors.recording.engine.ledger_layout import (
     LATENCY_BUCKETS,
     PHASE_CELLS,
@@ -59,7 +60,10 @@ class StillEngine:
 
     def __init__(self) -> None:
         self.views: list[SlotView] = []
-        self.maps = self
+        self.maps = self.counts = self
+
+    def read(self) -> ProcessReading:
+        return ProcessReading(None, 0, 0, 0, False, ())
 
     def slots(self) -> list[SlotView]:
         return self.views
@@ -87,7 +91,6 @@ def cut_at(
 ) -> list[list[schema.Ledger]]:
     """The ledger rows of each window; the first look is the start."""
     engine = StillEngine()
-    monkeypatch.setattr(windows, "thread_clocks", lambda *_: (0, 0))
     clock = [looks[0][0]]
     monkeypatch.setattr(windows, "monotonic_ns", lambda: clock[0])
     engine.views = [looks[0][1]]

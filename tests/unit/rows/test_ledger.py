@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sums of the ledger, its closure, operations, and statistics, on hand-made rows."""
+"""Sums of the ledger, operations, and statistics, on hand-made rows."""
 
 import math
 
@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tlstax.analysis.rows import ledger, operations
 from tlstax.analysis.rows.roles import tabulate
 from tlstax.analysis.statistics import bootstrap as statistics
-from tlstax.collectors.capture.schema import Ledger, PhaseCount, Run, Thread, ThreadClock
+from tlstax.collectors.capture.schema import Ledger, PhaseCount, Run, Thread
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 
-MS = 1_000_000
 KEYS = st.tuples(st.sampled_from(PHASES), st.sampled_from(STATES))
 LEDGERS = st.lists(
     st.builds(
@@ -84,80 +83,6 @@ def test_totals_are_in_vocabulary_order_and_of_the_windows_asked_for() -> None:
         (("command", "runnable"), 3),
         (("a_later_phase", "on_cpu"), 5),
     ]
-
-
-def closure_of(
-    rows: list[Ledger], clocks: list[ThreadClock], roles: tuple[str, ...] = ("connection",) * 9
-) -> ledger.WindowClosure:
-    threads = [Thread(n, 100 + n, "t", role, 0, None) for n, role in enumerate(roles, 1)]
-    (line,) = ledger.closures(rows, clocks, threads)
-    return line
-
-
-def test_a_full_ledger_closes() -> None:
-    rows = [
-        Ledger(1, 1, "idle", "blocked_network", 900 * MS),
-        Ledger(1, 1, "command", "on_cpu", 100 * MS),
-    ]
-    line = closure_of(rows, [ThreadClock(1, 1, 1000 * MS, 100 * MS, 0, 0, 0)])
-    assert line.closure == 1.0
-    assert line.on_cpu_ratio == 1.0
-    assert (line.ledger_ns, line.clock_ns) == (100 * MS, 100 * MS)
-
-
-def test_a_gap_is_set_against_the_time_that_was_not_idle() -> None:
-    rows = [
-        Ledger(1, 1, "idle", "blocked_network", 900 * MS),
-        Ledger(1, 1, "command", "on_cpu", 95 * MS),
-    ]
-    line = closure_of(rows, [ThreadClock(1, 1, 1000 * MS, None, None, 7, 2)])
-    assert line.closure == pytest.approx(0.95)
-    assert line.on_cpu_ratio is None
-    assert (line.uncertain_ns, line.healed_count) == (7, 2)
-
-
-def test_a_surplus_of_one_thread_does_not_hide_the_gap_of_another() -> None:
-    rows = [Ledger(1, 1, "command", "on_cpu", 110 * MS), Ledger(1, 2, "command", "on_cpu", 90 * MS)]
-    clocks = [ThreadClock(1, n, 100 * MS, None, None, 0, 0) for n in (1, 2)]
-    assert closure_of(rows, clocks).closure == pytest.approx(0.9)
-
-
-def test_an_idle_window_has_nothing_to_close() -> None:
-    rows = [Ledger(1, 1, "idle", "blocked_network", 1000 * MS)]
-    line = closure_of(rows, [ThreadClock(1, 1, 1000 * MS + 900, None, None, 0, 0)])
-    assert line.closure is None
-
-
-def test_background_threads_are_left_out_and_those_that_served_are_not() -> None:
-    rows = [
-        Ledger(1, 1, "background", "on_cpu", 5 * MS),
-        Ledger(1, 2, "command", "on_cpu", 50 * MS),
-    ]
-    clocks = [ThreadClock(1, n, 50 * MS, None, None, 0, 0) for n in (1, 2)]
-    line = closure_of(rows, clocks, ("background", "background"))
-    assert (line.thread_count, line.closure) == (1, 1.0)
-
-
-def test_threads_whose_clocks_were_not_read_are_counted_as_unchecked() -> None:
-    rows = [Ledger(1, 1, "command", "on_cpu", 50 * MS), Ledger(1, 2, "handshake", "on_cpu", 7)]
-    line = closure_of(rows, [ThreadClock(1, 1, 50 * MS, None, None, 0, 0)])
-    assert (line.closure, line.unchecked_count, line.unchecked_ns) == (1.0, 1, 7)
-
-
-def test_stolen_time_is_not_held_against_the_ledger() -> None:
-    rows = [Ledger(1, 1, "command", "on_cpu", 110 * MS)]
-    line = closure_of(rows, [ThreadClock(1, 1, 110 * MS, 100 * MS, 0, 0, 0, 10 * MS)])
-    assert line.on_cpu_ratio == 1.0
-
-
-@given(rows=LEDGERS)
-def test_windows_combine(rows: list[Ledger]) -> None:
-    clocks = [ThreadClock(w, t, 10**12, 5, 5, 1, 1) for w in (1, 2) for t in (1, 2)]
-    lines = ledger.closures(rows, clocks, [Thread(1, 2, "a", "connection", 0, None)])
-    whole = ledger.combine(lines)
-    assert whole.ledger_ns == sum(line.ledger_ns for line in lines)
-    assert whole.unchecked_ns == sum(line.unchecked_ns for line in lines)
-    assert ledger.combine([]) == ledger.WindowClosure(-1)
 
 
 @pytest.mark.parametrize(

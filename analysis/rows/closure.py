@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The ledger's sums against clocks and counts that it has no part in: the figures of closure.
+
+Every reference is the kernel's or the server's own: see `collectors/recording/kernel_clocks.py`. A
+figure is computed for the whole recording, and for each stretch of it with at least one second of
+observed time; its worst value is decisive. Bounds come from recordings of healthy servers, see
+docs/measurements/closure.md.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tlstax.analysis.rows import closure_counts
+from tlstax.analysis.rows.closure_counts import Pair
+from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture.schema import ProcessClock
+
+OBSERVED_NS: Final = 1_000_000_000
+"""Less observed time is not judged."""
+_MS: Final = 1_000_000
+
+
+class Bound(NamedTuple):
+    """How much a figure may differ from its reference; a larger difference is a fault."""
+
+    share: float
+    """Of the reference."""
+    fixed: float
+    """In the unit of the figure: what the edges of a window can make."""
+    event: float
+    """For each switch (times) or the square root of the expected samples (samples)."""
+    least: float
+    """A smaller reference is too little to judge."""
+
+
+class Figure(NamedTuple):
+    """One figure of closure."""
+
+    key: str
+    name: str
+    unit: str
+    bound: Bound
+    forbids: str
+    """What the report may not be used for when the figure is beyond its bound."""
+    absent: str
+    """Why it was not checked, where there is no reference."""
+
+
+FIGURES: Final = (
+    Figure(
+        "on_cpu", "CPU time against the CPU clock of the process", "ns",
+        Bound(0.015, 10 * _MS, 1_000, 50 * _MS),
+        "CPU times, their shares, and what is derived from them",
+        "the CPU clock of the process was not read",
+    ),
+    Figure(
+        "thread_on_cpu", "CPU time of the worst thread against the scheduler's", "ns",
+        Bound(0.03, 10 * _MS, 3_000, 100 * _MS),
+        "CPU times of single threads and roles",
+        "no thread used enough CPU time",
+    ),
+    Figure(
+        "runnable", "time waiting for a CPU against the scheduler's run delay", "ns",
+        Bound(0.05, 20 * _MS, 3_000, 50 * _MS),
+        "time waiting for a CPU, and the waits that it is separated from",
+        "this kernel does not count the time that threads wait for a CPU",
+    ),
+    Figure(
+        "threads", "threads in the ledger against threads of the process", "count",
+        Bound(0.001, 0, 0, 1),
+        "sums over threads, roles, and any total of the server",
+        "the threads of the process were not counted",
+    ),
+    Figure(
+        "thread_cpu", "CPU time of the threads in the ledger against that of the process", "ns",
+        Bound(0.005, 5 * _MS, 0, 50 * _MS),
+        "sums over threads, roles, and any total of the server",
+        "the CPU clock of the process was not read",
+    ),
+    Figure(
+        "steal", "time taken from the server's threads against the host's steal", "ns",
+        Bound(0.02, 20 * _MS, 3_000, 0),
+        "CPU times: part of them is not the server's",
+        "the host's steal was not read",
+    ),
+    Figure(
+        "switches", "switches seen against switches that the kernel counted", "count",
+        Bound(0.002, 20, 0, 1000),
+        "any time of the ledger: threads were in states that it did not see",
+        "the switches of the process were not counted",
+    ),
+    Figure(
+        "samples", "CPU samples against CPU time, on the worst CPU", "count",
+        Bound(0.10, 5, 4, 50),
+        "shares of functions and categories",
+        "no CPU samples were taken",
+    ),
+    Figure(
+        "exits", "ends against beginnings, of the worst boundary", "count",
+        Bound(0.01, 20, 0, 100),
+        "times of the phase that the boundary begins and ends",
+        "no boundary has a probe at both ends",
+    ),
+    Figure(
+        "commands", "commands against the server's own count", "count",
+        Bound(0.02, 20, 0, 100),
+        "times per command",
+        "the server's counters were not read (--collect status)",
+    ),
+    Figure(
+        "handshakes", "handshakes against the server's own count", "count",
+        Bound(0.02, 2, 0, 10),
+        "times per handshake and connection",
+        "the server's counters were not read (--collect status)",
+    ),
+)  # fmt: skip
+
+
+class Check(NamedTuple):
+    """A figure over some windows, or without a reference."""
+
+    figure: Figure
+    value: float | None
+    reference: float | None
+    error: float
+    """The part of the difference that counts against the figure."""
+    allowed: float
+    what: str
+    """What it is about: a thread, a CPU, a boundary, or ''."""
+    windows: tuple[int, int] | None
+    """First and last; None: the whole recording."""
+    verdict: str
+    """ok, failed, too little, or not checked."""
+
+    @property
+    def used(self) -> float:
+        """The error as a share of what is allowed; 1 is the bound."""
+        return self.error / self.allowed if self.allowed else float(self.error > 0)
+
+
+@dataclass
+class Sums:
+    """The ledger and its references over some windows."""
+
+    windows: tuple[int, int] | None
+    on_cpu_ns: int = 0
+    runnable_ns: int = 0
+    process_cpu_ns: int = 0
+    has_cpu: bool = True
+    account_cpu_ns: int = 0
+    wait_ns: int = 0
+    has_wait: bool = True
+    switch_count: int = 0
+    seen_count: int = 0
+    steal_ns: int = 0
+    host_steal_ns: int = 0
+    thread_count: int = 0
+    account_count: int = 0
+
+    def add(self, row: ProcessClock, states: Mapping[str, int], host_steal_ns: int) -> None:
+        """Another window."""
+        self.on_cpu_ns += states.get("on_cpu", 0)
+        self.runnable_ns += states.get("runnable", 0)
+        self.has_cpu = self.has_cpu and row.process_cpu_ns is not None
+        self.process_cpu_ns += row.process_cpu_ns or 0
+        self.account_cpu_ns += row.account_cpu_ns
+        self.has_wait = self.has_wait and row.account_wait_ns is not None
+        self.wait_ns += row.account_wait_ns or 0
+        self.switch_count += row.switch_count
+        self.seen_count += row.seen_switch_count
+        self.steal_ns += row.steal_ns
+        self.host_steal_ns += host_steal_ns
+        self.thread_count += row.thread_count
+        self.account_count += row.account_count
+
+
+def check(tables: Tables) -> list[Check]:
+    """Each figure at its worst, in the order of FIGURES."""
+    stretches = observed(tables)
+    enough = _observed_ns(tables) >= OBSERVED_NS
+    switches = stretches[0].switch_count if stretches else 0
+    counts = closure_counts.pairs(tables) if stretches else {}
+    return [_worst(figure, stretches, counts.get(figure.key, ()), switches, enough)
+            for figure in FIGURES]  # fmt: skip
+
+
+def worst(checks: Iterable[Check]) -> Check | None:
+    """The one that is nearest to its bound, or furthest beyond it; None where none was judged."""
+    judged = [check for check in checks if check.verdict in ("ok", "failed")]
+    return max(judged, key=lambda check: check.used, default=None)
+
+
+def cpu_times(tables: Tables) -> dict[int, tuple[int, int]]:
+    """CPU time by the ledger and by the CPU clock of the process, of each window that has both."""
+    clocks = {
+        row.window_id: row.process_cpu_ns
+        for row in tables.process_clocks
+        if row.process_cpu_ns is not None
+    }
+    spent: dict[int, int] = defaultdict(int)
+    for row in tables.ledger:
+        if row.state == "on_cpu":
+            spent[row.window_id] += row.time_ns
+    return {window_id: (spent[window_id], clock_ns) for window_id, clock_ns in clocks.items()}
+
+
+def agreement(times: Mapping[int, tuple[int, int]], window_ids: Iterable[int]) -> float | None:
+    """1 - (difference of these windows' CPU times / CPU clock); `times`: see cpu_times().
+
+    None where the clock was not read.
+    """
+    known = [times[window_id] for window_id in set(window_ids) if window_id in times]
+    clock_ns = sum(clock for _, clock in known)
+    return 1 - abs(sum(spent for spent, _ in known) - clock_ns) / clock_ns if clock_ns else None
+
+
+def observed(tables: Tables) -> list[Sums]:
+    """The whole recording, then each stretch of at least a second of observed time."""
+    clocks = {row.window_id: row for row in tables.process_clocks}
+    if not clocks:
+        return []
+    states: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in tables.ledger:
+        states[row.window_id][row.state] += row.time_ns
+    steal = {row.window_id: row.cpu_steal_ns for row in tables.system}
+    whole = Sums(None)
+    stretches: list[Sums] = []
+    for group in _stretches(tables, clocks.keys()):
+        stretch = Sums((group[0], group[-1]))
+        for window_id in group:
+            for sums in (whole, stretch):
+                sums.add(clocks[window_id], states[window_id], steal.get(window_id, 0))
+        stretches.append(stretch)
+    return [whole, *(stretches if len(stretches) > 1 else ())]
+
+
+def _observed_ns(tables: Tables) -> int:
+    clocks = {row.window_id for row in tables.process_clocks}
+    return sum(row.end_ns - row.start_ns for row in tables.windows if row.window_id in clocks)
+
+
+def _stretches(tables: Tables, observed_ids: Iterable[int]) -> list[list[int]]:
+    """Windows in order, in groups of at least OBSERVED_NS; the last takes what is left over."""
+    ids = set(observed_ids)
+    groups: list[list[int]] = []
+    length_ns = OBSERVED_NS
+    for window in sorted(tables.windows, key=lambda window: window.start_ns):
+        if window.window_id not in ids:
+            continue
+        if length_ns >= OBSERVED_NS:
+            groups.append([])
+            length_ns = 0
+        groups[-1].append(window.window_id)
+        length_ns += window.end_ns - window.start_ns
+    if len(groups) > 1 and length_ns < OBSERVED_NS:
+        rest = groups.pop()
+        groups[-1] += rest
+    return groups
+
+
+def _worst(
+    figure: Figure, stretches: Sequence[Sums], pairs: Sequence[Pair], switches: int, enough: bool
+) -> Check:
+    """The figure's worst value of all that was judged, or why it was not."""
+    found = [
+        *(one for sums in stretches if (one := _of_sums(figure, sums)) is not None),
+        *(_judge(figure, pair, None, pair.switch_count or switches) for pair in pairs),
+    ]
+    if not found:
+        return Check(figure, None, None, 0, 0, "", None, "not checked")
+    judged = [one for one in found if one.verdict != "too little"]
+    if not enough or not judged:
+        return found[0]._replace(verdict="too little")
+    return max(judged, key=lambda one: one.used)
+
+
+def _of_sums(figure: Figure, sums: Sums) -> Check | None:
+    """A figure of times or counts of windows; None where it has no reference or is another."""
+    pair: Pair | None = None
+    surplus = 0.0
+    if figure.key == "on_cpu" and sums.has_cpu:
+        pair = Pair(sums.on_cpu_ns, sums.process_cpu_ns)
+        surplus = sums.host_steal_ns  # on the CPU for the ledger, and not for the clock
+    elif figure.key == "runnable" and sums.has_wait:
+        pair = Pair(sums.runnable_ns, sums.wait_ns)
+    elif figure.key == "threads":
+        pair = Pair(sums.account_count, sums.thread_count)
+    elif figure.key == "thread_cpu" and sums.has_cpu:
+        # Threads that end use some microseconds after the process has counted them: no surplus.
+        pair = Pair(min(sums.account_cpu_ns, sums.process_cpu_ns), sums.process_cpu_ns)
+    elif figure.key == "steal" and sums.has_cpu:
+        pair = Pair(max(0, sums.steal_ns), sums.host_steal_ns, sums.process_cpu_ns)
+        surplus = 0.0 if pair.value > pair.reference else sums.host_steal_ns
+    elif figure.key == "switches":
+        pair = Pair(sums.seen_count, sums.switch_count)
+    if pair is None:
+        return None
+    return _judge(figure, pair, sums.windows, sums.switch_count, surplus)
+
+
+def _judge(
+    figure: Figure,
+    pair: Pair,
+    windows: tuple[int, int] | None,
+    switches: float,
+    surplus: float = 0.0,
+) -> Check:
+    bound = figure.bound
+    base = pair.reference if pair.base is None else pair.base
+    difference = pair.value - pair.reference
+    if surplus and difference > 0:
+        difference = max(0.0, difference - surplus)
+    error = 0.0 if figure.key == "steal" and difference < 0 else abs(difference)
+    events = base**0.5 if figure.key == "samples" else switches
+    allowed = bound.share * base + bound.fixed + bound.event * events
+    verdict = "ok" if error <= allowed else "failed"
+    if base < bound.least:
+        verdict = "too little"
+    return Check(figure, pair.value, pair.reference, error, allowed, pair.what, windows, verdict)
+
+
+def failed(checks: Iterable[Check]) -> Iterator[Check]:
+    """Those beyond their bounds, the furthest first."""
+    bad = [check for check in checks if check.verdict == "failed"]
+    yield from sorted(bad, key=lambda check: -check.used)

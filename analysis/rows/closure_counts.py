@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Figures of closure that are about threads, CPUs, boundaries and the server's counters."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture.schema import Status, Window
+from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
+
+_COVERED: Final = 0.98
+"""Share of the time between two readings of the server that windows must cover."""
+_COMMANDS: Final = ("Questions", "Com_stmt_prepare")
+"""What the server counts as a statement of a client, and what it counts apart."""
+_HANDSHAKES: Final = ("Ssl_finished_accepts", "Ssl_accepts")
+"""Of these the first that moved: libraries count them differently."""
+
+
+class Pair(NamedTuple):
+    """A sum of the ledger and its reference."""
+
+    value: float
+    reference: float
+    base: float | None = None
+    """What the bound is a share of, where that is not the reference."""
+    what: str = ""
+    """The thread, CPU or boundary."""
+    switch_count: float = 0
+    """Switches of it; 0: those of the whole process."""
+
+
+def pairs(tables: Tables) -> dict[str, list[Pair]]:
+    """By figure; a figure without a reference is absent or empty."""
+    return {
+        "thread_on_cpu": list(_threads(tables)),
+        "samples": list(_cpus(tables)),
+        "exits": list(_boundaries(tables)),
+        "commands": list(_commands(tables)),
+        "handshakes": list(_handshakes(tables)),
+    }
+
+
+def _threads(tables: Tables) -> Iterator[Pair]:
+    """Each thread over all windows in which the scheduler's clock of it was read."""
+    clocks: dict[int, int] = defaultdict(int)
+    read: set[tuple[int, int]] = set()
+    for row in tables.clocks:
+        if row.sched_cpu_ns is not None:
+            clocks[row.thread_id] += row.sched_cpu_ns
+            read.add((row.window_id, row.thread_id))
+    spent: dict[int, int] = defaultdict(int)
+    for entry in tables.ledger:
+        if entry.state == "on_cpu" and (entry.window_id, entry.thread_id) in read:
+            spent[entry.thread_id] += entry.time_ns
+    names = {row.thread_id: f"{row.name} ({row.tid})" for row in tables.threads}
+    steal_ns = sum(row.cpu_steal_ns for row in tables.system)
+    for thread_id, clock_ns in clocks.items():
+        value = spent[thread_id]
+        if value > clock_ns:  # stolen time is on the CPU for the ledger only
+            value = max(clock_ns, value - steal_ns)
+        yield Pair(value, clock_ns, None, names.get(thread_id, "unknown thread"))
+
+
+def _cpus(tables: Tables) -> Iterator[Pair]:
+    """Samples of each CPU, and those that its CPU time should have given."""
+    try:
+        hz = float(tables.meta.get("sample_hz", "0"))
+    except ValueError:
+        return
+    if not hz:
+        return
+    expected: dict[int, float] = defaultdict(float)
+    taken: dict[int, int] = defaultdict(int)
+    for row in tables.cpu_clocks:
+        expected[row.cpu_id] += row.target_cpu_ns * hz / 1e9
+        taken[row.cpu_id] += row.sample_count
+    for cpu_id, samples in expected.items():
+        yield Pair(taken[cpu_id], samples, None, f"CPU {cpu_id}")
+
+
+def _boundaries(tables: Tables) -> Iterator[Pair]:
+    """Ends and beginnings of each boundary that has probes for both."""
+    hits: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in tables.probes:
+        if row.kind.startswith("u"):
+            by_event = hits[row.boundary]
+            by_event[row.event] = by_event.get(row.event, 0) + row.hits_count
+    for boundary, by_event in hits.items():
+        if by_event.keys() >= {"enter", "exit"}:
+            enters, exits = by_event["enter"], by_event["exit"]
+            yield Pair(exits, enters, max(enters, exits), boundary)
+
+
+def _commands(tables: Tables) -> Iterator[Pair]:
+    rows = [row for row in tables.phase_counts if row.phase == "command"]
+    ended = {row.window_id: row.ended_count for row in rows}
+    windows = [window for window in tables.windows if window.level in LEDGER_LEVELS]
+    count = _grown(tables.status, _COMMANDS, windows)
+    if count is not None and ended:
+        reference, within = count
+        yield Pair(sum(ended.get(window_id, 0) for window_id in within), reference)
+
+
+def _handshakes(tables: Tables) -> Iterator[Pair]:
+    windows = [window for window in tables.windows if window.level not in ("sample", "none")]
+    for name in _HANDSHAKES:
+        count = _grown(tables.status, (name,), windows)
+        if count is not None and count[0] > 0:
+            reference, within = count
+            good = [row for row in tables.handshakes if row.outcome == "success"]
+            yield Pair(sum(row.window_id in within for row in good), reference)
+            return
+
+
+def _grown(
+    rows: Sequence[Status], names: Sequence[str], windows: Sequence[Window]
+) -> tuple[float, set[int]] | None:
+    """What counters grew by in the windows between their first and last reading, and these windows.
+
+    None where the counters were not read, or the windows do not join.
+    """
+    times = sorted({row.time_ns for row in rows if row.run_id is None})
+    known = [_readings(rows, name, times) for name in names]
+    if len(times) < 2 or known[0] is None:
+        return None
+    inside = [w for w in windows if times[0] <= w.start_ns and w.end_ns <= times[-1]]
+    inside.sort(key=lambda window: window.start_ns)
+    if not inside:
+        return None
+    start_ns, end_ns = inside[0].start_ns, inside[-1].end_ns
+    covered_ns = sum(window.end_ns - window.start_ns for window in inside)
+    if covered_ns < _COVERED * (end_ns - start_ns):
+        return None
+    edges = [start_ns - times[0], end_ns - times[0]]
+    offsets = [time_ns - times[0] for time_ns in times]
+    grown = 0.0
+    for values in known:
+        if values is not None:
+            first, last = np.interp(edges, offsets, values)
+            grown += float(last - first)
+    return grown, {window.window_id for window in inside}
+
+
+def _readings(rows: Sequence[Status], name: str, times: Sequence[int]) -> list[float] | None:
+    """A counter at each reading; rows exist only where it moved. None where it was not read."""
+    told = {row.time_ns: row.value for row in rows if row.name == name and row.run_id is None}
+    if not told or times[0] not in told:
+        return None
+    values: list[float] = []
+    for time_ns in times:
+        text = told.get(time_ns)
+        try:
+            values.append(values[-1] if text is None else float(text))
+        except ValueError:
+            return None
+    if any(after < before for before, after in pairwise(values)):
+        return None  # the server was asked to forget
+    return values

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the kernel itself counts of the target: read beside the ledger, to check its sums.
+
+One run of a task iterator (probes/bpf/closure.bpf.h) stores the counts of each thread in its
+account and sums those of the process; the CPU time of the process is that of its CPU clock.
+"""
+
+import ctypes
+import mmap
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tlstax.collectors.recording.engine import loaded
+from tlstax.collectors.recording.engine.counts_layout import CpuCounts, ProcessCounts
+from tlstax.collectors.recording.engine.libbpf import BpfObject
+
+_PROGRAM: Final = "each_counts"
+_CPU_BYTES: Final = ctypes.sizeof(CpuCounts)
+_SCHEDULER_CLOCK: Final = 2  # CPUCLOCK_SCHED, linux/posix-timers.h
+
+
+class CpuReading(NamedTuple):
+    """One CPU since the programs were loaded."""
+
+    target_cpu_ns: int
+    """CPU time of the target on it, by the scheduler."""
+    sample_count: int
+    """CPU samples in threads whose states were recorded."""
+
+
+class ProcessReading(NamedTuple):
+    """The process at one instant. Counts include threads that have ended."""
+
+    process_cpu_ns: int | None
+    """By the CPU clock of the process; None when it is gone."""
+    switch_count: int
+    """Voluntary and involuntary switches of all threads."""
+    thread_count: int
+    """Threads that live."""
+    account_count: int
+    """Those of them that have an account in the ledger."""
+    has_wait: bool
+    """Whether the kernel counts the time that threads wait for a CPU."""
+    cpus: tuple[CpuReading, ...]
+
+
+def prepare(bpf: BpfObject) -> None:
+    """Set the number of CPUs, before load()."""
+    bpf.resize("cpus", _possible_cpus())
+
+
+class KernelCounts:
+    """The references of one loaded object."""
+
+    def __init__(self, bpf: BpfObject, pid: int, stack: ExitStack) -> None:
+        """`stack` closes what is opened. Raises TlstaxError (HOST)."""
+        self._bpf = bpf
+        self._pid = pid
+        self._cpus_count = _possible_cpus()
+        bpf.require_value_bytes(
+            process_counts=ctypes.sizeof(ProcessCounts), cpus=ctypes.sizeof(CpuCounts)
+        )
+        self._sums = self._mapped(stack, "process_counts", ctypes.sizeof(ProcessCounts))
+        self._cpus = self._mapped(stack, "cpus", self._cpus_count * _CPU_BYTES)
+        self._link = bpf.attach_iterator(_PROGRAM, pid)
+        stack.callback(self._link.close)
+
+    def _mapped(self, stack: ExitStack, name: str, length_bytes: int) -> mmap.mmap:
+        memory = loaded.map_memory(self._bpf.map_fd(name), length_bytes, writable=True)
+        stack.callback(memory.close)
+        return memory
+
+    def read(self) -> ProcessReading:
+        """Read the counts of the process now, and store those of each thread in its account."""
+        self._sums[: ctypes.sizeof(ProcessCounts)] = bytes(ctypes.sizeof(ProcessCounts))
+        offset = CpuCounts.running_ns.offset
+        for start in range(offset, self._cpus_count * _CPU_BYTES, _CPU_BYTES):
+            self._cpus[start : start + 8] = bytes(8)
+        clock_ns = _process_clock_ns(self._pid)
+        self._bpf.iterate(self._link, _PROGRAM)
+        sums = ProcessCounts.from_buffer_copy(self._sums)
+        return ProcessReading(
+            None if clock_ns is None else clock_ns + sums.uncounted_ns,
+            sums.switch_count + sums.ended_switch_count,
+            sums.thread_count,
+            sums.account_count,
+            bool(sums.has_wait),
+            tuple(
+                CpuReading(cpu.target_cpu_ns + cpu.running_ns, cpu.sample_count)
+                for cpu in (CpuCounts * self._cpus_count).from_buffer_copy(self._cpus)
+            ),
+        )
+
+
+def _process_clock_ns(pid: int) -> int | None:
+    """CPU time of a process with its ended threads.
+
+    The scheduler adds the time of a running thread at its next tick or switch.
+    """
+    try:
+        return time.clock_gettime_ns(~pid << 3 | _SCHEDULER_CLOCK)
+    except OSError:
+        return None
+
+
+def _possible_cpus() -> int:
+    """One more than the highest number that a CPU of this host can have."""
+    text = Path("/sys/devices/system/cpu/possible").read_text(encoding="ascii").strip()
+    return int(text.replace(",", "-").rsplit("-", 1)[-1]) + 1

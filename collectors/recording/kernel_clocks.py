@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the kernel counted in each window, as rows: the references of closure.
+
+No figure here comes from the ledger's cells. The counts are read where a window begins and ends,
+beside the accounts, and the rows are the differences.
+"""
+
+from dataclasses import dataclass
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.recording.accounts import ThreadAccount
+from tlstax.collectors.recording.engine.ledger_maps import SlotView
+from tlstax.collectors.recording.engine.native import Engine
+
+
+@dataclass
+class _Sums:
+    """Of the threads that have an account, over one window."""
+
+    cpu_ns: int = 0
+    wait_ns: int = 0
+    seen_count: int = 0
+    steal_ns: int = 0
+
+
+class KernelClocks:
+    """The counts of one target from window to window."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._sums = _Sums()
+        self._last = engine.counts.read()
+
+    def begin(self) -> None:
+        """A window begins now: the accounts hold the counts of this moment."""
+        self._sums = _Sums()
+        self._last = self._engine.counts.read()
+
+    def end(self) -> None:
+        """A window ends now, before its accounts are read."""
+        self._before, self._last = self._last, self._engine.counts.read()
+
+    def thread(
+        self, window: int, slot: SlotView, account: ThreadAccount, start_ns: int, end_ns: int
+    ) -> schema.ThreadClock:
+        """The row of a thread; its counts are in the sums of the process from now on."""
+        born = max(account.start_ns, start_ns)
+        died = slot.last_ns if slot.exited else end_ns
+        before, now = account.counts, slot.kernel_counts
+        known = now.time_ns > 0
+        if known:
+            account.counts = now
+            self._sums.cpu_ns += now.cpu_ns - before.cpu_ns
+            self._sums.wait_ns += now.wait_ns - before.wait_ns
+            self._sums.seen_count += now.seen_count - before.seen_count
+        self._sums.steal_ns += slot.steal_ns - account.steal_ns
+        has_wait = known and self._last.has_wait
+        clock = schema.ThreadClock(
+            window,
+            account.thread_id,
+            max(0, died - born),
+            now.cpu_ns - before.cpu_ns if known else None,
+            now.wait_ns - before.wait_ns if has_wait else None,
+            slot.uncertain_ns - account.uncertain_ns,
+            slot.healed_count - account.healed_count,
+            slot.steal_ns - account.steal_ns,
+        )
+        account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
+        account.steal_ns = slot.steal_ns
+        return clock
+
+    def rows(self, window: int) -> list[schema.Row]:
+        """The rows of the process and of the CPUs, after those of its threads."""
+        before, now, sums = self._before, self._last, self._sums
+        self._sums = _Sums()
+        whole = before.process_cpu_ns is not None and now.process_cpu_ns is not None
+        if self._engine.maps.executed_ns() or now.thread_count == 0:
+            return []  # it ended, or its clocks are those of another program
+        process = schema.ProcessClock(
+            window,
+            (now.process_cpu_ns or 0) - (before.process_cpu_ns or 0) if whole else None,
+            sums.cpu_ns,
+            sums.wait_ns if now.has_wait else None,
+            now.switch_count - before.switch_count,
+            sums.seen_count,
+            sums.steal_ns,
+            now.thread_count,
+            now.account_count,
+        )
+        cpus = [
+            schema.CpuClock(
+                window,
+                number,
+                cpu.target_cpu_ns - old.target_cpu_ns,
+                cpu.sample_count - old.sample_count,
+            )
+            for number, (cpu, old) in enumerate(zip(now.cpus, before.cpus, strict=True))
+        ]
+        return [process, *(row for row in cpus if row.target_cpu_ns or row.sample_count)]

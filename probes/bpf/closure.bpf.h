@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the kernel itself counts of the target's threads: the reference for the ledger's sums.
+ *
+ * An iterator reads the kernel's fields at the edges of a window and stores them in each thread's
+ * account; the last switch of a thread stores its final values. No cell of the ledger is read here.
+ */
+#ifndef TLSTAX_CLOSURE_BPF_H
+#define TLSTAX_CLOSURE_BPF_H
+
+#include "account.bpf.h"
+
+enum { TICK_NS = 10000000 }; /* the scheduler updates its count at least this often */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct process_counts);
+} process_counts SEC(".maps");
+
+/* CPU time that a running thread has used since the scheduler last updated its count. */
+static __always_inline u64 uncounted_ns(struct task_struct *task, u64 now)
+{
+	struct cpu_counts *cpu = find_cpu(task_cpu(task));
+	if (!cpu || !cpu->clock_offset_ns || !task->on_cpu)
+		return 0;
+	u64 spent = now - cpu->clock_offset_ns - task->se.exec_start;
+	return spent < TICK_NS ? spent : 0;
+}
+
+/* Time that a runnable thread has been waiting for a CPU, and that is not in run_delay yet. */
+static __always_inline u64 queued_ns(struct task_struct *task, u64 now)
+{
+	struct cpu_counts *cpu = find_cpu(task_cpu(task));
+	u64 since = task->sched_info.last_queued;
+	if (!since || !cpu || !cpu->queue_offset_ns || task->on_cpu)
+		return 0;
+	s64 spent = (s64)(now - cpu->queue_offset_ns - since);
+	return spent > 0 ? spent : 0;
+}
+
+static __always_inline void read_counts(struct task_struct *task, u64 now,
+					struct thread_counts *counts)
+{
+	counts->time_ns = now;
+	counts->cpu_ns = task->se.sum_exec_runtime + uncounted_ns(task, now);
+	counts->switch_count = task->nvcsw + task->nivcsw;
+	if (bpf_core_field_exists(task->sched_info.run_delay))
+		counts->wait_ns = task->sched_info.run_delay + queued_ns(task, now);
+}
+
+/* The thread's last switch: its final values. That switch is in no sum of the process. */
+static __always_inline void read_last_counts(struct task_struct *task, struct thread_slot *slot,
+					     u64 now)
+{
+	read_counts(task, now, &slot->counts);
+	slot->counts.seen_count = slot->seen_count;
+}
+
+/* The target left this CPU: how long the scheduler says that it ran here, and the clocks. */
+static __always_inline void count_stay(struct task_struct *task, struct thread_slot *slot)
+{
+	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
+	if (!cpu)
+		return;
+	__sync_fetch_and_add(&cpu->target_cpu_ns, task->se.sum_exec_runtime - slot->sched_cpu_ns);
+	if (bpf_core_field_exists(task->sched_info.last_arrival) && slot->run_start_ns)
+		cpu->queue_offset_ns = slot->run_start_ns - task->sched_info.last_arrival;
+}
+
+SEC("iter/task")
+int each_counts(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	u32 zero = 0;
+	struct process_counts *sums = bpf_map_lookup_elem(&process_counts, &zero);
+	FAULT_COUNT_READING(ctx);
+	if (!task || !sums || task->tgid != config.tgid)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	struct thread_slot *slot = find_slot(task);
+	u64 uncounted = uncounted_ns(task, now);
+
+	sums->thread_count++;
+	sums->uncounted_ns += uncounted;
+	sums->switch_count += task->nvcsw + task->nivcsw;
+	sums->ended_switch_count = task->signal->nvcsw + task->signal->nivcsw;
+	sums->has_wait = bpf_core_field_exists(task->sched_info.run_delay);
+	if (!slot)
+		return 0;
+	sums->account_count++;
+	read_counts(task, now, &slot->counts);
+	slot->counts.seen_count = slot->seen_count;
+	struct cpu_counts *cpu = find_cpu(task_cpu(task));
+	if (cpu && task->on_cpu)
+		cpu->running_ns += slot->counts.cpu_ns - slot->sched_cpu_ns;
+	return 0;
+}
+
+#endif

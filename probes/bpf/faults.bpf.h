@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Faults that tests/truth/mutants builds into the programs, one macro each, to prove that closure
+ * notices them. No macro is defined in the object that ships, and each of these is then nothing.
+ */
+#ifndef TLSTAX_FAULTS_BPF_H
+#define TLSTAX_FAULTS_BPF_H
+
+#ifdef MUTANT_DROP_SWITCHES /* one in so many */
+#define FAULT_DROPS_SWITCH() (bpf_get_prandom_u32() % (MUTANT_DROP_SWITCHES) == 0)
+#else
+#define FAULT_DROPS_SWITCH() false
+#endif
+
+#ifdef MUTANT_DROP_WAKEUPS
+#define FAULT_DROPS_WAKEUP() true
+#else
+#define FAULT_DROPS_WAKEUP() false
+#endif
+
+#ifdef MUTANT_NO_ACCOUNT /* for new threads with an odd id */
+#define FAULT_NO_ACCOUNT(task) ((task)->pid & 1)
+#else
+#define FAULT_NO_ACCOUNT(task) false
+#endif
+
+#ifdef MUTANT_NO_EXIT /* of this phase */
+#define FAULT_HIDES_EXIT(cookie) (COOKIE_PHASE(cookie) == (MUTANT_NO_EXIT))
+#else
+#define FAULT_HIDES_EXIT(cookie) false
+#endif
+
+#ifdef MUTANT_CLOCK_PERCENT /* of the true time */
+#define FAULT_CLOCK(spent) ((spent) * (MUTANT_CLOCK_PERCENT) / 100)
+#else
+#define FAULT_CLOCK(spent) (spent)
+#endif
+
+#ifdef MUTANT_NO_SAMPLES_ON_CPU
+#define FAULT_DROPS_SAMPLE(cpu) ((cpu) == (MUTANT_NO_SAMPLES_ON_CPU))
+#else
+#define FAULT_DROPS_SAMPLE(cpu) false
+#endif
+
+#ifdef MUTANT_LOST_WINDOW /* number of readings of the kernel's counts before it */
+static u64 faulty_readings;
+#define FAULT_COUNT_READING(ctx) (faulty_readings += (ctx)->meta->seq_num == 0)
+#define FAULT_LOSES_TIME() (faulty_readings == (MUTANT_LOST_WINDOW))
+#else
+#define FAULT_COUNT_READING(ctx)
+#define FAULT_LOSES_TIME() false
+#endif
+
+#endif

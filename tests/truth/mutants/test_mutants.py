@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Faults built into the ledger's programs: each turns the figure of closure named for it red.
+
+`make mutants` builds them from the same source (probes/bpf/faults.bpf.h). Some of them run by
+default, all of them with TLSTAX_MUTANTS=all (`make check-mutants`).
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from tlstax.analysis.document.closing import close
+from tlstax.analysis.model.trust import Closure
+from tlstax.analysis.rows.tables import load
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.request import Request
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+MUTANTS = {
+    "DROP_SWITCHES-100": "switches",
+    "DROP_SWITCHES-10": "switches",
+    "DROP_WAKEUPS-1": "runnable",
+    "NO_ACCOUNT-1": "thread_cpu",
+    "NO_EXIT-PHASE_RECORD_WRITE": "exits",
+    "CLOCK_PERCENT-103": "on_cpu",
+    "NO_SAMPLES_ON_CPU-0": "samples",
+    "LOST_WINDOW-3": "on_cpu",
+}
+"""Fault: the figure that must notice it; others may, too."""
+SHORT = ("DROP_SWITCHES-100", "CLOCK_PERCENT-103", "NO_ACCOUNT-1")
+CHOSEN = tuple(MUTANTS) if os.environ.get("TLSTAX_MUTANTS") == "all" else SHORT
+SECONDS = 4.5
+LOAD = ("load", 3, 5000, 300, 0)  # three pairs of threads that take turns for five seconds
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def closed(
+    run_watched: Callable[..., list[dict[str, Any]]], repository: Path, tmp_path: Path
+) -> Callable[[str], Closure]:
+    """Closure of a recording of the load by a mutant, or by the programs that ship ("")."""
+
+    def run(mutant: str) -> Closure:
+        programs = repository / f"tests/truth/mutants/bin/{mutant}.bpf.o" if mutant else None
+        attached = Event()
+        recording: list[Future[None]] = []
+
+        def record(pid: int) -> None:
+            definitions = repository / "tests/testprogs"
+            request = Request(pid, tmp_path / "capture", definitions=definitions, programs=programs)
+            try:
+                with Recorder(request) as recorder:
+                    attached.set()
+                    recorder.poll(SECONDS)
+            finally:
+                attached.set()
+
+        with ThreadPoolExecutor(1) as pool:
+
+            def attach(pid: int) -> None:
+                recording.append(pool.submit(record, pid))
+                assert attached.wait(PATIENCE_S)
+
+            run_watched(attach, lambda: recording[0].result(PATIENCE_S), *LOAD)
+        with CaptureReader.open(tmp_path / "capture") as reader:
+            return close(load(reader))
+
+    return run
+
+
+def red(closure: Closure) -> set[str]:
+    """Figures beyond their bounds."""
+    return {figure.key for figure in closure.figures if figure.verdict == "failed"}
+
+
+def test_the_programs_that_ship_turn_no_figure_red(closed: Callable[[str], Closure]) -> None:
+    closure = closed("")
+    assert closure.ok, closure.summary
+    judged = {figure.key for figure in closure.figures if figure.verdict == "ok"}
+    assert judged >= set(MUTANTS.values())
+
+
+@pytest.mark.parametrize("mutant", CHOSEN)
+def test_a_mutant_turns_its_figure_red(closed: Callable[[str], Closure], mutant: str) -> None:
+    closure = closed(mutant)
+    assert MUTANTS[mutant] in red(closure), closure.summary
+    assert closure.forbidden
