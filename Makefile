@@ -37,6 +37,8 @@ C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/t
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
+# Rungs that measure nothing and use every CPU; the others have the host to themselves.
+UNTIMED := unit golden
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
@@ -144,7 +146,8 @@ demo: root-demo install ## measure the TLS overhead of a real MariaDB on this ho
 
 .PHONY: test
 test: root-test test-install ## all tests except the benchmarks
-	TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)" $(PYTEST) --durations=15 $(wildcard $(RUNGS:%=tests/%))
+	$(PYTEST) --durations=5 --numprocesses auto --dist loadfile $(UNTIMED:%=tests/%)
+	TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)" $(PYTEST) --durations=15 $(patsubst %,tests/%,$(filter-out $(UNTIMED),$(RUNGS)))
 
 .PHONY: test-install
 test-install: packages-test python-dev bpf assets test-assets testprogs mutants

@@ -193,5 +193,5 @@ def test_an_unknown_recipe_is_one_clear_line() -> None:
 
 
 def test_a_missing_recipe(tmp_path: Path) -> None:
-    with pytest.raises(TlstaxError, match="No such file"):
+    with pytest.raises(TlstaxError, match="no such file"):
         load_recipe(tmp_path / "none.toml")
