@@ -239,11 +239,12 @@ test-bpftrace: root-test-bpftrace test-install ## test the bpftrace programs wit
 	TLSTAX_BPFTRACE="$$($(NEWER) bpftrace)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/sources/test_bpftrace.py
 
 .PHONY: capture-docs
-capture-docs: python ## regenerate docs/capture.md, report-json.md, report.schema.json and the table of sources.md
+capture-docs: python ## regenerate docs/capture.md, report-json.md, report.schema.json and the tables of sources.md and preflight.md
 	$(BIN)/python -m tlstax.collectors.capture.document > docs/capture.md
 	$(BIN)/python -m tlstax.analysis.document.field_reference > docs/report-json.md
 	$(BIN)/python -m tlstax.analysis.document.json_schema > docs/report.schema.json
 	$(BIN)/python -m tlstax.collectors.sources.registry docs/sources.md
+	$(BIN)/python -m tlstax.collectors.preflight.hazard_table docs/preflight.md
 
 .PHONY: statistics-docs
 statistics-docs: python-dev ## simulate the coverage of every kind of interval: the table of docs/statistics.md

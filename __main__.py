@@ -16,7 +16,7 @@ COMMANDS = {
     "certs": ("certs.command", "make a CA, a server and a client certificate"),
     "lab": ("workloads.command", "run TLS and plaintext workloads against a private server"),
     "probes": ("collectors.commands.probes", "show what would be probed in a process, and why"),
-    "doctor": ("collectors.commands.doctor", "try what this host can do"),
+    "doctor": ("collectors.commands.doctor", "try what this host and a process can bear"),
     "attach": ("collectors.commands.attach", "record a running server"),
     "top": ("analysis.report.commands.top", "watch a server's TLS work live"),
     "pmp": ("collectors.commands.pmp", "sample all threads by stopping the server"),

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Test what tlstax can do on this host, and print what to do about the rest.
 
-Every line is one test on doctor's own process (no other process is touched): what was tested,
-whether it works, what was found, and, if it does not work, what needs it and what to do.
+Without PID: what this host supports, and the hazards of its kernel. Every line is one test on
+doctor's own process (no other process is touched): what was tested, whether it works, what was
+found, and, if it does not work, what needs it and what to do.
 Also works without root and then prints what is missing. Exit status: 0 if the native engine can
 run on this host, 3 if it cannot.
+
+With PID: the hazards of this kernel and of this process, one line each: ok, not affected (and why),
+safe variant (what a recording then does), refused, or unknown. What can hurt only a process is
+tried on a process of doctor's own; what can hurt the kernel is never tried but told by the kernel's
+version (docs/preflight.md has the list). The process is only read. Exit status: 0 if it can be
+recorded, else 3 or 4.
 
 With --calibrate it measures the cost of one hit of each kind of probe instead, on its own
 functions: the median in nanoseconds with its 95 % interval. Plans and recordings use these costs
@@ -13,11 +20,20 @@ for a week.
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors.commands.hazard_text import (
+    exit_code_of,
+    findings_json,
+    findings_verdict,
+    render_findings,
+)
+from tlstax.collectors.commands.options import accept_option
 from tlstax.collectors.host.checks import Answer, engines, examine_all, ready
+from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.process.mappings import require_proc
 
 if TYPE_CHECKING:
@@ -57,18 +73,34 @@ def run(options: argparse.Namespace) -> int:
     require_proc("this host cannot be examined")
     if options.calibrate:
         return calibrate(options.json)
+    if options.pid is not None:
+        return examine_target(options.pid, options.accept, options.json)
     answers = examine_all()
+    findings = examine(None, options.accept, afresh=True)
     if options.json:
         document = {
             "tlstax_version": __version__,
             "ready": ready(answers),
             "engines": engines(answers),
             "checks": [asdict(answer) for answer in answers],
+            "hazards": findings_json(findings),
         }
         print(json.dumps(document, indent=2))
     else:
-        print(render(answers))
+        print(f"Hazards of this kernel:\n\n{render_findings(findings)}\n")
+        print(f"What this host supports:\n\n{render(answers)}")
     return ExitCode.OK if ready(answers) else ExitCode.HOST
+
+
+def examine_target(pid: int, accepted: Sequence[str], as_json: bool) -> int:
+    """Print the hazards of this kernel and of a process."""
+    findings = examine(pid, accepted, afresh=True)
+    if as_json:
+        document = {"tlstax_version": __version__, "pid": pid, "hazards": findings_json(findings)}
+        print(json.dumps(document, indent=2))
+    else:
+        print(f"{render_findings(findings)}\n\n{findings_verdict(pid, findings)}")
+    return exit_code_of(findings)
 
 
 def calibrate(as_json: bool) -> int:
@@ -117,6 +149,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("pid", nargs="?", type=int, metavar="PID", help="examine this process, too")
+    accept_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
         "--calibrate", action="store_true", help="measure the cost of a probe hit on this host"

@@ -27,3 +27,15 @@ def functions_option(text: str) -> tuple[str, ...]:
         return parse_names(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+
+def accept_option(parser: argparse.ArgumentParser) -> None:
+    """Add --accept."""
+    parser.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="HAZARD",
+        help="do not apply the safe variant or the refusal of this hazard, by its name in "
+        "`tlstax doctor PID`: the server or the host may be hurt (repeatable)",
+    )

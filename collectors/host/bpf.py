@@ -30,9 +30,11 @@ class Command(IntEnum):
     PROG_LOAD = 5
     PROG_GET_NEXT_ID = 11
     MAP_GET_NEXT_ID = 12
+    OBJ_GET_INFO_BY_FD = 15
     RAW_TRACEPOINT_OPEN = 17
     BTF_LOAD = 18
     LINK_CREATE = 28
+    LINK_GET_FD_BY_ID = 30
     LINK_GET_NEXT_ID = 31
 
 

@@ -19,23 +19,30 @@ def code_page(code: bytes) -> Iterator[tuple[str, int]]:
 
     The file is a memfd, so that no library is probed.
     """
+    file_fd = os.memfd_create("tlstax-doctor", os.MFD_CLOEXEC)
+    try:
+        os.write(file_fd, code.ljust(PAGE_BYTES, b"\xcc"))
+        with mapped_code(file_fd) as address:
+            yield f"/proc/self/fd/{file_fd}", address
+    finally:
+        os.close(file_fd)
+
+
+@contextmanager
+def mapped_code(file_fd: int) -> Iterator[int]:
+    """The address at which the first page of a file is mapped executably."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    file_fd = os.memfd_create("tlstax-doctor", os.MFD_CLOEXEC)
+    read_execute, private = 1 | 4, 2
+    address = libc.mmap(None, PAGE_BYTES, read_execute, private, file_fd, 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        raise OSError(ctypes.get_errno(), "executable mapping refused")
     try:
-        os.write(file_fd, code.ljust(PAGE_BYTES, b"\xcc"))
-        read_execute, private = 1 | 4, 2
-        address = libc.mmap(None, PAGE_BYTES, read_execute, private, file_fd, 0)
-        if address in (None, ctypes.c_void_p(-1).value):
-            raise OSError(ctypes.get_errno(), "executable mapping refused")
-        try:
-            yield f"/proc/self/fd/{file_fd}", address
-        finally:
-            libc.munmap(address, PAGE_BYTES)
+        yield address
     finally:
-        os.close(file_fd)
+        libc.munmap(address, PAGE_BYTES)
 
 
 @contextmanager

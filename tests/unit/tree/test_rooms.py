@@ -33,6 +33,7 @@ ROOMS: Final = (
     "collectors.host",
     "collectors.process",
     "collectors.placement",
+    "collectors.preflight",
     "collectors.recording.engine",
     "collectors.recording",
     "collectors.sources",

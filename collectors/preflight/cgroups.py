@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Whether a process's cgroup is frozen, and how much memory its limits leave (cgroup v1, v2)."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
+
+PROC: Final = Path("/proc")
+# A v1 limit above this is none: the kernel rounds the largest number down to a page.
+_NO_LIMIT_BYTES: Final = 1 << 60
+_RECLAIMABLE: Final = ("inactive_file", "active_file", "total_inactive_file", "total_active_file")
+
+
+class Group(NamedTuple):
+    """The directory of a process's cgroup for one controller, and where its hierarchy begins."""
+
+    place: Path
+    top: Path
+    is_v2: bool
+
+    def upwards(self) -> Iterator[Path]:
+        """The group and the groups above it."""
+        place = self.place
+        while True:
+            yield place
+            if place == self.top or self.top not in place.parents:
+                return
+            place = place.parent
+
+
+def group_of(pid: int | str, controller: str) -> Group | None:
+    """The cgroup of a process for a v1 controller, else the v2 group; None if not visible."""
+    try:
+        lines = (PROC / str(pid) / "cgroup").read_text(errors="surrogateescape").splitlines()
+        mounts = (PROC / "self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    paths = {}
+    for line in lines:
+        _, names, path = line.split(":", 2)
+        for name in names.split(","):
+            paths[name] = path
+    v2 = None
+    for line in mounts:
+        fields = line.split(" ")
+        behind = fields[fields.index("-") + 1 :]
+        kind, options = behind[0], behind[-1].split(",")
+        if kind == "cgroup" and controller in options and controller in paths:
+            return _below(fields, paths[controller], is_v2=False)
+        if kind == "cgroup2" and "" in paths:
+            v2 = _below(fields, paths[""], is_v2=True)
+    return v2
+
+
+def _below(fields: list[str], path: str, *, is_v2: bool) -> Group | None:
+    """The directory of a group below a mount, whose root may be a group itself."""
+    root, top = PurePosixPath(fields[3]), Path(fields[4])
+    group = PurePosixPath(path)
+    if not group.is_relative_to(root):
+        return None
+    return Group(top / group.relative_to(root), top, is_v2)
+
+
+def is_frozen(pid: int) -> bool | None:
+    """Whether the process's cgroup is frozen, or is about to be; None if that cannot be read."""
+    found = [_is_frozen(group) for name in ("freezer", "") if (group := group_of(pid, name))]
+    known = [one for one in found if one is not None]
+    return any(known) if known else None
+
+
+def _is_frozen(group: Group) -> bool | None:
+    if not group.is_v2:
+        state = _text(group.place / "freezer.state")
+        return None if state is None else state != "THAWED"
+    events = _text(group.place / "cgroup.events")
+    if events is None:  # the group at the top has no such file, because it cannot be frozen
+        return False if group.place == group.top else None
+    return "frozen 1" in events.splitlines()
+
+
+def memory_left_bytes(pid: int | str) -> int | None:
+    """How much more the process's cgroup may use, with the page cache freed; None if unlimited."""
+    group = group_of(pid, "memory")
+    if group is None:
+        return None
+    left = [bytes_ for place in group.upwards() if (bytes_ := _left_in(place)) is not None]
+    return min(left, default=None)
+
+
+def _left_in(place: Path) -> int | None:
+    for limit_name, usage_name in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        limit, usage = _text(place / limit_name), _text(place / usage_name)
+        if limit is None or usage is None or not limit.isdigit():
+            continue
+        if int(limit) >= _NO_LIMIT_BYTES:
+            continue
+        return max(0, int(limit) - int(usage) + _reclaimable_bytes(place))
+    return None
+
+
+def _reclaimable_bytes(place: Path) -> int:
+    values = {}
+    for line in (_text(place / "memory.stat") or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name in _RECLAIMABLE and value.isdigit():
+            values[name.removeprefix("total_")] = int(value)
+    return sum(values.values())
+
+
+def _text(path: Path) -> str | None:
+    with suppress(OSError):
+        return path.read_text().strip()
+    return None
