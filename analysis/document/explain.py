@@ -51,6 +51,7 @@ from tlstax.analysis.rows import (
     ledger,
     operations,
     roles,
+    untracked,
 )
 from tlstax.analysis.rows.coverage import Coverage
 from tlstax.analysis.rows.tables import Group, Tables, groups
@@ -71,7 +72,10 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     bars = [
         dataclasses.replace(
             _ledger_bar(part, totals[part.name], seen[part.name], tables),
-            roles=roles.tabulate(whole.ledger, tables.threads, part.window_ids),
+            roles=[
+                *roles.tabulate(whole.ledger, tables.threads, part.window_ids),
+                *untracked.role_lines(tables, part.window_ids),
+            ],
         )
         for part in parts
     ]

@@ -17,10 +17,12 @@ from tlstax.analysis.model.trust import (
     ProbeLine,
     Symbols,
 )
+from tlstax.analysis.rows import untracked
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Probe
 from tlstax.collectors.capture.vocabulary import LOSSES
 
+_NO_ROOM: Final = "thread_slots_full"
 _STACK_LOSSES: Final = {
     "user_stack_failed": {"on_cpu", "off_cpu"},
     "kernel_stack_failed": {"on_cpu", "off_cpu"},
@@ -47,9 +49,15 @@ def examine(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Health:
     closure = close(tables)
     observer = observe(tables)
     symbols = name_quality(tables, stacks, taxonomy)
-    texts = warnings.warnings(tables, losses, closure, observer, symbols)
+    untracked_threads = untracked.find(tables)
+    texts = [
+        *warnings.untracked_threads(untracked_threads),
+        *warnings.warnings(
+            tables, [line for line in losses if line.kind != _NO_ROOM], closure, observer, symbols
+        ),
+    ]
     gaps = [GapLine(row.subject, row.consequence) for row in tables.gaps]
-    return Health(texts, losses, closure, observer, symbols, gaps)
+    return Health(texts, losses, closure, observer, symbols, gaps, untracked_threads)
 
 
 def count_losses(tables: Tables) -> list[LossLine]:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
-from tlstax.analysis.model.trust import Closure, LossLine, Observer, Symbols
-from tlstax.analysis.quantities import share_text
+from tlstax.analysis.model.trust import Closure, LossLine, Observer, Symbols, UntrackedThreads
+from tlstax.analysis.quantities import share_text, time_text
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture import known_sources
 from tlstax.collectors.capture.vocabulary import REPAIRS
@@ -62,6 +62,19 @@ def warnings(
             "this is not subtracted from any result."
         )
     return texts
+
+
+def untracked_threads(found: UntrackedThreads | None) -> list[str]:
+    """What of the process is not in the ledger."""
+    if found is None:
+        return []
+    share = "" if found.cpu_share is None else f", {share_text(found.cpu_share)} of the process's"
+    text = (
+        f"{found.thread_count:,} of {found.process_thread_count:,} threads found no room in the "
+        f"ledger: {time_text(found.cpu_ns)} of CPU time{share}, and all their waits are missing. "
+        "Record with more room (attach --max-threads)."
+    )
+    return [text]
 
 
 def _effect_warnings(observer: Observer) -> list[str]:

@@ -89,7 +89,7 @@ class LedgerSegment:
 class RoleLine:
     """Time of the threads of one role: all phases; the states exclude the idle phase."""
 
-    role: Annotated[str, "role, see the capture's vocabulary"]
+    role: Annotated[str, "role, see the capture's vocabulary; untracked: not in the ledger"]
     meaning: Annotated[str, "what such threads do"]
     thread_count: Annotated[int, "threads of the role"]
     on_cpu_ns: Annotated[int, "on a CPU"]
@@ -120,8 +120,8 @@ class LedgerBar:
     estimate: Estimate = ""
     measured_ns: Annotated[int, "time in which the ledger was kept"] = 0
     whole_ns: Annotated[int, "recorded time that the bar covers"] = 0
-    roles: Annotated[list[RoleLine], "all threads by role, busiest first"] = field(
-        default_factory=list
+    roles: Annotated[list[RoleLine], "by role, busiest first; last those not in the ledger"] = (
+        field(default_factory=list)
     )
 
 

@@ -56,6 +56,16 @@ class Closure:
 
 
 @dataclass(frozen=True)
+class UntrackedThreads:
+    """Threads that found no room in the ledger."""
+
+    thread_count: Annotated[int, "most of them at the end of a window"]
+    process_thread_count: Annotated[int, "threads of the process then"]
+    cpu_ns: Annotated[int, "CPU time of the process that no thread of the ledger used"]
+    cpu_share: Annotated[float | None, "cpu_ns / CPU time of the process; null = not known"]
+
+
+@dataclass(frozen=True)
 class ProbeLine:
     """One probe with its cost."""
 
@@ -132,3 +142,6 @@ class Health:
     gaps: Annotated[list[GapLine], "what was unavailable about the process; empty = nothing"] = (
         field(default_factory=list)
     )
+    untracked: Annotated[
+        UntrackedThreads | None, "threads that are not in the ledger; null = all are in it"
+    ] = None

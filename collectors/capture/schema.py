@@ -205,6 +205,7 @@ class ProcessClock(NamedTuple):
     steal_ns: Annotated[int, "on-CPU time in the ledger that the scheduler does not count"]
     thread_count: Annotated[int, "threads of the process at the end of the window"]
     account_count: Annotated[int, "those of them that have an account in the ledger"]
+    untracked_count: Annotated[int, "those that found no room in the ledger"] = 0
 
 
 class CpuClock(NamedTuple):

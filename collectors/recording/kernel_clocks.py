@@ -86,6 +86,7 @@ class KernelClocks:
             sums.steal_ns,
             now.thread_count,
             now.account_count,
+            int(self._engine.maps.lifecycle().untracked_count),
         )
         cpus = [
             schema.CpuClock(

@@ -48,6 +48,8 @@ _SEEN: Final[Mapping[str, frozenset[str]]] = {
     "none": frozenset(),
 }
 """Phases whose boundaries are probed at levels without a ledger; the others see them all."""
+_OF_THREADS: Final = {"thread_slots_full", "storage_failed"}
+"""Losses while attaching that last: the first window has them, too."""
 _OF_TURNING: Final = ("healed", "unmatched_exit", "switch_missed", "clock_retry_failed")
 
 
@@ -104,7 +106,8 @@ class WindowCutter:
         self._engine.maps.handshake_records()
         self._engine.maps.samples()
         self._engine.maps.waits()
-        self._losses = self._engine.loss_counts()
+        counts = self._engine.loss_counts()
+        self._losses = {kind: counts[kind] for kind in counts.keys() - _OF_THREADS}
         self._latency = self._engine.maps.latency_counts()
 
     def _forget_past(self, start_ns: int) -> None:

@@ -2,6 +2,7 @@
 """Every thread has one account, or is counted once as having none."""
 
 import json
+import signal
 import subprocess
 import threading
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import ProcessClock, System, Thread
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine.native import Engine, Options
 
@@ -19,6 +22,8 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 REUSED_TID, REUSED_NS = 31_999, 20_000_000
 PATIENCE_S = 10.0
+MANY, ROOM, BESIDE = 5000, 1000, 500
+RSS_MOST_BYTES = 160 << 20
 
 
 class Crowd:
@@ -166,3 +171,58 @@ def test_a_thread_id_that_is_used_again_has_two_accounts(crowd: Crowd) -> None:
         for slot in found:
             assert sum(slot.cells) == slot.last_ns - slot.first_ns
             assert REUSED_NS <= sum(slot.cells) < 10 * REUSED_NS
+
+
+@contextmanager
+def recorded(
+    crowd: Crowd, tlstax: list[str], capture: Path, *more: str
+) -> Iterator["subprocess.Popen[str]"]:
+    """`tlstax attach`, from when it is attached; it ends with the block."""
+    command = [*tlstax, "attach", str(crowd.pid), "--quiet", "--budget", "none", "-o", str(capture)]
+    with subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "attached to" in process.stderr.readline()
+        yield process
+        process.send_signal(signal.SIGINT)
+        errors = process.stderr.read()
+    assert process.returncode == 0, errors
+
+
+def test_five_thousand_threads_have_an_account_each(
+    crowd: Crowd, tlstax: list[str], tmp_path: Path
+) -> None:
+    crowd.do("+", MANY // 2)
+    with recorded(crowd, tlstax, tmp_path / "a"):
+        crowd.do("+", MANY // 2)
+        for _ in range(4):
+            crowd.do("!", 200)
+    with CaptureReader.open(tmp_path / "a") as reader:
+        assert {row.tid for row in reader.rows(Thread)} == crowd.tids()
+        (*_, clock) = reader.rows(ProcessClock)
+        rss_bytes = max(row.engine_rss_bytes for row in reader.rows(System))
+    assert clock.thread_count == clock.account_count == MANY + 1
+    assert clock.untracked_count == 0
+    assert rss_bytes < RSS_MOST_BYTES
+
+
+@pytest.mark.timing(emulated=True)
+def test_beyond_the_room_the_head_of_the_report_has_number_and_cpu_time(
+    crowd: Crowd, tlstax: list[str], tmp_path: Path
+) -> None:
+    crowd.do("+", ROOM - 1)
+    with recorded(crowd, tlstax, tmp_path / "a", "--max-threads", str(ROOM)):
+        crowd.do("+", BESIDE)
+        before_ns = crowd.cpu_ns
+        for _ in range(4):
+            crowd.do("!", 1000)
+        used_ns = crowd.cpu_ns - before_ns
+    command = [*tlstax, "report", str(tmp_path / "a"), "--json", "-"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    health = json.loads(done.stdout)["health"]
+    found = health["untracked"]
+    assert (found["thread_count"], found["process_thread_count"]) == (BESIDE, ROOM + BESIDE)
+    assert health["warnings"][0].startswith(
+        f"{BESIDE:,} of {ROOM + BESIDE:,} threads found no room"
+    )
+    # A third of the threads that spin came last.
+    assert found["cpu_ns"] == pytest.approx(used_ns * BESIDE / (ROOM + BESIDE), rel=0.15)

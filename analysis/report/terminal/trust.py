@@ -27,6 +27,13 @@ def render(health: Json, width: int) -> RenderableType:
     table.add_column(style="dim")
     table.add_column()
     table.add_row("lost, healed", Text(lost or "nothing", style="yellow" if lost else "green"))
+    if untracked := health["untracked"]:
+        lacking = (
+            f"{quantities.count(untracked['thread_count'])} of "
+            f"{quantities.count(untracked['process_thread_count'])} are not in the ledger, "
+            f"with {quantities.share(untracked['cpu_share'])} of the CPU time"
+        )
+        table.add_row("threads", Text(lacking, style="bold red"))
     table.add_row(
         "samples",
         f"{quantities.count(symbols['sample_count'])}; "
