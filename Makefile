@@ -195,6 +195,10 @@ check-crypto-cost: root-check-crypto-cost test-install ## compare recorded crypt
 check-mutants: root-check-mutants test-install ## every fault built into the ledger is noticed by its figure of closure (2 minutes)
 	TLSTAX_MUTANTS=all $(PYTEST) tests/truth/mutants
 
+.PHONY: fuzz
+fuzz: test-install ## 1,000 mutants each of captures, definitions and recordings of other tools (about an hour)
+	$(BIN)/python tests/fuzz/driver.py
+
 .PHONY: bench-report
 bench-report: test-install ## time and memory of a report by size of the capture; folding compared with other tools
 	$(BIN)/python tests/bench/report_scale.py

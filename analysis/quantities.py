@@ -253,7 +253,8 @@ def library(name: str, version: str) -> str:
     """A TLS library with its version: "OpenSSL 3.0.19". Older captures repeat its name in it."""
     if version == "unknown":
         return name
-    return version if version.startswith(name.split()[0] if name else "?") else f"{name} {version}"
+    is_named = any(version.startswith(word) for word in name.split()[:1])
+    return version if is_named else f"{name} {version}".strip()
 
 
 def moment(text: str) -> str:

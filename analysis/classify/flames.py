@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.classify.stacks import Folded, FoldedFrame, Path
+from tlstax.analysis.classify.stacks import Folded, FoldedFrame, Path, cut
 
 Z_95: Final = 1.96
 """Half of the width of a 95 % interval in standard errors."""
@@ -144,10 +144,10 @@ def difference(before: Profile, after: Profile) -> Block:
 
 
 def _along(root: Block, path: Path) -> Iterator[Block]:
-    """The blocks of a stack, which grow where there are none yet."""
+    """The blocks of a stack, cut if it is deep; they grow where there are none yet."""
     block = root
     yield block
-    for frame in path:
+    for frame in cut(path):
         if frame not in block.children:
             block.children[frame] = Block(frame.name, frame.category)
         block = block.children[frame]

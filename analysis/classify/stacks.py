@@ -264,7 +264,7 @@ class _Branch:
         return node
 
 
-def _cut(path: Path) -> Path:
+def cut(path: Path) -> Path:
     """The path, without the middle if it is deeper than pages and JSON readers can take."""
     if len(path) <= MAX_DEPTH:
         return path
@@ -276,7 +276,7 @@ def _grow(folded: Mapping[Path, float], repaired: Mapping[Path, float]) -> tuple
     """The tree with the largest frames first, and the time in frames too small to keep."""
     trunk = _Branch(FoldedFrame("all", "unknown"))
     for path, time_ns in folded.items():
-        trunk.add(_cut(path), time_ns, repaired.get(path, 0.0))
+        trunk.add(cut(path), time_ns, repaired.get(path, 0.0))
     least_ns = trunk.time_ns * PRUNE_SHARE
     root = trunk.node()
     dropped_ns = 0.0

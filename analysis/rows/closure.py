@@ -313,7 +313,7 @@ def _judge(
     if surplus and difference > 0:
         difference = max(0.0, difference - surplus)
     error = 0.0 if figure.key == "steal" and difference < 0 else abs(difference)
-    events = base**0.5 if figure.key == "samples" else switches
+    events = max(base, 0.0) ** 0.5 if figure.key == "samples" else switches
     allowed = bound.share * base + bound.fixed + bound.event * events
     verdict = "ok" if error <= allowed else "failed"
     if base < bound.least:

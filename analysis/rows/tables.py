@@ -39,7 +39,7 @@ from tlstax.collectors.capture.schema import (
     ThreadClock,
     Window,
 )
-from tlstax.collectors.capture.vocabulary import ARMS
+from tlstax.collectors.capture.vocabulary import ARMS, PHASES, STATES
 
 ENGINES: Final = ("native", "bpftrace", "perf", "bcc", "pmp")
 """The engines in order of preference: a report shows the first one that recorded."""
@@ -202,8 +202,21 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
 
 
 def _load_all(reader: CaptureReader) -> Tables:
+    reader.require_counts()
     loaded = _load_rows(reader)
+    _require_terms(loaded, reader)
     return replace(loaded, losses=[*loaded.losses, *_cut_stacks(loaded)])
+
+
+def _require_terms(rows: Tables, reader: CaptureReader) -> None:
+    """Phases and states are those of the vocabulary: no recorder writes others."""
+    named = (rows.ledger, rows.phase_counts, rows.latencies, rows.samples, rows.waits,
+             rows.primitive_calls)  # fmt: skip
+    phases = {row.phase for table in named for row in table}
+    states = {row.state for table in (rows.ledger, rows.waits) for row in table}
+    for kind, unknown in (("phase", phases - set(PHASES)), ("state", states - set(STATES))):
+        if unknown:
+            raise reader.damaged(f"there is no {kind} {min(unknown)!r:.40}")
 
 
 def _cut_stacks(rows: Tables) -> Iterator[Loss]:

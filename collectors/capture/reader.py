@@ -42,6 +42,8 @@ _MAX_NUMBER: Final = 1 << 63
 # What sqlite3 raises for a damaged file: also when its own message quotes text that is not UTF-8,
 # or when a damaged length is beyond memory.
 _DAMAGES: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError, OverflowError)
+# Differences of sums that are not read at one instant: a little below 0 is possible.
+_DIFFERENCES: Final = frozenset({"switch_count", "seen_switch_count"})
 _DO: Final = "record it again, or copy the original file again"
 
 
@@ -129,6 +131,24 @@ class CaptureReader:
     def meta(self) -> dict[str, str]:
         """All facts of the meta table."""
         return {row.key: row.value for row in self.rows(Meta)}
+
+    def require_counts(self) -> None:
+        """Raise TlstaxError (CAPTURE) if a column that counts holds a negative number."""
+        for table in TABLES:
+            name = table_name(table)
+            counts = {c.name for c in columns(table) if c.name.endswith("_count")}
+            for column in sorted((counts - _DIFFERENCES) & self._present.get(name, frozenset())):
+                query = f'SELECT "{column}" FROM "{name}" WHERE "{column}" < 0 LIMIT 1'
+                try:
+                    found = self._connection.execute(query).fetchone()
+                except _DAMAGES as error:
+                    raise _damaged(self.path, str(error) or type(error).__name__) from error
+                if found:
+                    raise self.damaged(f"{name}.{column} holds {found[0]!r:.40}")
+
+    def damaged(self, detail: str) -> TlstaxError:
+        """The error (CAPTURE) for rows that no recorder writes."""
+        return _damaged(self.path, detail)
 
     def close(self) -> None:
         """Close, and remove the temporary copy if there is one."""

@@ -16,7 +16,6 @@ Exit status: 0; 1 nothing could be compared; 2 wrong arguments; 5 a file is no c
 """
 
 import argparse
-import dataclasses
 import re
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from typing import Any, Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.compare import difference
 from tlstax.analysis.compare.selections import UNITS, RecordingSelection, matching, pair_up
+from tlstax.analysis.model.report import to_plain
 from tlstax.analysis.report.export import jsondoc
 from tlstax.analysis.report.html import diff as diff_html
 from tlstax.analysis.report.markdown import diff as diff_markdown
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             ExitCode.USAGE,
         )
     compared = difference.compare_recordings(pairs, options.per)
-    document: dict[str, Any] = dataclasses.asdict(compared)
+    document: dict[str, Any] = to_plain(compared)
     if options.html is not None:
         write(options.html, diff_html.render(document))
     if options.json is not None:

@@ -5,7 +5,6 @@ The directory holds results.sqlite and the captures; nothing else is needed, nei
 host that measured. An experiment that was interrupted is rendered as far as it came.
 """
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ def render_folder(folder: Path) -> Path:
     """
     results = matrix_results.read(folder)
     if results.kind == "libraries":
-        document = dataclasses.asdict(_compare(results))
+        document = to_plain(_compare(results))
         page = _write(folder / "libraries", document, libraries_html.render(document))
         libraries_terminal.print_libraries(document, str(page))
     else:

@@ -16,7 +16,6 @@ Exit status: 0; 1 no prediction within 20 %; 2 wrong arguments; 3 the costs cann
 """
 
 import argparse
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +24,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import quantities
 from tlstax.analysis.compare import selections
 from tlstax.analysis.compare.selections import RecordingSelection
+from tlstax.analysis.model.report import to_plain
 from tlstax.analysis.report.commands.diff import sides_of
 from tlstax.analysis.report.export import jsondoc
 from tlstax.analysis.report.output import STANDARD_OUTPUT, write
@@ -135,7 +135,7 @@ def run(options: argparse.Namespace) -> int:
         options.key, options.resume, options.pool, library, warm, old, options.cipher, *ciphers[:1]
     )
     prediction = predict.predict(side, scenario, costs)
-    document: dict[str, Any] = dataclasses.asdict(prediction)
+    document: dict[str, Any] = to_plain(prediction)
     if options.json is not None:
         write(options.json, jsondoc.render(document))
     if options.json != STANDARD_OUTPUT:

@@ -12,9 +12,11 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
+from tlstax.analysis.classify.stacks import MAX_DEPTH
 from tlstax.analysis.compare import difference, selections
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.difference import Difference, PairDifference
+from tlstax.analysis.model.report import to_plain
 from tlstax.analysis.report.commands import diff as diff_command
 from tlstax.analysis.report.html import diff as diff_html
 from tlstax.analysis.report.markdown import diff as diff_markdown
@@ -93,6 +95,19 @@ def test_recordings_without_a_driver_are_counted_by_query() -> None:
     (wait,) = line.waits
     assert (wait.name, wait.kind, wait.verdict) == ("blocked_lock", "command", "more")
     assert any("No driver made the load" in text for text in line.cautions)
+
+
+def test_deep_stacks_reach_every_output() -> None:
+    """Trees are cut before the recursion of JSON writers and pages ends in an error."""
+    before, after = (
+        recording({("record_write", "on_cpu"): time_ns}, stacks=[Stack(1, "1 " * 500)])
+        for time_ns in (800, 900)
+    )
+    line = compare(before, after)
+    document = to_plain(Difference(1, "title", [line]))
+    flame, *_ = document["pairs"][0]["flames"]
+    assert json.dumps(flame["root"]).count('"name"') == MAX_DEPTH + 1
+    assert "flame" in diff_html.render(document)
 
 
 def test_steps_of_an_experiment_sum_to_the_latency() -> None:
