@@ -235,7 +235,7 @@ test-drivers: root-test-drivers test-install packages-servers ## test every clie
 		$(PYTEST) tests/e2e/experiment/test_client_drivers.py
 
 .PHONY: recipes-smoke
-recipes-smoke: root-recipes-smoke test-install packages-servers packages-transports ## run every recipe at its smallest scale (about 30 minutes)
+recipes-smoke: root-recipes-smoke test-install packages-servers packages-transports ## run every recipe at its smallest scale (about 40 minutes)
 	$(BIN)/python tests/recipes/smoke.py lab-out
 
 .PHONY: test-bpftrace

@@ -13,6 +13,7 @@ from typing import Any
 from tlstax.analysis.model.tables import (
     Measure,
 )
+from tlstax.analysis.statistics.medians import has_interval
 
 NO_BREAK = "\u00a0"
 """Between a number and its unit, so that no line breaks there."""
@@ -104,8 +105,10 @@ def time_change(value_ns: float | None) -> str:
     return f"+{text}" if value_ns is not None and value_ns >= NOTHING else text
 
 
-def time_interval(value_ns: float, low_ns: float | None, high_ns: float | None) -> str:
-    """The interval around `value_ns` in the unit and digits of the value: "[2.40, 2.46] ms"."""
+def time_interval(
+    value_ns: float, low_ns: float | None, high_ns: float | None, unit_count: int | None = None
+) -> str:
+    """Bounds in the unit and digits of the value: "[2.40, 2.46] ms", of few units "... ms of 4"."""
     if low_ns is None or high_ns is None:
         return ""
     widest = max(abs(value_ns), abs(low_ns), abs(high_ns))
@@ -114,7 +117,12 @@ def time_interval(value_ns: float, low_ns: float | None, high_ns: float | None) 
     scale, name = _unit(widest, _TIME_UNITS)
     decimals = _decimals(widest / scale)
     low, high = (_fixed(bound / scale, decimals) for bound in (low_ns, high_ns))
-    return f"[{low}, {high}]{NO_BREAK}{name}"
+    return f"[{low}, {high}]{NO_BREAK}{name}{_of_few(unit_count)}"
+
+
+def _of_few(unit_count: int | None) -> str:
+    """The count of units that are too few for an interval."""
+    return "" if has_interval(unit_count) else f"{NO_BREAK}of{NO_BREAK}{unit_count}"
 
 
 def share(value: float | None) -> str:
@@ -127,12 +135,12 @@ def share(value: float | None) -> str:
     return f"{_fixed(percent, decimals)}{NO_BREAK}%"
 
 
-def share_interval(low: float | None, high: float | None) -> str:
-    """The interval of a share: "[20.4, 23.7] %"."""
+def share_interval(low: float | None, high: float | None, unit_count: int | None = None) -> str:
+    """The bounds of a share: "[20.4, 23.7] %"."""
     if low is None or high is None:
         return ""
     low_text, high_text = (share(bound).removesuffix(f"{NO_BREAK}%") for bound in (low, high))
-    return f"[{low_text}, {high_text}]{NO_BREAK}%"
+    return f"[{low_text}, {high_text}]{NO_BREAK}%{_of_few(unit_count)}"
 
 
 def count(value: float | None) -> str:
@@ -157,9 +165,16 @@ def ratio(value: float | None) -> str:
     return text if text == ABSENT else f"{text}{NO_BREAK}×"
 
 
-def ratio_interval(low: float | None, high: float | None) -> str:
-    """The interval of a ratio: "[7.31 ×, 7.46 ×]"."""
-    return "" if low is None or high is None else f"[{ratio(low)}, {ratio(high)}]"
+def number_interval(low: float | None, high: float | None, unit_count: int | None = None) -> str:
+    """The bounds of a number without unit: "[6,173, 6,204]"."""
+    known = low is not None and high is not None
+    return f"[{three_digits(low)}, {three_digits(high)}]{_of_few(unit_count)}" if known else ""
+
+
+def ratio_interval(low: float | None, high: float | None, unit_count: int | None = None) -> str:
+    """The bounds of a ratio: "[7.31 ×, 7.46 ×]"."""
+    known = low is not None and high is not None
+    return f"[{ratio(low)}, {ratio(high)}]{_of_few(unit_count)}" if known else ""
 
 
 def evidence(line: Mapping[str, Any]) -> str:
@@ -178,11 +193,12 @@ def evidence_interval(line: Mapping[str, Any]) -> str:
     if low is None or high is None or line["value"] is None:
         return ""
     if line["unit"] == "ns":
-        return time_interval(line["value"], low, high)
+        return time_interval(line["value"], low, high, line["unit_count"])
     if line["unit"] == "share":
-        return share_interval(low, high)
+        return share_interval(low, high, line["unit_count"])
     decimals = _decimals(max(abs(low), abs(high)))
-    return f"[{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
+    of_few = _of_few(line["unit_count"])
+    return f"[{_fixed(low, decimals)}, {_fixed(high, decimals)}]{of_few}"
 
 
 def offset(value_bytes: int | None) -> str:
@@ -288,11 +304,19 @@ def change_text(value_ns: float | None) -> str:
 
 
 def measure_text(measure: Measure) -> str:
-    """A difference with its interval, if it has one."""
+    """A difference with its interval, or the range of few units."""
     if measure.low_ns is None or measure.high_ns is None:
         return f"{change_text(measure.value_ns)}, no interval"
     low, high = change_text(measure.low_ns), change_text(measure.high_ns)
-    return f"{change_text(measure.value_ns)}, 95 % {low} to {high}"
+    bounds = "95 %" if has_interval(measure.unit_count) else f"range of {measure.unit_count}"
+    return f"{change_text(measure.value_ns)}, {bounds} {low} to {high}"
+
+
+def unseen_text(measure: Measure) -> str:
+    """A difference that was not seen, and the smallest that would have been."""
+    smallest = measure.smallest_ns
+    would = f"; {time_text(smallest)} would have been seen" if smallest is not None else ""
+    return f"{measure_text(measure)}{would}"
 
 
 def number_text(value: float) -> str:

@@ -2,14 +2,19 @@
 """What the CPU did inside each phase: exact ledger totals, split by samples."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from tlstax.analysis.classify.taxonomy import Sample, Taxonomy, is_named
 from tlstax.analysis.model.tables import Composition, PhaseComposition, Share
 from tlstax.analysis.rows import ledger, operations
 from tlstax.analysis.rows.tables import Group
-from tlstax.analysis.statistics.bootstrap import wilson
+from tlstax.analysis.rows.window_units import WindowUnits
+from tlstax.analysis.statistics.shares import share as share_of
+from tlstax.analysis.statistics.units import Units
 from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.schema import Frame, SampleStack, Stack
 from tlstax.collectors.capture.vocabulary import ASYMMETRIC_PHASES, CATEGORIES
@@ -27,6 +32,19 @@ PROCESS: Final = "all"
 
 Counts = dict[tuple[str, str], int]
 """Samples by (phase, category)."""
+
+
+@dataclass(frozen=True)
+class UnitCounts:
+    """Samples of each round or block."""
+
+    by_unit: Sequence[Counts]
+    units: Units
+
+    @property
+    def total(self) -> Counts:
+        """All of them together."""
+        return add_counts(dict(enumerate(self.by_unit)), range(len(self.by_unit)))
 
 
 class Stacks:
@@ -100,7 +118,16 @@ def add_counts(counts: Mapping[int, Counts], window_ids: Collection[int]) -> Cou
     return dict(sums)
 
 
-def compose(group: Group, totals: ledger.Totals, counts: Counts) -> Composition:
+def count_by_unit(counts: Mapping[int, Counts], of: WindowUnits) -> UnitCounts:
+    """Samples by window as samples by unit."""
+    by_unit: list[Counts] = [{} for _ in range(of.units.count)]
+    for window_id, unit in of.unit_of.items():
+        for key, count in counts.get(window_id, {}).items():
+            by_unit[unit][key] = by_unit[unit].get(key, 0) + count
+    return UnitCounts(by_unit, of.units)
+
+
+def compose(group: Group, totals: ledger.Totals, counts: UnitCounts) -> Composition:
     """The composition of one group's connection work, by phase and in total."""
     phases = [
         _phase(phase, on_cpu_ns, counts, group.operation_count)
@@ -111,37 +138,54 @@ def compose(group: Group, totals: ledger.Totals, counts: Counts) -> Composition:
 
 
 def compose_phases(
-    on_cpu_ns: Mapping[str, int], counts: Counts, operation_count: int
+    on_cpu_ns: Mapping[str, int], counts: UnitCounts, operation_count: int
 ) -> list[PhaseComposition]:
     """The composition of these phases, whoever they are of."""
     return [_phase(phase, time_ns, counts, operation_count) for phase, time_ns in on_cpu_ns.items()]
 
 
-def compose_process(group: Group, cpu_ns: int, counts: Counts) -> list[Composition]:
+def compose_process(group: Group, cpu_ns: int, counts: UnitCounts) -> list[Composition]:
     """The composition of the whole process: its CPU time by the scheduler, split by all samples.
 
     Nothing without samples. Its one phase is called `all`.
     """
-    merged: Counts = defaultdict(int)
-    for (_, category), count in counts.items():
-        merged[PROCESS, category] += count
-    if not merged:
+    merged: list[Counts] = [defaultdict(int) for _ in counts.by_unit]
+    for whole, mine in zip(merged, counts.by_unit, strict=True):
+        for (_, category), count in mine.items():
+            whole[PROCESS, category] += count
+    if not any(merged):
         return []
-    line = _phase(PROCESS, cpu_ns, merged, group.operation_count)
+    of_process = UnitCounts(merged, counts.units)
+    line = _phase(PROCESS, cpu_ns, of_process, group.operation_count)
     label = f"{group.label}, all threads, by samples alone"
     return [Composition(f"{group.name}/process", label, MINIMUM_SAMPLES, [line], _total([line]))]
 
 
-def _phase(phase: str, on_cpu_ns: int, counts: Counts, operation_count: int) -> PhaseComposition:
+def _phase(
+    phase: str, on_cpu_ns: int, counts: UnitCounts, operation_count: int
+) -> PhaseComposition:
     """The split of one phase."""
-    mine = {category: count for (name, category), count in counts.items() if name == phase}
+    mine = {category: count for (name, category), count in counts.total.items() if name == phase}
     sample_count = sum(mine.values())
     exact = phase in EXACT
     if exact:
         category = EXACT[phase]
         shares = [Share(category, 1.0, 1.0, 1.0, float(on_cpu_ns), mine.get(category, 0))]
     else:
-        shares = [_share(name, mine, sample_count, on_cpu_ns) for name in _known_first(mine)]
+        totals = np.array(
+            [
+                sum(count for (name, _), count in one.items() if name == phase)
+                for one in counts.by_unit
+            ],
+            dtype=np.float64,
+        )
+        shares = []
+        for name in _known_first(mine):
+            hits = np.array([float(one.get((phase, name), 0)) for one in counts.by_unit])
+            found = share_of(hits, totals, counts.units)
+            time_ns = found.value * on_cpu_ns
+            line = (found.value, found.low, found.high, time_ns, mine[name], found.unit_count)
+            shares.append(Share(name, *line))
         shares.sort(key=lambda share: -share.share)
     return PhaseComposition(
         phase,
@@ -157,12 +201,6 @@ def _phase(phase: str, on_cpu_ns: int, counts: Counts, operation_count: int) -> 
 def _known_first(names: Iterable[str]) -> list[str]:
     """Categories in the vocabulary's order, then those that only a client has."""
     return sorted(names, key=lambda n: CATEGORIES.index(n) if n in CATEGORIES else len(CATEGORIES))
-
-
-def _share(category: str, mine: Mapping[str, int], total: int, on_cpu_ns: int) -> Share:
-    share = mine[category] / total
-    low, high = wilson(mine[category], total)
-    return Share(category, share, low, high, share * on_cpu_ns, mine[category])
 
 
 def _total(phases: Collection[PhaseComposition]) -> list[Share]:

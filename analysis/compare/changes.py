@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Changes per operation by category, function and wait.
 
-Each is resampled with the rounds of its side, so its interval includes the noise of the machine and
-of sampling. CPU time is the exact time of each phase, split by its samples.
+Each is computed for every unit of its side, so its bounds include the noise of the machine and of
+sampling. CPU time is the exact time of each phase, split by its samples.
 """
 
 from collections import defaultdict
@@ -15,12 +15,11 @@ from tlstax.analysis.classify.composition import EXACT
 from tlstax.analysis.classify.hot_functions import function_name
 from tlstax.analysis.classify.taxonomy import Taxonomy
 from tlstax.analysis.compare.replicates import Replicates
-from tlstax.analysis.compare.waterfall import judge
 from tlstax.analysis.model.difference import Change
-from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import SERVED_PHASES
-from tlstax.analysis.statistics.bootstrap import Floats, estimate
+from tlstax.analysis.statistics import medians, verdicts
+from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.schema import SampleStack
 from tlstax.collectors.capture.vocabulary import CATEGORIES, HANDSHAKE_PHASES
 
@@ -32,25 +31,30 @@ _LEAST_SHARE: Final = 0.002
 
 Key = tuple[str, str]
 Times = dict[Key, Floats]
-"""Time per operation of each resample, by name and kind."""
+"""Time per operation by name and kind: of all units together, then of each."""
 
 
-def measure(before: Floats, after: Floats, sizes: tuple[int, int]) -> Measure:
-    """The difference of two resampled values: the first is the estimate itself."""
-    return Measure(*estimate(after - before, min(sizes)))
-
-
-def tabulate(sides: tuple[Replicates, Replicates], times: tuple[Times, Times]) -> list[Change]:
-    """The changes of what either side has, largest first."""
+def tabulate(
+    sides: tuple[Replicates, Replicates], times: tuple[Times, Times], *, is_paired: bool
+) -> list[Change]:
+    """The changes of what either side has, largest first; each judged by itself."""
     before, after = sides
-    none = np.zeros(len(before.weights))
+    units = before.units, after.units
+    none = np.zeros(len(before.weights)), np.zeros(len(after.weights))
     lines = []
     for key in {**times[0], **times[1]}:
-        old, new = times[0].get(key, none), times[1].get(key, none)
-        difference = measure(old, new, (before.size, after.size))
+        old, new = times[0].get(key, none[0]), times[1].get(key, none[1])
+        found = medians.difference(old, new, units, is_paired=is_paired)
+        ends = (medians.estimate(old, units[0]).value, medians.estimate(new, units[1]).value)
+        p = verdicts.p_value(old, new, units, is_paired=is_paired)
         lines.append(
             Change(
-                *key, float(old[0]), float(new[0]), difference, judge(difference), sample_counts=[]
+                *key,
+                *ends,
+                found.measure(),
+                verdicts.judge(found),
+                sample_counts=[],
+                p_value=p,
             )
         )
     return sorted(lines, key=lambda line: (-abs(line.difference.value_ns), line.name))
@@ -113,18 +117,21 @@ def _function(side: Replicates, row: SampleStack, taxonomy: Taxonomy) -> Key:
 
 
 def _split(side: Replicates, parts: Mapping[str, Mapping[Key, Floats]]) -> Times:
-    """The exact time of each phase by its samples; a phase without samples is unknown."""
+    """The exact time of each phase by its samples; a phase without samples is unknown.
+
+    A unit without samples in a phase is split like all units together.
+    """
     times: Times = {}
     for phase, cpu_ns in _on_cpu(side).items():
         mine = parts.get(phase) or {(EXACT.get(phase, "unknown"), ""): np.ones(side.size)}
-        # Of thousands of functions few are shown: only these are resampled.
+        # Of thousands of functions few are shown: only these are computed.
         kept = sorted(mine, key=lambda key: -float(mine[key].sum()))[:MOST_FUNCTIONS]
         whole = side.weights @ np.sum([mine[key] for key in mine], axis=0)
         per_operation = side.weights @ cpu_ns / side.operations
         for key in kept:
-            share = np.divide(
-                side.weights @ mine[key], whole, out=np.zeros_like(whole), where=whole > 0
-            )
+            hits = side.weights @ mine[key]
+            pooled = np.full_like(whole, hits[0] / whole[0] if whole[0] else 0.0)
+            share = np.divide(hits, whole, out=pooled, where=whole > 0)
             times[key] = times.get(key, 0.0) + per_operation * share
     return times
 

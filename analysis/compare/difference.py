@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Compare two recordings, or two arms of an experiment, operation by operation.
 
-Every figure is time per operation. Both sides are resampled, rounds of one experiment together, and
-every figure is recomputed in each resample, as in `waterfall`.
+Every figure is time per operation, for each round of one experiment or each block of a recording,
+as in `waterfall`. Steps, categories, functions and waits are marked as changed together: few of the
+marked ones are noise.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tlstax.analysis.classify import flames
 from tlstax.analysis.classify.profiles import fold as stacks_of
 from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
 from tlstax.analysis.compare import changes, replicates, selections
-from tlstax.analysis.compare.changes import measure
 from tlstax.analysis.compare.replicates import Replicates
-from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts, close, costs_of
+from tlstax.analysis.compare.rounds import ArmCosts, close, costs_of
 from tlstax.analysis.compare.selections import RecordingSelection
-from tlstax.analysis.compare.waterfall import NO_DIFFERENCE, NO_INTERVAL, judge
-from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS, SAMPLED_PHASES
+from tlstax.analysis.compare.step_changes import (
+    StepChange,
+    beside,
+    on_path,
+    step_changes,
+    unexplained,
+)
+from tlstax.analysis.compare.waterfall_steps import SAMPLED_PHASES
 from tlstax.analysis.model.difference import (
     DIFFERENCE_VERSION,
     Change,
@@ -29,10 +35,12 @@ from tlstax.analysis.model.difference import (
     PairDifference,
     Step,
 )
-from tlstax.analysis.model.tables import Measure, Ratio
-from tlstax.analysis.quantities import factor_text, measure_text, time_text
+from tlstax.analysis.quantities import factor_text, measure_text, time_text, unseen_text
 from tlstax.analysis.rows import handshakes, latency
-from tlstax.analysis.statistics.bootstrap import estimate, interval_note
+from tlstax.analysis.statistics import medians, verdicts
+from tlstax.analysis.statistics.medians import Estimate
+from tlstax.analysis.statistics.units import interval_note
+from tlstax.analysis.statistics.verdicts import MORE, NO_DIFFERENCE, NO_INTERVAL
 
 SHOWN_FUNCTIONS: Final = 20
 SHOWN_WAITS: Final = 12
@@ -77,13 +85,20 @@ def _compared(
     both: tuple[Replicates, Replicates], unit: str, taxonomy: Taxonomy, *, by_driver: bool
 ) -> PairDifference:
     before, after = both
+    is_paired = replicates.are_paired(before.side, after.side, by_driver=by_driver)
     old, new = (costs_of(side.arm, side.weights) for side in both)
-    close(old, new)
-    sizes = (before.size, after.size)
-    difference = measure(old.latency_ns, new.latency_ns, sizes)
-    ratios = new.latency_ns / old.latency_ns
-    steps = _steps(old, new, sizes, by_driver=by_driver)
-    total_ns = max(float(old.latency_ns[0]), float(new.latency_ns[0]))
+    close(old, new, is_paired=is_paired)
+    units = before.units, after.units
+    found = medians.difference(old.latency_ns, new.latency_ns, units, is_paired=is_paired)
+    steps = step_changes((old, new), units, is_paired=is_paired, is_driven=by_driver)
+    totals = [
+        medians.estimate(arm.latency_ns, side.units) for arm, side in ((old, before), (new, after))
+    ]
+    total_ns = max(total.value for total in totals)
+
+    def tabulate(times: tuple[changes.Times, changes.Times]) -> list[Change]:
+        return changes.shown(changes.tabulate(both, times, is_paired=is_paired), total_ns)
+
     line = PairDifference(
         name=f"{before.side.label} → {after.side.label}",
         before=selections.facts(before.side, before.size, float(before.operations[0])),
@@ -93,60 +108,66 @@ def _compared(
         sentence="",
         operation=unit,
         total_name=AT_CLIENT if by_driver else AT_SERVER,
-        note=_note(both, by_driver=by_driver),
-        totals=[
-            Measure(*estimate(arm.latency_ns, side.size))
-            for arm, side in ((old, before), (new, after))
-        ],
-        difference=difference,
-        ratio=Ratio(*estimate(ratios, min(sizes))),
-        verdict=judge(difference),
-        steps=[step for step in steps if step.name not in {kind.name for kind in BESIDE}],
-        beside=[step for step in steps if step.name in {kind.name for kind in BESIDE}],
+        note=interval_note(units),
+        totals=[total.measure() for total in totals],
+        difference=found.measure(),
+        ratio=medians.ratio(old.latency_ns, new.latency_ns, units, is_paired=is_paired).ratio(),
+        verdict=verdicts.judge(found),
+        steps=[_step(step, old, new) for step in on_path(steps)],
+        beside=[_step(step, old, new) for step in beside(steps)],
         categories=changes.in_order(
-            changes.shown(
-                changes.tabulate(both, (changes.categories(before), changes.categories(after))),
-                total_ns,
-            )
+            tabulate((changes.categories(before), changes.categories(after)))
         ),
-        functions=_functions(both, taxonomy, total_ns),
-        waits=changes.shown(
-            changes.tabulate(both, (changes.waits(before), changes.waits(after))), total_ns
-        )[:SHOWN_WAITS],
+        functions=_functions(both, taxonomy, tabulate),
+        waits=tabulate((changes.waits(before), changes.waits(after)))[:SHOWN_WAITS],
         latencies=_latencies(before.side, after.side),
         flames=_flames(both, unit, taxonomy, by_driver=by_driver),
+        unexplained=[unexplained(old, units[0]), unexplained(new, units[1])] if by_driver else [],
     )
-    return dataclasses.replace(line, sentence=_sentence(line))
+    judged = _judged(line)
+    return dataclasses.replace(judged, sentence=_sentence(judged, by_driver=by_driver))
 
 
-def _steps(old: ArmCosts, new: ArmCosts, sizes: tuple[int, int], *, by_driver: bool) -> list[Step]:
-    """The waterfall; without a driver it excludes the client's steps."""
-    position_ns = float(old.latency_ns[0])
-    lines = []
-    for index, kind in enumerate(COLUMNS):
-        if not by_driver and kind.basis == "client":
-            continue
-        before, after = old.steps_ns[:, index], new.steps_ns[:, index]
-        difference = measure(before, after, sizes)
-        start_ns = 0.0 if kind in BESIDE else position_ns
-        end_ns = start_ns + difference.value_ns
-        position_ns = position_ns if kind in BESIDE else end_ns
-        lines.append(
-            Step(
-                *kind,
-                before_ns=float(before[0]),
-                after_ns=float(after[0]),
-                difference=difference,
-                verdict=judge(difference),
-                start_ns=start_ns,
-                end_ns=end_ns,
-                sample_counts=[_samples(kind.group, arm) for arm in (old, new)]
-                if kind.basis == "sampled"
-                else [],
-            )
+def _judged(line: PairDifference) -> PairDifference:
+    """All lines of all tables judged together, those with a verdict first."""
+    tables = (line.steps, line.beside, line.categories, line.functions, line.waits)
+    said = iter(
+        verdicts.judge_all(
+            [(Estimate.of(one.difference), one.p_value) for table in tables for one in table]
         )
-    assert len(lines) <= len(KINDS) + 1 + len(BESIDE)
-    return lines
+    )
+    steps, besides = (
+        [dataclasses.replace(one, verdict=next(said)) for one in table] for table in tables[:2]
+    )
+    categories, functions, waits = (
+        [dataclasses.replace(one, verdict=next(said)) for one in table] for table in tables[2:]
+    )
+    functions.sort(key=lambda one: one.verdict == NO_DIFFERENCE)
+    return dataclasses.replace(
+        line,
+        steps=steps,
+        beside=besides,
+        categories=categories,
+        functions=functions,
+        waits=waits,
+    )
+
+
+def _step(line: StepChange, old: ArmCosts, new: ArmCosts) -> Step:
+    """A step of the waterfall."""
+    return Step(
+        *line.kind,
+        before_ns=line.before_ns,
+        after_ns=line.after_ns,
+        difference=line.difference,
+        verdict=line.verdict,
+        start_ns=line.start_ns,
+        end_ns=line.end_ns,
+        sample_counts=[_samples(line.kind.group, arm) for arm in (old, new)]
+        if line.kind.basis == "sampled"
+        else [],
+        p_value=line.p_value,
+    )
 
 
 def _samples(group: str, arm: ArmCosts) -> int:
@@ -155,7 +176,9 @@ def _samples(group: str, arm: ArmCosts) -> int:
 
 
 def _functions(
-    both: tuple[Replicates, Replicates], taxonomy: Taxonomy, total_ns: float
+    both: tuple[Replicates, Replicates],
+    taxonomy: Taxonomy,
+    tabulate: Callable[[tuple[changes.Times, changes.Times]], list[Change]],
 ) -> list[Change]:
     """Functions whose time changed, with the samples behind them."""
     (old, old_samples), (new, new_samples) = (changes.functions(side, taxonomy) for side in both)
@@ -167,11 +190,11 @@ def _functions(
                 new_samples.get((line.name, line.kind), 0),
             ],
         )
-        for line in changes.tabulate(both, (old, new))
+        for line in tabulate((old, new))
     ]
     # Functions with a verdict come first.
     lines.sort(key=lambda line: line.verdict == NO_DIFFERENCE)
-    return changes.shown(lines, total_ns)[:SHOWN_FUNCTIONS]
+    return lines[:SHOWN_FUNCTIONS]
 
 
 def _latencies(before: RecordingSelection, after: RecordingSelection) -> list[LatencyPair]:
@@ -253,28 +276,24 @@ def _node(block: flames.Block) -> ChangeNode:
     )
 
 
-def _sentence(line: PairDifference) -> str:
+def _sentence(line: PairDifference, *, by_driver: bool) -> str:
     """The result in one sentence, with the step that explains most of it."""
     assert line.difference is not None
     assert line.ratio is not None
     old, new = (time_text(total.value_ns) for total in line.totals)
     what = f"A {line.operation}"
-    size = f"{old} → {new} ({measure_text(line.difference)})"
-    if line.verdict in (NO_DIFFERENCE, NO_INTERVAL):
+    text = unseen_text if line.verdict == NO_DIFFERENCE else measure_text
+    size = f"{old} → {new} ({text(line.difference)})"
+    if line.verdict == NO_INTERVAL:
+        return f"{what}: {size}; too few {'rounds' if by_driver else 'windows'} for a verdict."
+    if line.verdict == NO_DIFFERENCE:
         return f"{what}: {line.verdict}, {size}."
-    sign = 1 if line.verdict == "more" else -1
+    sign = 1 if line.verdict == MORE else -1
     steps = [step for step in line.steps if step.verdict == line.verdict]
     steps.sort(key=lambda step: -sign * step.difference.value_ns)
     because = "; ".join(f"{step.label} {measure_text(step.difference)}" for step in steps[:1])
     tail = f"; most of it in {because}" if because else ", in no single step"
     return f"{what} takes {factor_text(line.ratio.value)}, {size}{tail}."
-
-
-def _note(both: Sequence[Replicates], *, by_driver: bool) -> str:
-    sizes = [side.size for side in both]
-    what = "rounds" if by_driver else "stretches of windows"
-    is_paired = by_driver and both[0].side.tables is both[1].side.tables
-    return interval_note(sizes, f"{'paired' if is_paired else 'independent'} {what}")
 
 
 def _refused(

@@ -12,18 +12,14 @@ both computed at the same time for at least that long.
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
-from tlstax.analysis.classify.composition import Counts, add_counts, compose_phases
+from tlstax.analysis.classify.composition import Counts, compose_phases, count_by_unit
 from tlstax.analysis.compare.side_breakdown import STAGE_OF, Key, SideBreakdown, Sides, by_stage
 from tlstax.analysis.model.clients import EndToEnd
 from tlstax.analysis.model.tables import PhaseComposition
-from tlstax.analysis.rows import closure, ledger, operations
+from tlstax.analysis.rows import closure, ledger, operations, window_units
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics.bootstrap import MIN_ROUNDS, block_numbers
-
-MOST_BLOCKS: Final = 100
-"""Windows are taken together until there are no more than this to resample."""
+from tlstax.analysis.statistics import units as units_of
 
 
 def end_to_end(
@@ -49,9 +45,11 @@ def end_to_end(
         elif rounds != other_rounds:
             plaintext = None
         composed = {
-            side: _composed(tables, window_ids, counts[side], sum(sides.operations[side]))
+            side: _composed(
+                replace(part, window_ids=window_ids), tables, counts[side], sides.operations[side]
+            )
             for side, tables, window_ids in (
-                ("client", clients, ids),
+                ("client", clients, frozenset(ids)),
                 ("server", server, part.window_ids),
             )
         }
@@ -78,7 +76,8 @@ def _sides(
     done, operation = _operations(part, server, clients, unit_of, size)
     if not times or not all(sum(done[side]) for side in ("client", "server")):
         return None, ""
-    return Sides(dict(times), done, size), operation
+    units = units_of.rounds(size) if part.runs else units_of.blocks(size)
+    return Sides(dict(times), done, units), operation
 
 
 def side_times(
@@ -110,7 +109,7 @@ def _kind(state: str) -> str:
 
 
 def _units(part: Group, server: Tables, clients: Tables, ids: Collection[int]) -> dict[int, int]:
-    """The unit of each window: its round, or its own place in time."""
+    """The unit of each window: its round, or its block in time."""
     mine = [w for w in server.windows if w.window_id in part.window_ids]
     mine += [w for w in clients.windows if w.window_id in ids]
     if part.runs:
@@ -118,7 +117,7 @@ def _units(part: Group, server: Tables, clients: Tables, ids: Collection[int]) -
         order = {number: at for at, number in enumerate(sorted(set(rounds.values())))}
         return {w.window_id: order[rounds[w.run_id]] for w in mine if w.run_id in rounds}
     starts = sorted({w.start_ns for w in clients.windows if w.window_id in ids})
-    order = dict(zip(starts, block_numbers(len(starts), MOST_BLOCKS), strict=True))
+    order = dict(zip(starts, units_of.block_numbers(len(starts)), strict=True))
     return {w.window_id: order[w.start_ns] for w in mine if w.start_ns in order}
 
 
@@ -149,11 +148,12 @@ def _operations(
 
 
 def _composed(
-    tables: Tables, ids: Collection[int], counts: Mapping[int, Counts], operation_count: float
+    part: Group, tables: Tables, counts: Mapping[int, Counts], done: Sequence[float]
 ) -> list[PhaseComposition]:
     """What the CPU did in each phase, of all threads."""
-    totals = ledger.on_cpu(ledger.totals(tables.ledger, ids))
-    return compose_phases(totals, add_counts(counts, ids), round(operation_count))
+    totals = ledger.on_cpu(ledger.totals(tables.ledger, part.window_ids))
+    by_unit = count_by_unit(counts, window_units.of_group(part, tables.windows))
+    return compose_phases(totals, by_unit, round(sum(done)))
 
 
 # ---- the result ----
@@ -243,7 +243,5 @@ def _notes(part: Group, sides: Sides, operation: str) -> list[str]:
                 f"The server accepted {server:,} connections and the recorded clients made "
                 f"{client:,}: the server's side is an average over all of its connections."
             )
-    if sides.count < MIN_ROUNDS:
-        unit = "rounds" if part.runs else "windows"
-        notes.append(f"No intervals: {sides.count} {unit} are fewer than {MIN_ROUNDS}.")
+    notes.append(units_of.interval_note([sides.units]))
     return notes

@@ -17,7 +17,8 @@ from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.quantities import time_text
 from tlstax.analysis.rows import closure
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics.bootstrap import Floats, estimate, resample_weights
+from tlstax.analysis.statistics import medians, units
+from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.schema import Target
 from tlstax.collectors.capture.vocabulary import STATES
 
@@ -122,9 +123,10 @@ def _process(
 
 
 def _measure(times_ns: Floats, done: Floats) -> Measure:
-    """Per operation, with the interval over the rounds where they are enough."""
-    weights = resample_weights(len(done))
-    return Measure(*estimate((weights @ times_ns) / (weights @ done), len(done)))
+    """Per operation: the median of the rounds."""
+    weights = units.unit_weights(len(done))
+    costs = (weights @ times_ns) / (weights @ done)
+    return medians.estimate(costs, units.rounds(len(done))).measure()
 
 
 def _sentence(part: Group, total: Measure, processes: Sequence[IntermediaryProcess]) -> str:

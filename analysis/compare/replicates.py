@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The units that a comparison resamples: rounds of an experiment, or stretches of a recording.
+"""The units that a comparison is made of: rounds of an experiment, or blocks of a recording.
 
-Arms of one experiment are drawn together, round by round; two recordings are drawn independently.
-Neighbouring windows of a recording are merged into at most thirty stretches, because one second of
-a recording is similar to the previous one.
+Arms of one experiment are compared round by round; two recordings are not paired.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+
+import numpy as np
 
 from tlstax.analysis.classify.composition import Counts, Stacks, count_samples
 from tlstax.analysis.classify.taxonomy import Taxonomy
@@ -18,15 +17,14 @@ from tlstax.analysis.compare.selections import UNITS, RecordingSelection
 from tlstax.analysis.compare.waterfall_steps import BESIDE
 from tlstax.analysis.rows import coverage, ledger
 from tlstax.analysis.rows.tables import Tables
-from tlstax.analysis.statistics.bootstrap import Floats, block_numbers, resample_weights
+from tlstax.analysis.statistics import units as units_of
+from tlstax.analysis.statistics.units import Floats, Units
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
-
-MOST_STRETCHES: Final = 30
 
 
 @dataclass(frozen=True)
 class Replicates:
-    """One side, ready to be resampled."""
+    """One side, unit by unit."""
 
     side: RecordingSelection
     tables: Tables
@@ -37,18 +35,20 @@ class Replicates:
     rows: Mapping[int, int]
     """The row of each window."""
     arm: ArmRounds
+    units: Units
     weights: Floats
-    """resamples x rows; the first is the estimate itself."""
+    """All units together, then each alone."""
 
     @property
     def size(self) -> int:
-        """Rounds or stretches."""
-        return len(self.arm.operations)
+        """Rounds or blocks."""
+        return self.units.count
 
     @property
     def operations(self) -> Floats:
-        """Operations of each resample."""
+        """Operations of each row of weights; NaN where there was none."""
         total: Floats = self.weights @ self.arm.operations
+        total[total == 0] = np.nan
         return total
 
 
@@ -60,8 +60,8 @@ def paired(
     *,
     by_driver: bool,
 ) -> tuple[Replicates, Replicates]:
-    """Both sides with the weights of their resamples."""
-    is_paired = by_driver and before.tables is after.tables
+    """Both sides, with the same rounds if they are of one experiment (`are_paired`)."""
+    is_paired = are_paired(before, after, by_driver=by_driver)
     names: list[list[int]] = [[], []]
     if by_driver:
         finished = [
@@ -70,11 +70,16 @@ def paired(
         ]
         common = sorted(set(finished[0]) & set(finished[1]))
         names = [common, common] if is_paired else finished
-    made = []
-    for index, side in enumerate((before, after)):
-        stream = 0 if is_paired else index + 1
-        made.append(_replicates(side, names[index], unit, taxonomy, stream, by_driver=by_driver))
-    return made[0], made[1]
+    first, second = (
+        _replicates(side, numbers, unit, taxonomy, by_driver=by_driver)
+        for side, numbers in zip((before, after), names, strict=True)
+    )
+    return first, second
+
+
+def are_paired(before: RecordingSelection, after: RecordingSelection, *, by_driver: bool) -> bool:
+    """Whether both are arms of one experiment."""
+    return by_driver and before.tables is after.tables
 
 
 def of_side(
@@ -82,7 +87,7 @@ def of_side(
 ) -> Replicates:
     """One side alone."""
     numbers = sorted({run.round for run in side.group.runs if run.operation_count > 0})
-    return _replicates(side, numbers, unit, taxonomy, 0, by_driver=by_driver)
+    return _replicates(side, numbers, unit, taxonomy, by_driver=by_driver)
 
 
 def _replicates(
@@ -90,7 +95,6 @@ def _replicates(
     numbers: Sequence[int],
     unit: str,
     taxonomy: Taxonomy,
-    stream: int,
     *,
     by_driver: bool,
 ) -> Replicates:
@@ -104,17 +108,16 @@ def _replicates(
         run_rows = {run.run_id: place[run.round] for run in side.group.runs if run.round in place}
         rows = rounds.rows_of_windows(tables, run_rows)
     else:
-        rows = _stretches(side)
+        rows = _blocks(side)
         arm = _of_windows(rows, tables, sums, counts, UNITS[unit])
     size = len(arm.operations)
-    weights = resample_weights(size, stream)
-    # A resample without any operation has no time per operation: all stretches stand in for it.
-    weights[weights @ arm.operations == 0] = 1.0
-    return Replicates(side, tables, stacks, sums, counts, rows, arm, weights)
+    units = units_of.rounds(size) if by_driver else units_of.blocks(size)
+    weights = units_of.unit_weights(size)
+    return Replicates(side, tables, stacks, sums, counts, rows, arm, units, weights)
 
 
-def _stretches(side: RecordingSelection) -> dict[int, int]:
-    """The stretch of each window with a ledger."""
+def _blocks(side: RecordingSelection) -> dict[int, int]:
+    """The block of each window with a ledger."""
     ordered = sorted(
         (
             window
@@ -123,7 +126,7 @@ def _stretches(side: RecordingSelection) -> dict[int, int]:
         ),
         key=lambda window: window.start_ns,
     )
-    numbers = block_numbers(len(ordered), MOST_STRETCHES)
+    numbers = units_of.block_numbers(len(ordered))
     return {window.window_id: number for window, number in zip(ordered, numbers, strict=True)}
 
 

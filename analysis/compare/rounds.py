@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One arm of an experiment as arrays: rounds, and costs per operation for resampled rounds."""
+"""One arm of an experiment as arrays: rounds, and costs per operation of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tlstax.analysis.compare.waterfall_steps import (
 )
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics.bootstrap import Floats
+from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.schema import Run
 from tlstax.collectors.capture.vocabulary import CATEGORIES
 
@@ -45,7 +45,7 @@ class ArmRounds:
 
 @dataclass(frozen=True)
 class ArmCosts:
-    """One arm per operation: rows are resamples (the first is the estimate itself)."""
+    """One arm per operation: rows are all rounds together, then each alone."""
 
     latency_ns: Floats
     steps_ns: Floats
@@ -133,15 +133,19 @@ def _add_samples(arm: ArmRounds, row: int, counts: Counts) -> None:
 
 
 def costs_of(arm: ArmRounds, weights: Floats) -> ArmCosts:
-    """Costs per operation for each row of weights over the rounds."""
+    """Costs per operation for each row of weights over the rounds; NaN without operations."""
     count = weights @ arm.operations
+    count[count == 0] = np.nan
     costs = weights @ arm.exact_ns
     times_ns = weights @ arm.sampled_ns
     for place, phase in enumerate(SAMPLED_PHASES):
         samples = weights @ arm.samples[:, place, :]
         total = samples.sum(axis=1)
-        # A phase without samples is not split: all of it is unclassified.
-        samples[total == 0, CATEGORIES.index("unknown")] = 1
+        # A phase without samples is not split: all of it is unclassified. A round without samples
+        # is split like the others.
+        if not total[0]:
+            samples[:, CATEGORIES.index("unknown")] = 1
+        samples[total == 0] = samples[0]
         shares = samples / samples.sum(axis=1, keepdims=True)
         for index, category in enumerate(CATEGORIES):
             column = _INDEX[waterfall_steps.sampled_step(phase, category)]
@@ -154,8 +158,11 @@ def costs_of(arm: ArmRounds, weights: Floats) -> ArmCosts:
     return ArmCosts(weights @ arm.latency_ns / count, costs, sample_counts)
 
 
-def close(plaintext: ArmCosts, tls: ArmCosts) -> None:
+def close(plaintext: ArmCosts, tls: ArmCosts, *, is_paired: bool = True) -> None:
     """Fill in the client's step and the unexplained one: steps sum to the latency of each arm.
+
+    Arms that are no pairs have rounds of their own: all rounds of the first together are held
+    against each of the second.
 
     While the client computes, the server waits for it, or for the CPU that the client has: up to
     the length of these waits, the client's CPU time is already included in them. Only what TLS adds
@@ -165,12 +172,13 @@ def close(plaintext: ArmCosts, tls: ArmCosts) -> None:
     waits = [_INDEX[name] for name in CLIENT_WAITS]
     low, high = plaintext.steps_ns, tls.steps_ns
     low_waits_ns, high_waits_ns = low[:, waits].sum(axis=1), high[:, waits].sum(axis=1)
-    added_ns = high[:, cpu] - low[:, cpu]
-    covered_ns = np.clip(
-        high_waits_ns - low_waits_ns, np.minimum(0.0, added_ns), np.maximum(0.0, added_ns)
-    )
     low[:, client] = np.maximum(0.0, low[:, cpu] - low_waits_ns)
-    high[:, client] = low[:, client] + added_ns - covered_ns
+    others = slice(None) if is_paired else slice(0, 1)
+    added_ns = high[:, cpu] - low[others, cpu]
+    covered_ns = np.clip(
+        high_waits_ns - low_waits_ns[others], np.minimum(0.0, added_ns), np.maximum(0.0, added_ns)
+    )
+    high[:, client] = low[others, client] + added_ns - covered_ns
     for arm in (plaintext, tls):
         explained_ns = arm.steps_ns[:, : len(KINDS)].sum(axis=1)
         arm.steps_ns[:, _INDEX["unexplained"]] = arm.latency_ns - explained_ns

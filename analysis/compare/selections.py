@@ -10,7 +10,7 @@ from tlstax.analysis.model.difference import SideFacts
 from tlstax.analysis.quantities import number_text
 from tlstax.analysis.rows import operations
 from tlstax.analysis.rows.tables import Group, Tables, groups
-from tlstax.analysis.statistics.bootstrap import MIN_ROUNDS
+from tlstax.analysis.statistics.units import LEAST_RANGE
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 
 UNITS: Final[Mapping[str, str]] = {
@@ -219,12 +219,12 @@ def _arms(before: RecordingSelection, after: RecordingSelection) -> list[str]:
 
 
 def too_few(counts: Sequence[int], names: Sequence[str], what: str) -> list[str]:
-    """Sides with too few replicates for an interval."""
+    """Sides with too few units to be compared at all."""
     more = "; record longer, or with --budget none" if what == "windows" else ""
     return [
-        f"too few {what}: {name} has {count}, and an interval needs {MIN_ROUNDS}{more}"
+        f"too few {what}: {name} has {count}, and a comparison needs {LEAST_RANGE}{more}"
         for count, name in zip(counts, names, strict=True)
-        if count < MIN_ROUNDS
+        if count < LEAST_RANGE
     ]
 
 

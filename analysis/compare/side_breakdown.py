@@ -11,7 +11,8 @@ import numpy as np
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
 from tlstax.analysis.model.clients import LanePart
 from tlstax.analysis.model.tables import Measure, PhaseComposition, Share
-from tlstax.analysis.statistics.bootstrap import Floats, estimate, resample_weights
+from tlstax.analysis.statistics import medians
+from tlstax.analysis.statistics.units import Floats, Units, unit_weights
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 _COMMANDS: Final = ("record_read", "record_write", "command", "tde")
@@ -43,16 +44,16 @@ Key = tuple[str, str, str]
 
 @dataclass
 class Sides:
-    """Time and operations of both sides, unit by unit: a round, or a window."""
+    """Time and operations of both sides, unit by unit: a round, or a block of windows."""
 
     times: dict[Key, list[float]]
     operations: dict[str, list[float]]  # by lane
-    count: int
+    units: Units
     weights: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         """Weigh the units."""
-        self.weights = resample_weights(self.count)
+        self.weights = unit_weights(self.units.count)
 
     def cost(self, keys: Iterable[Key]) -> Floats:
         """Time per operation of some keys together, for each row of weights."""
@@ -60,12 +61,13 @@ class Sides:
         for key in keys:
             if key in self.times:
                 counts = self.weights @ np.array(self.operations[key[0]])
-                total += self.weights @ np.array(self.times[key]) / np.maximum(counts, 1e-9)
+                counts[counts == 0] = np.nan
+                total += self.weights @ np.array(self.times[key]) / counts
         return total
 
     def measure(self, values: Floats) -> Measure:
-        """The estimate with its interval."""
-        return Measure(*estimate(values, self.count))
+        """The median of the units."""
+        return medians.estimate(values, self.units).measure()
 
 
 class SideBreakdown:
@@ -168,7 +170,8 @@ class SideBreakdown:
         with_tls, without = (
             sides.cost(keys) - sides.cost(less) for sides in (self._sides, self._plaintext)
         )
-        return self._sides.measure(with_tls - without)
+        units = self._plaintext.units, self._sides.units
+        return medians.difference(without, with_tls, units, is_paired=True).measure()
 
     def between(self, rest: Measure) -> LanePart:
         """The time that neither side explains."""

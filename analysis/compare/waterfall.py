@@ -1,33 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Plaintext against TLS: the waterfall per operation, with bootstrap intervals over rounds.
+"""Plaintext against TLS: the waterfall per operation, with the intervals of medians over rounds.
 
-Per arm, each step is time over operations, both summed over the rounds. Sampled steps are the
-exact on-CPU time of the phase times the category's share of the samples. A resample draws rounds
-with replacement, both arms of a round together, and recomputes every step, so the intervals include
-the noise of the machine, of the driver and of sampling. The steps and `unexplained` sum to the
-difference of the client's latency by construction.
+Per arm and round, each step is time over operations. Sampled steps are the exact on-CPU time of the
+phase times the category's share of the samples. A step is the median of its differences, round by
+round, so it includes the noise of the machine, of the driver and of sampling. The steps and
+`unexplained` sum to the difference of the client's latency by construction.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from tlstax.analysis.classify.composition import Counts
-from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts, close, costs_of, gather, paired_rounds
+from tlstax.analysis.compare.rounds import close, costs_of, gather, paired_rounds
+from tlstax.analysis.compare.step_changes import StepChange, step_changes, unexplained
 from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS, SAMPLED_PHASES, StepKind
-from tlstax.analysis.model.tables import (
-    Comparison,
-    Measure,
-    Ratio,
-    WaterfallStep,
-)
+from tlstax.analysis.model.tables import Comparison, WaterfallStep
 from tlstax.analysis.rows import operations
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics.bootstrap import estimate, interval_note, resample_weights
+from tlstax.analysis.statistics import medians
+from tlstax.analysis.statistics import units as units_of
+from tlstax.analysis.statistics.verdicts import MORE, NO_INTERVAL, judge
 from tlstax.collectors.capture.schema import Run
-
-NO_DIFFERENCE: Final = "no difference seen"
-NO_INTERVAL: Final = "no interval"
 
 
 def compare(
@@ -46,19 +39,23 @@ def compare(
     if reason is not None:
         return _refused(name, plaintext, tls, reason)
     rounds = paired_rounds(plaintext.runs, tls.runs)
-    weights = resample_weights(len(rounds))
+    units = units_of.rounds(len(rounds), "paired rounds")
+    weights = units_of.unit_weights(len(rounds))
     arms = {
         group.arm: costs_of(gather(group, rounds, tables, sums, counts), weights)
         for group in (plaintext, tls)
     }
     low, high = arms["plaintext"], arms["tls"]
     close(low, high)
-    difference = Measure(*estimate(high.latency_ns - low.latency_ns, len(rounds)))
-    verdict = judge(difference)
+    pair = low.latency_ns, high.latency_ns, (units, units)
+    found = medians.difference(*pair, is_paired=True)
+    verdict = judge(found)
     used = {
         group.arm: [run for run in group.runs if run.round in rounds] for group in (plaintext, tls)
     }
-    lines = _lines(low, high, len(rounds), difference if verdict in ("more", NO_INTERVAL) else None)
+    changes = step_changes((low, high), (units, units), is_paired=True)
+    whole_ns = found.value if verdict in (MORE, NO_INTERVAL) and found.value > 0 else None
+    lines = _lines(changes, high.sample_counts, whole_ns)
     return Comparison(
         name=name,
         driver=tls.driver,
@@ -66,21 +63,21 @@ def compare(
         operation=operations.operation_name(tls.runs),
         refusal=None,
         sentence="",
-        note=interval_note([len(rounds)], "paired rounds"),
+        note=units_of.interval_note([units]),
         round_count=len(rounds),
-        resample_count=len(weights) - 1,
         operation_counts={
             arm: sum(run.operation_count for run in runs) for arm, runs in used.items()
         },
         latency={
-            arm: Measure(*estimate(costs.latency_ns, len(rounds))) for arm, costs in arms.items()
+            arm: medians.estimate(costs.latency_ns, units).measure() for arm, costs in arms.items()
         },
         throughput_per_second={arm: _throughput(runs) for arm, runs in used.items()},
-        difference=difference,
-        ratio=Ratio(*estimate(high.latency_ns / low.latency_ns, len(rounds))),
+        difference=found.measure(),
+        ratio=medians.ratio(*pair, is_paired=True).ratio(),
         verdict=verdict,
         cells=lines[: len(KINDS) + 1],
         beside=lines[len(KINDS) + 1 :],
+        unexplained={arm: unexplained(costs, units) for arm, costs in arms.items()},
     )
 
 
@@ -112,38 +109,25 @@ def refusal(plaintext: Group, tls: Group, tables: Tables) -> str | None:
     return None
 
 
-def judge(difference: Measure) -> str:
-    """The verdict on a difference: more, less, no difference seen, or no interval."""
-    if difference.low_ns is None or difference.high_ns is None:
-        return NO_INTERVAL
-    if difference.low_ns <= 0 <= difference.high_ns:
-        return NO_DIFFERENCE
-    return "more" if difference.low_ns > 0 else "less"
-
-
 def _lines(
-    plaintext: ArmCosts, tls: ArmCosts, round_count: int, total: Measure | None
+    changes: Sequence[StepChange], samples: Mapping[str, int], whole_ns: float | None
 ) -> list[WaterfallStep]:
-    """All steps in order; bars of the waterfall start where the previous one ended."""
-    position_ns = float(plaintext.latency_ns[0])
-    lines = []
-    for index, kind in enumerate(COLUMNS):
-        values = tls.steps_ns[:, index] - plaintext.steps_ns[:, index]
-        difference = Measure(*estimate(values, round_count))
-        on_path = kind not in BESIDE
-        start_ns = position_ns if on_path else 0.0
-        end_ns = start_ns + difference.value_ns
-        position_ns = end_ns if on_path else position_ns
-        share = None
-        if on_path and total is not None and total.value_ns > 0:
-            share = difference.value_ns / total.value_ns
-        costs = float(plaintext.steps_ns[0, index]), float(tls.steps_ns[0, index])
-        verdict = judge(difference)
-        samples = _samples_behind(kind, tls.sample_counts)
-        lines.append(
-            WaterfallStep(*kind, *costs, difference, share, verdict, start_ns, end_ns, samples)
+    """The steps with their share of what TLS adds, if it adds anything."""
+    return [
+        WaterfallStep(
+            *line.kind,
+            line.before_ns,
+            line.after_ns,
+            line.difference,
+            line.difference.value_ns / whole_ns if whole_ns and line.kind not in BESIDE else None,
+            line.verdict,
+            line.start_ns,
+            line.end_ns,
+            _samples_behind(line.kind, samples),
+            line.p_value,
         )
-    return lines
+        for line in changes
+    ]
 
 
 def _samples_behind(kind: StepKind, counts: Mapping[str, int]) -> int | None:
@@ -171,7 +155,6 @@ def _refused(name: str, plaintext: Group, tls: Group, reason: str) -> Comparison
         sentence=f"{name}: not compared, because {reason}.",
         note="",
         round_count=0,
-        resample_count=0,
         operation_counts={},
         latency={},
         throughput_per_second={},

@@ -10,9 +10,10 @@ from tlstax.analysis.classify.client_samples import count_client_samples
 from tlstax.analysis.classify.composition import (
     Counts,
     Stacks,
-    add_counts,
+    UnitCounts,
     compose,
     compose_process,
+    count_by_unit,
     count_samples,
 )
 from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
@@ -52,9 +53,11 @@ from tlstax.analysis.rows import (
     operations,
     roles,
     untracked,
+    window_units,
 )
 from tlstax.analysis.rows.coverage import Coverage
 from tlstax.analysis.rows.tables import Group, Tables, groups
+from tlstax.analysis.statistics.medians import Estimate
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 
 
@@ -81,7 +84,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     ]
     compositions = [
         dataclasses.replace(
-            compose(part, totals[part.name], add_counts(counts, part.window_ids)),
+            compose(part, totals[part.name], _unit_counts(part, tables, counts)),
             estimate=seen[part.name].text,
         )
         for part in parts
@@ -211,7 +214,7 @@ def _ledger_bar(part: Group, totals: ledger.Totals, seen: Coverage, tables: Tabl
                 time_ns,
                 time_ns / total_ns,
                 operations.per_operation(time_ns, part.operation_count),
-                *bounds.get((phase, state), (None, None)),
+                *bounds.get((phase, state), Estimate(time_ns))[1:4],
             )
             for (phase, state), time_ns in served.items()
         ],
@@ -227,7 +230,12 @@ def _process(part: Group, tables: Tables, counts: Mapping[int, Counts]) -> list[
     known_ns = sum(value for value in cpu_ns if value is not None)
     if _seen(part, tables).is_whole or not known_ns:
         return []
-    return compose_process(part, known_ns, add_counts(counts, part.window_ids))
+    return compose_process(part, known_ns, _unit_counts(part, tables, counts))
+
+
+def _unit_counts(part: Group, tables: Tables, counts: Mapping[int, Counts]) -> UnitCounts:
+    """The samples of a group by round or block."""
+    return count_by_unit(counts, window_units.of_group(part, tables.windows))
 
 
 def _handshake_tables(parts: Sequence[Group], tables: Tables) -> list[HandshakeTable]:
@@ -236,7 +244,8 @@ def _handshake_tables(parts: Sequence[Group], tables: Tables) -> list[HandshakeT
         if rows := handshakes.select(tables.handshakes, part):
             seen = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS, part.window_ids)
             drawn = handshake_lanes.lanes(part, rows, tables)
-            table = handshakes.summarize(part, rows, seen)
+            of = window_units.of_group(part, tables.windows)
+            table = handshakes.summarize(part, rows, seen, of)
             text = handshake_lanes.note(drawn)
             lines.append(dataclasses.replace(table, lanes=drawn, lanes_note=text))
     return lines
@@ -245,9 +254,18 @@ def _handshake_tables(parts: Sequence[Group], tables: Tables) -> list[HandshakeT
 def _latencies(part: Group, tables: Tables) -> list[Distribution]:
     shakes = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS, part.window_ids)
     seen = _seen(part, tables)
+    of = window_units.of_group(part, tables.windows)
+    by_unit = latency.merge_by_unit(tables.latencies, of.unit_of, of.units.count)
     return [
         dataclasses.replace(
-            latency.distribution(f"{part.name}/{phase}", f"{part.label}: {phase}", phase, buckets),
+            latency.distribution(
+                f"{part.name}/{phase}",
+                f"{part.label}: {phase}",
+                phase,
+                buckets,
+                by_unit[phase],
+                of.units,
+            ),
             estimate=(shakes if phase in HANDSHAKE_PHASES else seen).text,
         )
         for phase, buckets in latency.merge(tables.latencies, part.window_ids).items()

@@ -23,9 +23,9 @@ _HEAD: Final = """\
 
 `tlstax report --json` prints one object, a `Document`. The terminal and HTML reports are drawn from
 the same object and compute nothing: each number that they show is in it. Times are nanoseconds,
-shares are 0 to 1, intervals are 95 % intervals, and `null` says that there is no value. Fields are
-added in later versions without notice; a changed meaning changes `version`
-(now {version}).
+shares are 0 to 1, bounds (`low`, `high`) are 95 % intervals, or ranges where `unit_count` is below
+8 ([statistics.md](statistics.md)), and `null` says that there is no value. Fields are added in
+later versions without notice; a changed meaning changes `version` (now {version}).
 [report.schema.json](report.schema.json) is the same as a JSON Schema.
 `tlstax diff --json` prints a [Difference](#difference), whose own `version` is
 {difference_version}, and `tlstax whatif --json` a [Prediction](#prediction), of version

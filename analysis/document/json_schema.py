@@ -35,8 +35,9 @@ def report_schema() -> dict[str, Any]:
         "$schema": DIALECT,
         "title": "The report of tlstax as JSON",
         "description": (
-            f"Version {document.DOCUMENT_VERSION}. Times are nanoseconds, shares 0 to 1, intervals "
-            "95 % intervals; null says that there is no value."
+            f"Version {document.DOCUMENT_VERSION}. Times are nanoseconds, shares 0 to 1, bounds "
+            "95 % intervals, or ranges where unit_count is below 8; null says that there is no "
+            "value."
         ),
         **definitions.pop(top),
         "$defs": dict(sorted(definitions.items())),

@@ -24,8 +24,10 @@ There are two handshake figures: the ledger charges a thread for its time inside
 a handshake record is the wall time of one connection's handshake, with its waits.
 
 An experiment runs its arms interleaved and compares them per operation, round by round. A
-difference whose 95 % interval includes zero is printed as "no difference seen". The part of the
-difference that no step covers is printed as unexplained.
+difference is marked if its interval excludes zero, and a step only if few of the marked ones can be
+noise; else it is printed as "no difference seen". Fewer than eight rounds, or blocks of windows of
+one recording, have no interval but a range, and nothing is marked. The part of the difference that
+no step covers is printed as unexplained.
 
 The overhead of measuring is printed with the results, and is not subtracted from them.
 """

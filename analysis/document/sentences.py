@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
-from tlstax.analysis.compare.waterfall import NO_DIFFERENCE, NO_INTERVAL
 from tlstax.analysis.model.clients import EndToEnd, LanePart
 from tlstax.analysis.model.report import Answer
 from tlstax.analysis.model.tables import (
@@ -13,6 +12,7 @@ from tlstax.analysis.model.tables import (
     Composition,
     HandshakeTable,
     LedgerBar,
+    Measure,
     WaterfallStep,
 )
 from tlstax.analysis.quantities import (
@@ -22,7 +22,9 @@ from tlstax.analysis.quantities import (
     measure_text,
     share_text,
     time_text,
+    unseen_text,
 )
+from tlstax.analysis.statistics.verdicts import MORE, NO_DIFFERENCE, NO_INTERVAL
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 _ASYMMETRIC: Final = (
@@ -90,14 +92,21 @@ def comparison_sentence(comparison: Comparison) -> str:
     if comparison.refusal is not None or comparison.difference is None or comparison.ratio is None:
         return comparison.sentence
     what = _operation_text(comparison)
-    if comparison.verdict == NO_DIFFERENCE:
-        return f"TLS, {what}: no difference seen ({measure_text(comparison.difference)})"
+    if _is_unseen(comparison.verdict, comparison.difference):
+        return f"TLS, {what}: no difference seen ({unseen_text(comparison.difference)})"
     sentence = (
         f"With TLS, {what} takes {factor_text(comparison.ratio.value)} "
         f"({measure_text(comparison.difference)})"
     )
     causes = _causes(comparison.cells)
     return f"{sentence}: {causes}" if causes and comparison.difference.value_ns > 0 else sentence
+
+
+def _is_unseen(verdict: str, difference: Measure) -> bool:
+    """Whether a difference was not seen; few rounds must at least agree on its sign."""
+    if verdict == NO_INTERVAL and difference.low_ns is not None and difference.high_ns is not None:
+        return difference.low_ns <= 0 <= difference.high_ns
+    return verdict == NO_DIFFERENCE
 
 
 def both_sides_sentence(line: EndToEnd) -> str:
@@ -162,7 +171,11 @@ def _causes(lines: Sequence[WaterfallStep]) -> str:
 def _largest_causes(lines: Sequence[WaterfallStep]) -> list[tuple[float, str]]:
     """Share of the difference and name of at most two causes, largest first."""
     shares = {step.name: step.share or 0.0 for step in lines}
-    firm = {step.name for step in lines if step.verdict in ("more", NO_INTERVAL)}
+    firm = {
+        step.name
+        for step in lines
+        if step.verdict in (MORE, NO_INTERVAL) and not _is_unseen(step.verdict, step.difference)
+    }
     found = [
         (sum(shares[name] for name in names if name in shares), label)
         for label, names in _GROUPS
@@ -210,11 +223,13 @@ def _headline(compared: Sequence[Comparison]) -> str:
 
 def _change_text(line: Comparison) -> str:
     """What TLS does to an operation, with the largest cause; '' where no difference was seen."""
-    if line.verdict == NO_DIFFERENCE or line.difference is None or line.ratio is None:
+    if line.difference is None or line.ratio is None:
+        return ""
+    if _is_unseen(line.verdict, line.difference):
         return ""
     text = change_text(line.difference.value_ns)
     if line.verdict == NO_INTERVAL:
-        text += ", no interval"
+        text += f" in {line.round_count} rounds" if line.round_count > 1 else " in one round"
     causes = _largest_causes(line.cells) if line.difference.value_ns > 0 else []
     if causes:
         text += f"; {share_text(causes[0][0])} of it {causes[0][1]}"

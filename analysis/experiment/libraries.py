@@ -13,7 +13,7 @@ from tlstax.analysis.experiment.matrix_results import Results, Row
 from tlstax.analysis.model.libraries import Build, Cost, HotFunction, Libraries, ServerCosts
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables, groups
-from tlstax.analysis.statistics.bootstrap import interval_note
+from tlstax.analysis.statistics.units import interval_note, rounds
 from tlstax.collectors.capture.schema import Target
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
@@ -67,7 +67,7 @@ def compare_libraries(
         title=title,
         key=key,
         host=_host(next(iter(tables.values())).meta) if tables else "unknown",
-        note=interval_note([min((server.round_count for server in servers), default=0)], "rounds"),
+        note=interval_note([rounds(min((server.round_count for server in servers), default=0))]),
         servers=servers,
         left_out={server.name: server.failure for server in compared if server.failure},
     )

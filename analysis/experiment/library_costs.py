@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What TLS adds to a unit of work in one server, by category, with intervals over rounds.
 
-The on-CPU time of each phase is exact; the samples in it split it over categories. Both arms of a
-round are drawn together in each resample, and everything is computed anew, as in `compare`.
+The on-CPU time of each phase is exact; the samples in it split it over categories. Each figure is
+the median of the differences between both arms of a round, as in `compare`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +17,9 @@ from tlstax.analysis.model.libraries import CategoryCost, Cost
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics.bootstrap import Floats, estimate, resample_weights
+from tlstax.analysis.statistics import medians
+from tlstax.analysis.statistics import units as units_of
+from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.vocabulary import CATEGORIES
 
 BYTES_PER_KB: Final = 1024
@@ -56,22 +58,26 @@ def cost(
         return None
     sums = ledger.by_window(tables.ledger)
     arms = [_gather(group, rounds, phases, per, tables, sums, counts) for group in (plaintext, tls)]
-    weights = resample_weights(len(rounds))
+    units = units_of.rounds(len(rounds))
+    weights = units_of.unit_weights(len(rounds))
     low, high = (_split(arm, phases, weights) for arm in arms)
-    added = high - low
     latency = [(weights @ arm.latency_ns) / (weights @ arm.units) for arm in arms]
+
+    def added(before: Floats, after: Floats) -> Measure:
+        return medians.difference(before, after, (units, units), is_paired=True).measure()
+
     categories = [
-        CategoryCost(name, Measure(*estimate(added[:, index], len(rounds))))
+        CategoryCost(name, added(low[:, index], high[:, index]))
         for index, name in enumerate(CATEGORIES)
         if high[0, index] or low[0, index]
     ]
     return Cost(
         per=per,
-        total=Measure(*estimate(added.sum(axis=1), len(rounds))),
+        total=added(low.sum(axis=1), high.sum(axis=1)),
         categories=categories,
         unit_count=float(arms[1].units.sum()),
         sample_count=int(arms[1].samples.sum()),
-        latency=Measure(*estimate(latency[1] - latency[0], len(rounds))),
+        latency=added(latency[0], latency[1]),
     )
 
 
@@ -123,7 +129,7 @@ def _sent_kb(tables: Tables, rows: Mapping[int, int], size: int) -> Floats:
 
 
 def _split(arm: Arm, phases: Sequence[str], weights: Floats) -> Floats:
-    """Time per unit: resamples x categories."""
+    """Time per unit, of all rounds together and of each: rows x categories."""
     times_ns = weights @ arm.on_cpu_ns
     result = np.zeros((len(weights), len(CATEGORIES)))
     for index, phase in enumerate(phases):
@@ -131,8 +137,11 @@ def _split(arm: Arm, phases: Sequence[str], weights: Floats) -> Floats:
             result[:, CATEGORIES.index(EXACT[phase])] += times_ns[:, index]
             continue
         samples = weights @ arm.samples[:, index, :]
-        # A phase without samples is not split: all of it is what the taxonomy cannot file.
-        samples[samples.sum(axis=1) == 0, CATEGORIES.index("unknown")] = 1
+        # A phase without samples is not split: all of it is what the taxonomy cannot file. A round
+        # without samples is split like the others.
+        if not samples[0].any():
+            samples[:, CATEGORIES.index("unknown")] = 1
+        samples[samples.sum(axis=1) == 0] = samples[0]
         result += times_ns[:, [index]] * samples / samples.sum(axis=1, keepdims=True)
     return result / (weights @ arm.units)[:, None]
 

@@ -3,17 +3,16 @@
 
 import json
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts, close, costs_of
-from tlstax.analysis.compare.waterfall import judge
-from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS
-from tlstax.analysis.experiment import matrix_costs, matrix_sides
+from tlstax.analysis.compare.rounds import ArmCosts, close, costs_of
+from tlstax.analysis.compare.step_changes import step_changes, unexplained
+from tlstax.analysis.compare.waterfall_steps import KINDS
+from tlstax.analysis.experiment import client_figures, matrix_costs, matrix_sides
 from tlstax.analysis.experiment.matrix_costs import RunCost
 from tlstax.analysis.experiment.matrix_results import Published, Results, Row
 from tlstax.analysis.model.difference import Step
@@ -24,11 +23,14 @@ from tlstax.analysis.model.matrix import (
     MatrixPair,
     MatrixPublished,
     Process,
-    Spread,
 )
-from tlstax.analysis.model.tables import Measure, Ratio
+from tlstax.analysis.model.tables import Ratio
 from tlstax.analysis.quantities import change_text, fraction, time_text
-from tlstax.analysis.statistics.bootstrap import estimate, interval_note, resample_weights
+from tlstax.analysis.statistics import medians
+from tlstax.analysis.statistics import units as units_of
+from tlstax.analysis.statistics.medians import Estimate
+from tlstax.analysis.statistics.units import Units
+from tlstax.analysis.statistics.verdicts import NO_DIFFERENCE, judge
 
 DOTS_MAX: Final = 400
 CDF_POINTS: Final = 100
@@ -58,7 +60,7 @@ def explain(results: Results) -> Matrix:
     return Matrix(
         title=results.meta.get("title") or results.meta["recipe"],
         facts=_facts(results.meta),
-        note=interval_note([least], "paired rounds") if pairs else "",
+        note=units_of.interval_note([units_of.rounds(least, "paired rounds")]) if pairs else "",
         servers=dict(results.servers),
         routes=dict(results.routes),
         cells=list(cells.values()),
@@ -101,13 +103,13 @@ def _cell(results: Results, cell_id: int, costs: Costs) -> MatrixCell:
         arm=row["arm"],
         operation=row["operation"],
         round_count=len(runs),
-        operations_per_s=_spread([_per_s(run, "operations_count") for run in runs]),
-        connections_per_s=_spread([_per_s(run, "connections_count") for run in runs]),
-        queries_per_s=_spread([_per_s(run, "queries_count") for run in runs])
+        operations_per_s=client_figures.rate(runs, "operations_count"),
+        connections_per_s=client_figures.rate(runs, "connections_count"),
+        queries_per_s=client_figures.rate(runs, "queries_count")
         if all(run["queries_count"] for run in runs)
         else None,
-        mean_ns=sum(run["mean_ns"] * run["operations_count"] for run in runs) / operations,
-        p95_ns=statistics.fmean(run["p95_ns"] for run in runs),
+        mean=client_figures.mean(runs),
+        p95=client_figures.p95(results, runs),
         max_ns=max(run["max_ns"] for run in runs),
         server_cpu_ns=sum(cost.server_cpu_ns for cost in mine) / recorded if recorded else None,
         client_cpu_ns=sum(run["client_cpu_ns"] for run in runs) / operations,
@@ -121,14 +123,6 @@ def _cell(results: Results, cell_id: int, costs: Costs) -> MatrixCell:
         cdf=_cdf(results, runs),
         dots=_dots(results, runs),
     )
-
-
-def _per_s(run: Row, name: str) -> float:
-    return float(run[name] * 1e9 / run["elapsed_ns"]) if run["elapsed_ns"] else 0.0
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
 def _processes(
@@ -187,17 +181,20 @@ def _pair(
     rounds = sorted(sides[0].keys() & sides[1].keys())
     if not rounds:
         return None
-    weights = resample_weights(len(rounds))
+    units = units_of.rounds(len(rounds), "paired rounds")
+    weights = units_of.unit_weights(len(rounds))
     used = [[costs[side[number]["run_id"]] for number in rounds] for side in sides]
     low, high = (costs_of(matrix_costs.together(part), weights) for part in used)
     close(low, high)
-    difference = Measure(*estimate(high.latency_ns - low.latency_ns, len(rounds)))
-    rates = [
-        np.array([_per_s(side[number], "operations_count") for number in rounds]) for side in sides
-    ]
-    ratio = Ratio(*estimate((weights @ rates[1]) / (weights @ rates[0]), len(rounds)))
-    steps = _steps(low, high, len(rounds))
-    closures = [found for part in used if (found := matrix_costs.worst_closure(part)) is not None]
+    found = medians.difference(low.latency_ns, high.latency_ns, (units, units), is_paired=True)
+    before, after = (
+        weights
+        @ np.array([client_figures.per_s(side[number], "operations_count") for number in rounds])
+        for side in sides
+    )
+    ratio = medians.ratio(before, after, (units, units), is_paired=True).ratio()
+    steps = _steps(low, high, units)
+    closures = [one for part in used if (one := matrix_costs.worst_closure(part)) is not None]
     cell, base = cells[cell_id], cells[baseline_id]
     return MatrixPair(
         cell_id=cell_id,
@@ -205,47 +202,36 @@ def _pair(
         name=cell.label,
         baseline=_moved_text(cell, base),
         operation=cell.operation,
-        sentence=_sentence(cell, base, ratio, difference, steps),
+        sentence=_sentence(cell, base, ratio, found, steps),
         round_count=len(rounds),
         throughput=ratio,
-        totals=[Measure(*estimate(side.latency_ns, len(rounds))) for side in (low, high)],
-        difference=difference,
+        totals=[medians.estimate(side.latency_ns, units).measure() for side in (low, high)],
+        difference=found.measure(),
         steps=steps[: len(KINDS) + 1],
         beside=steps[len(KINDS) + 1 :],
         closure=min(closures, default=None),
         both_sides=matrix_sides.both_sides(used[0], used[1], cell.operation),
+        unexplained=[unexplained(side, units) for side in (low, high)],
     )
 
 
-def _steps(low: ArmCosts, high: ArmCosts, round_count: int) -> list[Step]:
-    """All cells of the waterfall in order, then what is beside it."""
-    position_ns = float(low.latency_ns[0])
-    steps = []
-    for index, kind in enumerate(COLUMNS):
-        change_ns = high.steps_ns[:, index] - low.steps_ns[:, index]
-        difference = Measure(*estimate(change_ns, round_count))
-        on_path = kind not in BESIDE
-        start_ns = position_ns if on_path else 0.0
-        end_ns = start_ns + difference.value_ns
-        position_ns = end_ns if on_path else position_ns
-        samples = [sum(side.sample_counts.values()) for side in (low, high)]
-        steps.append(
-            Step(
-                kind.name,
-                kind.label,
-                kind.group,
-                kind.basis,
-                kind.description,
-                float(low.steps_ns[0, index]),
-                float(high.steps_ns[0, index]),
-                difference,
-                judge(difference),
-                start_ns,
-                end_ns,
-                samples if kind.basis == "sampled" else [],
-            )
+def _steps(low: ArmCosts, high: ArmCosts, units: Units) -> list[Step]:
+    """All steps of the waterfall in order, then what no client waits for."""
+    samples = [sum(side.sample_counts.values()) for side in (low, high)]
+    return [
+        Step(
+            *line.kind,
+            before_ns=line.before_ns,
+            after_ns=line.after_ns,
+            difference=line.difference,
+            verdict=line.verdict,
+            start_ns=line.start_ns,
+            end_ns=line.end_ns,
+            sample_counts=samples if line.kind.basis == "sampled" else [],
+            p_value=line.p_value,
         )
-    return steps
+        for line in step_changes((low, high), (units, units), is_paired=True)
+    ]
 
 
 def _moved_text(cell: MatrixCell, base: MatrixCell) -> str:
@@ -258,15 +244,15 @@ def _moved_text(cell: MatrixCell, base: MatrixCell) -> str:
 
 
 def _sentence(
-    cell: MatrixCell, base: MatrixCell, ratio: Ratio, difference: Measure, steps: Sequence[Step]
+    cell: MatrixCell, base: MatrixCell, ratio: Ratio, found: Estimate, steps: Sequence[Step]
 ) -> str:
-    verdict = judge(difference)
     per = f"each {cell.operation}"
-    if verdict == "no difference seen":
-        start = f"No difference seen in the time of {per}"
+    if judge(found) == NO_DIFFERENCE:
+        smallest = time_text(found.smallest)
+        start = f"No difference seen in the time of {per} (one of {smallest} would have been)"
     else:
-        word = "longer" if difference.value_ns >= 0 else "shorter"
-        start = f"{per.capitalize()} takes {time_text(abs(difference.value_ns))} {word}"
+        word = "longer" if found.value >= 0 else "shorter"
+        start = f"{per.capitalize()} takes {time_text(abs(found.value))} {word}"
     share = f"{fraction(ratio.value)} of the throughput with {_moved_text(cell, base)}"
     steps = [step for step in steps if step.name != "unexplained" and step.start_ns]
     largest = sorted(steps, key=lambda step: -abs(step.difference.value_ns))[:TOLD_STEPS]
@@ -307,11 +293,10 @@ def _published(results: Results, cells: Mapping[int, MatrixCell]) -> list[Matrix
 
 def _quantity(cell: MatrixCell, name: str) -> float:
     if name == "queries_per_s" and cell.queries_per_s is not None:
-        return cell.queries_per_s.mean
+        return cell.queries_per_s.value
     if name in ("operations_per_s", "queries_per_s", "ratio"):
-        return cell.operations_per_s.mean
-    value: float = getattr(cell, name)
-    return value
+        return cell.operations_per_s.value
+    return {"mean_ns": cell.mean, "p95_ns": cell.p95}[name].value_ns
 
 
 def _their_baseline(

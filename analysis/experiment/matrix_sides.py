@@ -8,6 +8,7 @@ from tlstax.analysis.experiment.matrix_costs import RunCost
 from tlstax.analysis.model.matrix import BothSides, SidePart
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.quantities import change_text, time_text
+from tlstax.analysis.statistics.units import rounds
 
 
 def both_sides(
@@ -35,7 +36,7 @@ def _sides(costs: Sequence[RunCost]) -> Sides:
     keys = sorted({key for cost in costs for key in cost.lanes})
     done = [float(cost.rounds.operations.sum()) for cost in costs]
     times = {key: [float(cost.lanes.get(key, 0)) for cost in costs] for key in keys}
-    return Sides(times, {"client": done, "server": done}, len(costs))
+    return Sides(times, {"client": done, "server": done}, rounds(len(costs)))
 
 
 def _parts(before: SideBreakdown, after: SideBreakdown) -> list[SidePart]:

@@ -2,11 +2,14 @@
 """Metrics of recorded clients: what they compute while they connect."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
+
+import numpy as np
 
 from tlstax.analysis.classify.composition import Counts, add_counts
 from tlstax.analysis.findings.window_metrics import Metric, Metrics, counted, exact
-from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows import ledger, window_units
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
@@ -53,10 +56,23 @@ def add_client(
         part_of = min(1.0, (setup + waits) / count / awaited_ns)
         if network.value is not None and network.low is not None and network.high is not None:
             found["client_setup_wait_share"] = Metric(
-                network.value * part_of, network.low * part_of, network.high * part_of
+                network.value * part_of,
+                network.low * part_of,
+                network.high * part_of,
+                unit_count=network.unit_count,
             )
-    hits = sum(n for (phase, kind), n in samples.items() if (phase, kind) == _CERTIFICATES)
-    found["client_certificate_share"] = counted(hits, _sampled(samples, ("connect",)))
+    of = window_units.of_group(_within(part, ids), clients.windows)
+    hits, sampled = np.zeros(of.units.count), np.zeros(of.units.count)
+    for window_id, unit in of.unit_of.items():
+        mine = client_counts.get(window_id, {})
+        hits[unit] += mine.get(_CERTIFICATES, 0)
+        sampled[unit] += _sampled(mine, ("connect",))
+    found["client_certificate_share"] = counted(hits, sampled, of.units)
+
+
+def _within(part: Group, window_ids: Collection[int]) -> Group:
+    """The same runs with the windows of the clients."""
+    return replace(part, window_ids=frozenset(window_ids))
 
 
 def _sampled(samples: Counts, phases: Collection[str]) -> int:

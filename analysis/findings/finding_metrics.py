@@ -22,14 +22,13 @@ from tlstax.analysis.findings.window_metrics import (
     Blocks,
     Metric,
     Metrics,
-    counted,
     exact,
     growth,
     ratio,
 )
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics.bootstrap import Floats
+from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 
@@ -148,8 +147,7 @@ def _add_connections(found: Metrics, blocks: Blocks) -> None:
     found["handshakes_count"] = exact(shakes)
     samples = float(blocks.sums("samples")[0])
     found["samples_count"] = exact(samples)
-    full, resumed = (round(float(blocks.sums(name)[0])) for name in ("full", "resumed"))
-    found["full_share"] = counted(full, full + resumed)
+    found["full_share"] = blocks.share("full", "resumed")
 
 
 def _add_waits(found: Metrics, blocks: Blocks) -> None:

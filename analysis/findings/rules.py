@@ -6,9 +6,9 @@ The rules are `[[finding]]` tables of analysis/findings/*.toml:
 - `id` (never reused), `title`, `question`: the cause in a word, in a few, and as a question.
 - `when`: conditions that must all hold; `unless`: conditions of which none may. Each names a
   `metric` of finding_metrics.py and a bound: `above` and `below` for numbers, `is` for texts
-  (what they begin with). A bound holds if the whole 95 % interval of the metric lies beyond it, so
-  a number without an interval (too few windows) or without a value never meets one. In `unless`
-  the estimate alone decides.
+  (what they begin with). A bound holds if the whole interval of the metric lies beyond it, or the
+  whole range of few rounds or blocks (LEAST_RANGE at least); a number without bounds or without
+  a value never meets one. In `unless` the estimate alone decides.
 - `size`: the metric, a share of the served time, that says how much of it the cause takes.
 - `specific`: it names the cause of a larger finding, and precedes it if it explains at least
   SPECIFIC of it. `first`: it makes the others doubtful and precedes all.
@@ -34,7 +34,8 @@ from tlstax.analysis.model.report import Answer
 from tlstax.analysis.model.tables import Measure, Ratio
 from tlstax.analysis.quantities import bytes_text, number_text, share_text, time_text
 from tlstax.analysis.rows.tables import Group
-from tlstax.analysis.statistics.bootstrap import MIN_ROUNDS
+from tlstax.analysis.statistics.units import LEAST_RANGE
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 
 SPECIFIC: Final = 0.4
 """Share of a larger finding that a specific one must explain to precede it."""
@@ -51,12 +52,14 @@ class Condition:
     text: str | None = None
 
     def holds(self, metrics: Metrics) -> bool:
-        """Whether the metric lies beyond the bound with its whole interval."""
+        """Whether the metric lies beyond the bound with its whole interval or range."""
         metric = metrics.get(self.metric, Metric(None))
         if self.text is not None:
             return metric.text.startswith(self.text)
-        if metric.value is None or metric.low is None or metric.high is None:
+        if metric.value is None or not metric.is_bounded:
             return False
+        assert metric.low is not None
+        assert metric.high is not None
         if self.above is not None and not metric.low > self.above:
             return False
         return self.below is None or metric.high < self.below
@@ -184,11 +187,12 @@ def arrange(found: Sequence[Finding]) -> list[Finding]:
 def note(judged: Iterable[Judged]) -> str:
     """How many rules were applied, and what limited them, in a sentence."""
     fewest = min((one.block_count for one in judged), default=0)
-    text = f"{len(rules())} rules were applied; each requires 95 % intervals beyond its bounds."
-    if fewest < MIN_ROUNDS:
+    kind = "interval" if fewest >= LEAST_UNITS else "interval or range"
+    text = f"{len(rules())} rules were applied; each requires the whole {kind} beyond its bounds."
+    if fewest < LEAST_RANGE:
         text += (
-            f" Part of the recording has {fewest} windows with a ledger, and an interval needs "
-            f"{MIN_ROUNDS}: record longer to apply the rules to it."
+            f" Part of the recording has {fewest} windows with a ledger, and a range needs "
+            f"{LEAST_RANGE}: record longer to apply the rules to it."
         )
     return text
 
@@ -224,8 +228,9 @@ def _finding(rule: Rule, part: Group, judged: Judged) -> Finding:
             value * scale,
             None if share.low is None else share.low * scale,
             None if share.high is None else share.high * scale,
+            share.unit_count,
         ),
-        share=Ratio(value, share.low, share.high),
+        share=Ratio(value, share.low, share.high, share.unit_count),
         evidence=[
             _evidence(name, metrics[name]) for name in rule.evidence if _is_known(metrics, name)
         ],
@@ -243,7 +248,15 @@ def _evidence(name: str, metric: Metric) -> Evidence:
     exact = metric.low == metric.high
     low, high = (None, None) if exact else (metric.low, metric.high)
     return Evidence(
-        name, label.text, label.unit, metric.value, low, high, metric.text, label.section
+        name,
+        label.text,
+        label.unit,
+        metric.value,
+        low,
+        high,
+        metric.text,
+        label.section,
+        metric.unit_count,
     )
 
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Metrics of one group of windows, each with a 95 % interval: what the rules of findings look at.
+"""Metrics of one group of windows, each with its bounds: what the rules of findings look at.
 
-A metric is a ratio of sums over windows (or rounds, where there are enough). The windows are
-resampled with replacement, so the interval includes the differences between them: a cause that
-occurs in half of the windows is not certain. Fewer than MIN_ROUNDS windows give none.
+A metric is the median over rounds, or over blocks of windows, of a ratio of sums. Its bounds are
+the interval of that median, or the range of few units: a cause that occurs in half of them is not
+certain.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,22 +15,15 @@ import numpy as np
 
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
-from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows import ledger, window_units
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics.bootstrap import (
-    MIN_ROUNDS,
-    Floats,
-    block_numbers,
-    estimate,
-    resample_weights,
-    wilson,
-)
+from tlstax.analysis.statistics import medians, shares
+from tlstax.analysis.statistics.medians import Estimate
+from tlstax.analysis.statistics.units import LEAST_RANGE, Floats, Units, unit_weights
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 
-MOST_BLOCKS: Final = 60
-"""Neighbouring windows are merged into at most this many blocks."""
 RECORD_PHASES: Final = ("record_read", "record_write")
 CONNECTING_PHASES: Final = (*HANDSHAKE_PHASES, "connect", "disconnect")
 SAVED_PHASES: Final = ("sign", "verify", "certificate")
@@ -52,6 +45,14 @@ class Metric:
     low: float | None = None
     high: float | None = None
     text: str = ""
+    unit_count: int | None = None
+    """Units behind the bounds; None if they are not by units."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there are bounds that a rule may rest on."""
+        few = self.unit_count is not None and self.unit_count < LEAST_RANGE
+        return self.low is not None and self.high is not None and not few
 
 
 def exact(value: float) -> Metric:
@@ -61,7 +62,7 @@ def exact(value: float) -> Metric:
 
 Metrics = dict[str, Metric]
 Series = dict[str, Floats]
-"""Sums by name and block."""
+"""Sums by name and unit."""
 
 
 def seen_windows(part: Group, windows: Iterable[Window]) -> list[Window]:
@@ -70,24 +71,14 @@ def seen_windows(part: Group, windows: Iterable[Window]) -> list[Window]:
     return sorted(mine, key=lambda window: window.start_ns)
 
 
-def blocks_of(part: Group, windows: Sequence[Window]) -> dict[int, int]:
-    """The block of each window: its round where there are enough rounds, else its place in time."""
-    rounds = {run.run_id: run.round for run in part.runs}
-    numbers = sorted(set(rounds.values()))
-    if len(numbers) >= MIN_ROUNDS:
-        order = {number: at for at, number in enumerate(numbers)}
-        return {w.window_id: order[rounds[w.run_id]] for w in windows if w.run_id in rounds}
-    numbers_in_time = block_numbers(len(windows), MOST_BLOCKS)
-    return {window.window_id: at for window, at in zip(windows, numbers_in_time, strict=True)}
-
-
 class Blocks:
-    """Sums by block, and ratios of them with intervals."""
+    """Sums by unit, and ratios of them with bounds."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, units: Units) -> None:
+        self.units = units
+        self.count = units.count
         self._series: Series = {}
-        self._weights = resample_weights(count)
+        self._weights = unit_weights(units.count)
         self._sums: Series = {}
 
     def add(self, name: str, block: int, value: float) -> None:
@@ -97,7 +88,7 @@ class Blocks:
         self._series[name][block] += value
 
     def sums(self, *names: str) -> Floats:
-        """The sum of these series: the estimate first, then each resample."""
+        """The sum of these series: of all units, then of each."""
         total = np.zeros(len(self._weights))
         for name in names:
             if name in self._series:
@@ -115,10 +106,20 @@ class Blocks:
         )
 
     def metric(self, values: Floats) -> Metric:
-        """An estimate with its interval."""
+        """The median of the units with its bounds."""
         if not np.isfinite(values[0]):
             return Metric(None)
-        return Metric(*estimate(values, self.count))
+        return _metric(medians.estimate(values, self.units))
+
+    def share(self, hits: str, *others: str) -> Metric:
+        """The share of one series among several, which are counts of single things."""
+        mine = self._series.get(hits, np.zeros(self.count))
+        rest = [self._series[name] for name in others if name in self._series]
+        return counted(mine, np.sum([mine, *rest], axis=0), self.units)
+
+
+def _metric(found: Estimate) -> Metric:
+    return Metric(found.value, found.low, found.high, unit_count=found.unit_count)
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
@@ -135,8 +136,9 @@ def fill(
     waits: Mapping[int, WaitTimes],
 ) -> Blocks:
     """All sums of a group by block."""
-    block_of = blocks_of(part, seen_windows(part, tables.windows))
-    blocks = Blocks(max(block_of.values(), default=-1) + 1)
+    of = window_units.of_group(part, seen_windows(part, tables.windows))
+    block_of = of.unit_of
+    blocks = Blocks(of.units)
     for window_id, block in block_of.items():
         totals = sums.get(window_id, {})
         for (phase, state), time_ns in ledger.served(totals).items():
@@ -238,11 +240,9 @@ def last_text(rows: Tables, name: str) -> str:
     return values[-1] if values else ""
 
 
-def counted(hits: int, total: int) -> Metric:
-    """A share of counted things, with Wilson's interval."""
-    if total <= 0:
-        return Metric(None)
-    return Metric(hits / total, *wilson(hits, total))
+def counted(hits: Floats, totals: Floats, units: Units) -> Metric:
+    """A share of counted things, by unit."""
+    return _metric(shares.share(hits, totals, units)) if totals.sum() > 0 else Metric(None)
 
 
 def names_of(values: Iterable[str], unknown: str = "unknown") -> str:

@@ -4,9 +4,9 @@
 from dataclasses import dataclass, field
 from typing import Annotated, TypedDict
 
-from tlstax.analysis.model.tables import Distribution, Measure, Ratio
+from tlstax.analysis.model.tables import Distribution, Measure, PValue, Ratio
 
-DIFFERENCE_VERSION = 1
+DIFFERENCE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class SideFacts:
     level: Annotated[str, "levels of detail of its windows"]
     engine: Annotated[str, "what recorded it"]
     negotiated: Annotated[str, "TLS version, cipher and group of most handshakes, or ''"]
-    replicate_count: Annotated[int, "rounds, or stretches of windows, that were resampled"]
+    replicate_count: Annotated[int, "rounds, or blocks of windows, that are compared"]
     operation_count: Annotated[float, "operations"]
     sample_count: Annotated[int, "CPU samples"]
 
@@ -43,6 +43,7 @@ class Step:
     start_ns: Annotated[float, "where its bar starts in the waterfall"]
     end_ns: Annotated[float, "where its bar ends"]
     sample_counts: Annotated[list[int], "samples behind it, before and after; empty: none needed"]
+    p_value: PValue = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Change:
     difference: Annotated[Measure, "after less before, per operation"]
     verdict: Annotated[str, "more, less, no difference seen, or no interval"]
     sample_counts: Annotated[list[int], "samples, before and after; empty: exact"]
+    p_value: PValue = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,9 @@ class PairDifference:
         default_factory=list
     )
     flames: Annotated[list[FlamePair], "differential flame graphs"] = field(default_factory=list)
+    unexplained: Annotated[list[Measure], "what no step explains, before and after; or empty"] = (
+        field(default_factory=list)
+    )
 
 
 @dataclass(frozen=True)

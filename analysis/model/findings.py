@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from tlstax.analysis.model.tables import Interval, Measure, Ratio
+from tlstax.analysis.model.tables import Interval, Measure, Ratio, UnitCount
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,12 @@ class Evidence:
     high: Interval
     text: Annotated[str, "the value of a text; else ''"]
     section: Annotated[str, "section of the report in which the number is broken down"]
+    unit_count: UnitCount = None
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause whose metrics exceed their bounds with their whole 95 % intervals."""
+    """A cause whose metrics exceed their bounds with their whole intervals or ranges."""
 
     id: Annotated[str, "stable id of the rule, see analysis/findings"]
     title: Annotated[str, "the cause in a few words"]

@@ -7,7 +7,7 @@ Costs are CPU time of the server, TLS less plaintext within the same server. Tim
 from dataclasses import dataclass
 from typing import Annotated
 
-from tlstax.analysis.model.tables import Measure
+from tlstax.analysis.model.tables import Interval, Measure, UnitCount
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Cost:
 
     per: Annotated[str, "the unit: handshake or KB"]
     total: Annotated[Measure, "all categories together; exact, by the ledger"]
-    categories: Annotated[list[CategoryCost], "its split by samples; sums to the total"]
+    categories: Annotated[list[CategoryCost], "its split by samples: medians"]
     unit_count: Annotated[float, "units in the TLS arm"]
     sample_count: Annotated[int, "CPU samples behind the split of the TLS arm"]
     latency: Annotated[Measure, "the same difference as the client sees it, waits included"]
@@ -37,9 +37,10 @@ class HotFunction:
     name: Annotated[str, "function; for one without a name, its file and what its code shows"]
     category: Annotated[str, "category, see Categories"]
     share: Annotated[float, "of all CPU samples in these phases, kernel included"]
-    low: Annotated[float, "lower bound of its 95 % interval"]
-    high: Annotated[float, "upper bound of its 95 % interval"]
+    low: Interval
+    high: Interval
     sample_count: Annotated[int, "samples in it"]
+    unit_count: UnitCount = None
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,11 @@
 Times are nanoseconds. "Rounds" are the runs of a cell; a baseline and its cell are paired by round.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from tlstax.analysis.model.difference import Step
 from tlstax.analysis.model.tables import Measure, Ratio
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A quantity over the rounds of a cell."""
-
-    mean: Annotated[float, "mean of the rounds"]
-    sd: Annotated[float | None, "standard deviation of the rounds; null for a single one"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +31,11 @@ class MatrixCell:
     arm: Annotated[str, "plaintext or tls"]
     operation: Annotated[str, "what one operation is"]
     round_count: Annotated[int, "runs that are done"]
-    operations_per_s: Annotated[Spread, "as the client counted"]
-    connections_per_s: Annotated[Spread, "the same of connections"]
-    queries_per_s: Annotated[Spread | None, "the same of queries; null = unknown"]
-    mean_ns: Annotated[float, "mean latency of an operation at the client"]
-    p95_ns: Annotated[float, "mean over the rounds of their 95th percentiles"]
+    operations_per_s: Annotated[Ratio, "as the client counted: median of the rounds"]
+    connections_per_s: Annotated[Ratio, "the same of connections"]
+    queries_per_s: Annotated[Ratio | None, "the same of queries; null = unknown"]
+    mean: Annotated[Measure, "median of the rounds' mean latencies at the client"]
+    p95: Annotated[Measure, "95th percentile of the operations of all rounds together"]
     max_ns: Annotated[int, "slowest operation of all rounds"]
     server_cpu_ns: Annotated[float | None, "of the server, per operation; null = not recorded"]
     client_cpu_ns: Annotated[float, "of the client, per operation"]
@@ -100,6 +92,9 @@ class MatrixPair:
     beside: Annotated[list[Step], "CPU time that no client waits for"]
     closure: Annotated[float | None, "the lower of both ledgers' closures"]
     both_sides: Annotated[BothSides | None, "null where the clients were not recorded"] = None
+    unexplained: Annotated[list[Measure], "latency that no step explains: baseline, cell"] = field(
+        default_factory=list
+    )
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tlstax.analysis.model.tables import (
 )
 from tlstax.analysis.model.trust import Health
 
-DOCUMENT_VERSION: Final = 1
+DOCUMENT_VERSION: Final = 2
 
 
 @dataclass(frozen=True)

@@ -5,25 +5,42 @@ from dataclasses import dataclass, field
 from typing import Annotated, NotRequired, TypedDict
 
 Estimate = Annotated[str, "how it was scaled up; '' if everything was measured"]
-Interval = Annotated[float | None, "bound of the 95 % interval, or null where there is none"]
+Interval = Annotated[
+    float | None, "bound: of the 95 % interval, or of the range of fewer than 8 units; or null"
+]
+UnitCount = Annotated[
+    int | None,
+    "rounds, or blocks of windows, behind the bounds: below 8 they are a range; null: not by units",
+]
+
+PValue = Annotated[
+    float | None,
+    "how likely noise alone makes such a difference; null where there are fewer than 8 units",
+]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A time with its 95 % interval."""
+    """A time with its bounds: the median of rounds or blocks, if it is not called a mean."""
 
     value_ns: Annotated[float, "estimate"]
     low_ns: Interval = None
     high_ns: Interval = None
+    unit_count: UnitCount = None
+    smallest_ns: Annotated[
+        float | None,
+        "of a difference: the smallest that would be seen in four of five repetitions; null else",
+    ] = None
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A number without unit with its 95 % interval."""
+    """A number without unit, with its bounds."""
 
     value: Annotated[float, "estimate"]
     low: Interval = None
     high: Interval = None
+    unit_count: UnitCount = None
 
 
 @dataclass(frozen=True)
@@ -35,14 +52,15 @@ class WaterfallStep:
     group: Annotated[str, "handshake, record, server, waiting, client or unexplained"]
     basis: Annotated[str, "exact (ledger), sampled (ledger split by samples) or client (driver)"]
     description: Annotated[str, "what is counted in it"]
-    plaintext_ns: Annotated[float, "per operation in the plaintext arm"]
-    tls_ns: Annotated[float, "per operation in the TLS arm"]
+    plaintext_ns: Annotated[float, "per operation in the plaintext arm, median"]
+    tls_ns: Annotated[float, "per operation in the TLS arm, median"]
     difference: Annotated[Measure, "TLS less plaintext, per operation"]
     share: Annotated[float | None, "difference / total difference; null unless TLS takes longer"]
     verdict: Annotated[str, "more, less, no difference seen, or no interval"]
     start_ns: Annotated[float, "where its bar starts in the waterfall"]
     end_ns: Annotated[float, "where its bar ends"]
     sample_count: Annotated[int | None, "samples behind the TLS arm; null: none needed"] = None
+    p_value: PValue = None
 
 
 @dataclass(frozen=True)
@@ -57,9 +75,10 @@ class Comparison:
     sentence: Annotated[str, "the result in one sentence"]
     note: Annotated[str, "how the intervals were computed, and their limits"]
     round_count: Annotated[int, "paired rounds"]
-    resample_count: Annotated[int, "bootstrap resamples; 0 = no intervals"]
     operation_counts: Annotated[dict[str, int], "operations by arm"]
-    latency: Annotated[dict[str, Measure], "mean latency of an operation at the client, by arm"]
+    latency: Annotated[
+        dict[str, Measure], "latency of an operation at the client by arm: median of rounds' means"
+    ]
     throughput_per_second: Annotated[dict[str, float], "operations per second by arm"]
     difference: Annotated[Measure | None, "latency, TLS less plaintext"]
     ratio: Annotated[Ratio | None, "latency, TLS / plaintext"]
@@ -70,6 +89,9 @@ class Comparison:
     beside: Annotated[
         list[WaterfallStep], "costs that the client does not wait for; not part of the sum"
     ]
+    unexplained: Annotated[dict[str, Measure], "latency that no step explains, by arm"] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
@@ -83,6 +105,7 @@ class LedgerSegment:
     per_operation_ns: Annotated[float | None, "per operation; null without operations"]
     low_ns: Interval = None
     high_ns: Interval = None
+    unit_count: UnitCount = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +158,7 @@ class Share:
     high: Interval
     time_ns: Annotated[float, "share x exact on-CPU time"]
     sample_count: Annotated[int, "samples in it"]
+    unit_count: UnitCount = None
 
 
 @dataclass(frozen=True)
@@ -168,8 +192,11 @@ class Quantile:
 
     q: Annotated[float, "0..1"]
     value_ns: Annotated[float, "estimate"]
-    low_ns: Annotated[float, "lower bound"]
-    high_ns: Annotated[float, "upper bound"]
+    low_ns: Annotated[float, "lower bound of the bucket"]
+    high_ns: Annotated[float, "upper bound of the bucket"]
+    sampling: Annotated[
+        Measure | None, "95 % interval over 8 rounds or blocks, or more, of the merged histogram"
+    ] = None
 
 
 @dataclass(frozen=True)

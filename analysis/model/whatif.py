@@ -7,7 +7,7 @@ from typing import Annotated
 from tlstax.analysis.model.difference import SideFacts
 from tlstax.analysis.model.tables import Measure
 
-PREDICTION_VERSION = 1
+PREDICTION_VERSION = 2
 
 
 @dataclass(frozen=True)

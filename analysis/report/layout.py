@@ -42,6 +42,11 @@ def lane_parts(lanes: Iterable[Json]) -> list[tuple[str, str]]:
     return [(name, " or ".join(labels)) for name, labels in found.items()]
 
 
+def sampling_at(distribution: Json, q: float) -> Json | None:
+    """The interval of a quantile over rounds or blocks, if there are enough."""
+    return next((one["sampling"] for one in distribution["quantiles"] if one["q"] == q), None)
+
+
 def quantile_at(distribution: Json, q: float) -> float | None:
     """The quantile `q` of a distribution, if its count allowed for one."""
     found = (item["value_ns"] for item in distribution["quantiles"] if item["q"] == q)
@@ -102,6 +107,7 @@ def _ledger_group(document: Json, indices: Sequence[int]) -> dict[str, Any]:
     return {
         "title": title,
         "bars": indices,
+        "segments": [segment for bar in bars for segment in bar["segments"]],
         "operation": first["operation"] if all(bar["operation_count"] for bar in bars) else "",
         "latencies": [
             (bar["arm"], latency)

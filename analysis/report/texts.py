@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What rows and sentences say in every format. Writes the document's numbers; computes none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tlstax.analysis import quantities
+from tlstax.analysis.statistics.medians import has_interval
+from tlstax.analysis.statistics.verdicts import NO_DIFFERENCE
 
 Json = Mapping[str, Any]
 
 SEEN: Final = ("more", "less")
 """Verdicts of a difference whose interval does not span zero."""
+MIXED: Final = "interval or range"
 COLUMNS_MAX: Final = 7
 """Categories that get a column of their own."""
 
@@ -27,8 +30,65 @@ def name(identifier: str) -> str:
 
 
 def interval(measure: Json) -> str:
-    """The interval of a measure, or nothing."""
-    return quantities.time_interval(measure["value_ns"], measure["low_ns"], measure["high_ns"])
+    """The bounds of a measure, or nothing."""
+    bounds = (measure[key] for key in ("value_ns", "low_ns", "high_ns", "unit_count"))
+    return quantities.time_interval(*bounds)
+
+
+def segment_interval(segment: Json) -> str:
+    """The same of a segment of the ledger."""
+    bounds = (segment[key] for key in ("time_ns", "low_ns", "high_ns", "unit_count"))
+    return quantities.time_interval(*bounds)
+
+
+def number_interval(number: Json) -> str:
+    """The same of a number without unit: "[6,173, 6,204]"."""
+    bounds = (number[key] for key in ("low", "high", "unit_count"))
+    return quantities.number_interval(*bounds)
+
+
+def ratio_interval(ratio: Json) -> str:
+    """The same of a ratio: "[7.31 ×, 7.46 ×]"."""
+    bounds = (ratio[key] for key in ("low", "high", "unit_count"))
+    return quantities.ratio_interval(*bounds)
+
+
+def bounds_title(lines: Iterable[Json]) -> str:
+    """The heading over the bounds of these: an interval, or the range of few units."""
+    counts = {
+        line["unit_count"] for line in lines if line.get("low_ns", line.get("low")) is not None
+    }
+    few = {count for count in counts if not has_interval(count)}
+    if not few:
+        return "95 % interval" if counts else "interval"
+    if few < counts:
+        return MIXED
+    return f"range of {min(few)}" + (f" to {max(few)}" if len(few) > 1 else "")
+
+
+def bounds_column(measures: Iterable[Json]) -> tuple[str, Callable[[Json], str]]:
+    """The heading, and what writes a cell: it names the count only where the heading does not."""
+    title = bounds_title(measures)
+    if title == MIXED:
+        return title, interval
+    return title, lambda measure: interval({**measure, "unit_count": None})
+
+
+def verdict(line: Json) -> str:
+    """What is said of a difference that is neither more nor less."""
+    smallest = line["difference"]["smallest_ns"]
+    if line["verdict"] == NO_DIFFERENCE and smallest is not None:
+        return f"{line['verdict']} (from {quantities.time(smallest)} on it would be)"
+    return str(line["verdict"])
+
+
+def unexplained(named: Mapping[str, Json], operation: str) -> str:
+    """What no step explains, by arm: "unexplained: plaintext 12 µs, TLS 40 µs"."""
+    each = ", ".join(
+        f"{name} {quantities.time(measure['value_ns'])} {interval(measure)}".rstrip()
+        for name, measure in named.items()
+    )
+    return f"unexplained per {operation}: {each}" if each else ""
 
 
 def change(measure: Json) -> str:

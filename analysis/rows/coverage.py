@@ -3,8 +3,8 @@
 
 With a budget the ledger is kept in dense windows only. Each of them represents itself and the time
 of the same run that is nearer to it than to any other: the weight of its rows is that time divided
-by the length of the window. The interval comes from resampling the windows (neighbours merged if
-there are many), because the difference between windows shows the uncertainty of the time between.
+by the length of the window. The bounds come from blocks of windows, because the difference between
+them shows the uncertainty of the time between.
 """
 
 import dataclasses
@@ -16,19 +16,14 @@ import numpy as np
 
 from tlstax.analysis.quantities import number_text
 from tlstax.analysis.rows.tables import Tables
-from tlstax.analysis.statistics.bootstrap import (
-    MIN_ROUNDS,
-    Floats,
-    block_numbers,
-    estimate,
-    resample_weights,
-)
+from tlstax.analysis.statistics import medians, units
+from tlstax.analysis.statistics.medians import Estimate
+from tlstax.analysis.statistics.units import LEAST_RANGE, Floats
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS, LEVELS
 
 HANDSHAKE_LEVELS: Final = (*LEDGER_LEVELS, "handshake")
 """Levels of windows in which handshakes were recorded."""
-_MOST_BLOCKS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -129,12 +124,12 @@ def scale(tables: Tables) -> Tables:
 
 def intervals(
     amounts: Mapping[int, Mapping[tuple[str, str], float]], seen: Coverage
-) -> dict[tuple[str, str], tuple[float, float]]:
-    """The 95 % interval of each scaled total; `amounts` are unscaled, by window and key.
+) -> dict[tuple[str, str], Estimate]:
+    """Each scaled total with its bounds; `amounts` are unscaled, by window and key.
 
     None at all where fewer than four windows were measured, or nothing is estimated.
     """
-    if seen.is_whole or len(seen.window_ids) < MIN_ROUNDS:
+    if seen.is_whole or len(seen.window_ids) < LEAST_RANGE:
         return {}
     keys = sorted({key for mine in amounts.values() for key in mine})
     values = np.zeros((len(seen.window_ids), len(keys)))
@@ -143,19 +138,18 @@ def intervals(
             values[row, keys.index(key)] = amount * seen.weights[one]
     lengths = np.array([seen.stands_for_ns[one] for one in seen.window_ids])
     values, lengths = _blocks(values, lengths)
-    draws = resample_weights(len(lengths))
-    totals = draws @ values / (draws @ lengths)[:, None] * lengths.sum()
-    found = {}
-    for column, key in enumerate(keys):
-        _, low, high = estimate(totals[:, column], len(lengths))
-        if low is not None and high is not None:
-            found[key] = max(0.0, low), high
-    return found
+    weights = units.unit_weights(len(lengths))
+    totals = weights @ values / (weights @ lengths)[:, None] * lengths.sum()
+    of = units.blocks(len(lengths))
+    return {
+        key: medians.around(float(totals[0, column]), totals[:, column], of)
+        for column, key in enumerate(keys)
+    }
 
 
 def _blocks(values: Floats, lengths: Floats) -> tuple[Floats, Floats]:
-    """Neighbouring windows added up, so that there are at most 100 rows to resample."""
-    numbers = np.array(block_numbers(len(lengths), _MOST_BLOCKS))
+    """Neighbouring windows added up."""
+    numbers = np.array(units.block_numbers(len(lengths)))
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     return np.add.reduceat(values, starts, axis=0), np.add.reduceat(lengths, starts)
 

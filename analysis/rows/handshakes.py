@@ -15,10 +15,12 @@ from tlstax.analysis.model.tables import (
     Measure,
     Ratio,
 )
-from tlstax.analysis.rows import coverage, latency
+from tlstax.analysis.rows import coverage, latency, window_units
 from tlstax.analysis.rows.coverage import Coverage
 from tlstax.analysis.rows.tables import Group
-from tlstax.analysis.statistics.bootstrap import Floats, mean_estimate
+from tlstax.analysis.rows.window_units import WindowUnits
+from tlstax.analysis.statistics.medians import Estimate
+from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.schema import Handshake
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_SUB_PHASES
 
@@ -43,7 +45,9 @@ def select(rows: Iterable[Handshake], group: Group) -> list[Handshake]:
     return [row for row in rows if row.window_id in group.window_ids]
 
 
-def summarize(group: Group, rows: Sequence[Handshake], seen: Coverage) -> HandshakeTable:
+def summarize(
+    group: Group, rows: Sequence[Handshake], seen: Coverage, of: WindowUnits
+) -> HandshakeTable:
     """The table of one group. Times are those of successful handshakes only.
 
     Parts are those of the handshakes whose waits were measured, if any were.
@@ -60,10 +64,10 @@ def summarize(group: Group, rows: Sequence[Handshake], seen: Coverage) -> Handsh
         ciphers=_count(row.cipher for row in rows),
         groups=_count(row.group_name for row in rows),
         resumptions=_count(_RESUMPTIONS.get(row.resumed, "unknown") for row in rows),
-        mean=Measure(*mean_estimate(np.array(walls_ns, dtype=np.float64))) if good else None,
+        mean=_wall(good, of) if good else None,
         call_count=_mean([row.call_count for row in good]),
         network_wait_count=_mean([row.network_wait_count for row in good]),
-        parts=parts(split),
+        parts=parts(split, of),
         distribution=dataclasses.replace(_distribution(group, walls_ns), estimate=seen.text),
         parts_count=len(split),
         estimate=seen.text,
@@ -81,11 +85,23 @@ def _estimated(rows: Sequence[Handshake], seen: Coverage) -> Ratio | None:
         mine = counts.setdefault(row.window_id, {key: 0.0})
         mine[key] += 1
     value = sum(mine[key] * seen.weights.get(one, 0.0) for one, mine in counts.items())
-    low, high = coverage.intervals(counts, seen).get(key, (None, None))
-    return Ratio(value, low, high)
+    return coverage.intervals(counts, seen).get(key, Estimate(value))._replace(value=value).ratio()
 
 
-def parts(rows: Sequence[Handshake]) -> list[HandshakePart]:
+def _wall(rows: Sequence[Handshake], of: WindowUnits) -> Measure:
+    """The mean wall time."""
+    return _mean_of(_column(rows, "end_ns") - _column(rows, "start_ns"), rows, of)
+
+
+def _mean_of(values: Floats, rows: Sequence[Handshake], of: WindowUnits | None) -> Measure:
+    """A mean, with the bounds of the means of rounds or blocks."""
+    if of is None:
+        return Measure(float(values.mean()))
+    places = [of.unit_of.get(row.window_id, 0) for row in rows]
+    return window_units.mean(values, places, of.units).measure()
+
+
+def parts(rows: Sequence[Handshake], of: WindowUnits | None = None) -> list[HandshakePart]:
     """The split of the mean: parts sum to the wall time, row by row.
 
     The sub-phases are wall times and may include waits for a CPU; the row has these waits only in
@@ -99,24 +115,26 @@ def parts(rows: Sequence[Handshake]) -> list[HandshakePart]:
     inside = sum(found.values(), np.zeros(len(rows)))
     if any(row.on_cpu_ns < 0 for row in rows):
         found["rest"] = wall - inside
-        return _means(found, wall)
+        return _means(found, wall, rows, of)
     on_cpu = _column(rows, "on_cpu_ns")
     found["other_cpu"] = np.maximum(0.0, on_cpu - inside)
     found["runnable"] = on_cpu + _column(rows, "runnable_ns") - inside - found["other_cpu"]
     found["blocked_network"] = _column(rows, "blocked_network_ns")
     found["blocked_other"] = _column(rows, "blocked_other_ns")
     found["untracked"] = wall - sum(found.values(), np.zeros(len(rows)))
-    return _means(found, wall)
+    return _means(found, wall, rows, of)
 
 
-def _means(parts: dict[str, Floats], wall: Floats) -> list[HandshakePart]:
+def _means(
+    parts: dict[str, Floats], wall: Floats, rows: Sequence[Handshake], of: WindowUnits | None
+) -> list[HandshakePart]:
     """The mean of each part that is not always zero."""
     mean_ns = float(wall.mean())
     return [
         HandshakePart(
             name,
             _LABELS[name],
-            Measure(*mean_estimate(values)),
+            _mean_of(values, rows, of),
             float(values.mean()) / mean_ns if mean_ns else 0.0,
         )
         for name, values in parts.items()

@@ -2,10 +2,15 @@
 """Latency distributions from log-linear buckets: merging, quantiles with their error, CDF."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from tlstax.analysis.model.tables import Bucket, Distribution, Quantile
+import numpy as np
+
+from tlstax.analysis.model.tables import Bucket, Distribution, Measure, Quantile
+from tlstax.analysis.statistics import shares
+from tlstax.analysis.statistics.units import Units
 from tlstax.collectors.capture.schema import Latency
 from tlstax.collectors.capture.vocabulary import PHASES
 
@@ -25,6 +30,18 @@ def merge(rows: Iterable[Latency], window_ids: Collection[int]) -> dict[str, Buc
             sums[row.phase][row.low_ns, row.high_ns] += row.ended_count
     order = sorted(sums, key=lambda name: PHASES.index(name) if name in PHASES else len(PHASES))
     return {phase: dict(sorted(sums[phase].items())) for phase in order}
+
+
+def merge_by_unit(
+    rows: Iterable[Latency], unit_of: Mapping[int, int], count: int
+) -> dict[str, list[Buckets]]:
+    """Buckets by phase and unit; `unit_of` is that of each window."""
+    sums: dict[str, list[Buckets]] = defaultdict(lambda: [defaultdict(int) for _ in range(count)])
+    for row in rows:
+        unit = unit_of.get(row.window_id)
+        if unit is not None and row.ended_count > 0:
+            sums[row.phase][unit][row.low_ns, row.high_ns] += row.ended_count
+    return sums
 
 
 def bucketize(values_ns: Iterable[int]) -> Buckets:
@@ -65,14 +82,49 @@ def wanted_quantiles(count: int) -> list[float]:
     return [q for q in _QUANTILES if q == 0.5 or count * (1 - q) >= _TAIL_COUNT]
 
 
-def distribution(name: str, label: str, phase: str, buckets: Buckets) -> Distribution:
-    """A distribution from buckets. Its mean takes the middle of each: an error of <= 2 %."""
+def distribution(
+    name: str,
+    label: str,
+    phase: str,
+    buckets: Buckets,
+    by_unit: Sequence[Buckets] = (),
+    units: Units | None = None,
+) -> Distribution:
+    """A distribution from buckets. Its mean takes the middle of each: an error of <= 2 %.
+
+    `by_unit` are the same by round or block, for the intervals of the quantiles.
+    """
     count = sum(buckets.values())
     if not count:
         return Distribution(name, label, phase, 0, None, [], [])
     mean_ns = sum((low + high) / 2 * n for (low, high), n in buckets.items()) / count
     quantiles = [quantile(buckets, q) for q in (*wanted_quantiles(count), 1.0)]
+    if units is not None and units.have_interval:
+        quantiles = [
+            replace(one, sampling=_sampling(one, buckets, by_unit, units)) if one.q < 1 else one
+            for one in quantiles
+        ]
     return Distribution(name, label, phase, count, mean_ns, quantiles, cumulate(buckets))
+
+
+def _sampling(
+    one: Quantile, buckets: Buckets, by_unit: Sequence[Buckets], units: Units
+) -> Measure | None:
+    """How far a quantile of all values together may be off: the units differ."""
+    below = np.array([_below(mine, one.value_ns) for mine in by_unit])
+    totals = np.array([float(sum(mine.values())) for mine in by_unit])
+    found = shares.quantile(
+        one.q, lambda q: quantile(buckets, q).value_ns, below, totals, units
+    ).measure()
+    return None if found.low_ns is None else found
+
+
+def _below(buckets: Buckets, value_ns: float) -> float:
+    """How many values lie at or below one, within its bucket in proportion."""
+    return sum(
+        count * min(1.0, max(0.0, (value_ns - low) / (high - low)))
+        for (low, high), count in buckets.items()
+    )
 
 
 def cumulate(buckets: Buckets) -> list[Bucket]:

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The median of units with its interval, from the order of the units alone.
 
-The interval of a median lies between two of the ordered units. Their ranks follow from the binomial
-distribution, whatever the distribution of the units is; between the two nearest ranks the bounds
-are interpolated (Hettmansperger and Sheather 1986), so that the interval of eight units is neither
-that of 93 % nor that of 99.2 %. One disturbed unit of eight moves neither the median nor a bound by
-much. Fewer than eight units have bounds, too: their range.
+The interval of a median lies between two of the ordered units (`order_statistics`). One disturbed
+unit of eight moves neither the median nor a bound by much. Fewer than eight units have bounds, too:
+their range.
 """
 
 import math
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import astuple
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from tlstax.analysis.model.tables import Measure, Ratio
 from tlstax.analysis.statistics.units import Floats, Units
+from tlstax.collectors.capture.order_statistics import LEVEL, median_bounds
 
-LEVEL: Final = 0.95
 SERIAL_LEVEL: Final = 0.99
 """Nominal level for blocks of one recording: with autocorrelation they cover 95 %."""
 POWER: Final = 0.8
@@ -28,13 +28,26 @@ _SMALLEST: Final = (_Z + NormalDist().inv_cdf(POWER)) / _Z
 
 
 class Estimate(NamedTuple):
-    """A number with its bounds: the fields of a Measure or a Ratio."""
+    """A number with its bounds."""
 
     value: float
     low: float | None = None
     high: float | None = None
     unit_count: int | None = None
     smallest: float | None = None
+
+    @classmethod
+    def of(cls, measure: Measure) -> "Estimate":
+        """A time that was written down."""
+        return cls(*astuple(measure))
+
+    def measure(self) -> Measure:
+        """As a time."""
+        return Measure(*self)
+
+    def ratio(self) -> Ratio:
+        """As a number without unit."""
+        return Ratio(self.value, self.low, self.high, self.unit_count)
 
 
 def estimate(values: Floats, units: Units) -> Estimate:
@@ -52,6 +65,11 @@ def estimate(values: Floats, units: Units) -> Estimate:
         return Estimate(middle, unit_count=1)
     low, high = bounds(known, units)
     return Estimate(middle, low, high, units.count)
+
+
+def of_values(values: Sequence[float], units: Units) -> Estimate:
+    """The median of plain values, one for each unit."""
+    return estimate(np.array([math.nan, *values], dtype=np.float64), units)
 
 
 def difference(
@@ -102,29 +120,7 @@ def has_interval(unit_count: int | None) -> bool:
 
 def bounds(ordered: Floats, units: Units) -> tuple[float, float]:
     """The interval of the median of sorted values, or their range where they are few."""
-    if not units.have_interval:
-        return float(ordered[0]), float(ordered[-1])
-    rank, weight = _ranks(len(ordered), SERIAL_LEVEL if units.is_serial else LEVEL)
-    low = (1 - weight) * ordered[rank - 1] + weight * ordered[rank]
-    high = (1 - weight) * ordered[-rank] + weight * ordered[-rank - 1]
-    return float(low), float(high)
-
-
-@cache
-def _ranks(count: int, level: float) -> tuple[int, float]:
-    """The outer rank from each end, and the weight of the next inner one."""
-    outside = 2 / 2**count
-    rank = 1
-    while True:
-        more = 2 * math.comb(count, rank) / 2**count
-        if outside + more > 1 - level:
-            break
-        outside += more
-        rank += 1
-    if outside > 1 - level:
-        return 1, 0.0
-    part = (1 - level - outside) / more
-    return rank, (count - rank) * part / (rank + (count - 2 * rank) * part)
+    return median_bounds(ordered.tolist(), SERIAL_LEVEL if units.is_serial else LEVEL)
 
 
 def _combined(first: Estimate, second: Estimate) -> Estimate:

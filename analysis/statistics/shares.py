@@ -13,9 +13,10 @@ from collections.abc import Callable
 from statistics import NormalDist
 from typing import Final
 
-from tlstax.analysis.statistics.medians import LEVEL, Estimate
+from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.units import Floats, Units
 from tlstax.analysis.statistics.verdicts import SERIAL_FACTOR
+from tlstax.collectors.capture.order_statistics import LEVEL
 
 _Z: Final = NormalDist().inv_cdf(0.5 + LEVEL / 2)
 # Student's t at 97.5 % for 1..30 degrees of freedom (any table of the distribution).

@@ -13,8 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from tlstax.analysis.statistics.medians import LEVEL, bounds
+from tlstax.analysis.statistics.medians import bounds
 from tlstax.analysis.statistics.units import Floats, Units
+from tlstax.collectors.capture.order_statistics import LEVEL
 
 DRAWS: Final = "draws"
 _DRAW_COUNT: Final = 400
@@ -35,11 +36,18 @@ class ErrorSources:
         self.size = start
         self._generator = np.random.default_rng(_SEED)
 
+    @property
+    def least_count(self) -> int:
+        """Units of the recording that has fewest."""
+        return min(units.count for units in self.units.values())
+
     def rows_of(self, source: str, values: Floats) -> Floats:
-        """Values of a recording (all units, then each alone) as rows: others hold the first."""
-        rows = np.full(self.size, float(values[0]))
+        """Values of a recording (all units, then each alone) as rows: others hold the median."""
         alone = values[1:]
-        rows[self._slices[source]] = np.where(np.isfinite(alone), alone, values[0])
+        known = alone[np.isfinite(alone)]
+        middle = float(np.median(known)) if len(known) else float(values[0])
+        rows = np.full(self.size, middle)
+        rows[self._slices[source]] = np.where(np.isfinite(alone), alone, middle)
         return rows
 
     def draw(self, value: float, low: float, high: float) -> Floats:

@@ -5,7 +5,7 @@ A statistic is computed for each row of `unit_weights`: the first row is all uni
 other row is one unit alone. `medians.estimate` makes a number with its bounds of the result:
 
     weights = unit_weights(round_count)
-    Measure(*estimate(weights @ times_ns / (weights @ operations), rounds(round_count)))
+    estimate(weights @ times_ns / (weights @ operations), rounds(round_count)).measure()
 
 Neighbouring windows of a recording resemble each other, so they are no units. They are merged into
 blocks, and intervals over blocks are made for 99 %: so they cover 95 % even if neighbouring windows
@@ -19,10 +19,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS
+
 Floats = npt.NDArray[np.float64]
 
-LEAST_UNITS: Final = 8
-"""Fewer units have no 95 % interval, but a range."""
 LEAST_RANGE: Final = 4
 """Fewer units than this say nothing about how much they differ: no finding rests on them."""
 _LEAST_WINDOWS: Final = 48
@@ -84,7 +84,7 @@ def interval_note(sides: Sequence[Units]) -> str:
         return f"No range: there is {least.count or 'no'} {name.removesuffix('s')}."
     if not least.have_interval:
         return (
-            f"The bounds are the range of {counts} {name}: fewer than {LEAST_UNITS} have no 95 % "
-            "interval, and the differences may be noise."
+            f"Medians of {counts} {name}, with their range: an interval needs {LEAST_UNITS}, so "
+            "the differences may be noise."
         )
     return f"Medians of {counts} {name}, with the 95 % intervals of these medians."

@@ -24,8 +24,9 @@ from tlstax.analysis.model.whatif import MicroCost
 from tlstax.analysis.quantities import bytes_text, three_digits
 from tlstax.analysis.rows.ledger import on_cpu
 from tlstax.analysis.rows.tables import Tables
-from tlstax.analysis.statistics.bootstrap import Floats
-from tlstax.analysis.whatif.forecast import COLD, Draws, State
+from tlstax.analysis.statistics.sources import ErrorSources
+from tlstax.analysis.statistics.units import Floats
+from tlstax.analysis.whatif.forecast import COLD, RECORDING, State, draw
 from tlstax.collectors.capture.ciphers import SUITES, bulk_cipher
 from tlstax.collectors.capture.micro_costs import Cost, RecordCosts
 
@@ -63,7 +64,7 @@ class Traffic:
     sent: Flow
     received: Flow
     crypto: Floats
-    """CPU time of the server in ciphers and digests, by resample."""
+    """CPU time of the server in ciphers and digests, by row of the error sources."""
     library: Floats
     """The same with what else the TLS library does for records."""
 
@@ -106,7 +107,7 @@ def require_suite(cipher: str, tls_version: str) -> None:
 # ---- what was recorded ----
 
 
-def traffic(base: Replicates, *, by_driver: bool) -> Traffic:
+def traffic(base: Replicates, sources: ErrorSources, *, by_driver: bool) -> Traffic:
     """Records, bytes and their CPU time per operation.
 
     Raises TlstaxError (CAPTURE) where the recording does not have them.
@@ -134,7 +135,8 @@ def traffic(base: Replicates, *, by_driver: bool) -> Traffic:
     _require_samples(base)
     crypto = _spent(base, _PHASES, RECORD_CRYPTO)
     beside = _spent(base, RECORD_PHASES, _LIBRARY)
-    return Traffic(flows[0], flows[1], crypto, crypto + beside)
+    rows = [sources.rows_of(RECORDING, values) for values in (crypto, crypto + beside)]
+    return Traffic(flows[0], flows[1], *rows)
 
 
 def _grown(side: RecordingSelection, name: str, *, by_driver: bool) -> float:
@@ -191,8 +193,9 @@ def _spent(base: Replicates, phases: Collection[str], categories: Collection[str
                 if name == phase:
                     samples[row] += count
                     found[row] += count if category in categories else 0
-        share = (base.weights @ found) / np.maximum(base.weights @ samples, 1.0)
-        total += (base.weights @ times) * share
+        hits, seen = base.weights @ found, base.weights @ samples
+        pooled = np.full_like(seen, hits[0] / max(seen[0], 1.0))
+        total += (base.weights @ times) * np.divide(hits, seen, out=pooled, where=seen > 0)
     result: Floats = total / base.operations
     return result
 
@@ -207,7 +210,7 @@ def with_cipher(
 
     `is_full`: the host's CPUs are the bottleneck.
     """
-    draws = Draws(len(state.query))
+    draws = state.sources
     before, after = (_loop(draws, costs, flows.sent, flows.received) for costs in (old, new))
     bulk = _bulk(new, flows) / _bulk(old, flows)
     estimates = (after - before, flows.library * (after / before - 1), flows.crypto * (bulk - 1))
@@ -233,15 +236,15 @@ def with_cipher(
     )
 
 
-def _loop(draws: Draws, costs: RecordCosts, sent: Flow, received: Flow) -> Floats:
+def _loop(draws: ErrorSources, costs: RecordCosts, sent: Flow, received: Flow) -> Floats:
     """Records of an operation as they cost in a loop."""
     return _of(draws, costs.sent, sent) + _of(draws, costs.received, received)
 
 
-def _of(draws: Draws, curve: Mapping[int, Cost], flow: Flow) -> Floats:
+def _of(draws: ErrorSources, curve: Mapping[int, Cost], flow: Flow) -> Floats:
     low, high = _segment(curve, flow.mean_bytes)
     share = (flow.mean_bytes - low) / (high - low)
-    first, second = draws.of(curve[low]), draws.of(curve[high])
+    first, second = draw(draws, curve[low]), draw(draws, curve[high])
     return flow.records * np.maximum(first + share * (second - first), 0.05 * first)
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from tlstax.analysis.compare.replicates import Replicates
 from tlstax.analysis.compare.rounds import COLUMNS, costs_of
-from tlstax.analysis.statistics.bootstrap import Floats
+from tlstax.analysis.statistics.sources import ErrorSources
+from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.micro_costs import Cost, KeyCosts, MicroCosts
 
 BY_PARTS: Final = "by parts"
@@ -37,13 +38,17 @@ RESUMED: Final = {"rest": 0.2, "kernel": 0.4, "certificate": 0.5}
 """Largest shares by which a resumed handshake shortens all other work and its own kernel part (it
 sends no certificates), and the share of the work on certificates that may remain (the session holds
 the client's certificate). Measured: docs/whatif.md."""
-_SEED: Final = 6
+RECORDING: Final = "recording"
+LIBRARY: Final = "library"
+WARM: Final = "warm"
+"""Recordings whose units differ: sources of error."""
 
 
 @dataclass(frozen=True)
 class State:
-    """CPU time per operation, by resample: of the server by part, and of the client."""
+    """CPU time per operation, by row of the error sources: of the server by part, of the client."""
 
+    sources: ErrorSources
     parts: Mapping[str, Floats]
     """Of the handshake, by step of the waterfall."""
     lump: Floats
@@ -78,10 +83,13 @@ class State:
         }
 
 
-def present(side: Replicates) -> State:
-    """The recording as it is."""
+def present(side: Replicates, sources: ErrorSources, name: str = RECORDING) -> State:
+    """A recording as it is; `name` is that of its units among the sources."""
     costs = costs_of(side.arm, side.weights)
-    time_of = {kind.name: costs.steps_ns[:, index] for index, kind in enumerate(COLUMNS)}
+    time_of = {
+        kind.name: sources.rows_of(name, costs.steps_ns[:, index])
+        for index, kind in enumerate(COLUMNS)
+    }
     kinds = {kind.name: kind for kind in COLUMNS if kind.basis in ("exact", "sampled")}
     parts = {name: time_of[name] for name, kind in kinds.items() if kind.group == "handshake"}
     query = time_of["command"] + time_of["tde"] + time_of["probe"]
@@ -94,6 +102,7 @@ def present(side: Replicates) -> State:
         if row.phase == "handshake" and row.window_id in side.rows
     )
     return State(
+        sources=sources,
         parts=parts,
         lump=np.sum(list(parts.values()), axis=0),
         connection=time_of["connect"] + time_of["disconnect"],
@@ -105,19 +114,9 @@ def present(side: Replicates) -> State:
     )
 
 
-class Draws:
-    """Micro-costs with their uncertainty, one value for each resample; the first is the median."""
-
-    def __init__(self, size: int) -> None:
-        self._generator = np.random.default_rng(_SEED)
-        self._size = size
-
-    def of(self, cost: Cost) -> Floats:
-        """Values of a cost."""
-        spread = (cost.high_ns - cost.low_ns) / 3.92
-        values = self._generator.normal(cost.value_ns, spread, self._size)
-        values[0] = cost.value_ns
-        return np.maximum(values, 0.05 * cost.value_ns)
+def draw(sources: ErrorSources, cost: Cost) -> Floats:
+    """A micro-cost with its uncertainty."""
+    return sources.draw(cost.value_ns, cost.low_ns, cost.high_ns)
 
 
 def cold_factor(state: State, key: KeyCosts) -> Floats:
@@ -137,11 +136,11 @@ def cold_rest(state: State, key: KeyCosts) -> Floats:
     return np.clip(rest / max(state.handshakes, 1e-9) / looped, *COLD)
 
 
-def _rest(draws: Draws, costs: MicroCosts, key: KeyCosts, which: str) -> Floats:
+def _rest(draws: ErrorSources, costs: MicroCosts, key: KeyCosts, which: str) -> Floats:
     """A handshake in memory at the server, less its public-key operations."""
     shake = key.full if which == "full" else key.resumed
     assert shake is not None
-    total = draws.of(shake.server)
+    total = draw(draws, shake.server)
     exchanges = which == "full" or costs.tls_version == "TLSv1.3"
     if exchanges:
         total = total - costs.keygen.value_ns - costs.derive.value_ns
@@ -152,7 +151,7 @@ def _rest(draws: Draws, costs: MicroCosts, key: KeyCosts, which: str) -> Floats:
 
 def with_key(state: State, costs: MicroCosts, old: KeyCosts, new: KeyCosts) -> State:
     """Another kind of key for the server, and with it for the CA and the clients."""
-    draws = Draws(len(state.lump))
+    draws = state.sources
     assert old.full is not None
     assert new.full is not None
     assert old.client_setup is not None
@@ -160,16 +159,16 @@ def with_key(state: State, costs: MicroCosts, old: KeyCosts, new: KeyCosts) -> S
     rest = _rest(draws, costs, new, "full") / _rest(draws, costs, old, "full")
     scales: dict[str, Floats | float] = dict.fromkeys(state.parts, rest)
     scales |= {
-        "handshake_sign": draws.of(new.sign) / draws.of(old.sign),
-        "handshake_verify": draws.of(new.verify) / draws.of(old.verify),
+        "handshake_sign": draw(draws, new.sign) / draw(draws, old.sign),
+        "handshake_verify": draw(draws, new.verify) / draw(draws, old.verify),
         "handshake_keygen": 1.0,
         "handshake_derive": 1.0,
         KERNEL: 1.0,
     }
     cold = cold_factor(state, old)
-    change = draws.of(new.full.server) - draws.of(old.full.server)
-    client = draws.of(new.full.client) + draws.of(new.client_setup)
-    client = client - draws.of(old.full.client) - draws.of(old.client_setup)
+    change = draw(draws, new.full.server) - draw(draws, old.full.server)
+    client = draw(draws, new.full.client) + draw(draws, new.client_setup)
+    client = client - draw(draws, old.full.client) - draw(draws, old.client_setup)
     client = state.client + client * state.handshakes * cold
     parts = {name: values * scales[name] for name, values in state.parts.items()}
     signed = parts["handshake_sign"]
@@ -196,7 +195,7 @@ def _warmth(change_ns: float) -> tuple[float, float]:
 
 def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float) -> State:
     """A share of the handshakes resumed: no signature, no certificate."""
-    draws = Draws(len(state.lump))
+    draws = state.sources
     assert key.full is not None
     assert key.resumed is not None
     cold, rest_cold = cold_factor(state, key), cold_rest(state, key)
@@ -209,10 +208,12 @@ def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float
     scales: dict[str, Floats | float] = dict.fromkeys(state.parts, rest)
     scales |= dict.fromkeys(("handshake_sign", "handshake_verify", "handshake_certificate"), 0.0)
     scales |= {"handshake_keygen": exchange, "handshake_derive": exchange, KERNEL: 1.0}
-    sign = draws.of(key.sign)
+    sign = draw(draws, key.sign)
     saved = sign * cold
-    saved += (draws.of(key.full.server) - draws.of(key.resumed.server) - sign) * rest_cold
-    client = (draws.of(key.full.client) - draws.of(key.resumed.client)) * share * state.handshakes
+    saved += (draw(draws, key.full.server) - draw(draws, key.resumed.server) - sign) * rest_cold
+    client = (
+        (draw(draws, key.full.client) - draw(draws, key.resumed.client)) * share * state.handshakes
+    )
     ends = client * cold, client * rest_cold
     kept = RESUMED["certificate"] * costs.mutual * state.parts["handshake_certificate"]
     rest_less = RESUMED["rest"] * (state.connection + state.query)
@@ -245,8 +246,7 @@ def with_pool(
     if warm is None:
         ends = asked / (each + FIRST_MOST - 1), asked / each
     else:
-        spread = respread(warm.query, len(asked))
-        ends = spread, spread * PARTED
+        ends = warm.query, warm.query * PARTED
     scale = 1 / (connections * wished)
     client = np.zeros(len(asked))
     return replace(
@@ -267,21 +267,5 @@ def with_pool(
 def with_library(state: State, other: State) -> State:
     """The handshake of another recording, whose server has the other library."""
     scale = state.handshakes / max(other.handshakes, 1e-9)
-    parts = {
-        name: np.full(len(state.lump), float(values[0]) * scale)
-        for name, values in other.parts.items()
-    }
-    # The other recording is resampled independently: its spread is added around its estimate.
-    spread = respread(other.lump, len(state.lump)) * scale
-    name = max(parts, key=lambda one: float(parts[one][0]))
-    parts[name] = parts[name] + spread - spread[0]
-    return replace(state, parts=parts, lump=spread)
-
-
-def respread(values: Floats, size: int) -> Floats:
-    """As many values with the same estimate and spread."""
-    if len(values) == 1:
-        return np.full(size, float(values[0]))
-    drawn = np.random.default_rng(_SEED + 1).choice(values[1:], size)
-    drawn[0] = values[0]
-    return drawn
+    parts = {name: values * scale for name, values in other.parts.items()}
+    return replace(state, parts=parts, lump=other.lump * scale)

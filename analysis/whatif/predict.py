@@ -2,9 +2,9 @@
 """Predict the cost of an operation with another key, cipher, library, resumption or pooling.
 
 The input is a recording and micro-costs measured on its host. The interval includes the noise
-between the rounds of the recording (twice, as a new run has the same noise), the uncertainty of the
-micro-costs, and the difference between the models. An interval wider than +-20 % is printed as it
-is, and is not called a prediction.
+between the rounds of the recording (twice, as a new run has the same noise), that of other
+recordings, the uncertainty of the micro-costs, and the difference between the models. An interval
+wider than +-20 % is printed as it is, and is not called a prediction.
 """
 
 import math
@@ -21,7 +21,8 @@ from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import PREDICTION_VERSION, Forecast, Prediction
 from tlstax.analysis.quantities import share_text
-from tlstax.analysis.statistics.bootstrap import Floats, estimate
+from tlstax.analysis.statistics.sources import ErrorSources
+from tlstax.analysis.statistics.units import Floats
 from tlstax.analysis.whatif import cipher_change, forecast, recorded, summary
 from tlstax.analysis.whatif.forecast import State
 from tlstax.analysis.whatif.summary import IDLE, Scenario, Used, idle_share
@@ -45,30 +46,33 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
             ExitCode.CAPTURE,
         )
     base = replicates.of_side(side, unit, builtin(), by_driver=by_driver)
-    now = forecast.present(base)
+    library = _other_library(scenario.library) if scenario.library is not None else None
+    warm = (
+        recorded.warm_queries(scenario.warm)
+        if scenario.warm is not None and scenario.pool is not None
+        else None
+    )
+    others = {forecast.RECORDING: base, forecast.LIBRARY: library, forecast.WARM: warm}
+    sources = ErrorSources({name: one.units for name, one in others.items() if one is not None})
+    now = forecast.present(base, sources)
     state = now
     used: Used = ("", None, None)
-    if scenario.library is not None:
-        state = forecast.with_library(state, _other_library(scenario.library))
+    if library is not None:
+        state = forecast.with_library(state, forecast.present(library, sources, forecast.LIBRARY))
     if costs is not None and (scenario.key is not None or scenario.resume is not None):
         used = _keys(scenario, costs)
         state = _with_costs(state, scenario, costs, used)
     flows = None
     if scenario.cipher is not None:
         cipher_change.require_suite(scenario.cipher, facts.tls_version)
-        flows = cipher_change.traffic(base, by_driver=by_driver)
+        flows = cipher_change.traffic(base, sources, by_driver=by_driver)
         old, new = _record_costs(scenario, costs)
         is_full = idle_share(base) < IDLE
         state = cipher_change.with_cipher(state, flows, old, new, is_full=is_full)
     operation = unit
-    warm = (
-        recorded.warm_queries(scenario.warm)
-        if scenario.warm is not None and scenario.pool is not None
-        else None
-    )
     if scenario.pool is not None:
         connections, queries = recorded.per_operation(base)
-        later = forecast.present(warm) if warm else None
+        later = forecast.present(warm, sources, forecast.WARM) if warm else None
         state = forecast.with_pool(state, connections, queries, scenario.pool, later)
         operation = "query"
     forecasts = [_server(base, now, state, operation, scenario)]
@@ -92,14 +96,12 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
     )
 
 
-def _other_library(side: RecordingSelection) -> State:
+def _other_library(side: RecordingSelection) -> Replicates:
     """The handshakes of a recording with the other library."""
     unit = selections.choose_unit(side, side, None)
     recorded.refuse(side, unit, by_driver=bool(side.group.runs))
     recorded.handshake_facts(side)
-    return forecast.present(
-        replicates.of_side(side, unit, builtin(), by_driver=bool(side.group.runs))
-    )
+    return replicates.of_side(side, unit, builtin(), by_driver=bool(side.group.runs))
 
 
 def _keys(scenario: Scenario, costs: MicroCosts) -> Used:
@@ -153,9 +155,9 @@ def _server(
     return _forecast(
         "server_cpu",
         f"CPU time of the server per {operation}",
-        Measure(*estimate(present, base.size)),
+        _present(present, now.sources),
         then.totals(),
-        base.size,
+        now.sources,
         "the recording has no further queries on an open connection; record a client that makes "
         "them, and pass that capture with --warm"
         if scenario.pool is not None and scenario.warm is None
@@ -169,8 +171,9 @@ def _latency(
     base: Replicates, now: State, then: State, scenario: Scenario, warm: Replicates | None
 ) -> Forecast:
     """The latency of an operation at the client."""
-    latency = base.weights @ base.arm.latency_ns / base.operations
-    now_measure = Measure(*estimate(latency, base.size))
+    per_unit = base.weights @ base.arm.latency_ns / base.operations
+    latency = now.sources.rows_of(forecast.RECORDING, per_unit)
+    now_measure = _present(latency, now.sources)
     label = "latency at the client"
     reason = ""
     if scenario.pool is not None and (
@@ -180,7 +183,7 @@ def _latency(
     elif scenario.pool is not None and (warm is None or not warm.side.group.runs):
         reason = "a recording of connects does not have the latency of a query alone"
     elif scenario.pool is not None and warm is not None:
-        return _pooled_latency(base, latency, scenario.pool, warm)
+        return _pooled_latency(base, latency, scenario.pool, warm, now.sources)
     elif scenario.library is not None:
         reason = "the client's cost of another library was not measured"
     elif not float(now.client[0]):
@@ -203,13 +206,16 @@ def _latency(
                 latency + high - present + then.client - now.client,
             )
         models[name] = (np.minimum(*ends), np.maximum(*ends))
-    return _forecast("client_latency", label, now_measure, models, base.size, "")
+    return _forecast("client_latency", label, now_measure, models, now.sources, "")
 
 
-def _pooled_latency(base: Replicates, latency: Floats, wished: int, warm: Replicates) -> Forecast:
+def _pooled_latency(
+    base: Replicates, latency: Floats, wished: int, warm: Replicates, sources: ErrorSources
+) -> Forecast:
     """A connection with its present queries, and further queries like those of `warm`."""
     connections, queries = recorded.per_operation(base)
-    later = forecast.respread(warm.weights @ warm.arm.latency_ns / warm.operations, len(latency))
+    per_query = warm.weights @ warm.arm.latency_ns / warm.operations
+    later = sources.rows_of(forecast.WARM, per_query)
     further = max(0.0, wished - queries / connections)
     kept = min(1.0, wished * connections / queries)
     pooled = [
@@ -219,9 +225,9 @@ def _pooled_latency(base: Replicates, latency: Floats, wished: int, warm: Replic
     return _forecast(
         "client_latency",
         "latency at the client per query",
-        Measure(*estimate(latency / queries, base.size)),
+        _present(latency / queries, sources),
         {forecast.BY_PARTS: (pooled[0], pooled[1])},
-        base.size,
+        sources,
         "",
     )
 
@@ -231,11 +237,11 @@ def _forecast(
     label: str,
     now: Measure,
     models: Mapping[str, tuple[Floats, Floats]],
-    size: int,
+    sources: ErrorSources,
     why_wide: str,
 ) -> Forecast:
     """The interval that covers all models and the noise of the new run."""
-    measures = {model: _covering(ends, size) for model, ends in models.items()}
+    measures = {model: _covering(ends, sources) for model, ends in models.items()}
     lows = [measure.low_ns or 0.0 for measure in measures.values()]
     highs = [measure.high_ns or 0.0 for measure in measures.values()]
     low, high = min(lows), max(highs)
@@ -245,15 +251,22 @@ def _forecast(
     reason = ""
     if is_wide:
         reason = why_wide or "the rounds of the recording or the models differ"
-    return Forecast(name, label, now, Measure(value, low, high), measures, half, is_wide, reason)
+    then = Measure(value, low, high, now.unit_count)
+    return Forecast(name, label, now, then, measures, half, is_wide, reason)
 
 
-def _covering(ends: tuple[Floats, Floats], size: int) -> Measure:
-    """The middle, and the outer bounds of the intervals, widened for a new run of equal length."""
-    low, high = float(ends[0][0]), float(ends[1][0])
-    lowest, highest = estimate(ends[0], size).low, estimate(ends[1], size).high
-    if lowest is None or highest is None:
-        return Measure((low + high) / 2, low, high)
-    low_ns = low - math.sqrt(2) * (low - lowest)
-    high_ns = high + math.sqrt(2) * (highest - high)
-    return Measure((low + high) / 2, max(0.0, low_ns), high_ns)
+def _present(values: Floats, sources: ErrorSources) -> Measure:
+    """A figure of the recording with the bounds of its rounds or blocks."""
+    count = sources.units[forecast.RECORDING].count
+    if count < 2:
+        return Measure(float(values[0]), unit_count=count)
+    return Measure(float(values[0]), *sources.interval(values, {}), count)
+
+
+def _covering(ends: tuple[Floats, Floats], sources: ErrorSources) -> Measure:
+    """The middle, and the outer bounds; the units of the recording count twice, for the new run."""
+    twice = {forecast.RECORDING: 2.0}
+    low, _ = sources.interval(ends[0], twice)
+    _, high = sources.interval(ends[1], twice)
+    middle = (float(ends[0][0]) + float(ends[1][0])) / 2
+    return Measure(middle, max(0.0, low), high, sources.least_count)

@@ -10,7 +10,7 @@ from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import Forecast, MicroCost
 from tlstax.analysis.quantities import share_text, time_text
-from tlstax.analysis.statistics.bootstrap import MIN_ROUNDS
+from tlstax.analysis.statistics.medians import has_interval
 from tlstax.analysis.whatif import cipher_change, forecast
 from tlstax.analysis.whatif.cipher_change import Traffic
 from tlstax.collectors.capture.micro_costs import Cost, KeyCosts, MicroCosts
@@ -83,14 +83,15 @@ def sentence(line: Forecast, scenario: Scenario, operation: str) -> str:
         )
     change = then.value_ns / now - 1
     word = "more" if change > 0 else "less"
+    bounds = "interval" if has_interval(then.unit_count) else "range"
     return (
         f"With {what}, {'an' if operation[0] in 'aeiou' else 'a'} {operation} would cost "
         f"{time_text(then.value_ns)} of the server's CPU time instead of {time_text(now)}, "
         f"{share_text(abs(change))} {word} "
-        f"(interval {time_text(then.low_ns or 0)} to {time_text(then.high_ns or 0)}, "
+        f"({bounds} {time_text(then.low_ns or 0)} to {time_text(then.high_ns or 0)}, "
         f"±{share_text(line.half_width_share or 0)})"
         + ("." if not (then.low_ns or 0) <= now <= (then.high_ns or 0) else (
-            "; the interval includes the present cost, so there may be no change."
+            f"; the {bounds} includes the present cost, so there may be no change."
         ))
     )  # fmt: skip
 
@@ -182,8 +183,10 @@ def assumptions(
                 "change of CPU time on both sides."
             )
         )
-    if base.size < MIN_ROUNDS:
+    if base.size < 2:
+        found.append("There is one round: noise between rounds is not included.")
+    elif not base.units.have_interval:
         found.append(
-            "There are too few rounds for an interval: noise between rounds is not included."
+            f"{base.size} {base.units.name} are too few for an interval: their range is included."
         )
     return found

@@ -16,10 +16,10 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from math import comb
 from statistics import median
 from typing import Final, NamedTuple
 
+from tlstax.collectors.capture.order_statistics import median_bounds
 from tlstax.collectors.host import bpf
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.prices import PLAIN, STEPPED, Price
@@ -103,22 +103,7 @@ def measure(trials: Sequence[Trial], rounds: int) -> list[Price]:
 def price_of(kind: str, instruction: str, costs_ns: Sequence[float]) -> Price:
     """Median and interval of one round's costs each."""
     ordered = sorted(costs_ns)
-    count = len(ordered)
-    rank = median_rank(count)
-    return Price(
-        kind, instruction, median(ordered), ordered[rank - 1], ordered[count - rank], count
-    )
-
-
-def median_rank(count: int) -> int:
-    """The rank, from each end, of the bounds of a median's 95 % interval (at least 1)."""
-    rank, outside = 0, 0.0
-    while rank < count // 2:
-        outside += 2 * comb(count, rank) / 2**count
-        if outside > 0.05:
-            break
-        rank += 1
-    return max(1, rank)
+    return Price(kind, instruction, median(ordered), *median_bounds(ordered), len(ordered))
 
 
 def _page(trials: Sequence[Trial]) -> bytes:

@@ -7,7 +7,6 @@ other processes disturb them little; kinds alternate, so that a drift of the mac
 them equally.
 """
 
-import math
 import platform
 import ssl
 import tempfile
@@ -27,6 +26,7 @@ from tlstax.collectors.capture.micro_costs import (
     MicroCosts,
     RecordCosts,
 )
+from tlstax.collectors.capture.order_statistics import median_bounds
 from tlstax.collectors.host.recording_facts import cpu_field
 from tlstax.collectors.microbench.cipher_costs import measure_records
 from tlstax.collectors.microbench.crypto_operations import CryptoOperations, _mapped, host_library
@@ -134,10 +134,9 @@ def _timed(loops: dict[str, Callable[[], object]]) -> dict[str, Cost]:
 
 
 def _cost(values: Sequence[float]) -> Cost:
-    """The median of the batches, with its 95 % interval by their order (binomial, as a normal)."""
+    """The median of the batches with its interval."""
     ordered = sorted(values)
-    outer = int((len(values) - 1.96 * math.sqrt(len(values))) / 2)
-    return Cost(median(ordered), ordered[outer], ordered[-1 - outer])
+    return Cost(median(ordered), *median_bounds(ordered))
 
 
 def _is_certain(values: Sequence[float]) -> bool:

@@ -8,7 +8,7 @@ two ratios, watched to unwatched, is free of it. On a shared host such rounds of
 0.5 to 1.5 %; stretches of one server in turns by 1.5 to 2.6 %, were they 0.5 or 20 s long.
 
 The start of each recording, with its trial, is in its stretch. Rounds go on, up to --most-rounds,
-until the 95 % interval (bootstrap over rounds) decides: upper bound <= 1 + budget, or lower bound
+until the 95 % interval (of the median) decides: upper bound <= 1 + budget, or lower bound
 above it. What tlstax itself needs is printed beside it, as a share of the server's CPU time: the
 server does not spend it. The twin pays, too, for what tlstax does at events of any process to find
 that they are not the target's; that is not in the ratio, and not measured. With --budget nothing,

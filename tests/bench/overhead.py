@@ -5,7 +5,7 @@ A private server answers TLS point selects on open connections, then a storm of 
 driver runs for a whole round; while it does, each tool is attached for some seconds, in an order
 that rotates, and nothing is before, after and in between. A tool's ratio in a round is its figure
 over the mean of the two stretches without any tool next to it; the tables give the median over the
-rounds with its 95 % interval (bootstrap). Operations a second are what clients see, and on a shared
+rounds with its 95 % interval. Operations a second are what clients see, and on a shared
 host are noisy; the server's CPU time per operation (by the scheduler, probes included) is steadier.
 
 Stretches of tlstax under its default budget are longer and begin with its start, whose trial is

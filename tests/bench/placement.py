@@ -8,7 +8,7 @@ is where most tools look. All arms run the same program, which counts hits, on o
 link for each file and kind, so that nothing but the place differs.
 
 Printed are queries a second, their ratio to nothing attached, and planned against start: medians
-over the rounds with 95 % intervals (bootstrap). Run by `make bench-placement`.
+over the rounds with 95 % intervals (by their order). Run by `make bench-placement`.
 """
 
 import argparse

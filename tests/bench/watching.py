@@ -2,7 +2,6 @@
 """A server at work and a tool that watches it: what the benches of being watched share."""
 
 import os
-import random
 import resource
 import signal
 import subprocess
@@ -14,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Final, NamedTuple, TypeVar
 
 from tlstax import TlstaxError
+from tlstax.analysis.statistics import medians
+from tlstax.analysis.statistics.units import rounds
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Probe, System
 from tlstax.collectors.host.tracefs import prepare_tool
@@ -152,10 +152,10 @@ def told(capture: Path) -> tuple[int, float | None]:
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
-    """Median, and its 95 % interval by resampling the rounds."""
-    draw = random.Random(1)  # the same figures give the same interval
-    drawn = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
-    return median(ratios), drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES)]
+    """Median, and its 95 % interval; of fewer than eight rounds their range."""
+    found = medians.of_values(ratios, rounds(len(ratios)))
+    low, high = (found.value if end is None else end for end in (found.low, found.high))
+    return found.value, low, high
 
 
 @dataclass(frozen=True)

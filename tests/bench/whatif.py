@@ -34,7 +34,7 @@ from tlstax.analysis.model.whatif import Forecast
 from tlstax.analysis.quantities import share
 from tlstax.analysis.quantities import time as time_text
 from tlstax.analysis.rows import tables
-from tlstax.analysis.statistics.bootstrap import estimate
+from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.whatif import cipher_change, forecast, predict, recorded
 from tlstax.analysis.whatif.summary import Scenario as WhatIfScenario
 from tlstax.certs.generate import KeyKind
@@ -214,16 +214,16 @@ def side_of(setup: Setup, captures: dict[str, Path]) -> RecordingSelection:
 def measured(side: RecordingSelection) -> dict[str, tuple[float, float, float]]:
     """What the second set-up took, with its own interval."""
     base = replicates.of_side(side, side.group.operation, builtin(), by_driver=True)
-    state = forecast.present(base)
+    sources = ErrorSources({forecast.RECORDING: base.units})
+    state = forecast.present(base, sources)
+    latency = base.weights @ base.arm.latency_ns / base.operations
     found = {
         "server_cpu": state.by_parts + state.connection + state.query,
-        "client_latency": base.weights @ base.arm.latency_ns / base.operations,
+        "client_latency": sources.rows_of(forecast.RECORDING, latency),
     }
-    lines = {}
-    for name, values in found.items():
-        value, low, high = estimate(values, base.size)
-        lines[name] = (value, low or value, high or value)
-    return lines
+    return {
+        name: (float(values[0]), *sources.interval(values, {})) for name, values in found.items()
+    }
 
 
 def foretell(case: Case, captures: dict[str, Path]) -> list[Forecast]:

@@ -20,7 +20,7 @@ PLURALS: Final = {
     "rate": "rates",
 }
 ROUNDS_MAX, SECONDS_MAX, OPERATIONS_MAX, THREADS_MAX, RATE_MAX = 1000, 3600, 10**7, 1024, 10**6
-ROUNDS, SECONDS, ROUNDS_IN_TURN = 4, 5, 1
+ROUNDS, SECONDS, ROUNDS_IN_TURN = 8, 5, 1
 
 Lists = dict[str, tuple[Scalar, ...]]
 

@@ -7,7 +7,7 @@
     tlstax diff lab-out/libraries-...:mariadb lab-out/libraries-...:mysql97
     tlstax diff "lab-out/wan-...:mariadb-rsa2048/veth 1x connect/plaintext" ...
 
-Prints a waterfall from the first to the second with 95 % intervals, the CPU time by category, the
+Prints a waterfall from the first to the second with its intervals, the CPU time by category, the
 functions and waits that changed, and latencies side by side. A recording without a driver is
 counted by connection or by query (--per). Pairs that are not comparable are refused; the reasons
 are printed.

@@ -44,6 +44,7 @@ def render(document: Json) -> str:
             ],
             chart=lines,
             change_name=texts.change_name,
+            unexplained=texts.unexplained,
             side_quantile=layout.quantile_at,
             leaves=changed_leaves,
         )

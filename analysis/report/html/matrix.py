@@ -39,7 +39,9 @@ def render(document: Json) -> str:
             rate=quantities.three_digits,
             figure=texts.figure,
             ratio=quantities.ratio,
-            ratio_interval=quantities.ratio_interval,
+            ratio_interval=texts.ratio_interval,
+            number_interval=texts.number_interval,
+            unexplained=texts.unexplained,
             intermediaries=texts.intermediaries,
         )
     )

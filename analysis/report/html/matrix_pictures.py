@@ -82,7 +82,7 @@ def _by_threads(title: str, cells: Sequence[Json]) -> Picture:
     for number, (name, mine) in enumerate(series.items()):
         mine.sort(key=lambda cell: cell["place"]["threads"])
         points = [
-            (x(math.log2(cell["place"]["threads"])), y(cell["operations_per_s"]["mean"]))
+            (x(math.log2(cell["place"]["threads"])), y(cell["operations_per_s"]["value"]))
             for cell in mine
         ]
         spreads = [
@@ -93,7 +93,7 @@ def _by_threads(title: str, cells: Sequence[Json]) -> Picture:
         drawn.append(Line(name, number % COLOURS, dashed, lines.path(points), points, spreads))
     return Picture(
         f"Operations per second by threads: {title}",
-        "Mean of the rounds; the bars are one standard deviation to each side.",
+        "Median of the rounds; the bars are its bounds.",
         "client threads",
         [Tick(x(math.log2(count)), str(count)) for count in threads],
         [Tick(y(value), quantities.three_digits(value)) for value in bars.round_values(0.0, top)],
@@ -102,12 +102,13 @@ def _by_threads(title: str, cells: Sequence[Json]) -> Picture:
 
 
 def _upper(cell: Json) -> float:
-    return float(cell["operations_per_s"]["mean"] + (cell["operations_per_s"]["sd"] or 0.0))
+    rate = cell["operations_per_s"]
+    return float(rate["value"] if rate["high"] is None else rate["high"])
 
 
 def _lower(cell: Json) -> float:
-    spread = cell["operations_per_s"]
-    return max(0.0, float(spread["mean"] - (spread["sd"] or 0.0)))
+    rate = cell["operations_per_s"]
+    return float(rate["value"] if rate["low"] is None else rate["low"])
 
 
 def _cdf(title: str, cells: Sequence[Json]) -> Picture:

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.analysis import quantities
-from tlstax.analysis.report import layout
+from tlstax.analysis.report import layout, texts
 from tlstax.analysis.report.html import breakdowns, script_data, side_breakdown, waterfall
 
 Json = Mapping[str, Any]
@@ -90,6 +90,7 @@ def render(document: Json) -> str:
         .get_template("report.html.j2")
         .render(
             doc=document,
+            unexplained=texts.unexplained,
             version=__version__,
             policy=allowed,
             sections=sections,
@@ -141,9 +142,8 @@ def environment() -> jinja2.Environment:
             "rests_on_few": layout.rests_on_few,
             "still": layout.still,
             "has_time_per_byte": layout.has_time_per_byte,
-            "interval": lambda measure: quantities.time_interval(
-                measure["value_ns"], measure["low_ns"], measure["high_ns"]
-            ),
+            "bounds_title": texts.bounds_title,
+            "interval": texts.interval,
             "lane_parts": layout.lane_parts,
             "moment": quantities.moment,
             "name": quantities.name,
@@ -153,9 +153,9 @@ def environment() -> jinja2.Environment:
             "rate": quantities.rate,
             "reading": quantities.reading,
             "ratio": quantities.ratio,
-            "segment_interval": lambda segment: quantities.time_interval(
-                segment["time_ns"], segment["low_ns"], segment["high_ns"]
-            ),
+            "sampling": layout.sampling_at,
+            "segment_interval": texts.segment_interval,
+            "verdict": texts.verdict,
             "share": quantities.share,
             "share_interval": quantities.share_interval,
             "size": quantities.size,

@@ -38,6 +38,10 @@ def _pair(pair: Json) -> Iterable[str]:
     yield from _table("functions", None, pair["functions"])
     yield from _table("waits", None, pair["waits"])
     yield from _latencies(pair["latencies"])
+    named = dict(zip(("before", "after"), pair["unexplained"], strict=False))
+    if rest := texts.unexplained(named, pair["operation"]):
+        yield plain(rest)
+        yield ""
     yield plain(pair["note"])
     yield ""
 
@@ -45,11 +49,12 @@ def _pair(pair: Json) -> Iterable[str]:
 def _table(title: str, label: str | None, lines: Sequence[Json]) -> Iterable[str]:
     if not lines:
         return
-    yield f"| {title} | before | after | difference | 95 % interval |"
+    bounds = texts.bounds_title(line["difference"] for line in lines)
+    yield f"| {title} | before | after | difference | {bounds} |"
     yield "|---|---:|---:|---:|---:|"
     for line in lines[:ROWS]:
         name = line[label] if label else texts.change_name(line)
-        seen = "" if line["verdict"] in texts.SEEN else f" ({line['verdict']})"
+        seen = "" if line["verdict"] in texts.SEEN else f" ({texts.verdict(line)})"
         values = (
             quantities.time(line["before_ns"]),
             quantities.time(line["after_ns"]),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tlstax.analysis import quantities
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.markdown.escape import plain
 
 Json = Mapping[str, Any]
@@ -58,7 +59,7 @@ def _findings(document: Json) -> Iterator[str]:
         yield ""
         yield f"### {number}. {plain(finding['title'])}"
         yield ""
-        bounds = quantities.time_interval(size["value_ns"], size["low_ns"], size["high_ns"])
+        bounds = texts.interval(size)
         yield (
             f"{plain(finding['sentence'])}: {quantities.time(size['value_ns'])} per "
             f"{finding['operation']} {plain(bounds)}, {quantities.share(share['value'])} of the "
@@ -69,7 +70,7 @@ def _findings(document: Json) -> Iterator[str]:
             (line["label"], quantities.evidence(line), quantities.evidence_interval(line))
             for line in finding["evidence"]
         ]
-        yield from _table(("evidence", "value", "95 % interval"), rows)
+        yield from _table(("evidence", "value", texts.bounds_title(finding["evidence"])), rows)
         yield ""
         yield f"{plain(finding['advice'])} ({finding['source']})"
 
@@ -82,16 +83,16 @@ def _comparison(comparison: Json) -> Iterator[str]:
         (
             cell["label"],
             quantities.time_change(cell["difference"]["value_ns"]),
-            quantities.time_interval(
-                cell["difference"]["value_ns"],
-                cell["difference"]["low_ns"],
-                cell["difference"]["high_ns"],
-            ),
-            cell["verdict"],
+            texts.interval(cell["difference"]),
+            texts.verdict(cell),
         )
         for cell in comparison["cells"]
     ]
-    yield from _table(("step", "TLS less plaintext", "95 % interval", "verdict"), rows)
+    bounds = texts.bounds_title(cell["difference"] for cell in comparison["cells"])
+    yield from _table(("step", "TLS less plaintext", bounds, "verdict"), rows)
+    yield ""
+    arms = {quantities.name(arm): one for arm, one in comparison["unexplained"].items()}
+    yield plain(texts.unexplained(arms, comparison["operation"]))
     yield ""
     yield plain(comparison["note"])
 

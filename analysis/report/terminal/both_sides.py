@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Client and server of one operation on the terminal: two bars, and what lies between them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from rich.console import RenderableType
@@ -33,7 +33,8 @@ def render(item: Json, width: int) -> RenderableType:
     title = f"both sides: {item['label']}, per {item['operation']}"
     compared = item["latency_added"] is not None
     fifth = "TLS adds" if compared else "share"
-    table = console.table(title, "part", "time", "95 % interval", fifth, "")
+    bounds, write = texts.bounds_column(part["cost"] for part in item["parts"])
+    table = console.table(title, "part", "time", bounds, fifth, "")
     table.columns[-1].justify = "left"
     whole = max([item["latency"]["value_ns"], *(part["end_ns"] for part in item["parts"])])
     lane = ""
@@ -44,12 +45,12 @@ def render(item: Json, width: int) -> RenderableType:
             lane = part["lane"]
             if lane == "client":
                 total = (item["latency"], 1.0, item["latency_added"])
-                table.add_row(*_row("client", *total), style="bold")
+                table.add_row(*_row("client", *total, write), style="bold")
             elif lane == "server":
                 table.add_row(Text("server", style="bold"))
         label = "between" if lane == "between" else f"  {texts.clean(part['label'])}"
         table.add_row(
-            *_row(label, part["cost"], part["share"], part["added"]),
+            *_row(label, part["cost"], part["share"], part["added"], write),
             Text(
                 console.bar(part["start_ns"], part["end_ns"], whole),
                 style=_STYLES.get(part["kind"], "bright_black"),
@@ -58,9 +59,11 @@ def render(item: Json, width: int) -> RenderableType:
     return console.titled(table, width, *_notes(item))
 
 
-def _row(label: str, cost: Json, share: float, added: Json | None) -> tuple[str, str, str, str]:
+def _row(
+    label: str, cost: Json, share: float, added: Json | None, write: Callable[[Json], str]
+) -> tuple[str, str, str, str]:
     last = quantities.share(share) if added is None else quantities.time_change(added["value_ns"])
-    return label, quantities.time(cost["value_ns"]), texts.interval(cost), last
+    return label, quantities.time(cost["value_ns"]), write(cost), last
 
 
 def _notes(item: Json) -> Iterable[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Print a comparison on the terminal: the sentence, the waterfall, what changed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 from rich.console import Group, RenderableType
@@ -13,6 +13,7 @@ from tlstax.analysis.report import layout, texts
 from tlstax.analysis.report.terminal import console
 
 Json = Mapping[str, Any]
+Write = Callable[[Json], str]
 
 SMALLEST_STEP: Final = 0.005
 """Steps below this share of an operation are in the JSON and the HTML only."""
@@ -53,33 +54,31 @@ def _pair(pair: Json, width: int) -> Iterable[RenderableType]:
 
 
 def _waterfall(pair: Json, width: int) -> RenderableType:
-    table = console.table(
-        f"{pair['total_name']}, per {pair['operation']}",
-        "step",
-        "difference",
-        "95 % interval",
-        "",
-    )
+    bounds, write = texts.bounds_column(step["difference"] for step in pair["steps"])
+    title = f"{pair['total_name']}, per {pair['operation']}"
+    table = console.table(title, "step", "difference", bounds, "")
     table.columns[-1].justify = "left"
     ends = [step[key] for step in pair["steps"] for key in ("start_ns", "end_ns")]
     whole = max([*ends, *(total["value_ns"] for total in pair["totals"])])
-    _total(table, "before", pair["totals"][0], whole)
-    _steps(table, pair["steps"], whole)
-    _total(table, "after", pair["totals"][1], whole)
-    _steps(table, pair["beside"], 0.0)
-    return console.titled(table, width, pair["note"])
+    _total(table, "before", pair["totals"][0], whole, write)
+    _steps(table, pair["steps"], whole, write)
+    _total(table, "after", pair["totals"][1], whole, write)
+    _steps(table, pair["beside"], 0.0, write)
+    named = dict(zip(("before", "after"), pair["unexplained"], strict=False))
+    rest = texts.unexplained(named, pair["operation"])
+    return console.titled(table, width, *([rest] if rest else []), pair["note"])
 
 
-def _total(table: Table, name: str, total: Json, whole: float) -> None:
+def _total(table: Table, name: str, total: Json, whole: float, write: Write) -> None:
     table.add_row(
         Text(name, style="bold"),
         Text(quantities.time(total["value_ns"]), style="bold"),
-        texts.interval(total),
+        write(total),
         Text(console.bar(0, total["value_ns"], whole), style="bright_black"),
     )
 
 
-def _steps(table: Table, steps: Sequence[Json], whole: float) -> None:
+def _steps(table: Table, steps: Sequence[Json], whole: float, write: Write) -> None:
     """The steps that matter; those that are no part of the sum have no bar."""
     for step in steps:
         size = abs(step["difference"]["value_ns"])
@@ -91,7 +90,7 @@ def _steps(table: Table, steps: Sequence[Json], whole: float) -> None:
         table.add_row(
             Text(f"  {texts.clean(step['label'])}{beside}", style=style),
             Text(quantities.time_change(step["difference"]["value_ns"]), style=style),
-            Text(texts.interval(step["difference"]), style=style),
+            Text(write(step["difference"]), style=style),
             Text(
                 console.bar(step["start_ns"], step["end_ns"], whole),
                 style="cyan" if seen else "dim",
@@ -103,9 +102,9 @@ def _changes(title: str, lines: Sequence[Json], width: int, pair: Json) -> Rende
     """Functions, categories or waits, per operation."""
     if not lines:
         return Group()
-    table = console.table(
-        f"{title}, per {pair['operation']}", "", "before", "after", "difference", "95 % interval"
-    )
+    bounds, write = texts.bounds_column(line["difference"] for line in lines)
+    per = f"{title}, per {pair['operation']}"
+    table = console.table(per, "", "before", "after", "difference", bounds)
     for line in lines:
         style = "" if line["verdict"] in texts.SEEN else "dim"
         table.add_row(
@@ -113,7 +112,7 @@ def _changes(title: str, lines: Sequence[Json], width: int, pair: Json) -> Rende
             Text(quantities.time(line["before_ns"]), style=style),
             Text(quantities.time(line["after_ns"]), style=style),
             Text(quantities.time_change(line["difference"]["value_ns"]), style=style),
-            Text(texts.interval(line["difference"]), style=style),
+            Text(write(line["difference"]), style=style),
         )
     return console.titled(table, width)
 

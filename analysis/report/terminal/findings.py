@@ -34,7 +34,7 @@ def _finding(finding: Json, number: int, width: int) -> RenderableType:
     head = (
         f"{number}. {finding['title']}: {quantities.time(size['value_ns'])} per "
         f"{finding['operation']} {texts.interval(size)}, {quantities.share(share['value'])} of "
-        f"the time {quantities.share_interval(share['low'], share['high'])}"
+        f"the time {quantities.share_interval(share['low'], share['high'], share['unit_count'])}"
     )
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")

@@ -40,13 +40,14 @@ def render(item: Json, width: int) -> RenderableType:
     if item["count"] < FEW_HANDSHAKES:
         lines = (console.sentence(note, width, style="dim") for note in notes)
         return Group(Text(), Text(texts.clean(title), style="bold"), *lines)
-    table = console.table(title, "part", "mean", "95 % interval", "share", "")
+    bounds, write = texts.bounds_column(part["mean"] for part in item["parts"])
+    table = console.table(title, "part", "mean", bounds, "share", "")
     table.columns[-1].justify = "left"
     for part in item["parts"]:
         table.add_row(
             texts.clean(part["label"]),
             quantities.time(part["mean"]["value_ns"]),
-            texts.interval(part["mean"]),
+            write(part["mean"]),
             quantities.share(part["share"]),
             Text(console.bar(0, part["share"], 1), style="cyan"),
         )

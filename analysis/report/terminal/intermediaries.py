@@ -17,14 +17,15 @@ def render(item: Json, width: int) -> RenderableType:
     """One line for each process, the busiest first."""
     per = f", per {item['operation']}" if item["operation"] else ""
     title = f"intermediaries: {item['label']}{per}"
-    table = console.table(title, "process", "CPU", "95 % interval", "waits for CPU", "other waits")
+    bounds, write = texts.bounds_column(line["cpu"] for line in item["processes"])
+    table = console.table(title, "process", "CPU", bounds, "waits for CPU", "other waits")
     for line in item["processes"]:
         waits = sorted(line["blocked_ns"].items(), key=lambda wait: -wait[1])
         longest = f"{quantities.time(waits[0][1])} {texts.name(waits[0][0])}" if waits else ""
         table.add_row(
             texts.clean(line["label"]),
             quantities.time(line["cpu"]["value_ns"]),
-            texts.interval(line["cpu"]),
+            write(line["cpu"]),
             quantities.time(line["runnable"]["value_ns"]),
             longest,
         )

@@ -25,16 +25,16 @@ def estimate_mark(item: Json) -> str:
 def render(item: Json, width: int) -> RenderableType:
     """The ledger of one arm; a comparison shows it as a waterfall instead."""
     mark = estimate_mark(item)
-    columns = ["phase", "state", "time", *(["95 % interval"] if mark else []), "share", ""]
+    bounds = [texts.bounds_title(item["segments"])] if mark else []
+    columns = ["phase", "state", "time", *bounds, "share", ""]
     table = console.table(item["label"], *columns)
     table.columns[1].justify = table.columns[-1].justify = "left"
     for segment in item["segments"]:
-        bounds = quantities.time_interval(segment["time_ns"], segment["low_ns"], segment["high_ns"])
         table.add_row(
             texts.name(segment["phase"]),
             texts.name(segment["state"]),
             f"{mark}{quantities.time(segment['time_ns'])}",
-            *([bounds] if mark else []),
+            *([texts.segment_interval(segment)] if mark else []),
             quantities.share(segment["share"]),
             Text(console.bar(0, segment["share"], 1), style="cyan"),
         )

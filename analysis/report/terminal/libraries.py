@@ -43,7 +43,8 @@ def print_libraries(document: Json, page: str | None = None) -> None:
 def cost_table(servers: Sequence[Json], cost: str, title: str, most: int) -> Table:
     """One row for each server, one column for each category that matters."""
     names = texts.largest_categories(servers, cost, most)
-    table = parts.table(title, "server", "TLS adds", "95 %", *map(texts.name, names), "others")
+    bounds, write = texts.bounds_column(server[cost]["total"] for server in servers if server[cost])
+    table = parts.table(title, "server", "TLS adds", bounds, *map(texts.name, names), "others")
     for column in table.columns[3:]:
         column.no_wrap = False  # names of categories have several words
     for server in servers:
@@ -57,7 +58,7 @@ def cost_table(servers: Sequence[Json], cost: str, title: str, most: int) -> Tab
         table.add_row(
             texts.clean(server["name"]),
             quantities.time(server[cost]["total"]["value_ns"]),
-            texts.interval(server[cost]["total"]),
+            write(server[cost]["total"]),
             *(quantities.time(values.get(name)) for name in names),
             quantities.time(sum(others)),
         )

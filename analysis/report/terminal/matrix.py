@@ -50,28 +50,29 @@ def print_matrix(document: Json, page: str | None = None) -> None:
 
 def cell_table(document: Json, width: int) -> Table:
     """One row for each cell."""
-    columns = ["operations/s", "sd", "p95", "of baseline"]
+    cells = document["cells"]
+    columns = ["operations/s", texts.bounds_title(cell["operations_per_s"] for cell in cells)]
+    columns += ["p95", "of baseline"]
     wide = width >= WIDE
     if wide:
-        columns += ["95 %", "server CPU", "client CPU", "intermediaries", "closure"]
+        columns += [texts.bounds_title(pair["throughput"] for pair in document["pairs"])]
+        columns += ["server CPU", "client CPU", "intermediaries", "closure"]
     table = parts.table("Cells, over their rounds", "cell", *columns)
     table.columns[0].no_wrap = False
     table.columns[0].min_width = 26
     pairs = {pair["cell_id"]: pair for pair in document["pairs"]}
-    for cell in document["cells"]:
+    for cell in cells:
         pair = pairs.get(cell["cell_id"])
         row = [
             texts.clean(cell["label"]),
-            quantities.three_digits(cell["operations_per_s"]["mean"]),
-            quantities.three_digits(cell["operations_per_s"]["sd"]),
-            quantities.time(cell["p95_ns"]),
+            quantities.three_digits(cell["operations_per_s"]["value"]),
+            texts.number_interval(cell["operations_per_s"]),
+            quantities.time(cell["p95"]["value_ns"]),
             quantities.ratio(pair["throughput"]["value"]) if pair else "",
         ]
         if wide:
             row += [
-                quantities.ratio_interval(*(pair["throughput"][end] for end in ("low", "high")))
-                if pair
-                else "",
+                texts.ratio_interval(pair["throughput"]) if pair else "",
                 quantities.time(cell["server_cpu_ns"]),
                 quantities.time(cell["client_cpu_ns"]),
                 texts.intermediaries(cell),

@@ -22,10 +22,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tlstax.analysis.statistics.bootstrap import estimate, resample_weights
+from tlstax.collectors.capture.order_statistics import median_bounds
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Target, Window
 from tlstax.collectors.recording.recorder import Recorder
@@ -99,16 +98,12 @@ class Seen:
 
 
 def cpu_ratio(control: Iterable[dict[str, list[Handshake]]]) -> tuple[float, float]:
-    """CPU time of the server for a handshake, far to near: 95 % interval of its mean."""
+    """CPU time of the server for a handshake, far to near: 95 % interval of its median."""
     ratios = []
     for turn in control:
         far, near = (statistics.median(s.on_cpu_ns for s in turn[arm]) for arm in ARMS)
         ratios.append(far / near)
-    count = len(ratios)
-    _, low, high = estimate(resample_weights(count) @ np.array(ratios) / count, count)
-    assert low is not None
-    assert high is not None
-    return low, high
+    return median_bounds(sorted(ratios))
 
 
 def quartile(values: Iterable[int]) -> float:

@@ -295,7 +295,7 @@ _HS = ("handshake", "sign", "keygen", "derive")
 
 
 def build(
-    path: str, seed: int = 1, rounds: int = 6, attach: bool = False, scale: float = 1.0
+    path: str, seed: int = 1, rounds: int = 8, attach: bool = False, scale: float = 1.0
 ) -> None:
     """Write the capture; `scale` multiplies the operations (and so rows and samples)."""
     with CaptureWriter.create(path, overwrite=True) as writer:
@@ -309,7 +309,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--attach", action="store_true", help="no runs, one storm of connections")
     options = parser.parse_args()
     build(options.file, options.seed, options.rounds, options.attach)

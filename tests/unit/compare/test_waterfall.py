@@ -131,34 +131,42 @@ def test_bars_of_the_waterfall_join_the_two_latencies() -> None:
         assert left.end_ns == right.start_ns
 
 
-def test_few_rounds_give_no_intervals() -> None:
+def test_few_rounds_give_their_range_and_no_verdict() -> None:
     experiment = Experiment()
-    for number in range(3):
+    for number in range(7):
         experiment.run("plaintext", number, 300, {("command", "on_cpu"): 100})
-        experiment.run("tls", number, 900, {("sign", "on_cpu"): 400})
+        experiment.run("tls", number, 900 + number, {("sign", "on_cpu"): 400 + number})
     comparison = experiment.compare()
-    assert comparison.resample_count == 0
     assert comparison.verdict == "no interval"
-    assert {cell.difference.low_ns for cell in comparison.cells} == {None}
-    assert "3 paired rounds" in comparison.note
-    assert "no interval" in comparison.sentence
+    assert {cell.verdict for cell in comparison.cells} == {"no interval"}
+    sign = by_name(comparison)["handshake_sign"].difference
+    assert (sign.low_ns, sign.value_ns, sign.high_ns, sign.unit_count) == (400, 403, 406, 7)
+    assert "7 paired rounds, with their range" in comparison.note
+    assert "range of 7" in comparison.sentence
+    assert "95 %" not in comparison.sentence + comparison.note
 
 
 def test_a_difference_within_the_noise_is_no_difference() -> None:
     experiment = Experiment()
-    for number, (plaintext, tls) in enumerate(((300, 310), (305, 299), (299, 302), (301, 297))):
+    pairs = ((300, 310), (305, 299), (299, 302), (301, 297)) * 2
+    for number, (plaintext, tls) in enumerate(pairs):
         experiment.run("plaintext", number, plaintext, {("command", "on_cpu"): plaintext // 2})
         experiment.run("tls", number, tls, {("command", "on_cpu"): tls // 2})
     comparison = experiment.compare()
     assert comparison.verdict == "no difference seen"
     assert by_name(comparison)["command"].verdict == "no difference seen"
     assert "no difference seen" in comparison.sentence
+    assert comparison.difference is not None
+    assert comparison.difference.smallest_ns is not None
+    smallest = quantities.time_text(comparison.difference.smallest_ns)
+    assert f"{smallest} would have been seen" in comparison.sentence
+    assert 5 < comparison.difference.smallest_ns < 20
     assert {cell.share for cell in comparison.cells} == {None}
 
 
 def test_a_difference_beyond_the_noise_is_more_or_less() -> None:
     experiment = Experiment()
-    for number, noise in enumerate((0, 4, -3, 2, -1, 3)):
+    for number, noise in enumerate((0, 4, -3, 2, -1, 3, 1, -2)):
         experiment.run("plaintext", number, 300 + noise, {("command", "on_cpu"): 200 + noise})
         costs = {("sign", "on_cpu"): 400 + noise, ("command", "on_cpu"): 100 - noise}
         experiment.run("tls", number, 800 - noise, costs)
@@ -173,15 +181,15 @@ def test_a_difference_beyond_the_noise_is_more_or_less() -> None:
     assert "takes 2.7 times as long" in comparison.sentence
 
 
-def test_rounds_are_weighted_by_their_operations() -> None:
+def test_a_figure_is_the_median_of_its_rounds() -> None:
     experiment = Experiment()
     experiment.run("plaintext", 0, 100, {("command", "on_cpu"): 50}, count=1000)
     experiment.run("plaintext", 1, 200, {("command", "on_cpu"): 90}, count=3000)
     experiment.run("tls", 0, 100, {("command", "on_cpu"): 50})
     experiment.run("tls", 1, 100, {("command", "on_cpu"): 50})
     comparison = experiment.compare()
-    assert comparison.latency["plaintext"].value_ns == 175
-    assert by_name(comparison)["command"].plaintext_ns == 80
+    assert comparison.latency["plaintext"].value_ns == 150
+    assert by_name(comparison)["command"].plaintext_ns == 70
     assert comparison.operation_counts == {"plaintext": 4000, "tls": 2000}
 
 
@@ -234,7 +242,7 @@ COSTS = st.dictionaries(
 ROUNDS = st.lists(
     st.tuples(COSTS, COSTS, st.integers(1, 10**7), st.integers(1, 10**7), st.integers(0, 10**6)),
     min_size=1,
-    max_size=5,
+    max_size=9,
 )
 SAMPLES = st.lists(
     st.builds(
@@ -264,11 +272,31 @@ def test_cells_and_unexplained_sum_to_the_difference(
     for arm, take in (("plaintext", "plaintext_ns"), ("tls", "tls_ns")):
         latency = comparison.latency[arm].value_ns
         assert sum(getattr(cell, take) for cell in comparison.cells) == pytest.approx(latency)
-    if comparison.resample_count:
+    if comparison.round_count > 1:
         for cell in comparison.cells:
             assert cell.difference.low_ns is not None
             assert cell.difference.high_ns is not None
-            assert cell.difference.low_ns <= cell.difference.high_ns
+            assert cell.difference.low_ns <= cell.difference.value_ns <= cell.difference.high_ns
+
+
+def test_one_disturbed_round_changes_neither_the_figure_nor_the_verdict() -> None:
+    def found(disturbance_ns: int) -> Comparison:
+        experiment = Experiment()
+        for number in range(8):
+            extra = disturbance_ns if number == 3 else 0
+            plaintext: Costs = {("command", "on_cpu"): 100 + number}
+            tls: Costs = {("command", "on_cpu"): 130 + 2 * number + extra, ("sign", "on_cpu"): 400}
+            experiment.run("plaintext", number, 300 + number, plaintext)
+            experiment.run("tls", number, 800 + 2 * number + extra, tls)
+        return experiment.compare()
+
+    calm, disturbed = found(0), found(50_000)
+    assert calm.difference is not None
+    assert disturbed.difference is not None
+    assert disturbed.difference.value_ns == pytest.approx(calm.difference.value_ns, abs=1)
+    assert by_name(disturbed)["handshake_sign"].verdict == "more"
+    rest = disturbed.unexplained["tls"]
+    assert rest.value_ns == pytest.approx(calm.unexplained["tls"].value_ns, abs=2)
 
 
 def test_every_time_and_every_category_has_a_cell() -> None:

@@ -16,7 +16,7 @@ from tlstax.tests.unit.report.examples import HOSTILE, document, synthetic
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic(tmp_path_factory.mktemp("report") / "experiment.tlstax", "--rounds", "4")
+    return synthetic(tmp_path_factory.mktemp("report") / "experiment.tlstax", "--rounds", "8")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from tlstax.analysis.report.html.bars import Bar, Part
 
 
 def measure(value: float, low: float | None = None, high: float | None = None) -> dict[str, object]:
-    return {"value_ns": value, "low_ns": low, "high_ns": high}
+    return {"value_ns": value, "low_ns": low, "high_ns": high, "unit_count": None}
 
 
 def step(name: str, start: float, end: float, verdict: str) -> dict[str, object]:

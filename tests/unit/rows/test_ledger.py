@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sums of the ledger, operations, and statistics, on hand-made rows."""
+"""Sums of the ledger and operations, on hand-made rows."""
 
-import math
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tlstax.analysis.rows import ledger, operations
 from tlstax.analysis.rows.roles import tabulate
-from tlstax.analysis.statistics import bootstrap as statistics
 from tlstax.collectors.capture.schema import Ledger, PhaseCount, Run, Thread
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 
@@ -104,61 +100,3 @@ def test_per_operation() -> None:
     assert operations.per_operation(10, 0) is None
     rows = [PhaseCount(1, "handshake", 2), PhaseCount(2, "handshake", 3), PhaseCount(9, "sign", 1)]
     assert operations.phase_counts(rows, {1, 2}) == {"handshake": 5}
-
-
-def test_wilson_interval_against_published_values() -> None:
-    # Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
-    for hits, total, low, high in (
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0.0, 0.1611),
-        (1, 29, 0.0061, 0.1718),
-    ):
-        assert statistics.wilson(hits, total) == pytest.approx((low, high), abs=1e-4)
-    assert statistics.wilson(0, 0) == (0.0, 1.0)
-
-
-def test_the_bootstrap_interval_holds_what_it_promises() -> None:
-    """Rounds from a known distribution: the interval covers its mean in about 95 % of the cases."""
-    generator = np.random.default_rng(7)
-    for rounds, least in ((4, 0.80), (6, 0.88), (12, 0.91)):
-        weights = statistics.resample_weights(rounds)
-        covered = 0
-        for _ in range(300):
-            values = generator.normal(10, 2, rounds)
-            _, low, high = statistics.estimate(weights @ values / rounds, rounds)
-            assert low is not None
-            assert high is not None
-            covered += low <= 10 <= high
-        assert least <= covered / 300 <= 0.98, rounds  # more is no 95 %, either
-
-
-def test_resamples_are_the_same_every_time() -> None:
-    assert np.array_equal(statistics.resample_weights(5), statistics.resample_weights(5))
-    assert (statistics.resample_weights(5).sum(axis=1) == 5).all()
-    assert (statistics.resample_weights(5)[0] == 1).all()
-    assert len(statistics.resample_weights(3)) == 1, "too few for a bootstrap"
-
-
-def test_resamples_with_nothing_to_divide_by_are_left_out() -> None:
-    count = statistics.RESAMPLES
-    values = np.arange(count + 1.0)
-    values[1 : count // 4] = np.nan
-    assert statistics.estimate(values, 8).low > count / 4  # type: ignore[operator]
-    values[1 : count // 4 * 3] = np.inf
-    assert statistics.estimate(values, 8) == (0.0, None, None)
-
-
-def test_neighbours_share_a_block() -> None:
-    assert statistics.block_numbers(7, 3) == [0, 0, 0, 1, 1, 1, 2]
-    assert statistics.block_numbers(3, 30) == [0, 1, 2]
-    assert statistics.block_numbers(0, 30) == []
-
-
-def test_mean_interval() -> None:
-    assert statistics.mean_estimate(np.arange(29.0)) == (14.0, None, None)
-    _, low, high = statistics.mean_estimate(np.array([0.0, 2.0] * 50))
-    assert low is not None
-    assert high is not None
-    assert (low + high) / 2 == pytest.approx(1)
-    assert high - low == pytest.approx(2 * 1.96 * math.sqrt(100 / 99) / 10, rel=1e-3)

@@ -14,6 +14,8 @@ from tlstax.analysis.model.tables import FlameNode
 from tlstax.analysis.rows import handshakes, latency
 from tlstax.analysis.rows.coverage import cover
 from tlstax.analysis.rows.tables import Group
+from tlstax.analysis.rows.window_units import WindowUnits
+from tlstax.analysis.statistics import units
 from tlstax.collectors.capture.schema import (
     Frame,
     Handshake,
@@ -73,19 +75,26 @@ def counts_of(rows: list[SampleStack]) -> composition.Counts:
     return composition.add_counts(counts, {1})
 
 
+def one(counts: composition.Counts) -> composition.UnitCounts:
+    """Samples of a single round."""
+    return composition.UnitCounts([counts], units.rounds(1))
+
+
 @given(totals=TOTALS, rows=SAMPLES)
 def test_categories_sum_to_the_exact_total(
     totals: dict[tuple[str, str], int], rows: list[SampleStack]
 ) -> None:
-    made = composition.compose(GROUP, totals, counts_of(rows))
+    parts = [counts_of(rows[place::9]) for place in range(9)]
+    made = composition.compose(GROUP, totals, composition.UnitCounts(parts, units.rounds(9)))
     for phase in made.phases:
         assert phase.on_cpu_ns == totals[phase.phase, "on_cpu"]
         if phase.shares:
             assert sum(share.share for share in phase.shares) == pytest.approx(1)
             assert sum(share.time_ns for share in phase.shares) == pytest.approx(phase.on_cpu_ns)
         for share in phase.shares:
-            assert share.low is not None
-            assert share.high is not None
+            if share.low is None or share.high is None:
+                assert share.unit_count == 1
+                continue
             assert 0 <= share.low <= share.share + 1e-12
             assert share.share - 1e-12 <= share.high <= 1
     if made.phases:
@@ -99,7 +108,7 @@ def test_a_share_needs_a_thousand_samples() -> None:
         ("handshake", "cipher"): 500,
     }
     totals = {("command", "on_cpu"): 10, ("handshake", "on_cpu"): 10, ("sign", "on_cpu"): 10}
-    made = {part.phase: part for part in composition.compose(GROUP, totals, counts).phases}
+    made = {part.phase: part for part in composition.compose(GROUP, totals, one(counts)).phases}
     assert (made["command"].enough, made["command"].sample_count) == (False, 999)
     assert (made["handshake"].enough, made["handshake"].sample_count) == (True, 1000)
     assert (made["sign"].enough, made["sign"].exact) == (True, True)
@@ -232,9 +241,12 @@ SHAKES = st.lists(
 )
 
 
+ALONE = WindowUnits({1: 0}, units.rounds(1))
+
+
 @given(rows=SHAKES)
 def test_parts_of_handshakes_sum_to_their_wall_time(rows: list[Handshake]) -> None:
-    table = handshakes.summarize(GROUP, rows, cover([], ()))
+    table = handshakes.summarize(GROUP, rows, cover([], ()), ALONE)
     good = [row for row in rows if row.outcome == "success"]
     assert table.count == len(rows) == sum(table.outcomes.values())
     assert table.distribution.count == len(good)
@@ -253,7 +265,7 @@ def test_a_handshake_is_split_into_what_the_server_did_and_waited_for() -> None:
         1, 1, 5, 0, 1000, 500, 100, 390, 10, 300, 40, 60, 0, 0, 3, 2, "success", "TLSv1.3", "A",
         "X25519", 1,
     )  # fmt: skip
-    table = handshakes.summarize(GROUP, [row], cover([], ()))
+    table = handshakes.summarize(GROUP, [row], cover([], ()), ALONE)
     assert {part.name: part.mean.value_ns for part in table.parts} == {
         "sign": 300,
         "keygen": 40,
@@ -312,3 +324,21 @@ def test_ids_are_used_once_and_texts_are_there() -> None:
     assert {rule.category for rule in rules} == set(CATEGORIES) - {"unknown"}
     values: list[Any] = [getattr(rule, key) for rule in rules for key in ("name", "evidence")]
     assert all(values)
+
+
+def test_a_quantile_of_all_rounds_has_an_interval_by_rounds() -> None:
+    rounds = [latency.bucketize(range(1000 * n, 1000 * n + 2000)) for n in range(8)]
+    merged: latency.Buckets = {}
+    for mine in rounds:
+        for key, count in mine.items():
+            merged[key] = merged.get(key, 0) + count
+    merged = dict(sorted(merged.items()))
+    found = latency.distribution("n", "l", "command", merged, rounds, units.rounds(8))
+    p95 = next(one for one in found.quantiles if one.q == 0.95)
+    assert p95.value_ns == pytest.approx(8200, rel=0.03), "of all values, not a median of rounds"
+    assert p95.sampling is not None
+    assert p95.sampling.low_ns is not None
+    assert p95.sampling.high_ns is not None
+    assert p95.sampling.low_ns < 7000 < p95.value_ns < p95.sampling.high_ns
+    few = latency.distribution("n", "l", "command", merged, rounds[:7], units.rounds(7))
+    assert {one.sampling for one in few.quantiles} == {None}

@@ -17,6 +17,7 @@ from tlstax.analysis.statistics import medians, shares, units, verdicts
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.statistics.units import Floats, Units
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 
 REPETITIONS: Final = 2000
 LEAST: Final = 0.93
@@ -121,7 +122,7 @@ def cases(repetitions: int = REPETITIONS) -> Iterator[Case]:
     for count in UNIT_COUNTS:
         made = covered(_of_samples(count), 0.3, repetitions)
         yield Case("share of samples", f"{count} rounds, shares 0.3 ± 0.03", *made)
-        if count >= units.LEAST_UNITS:
+        if count >= LEAST_UNITS:
             quantile = covered(_of_histograms(count), *_true_quantile(), repetitions)
             yield Case("p95 of merged histograms", f"{count} rounds, lengths ± 10 %", *quantile)
             forecast = covered(_of_forecast(count), 2 * CENTRE, repetitions)

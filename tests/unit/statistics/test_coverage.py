@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.analysis.statistics.units import LEAST_UNITS
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 from tlstax.tests.unit.statistics import simulation
 from tlstax.tests.unit.statistics.simulation import Case
 

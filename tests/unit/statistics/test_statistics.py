@@ -109,5 +109,5 @@ def test_independent_errors_add_up_by_their_squares() -> None:
     )
     one = medians.estimate(EIGHT, units.rounds(8))
     assert one.high is not None
-    assert low == 0.0, "the first row lies below all units"
-    assert high == pytest.approx(one.high * math.sqrt(3))
+    assert high == pytest.approx(2 * one.value + (one.high - one.value) * math.sqrt(3))
+    assert low == pytest.approx(4 * one.value - high), "the units are symmetric"

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.whatif import forecast
 from tlstax.analysis.whatif.forecast import KERNEL, State
 from tlstax.collectors.capture.micro_costs import Cost, HandshakeCost, KeyCosts, MicroCosts
@@ -32,10 +33,12 @@ def state(sign_us: float, rest_us: float) -> State:
     parts = dict.fromkeys(
         ("handshake_keygen", "handshake_derive", "handshake_verify", "handshake_certificate"), 0.0
     ) | {"handshake_sign": sign_us, "handshake_other": rest_us, KERNEL: 100.0}
-    arrays = {name: np.array([us * 1000]) for name, us in parts.items()}
-    query, client = np.array([200e3]), np.array([9000e3])
+    sources = ErrorSources({})
+    arrays = {name: np.full(sources.size, us * 1000) for name, us in parts.items()}
+    connection, query, client = (np.full(sources.size, ns) for ns in (400e3, 200e3, 9000e3))
     return State(
-        parts=arrays, lump=np.sum(list(arrays.values()), axis=0), connection=np.array([400e3]),
+        sources=sources, parts=arrays, lump=np.sum(list(arrays.values()), axis=0),
+        connection=connection,
         query=query, query_low=query, client=client, client_low=client, handshakes=1.0,
     )  # fmt: skip
 
@@ -50,7 +53,7 @@ def test_all_else_is_cheaper_with_a_shorter_signature_and_dearer_with_a_longer()
     low, high = (float(end[0]) / 1e3 for end in shorter.totals()[forecast.BY_PARTS])
     assert low == pytest.approx(300 + 1700 * (1 - 3.7 * 0.05), rel=1e-3)
     assert high == pytest.approx(300 + 1700 * (1 - 3.7 * 0.02), rel=1e-3)
-    assert shorter.client_low < shorter.client < now.client
+    assert shorter.client_low[0] < shorter.client[0] < now.client[0]
     longer = forecast.with_key(state(300, 1000), COSTS, SHORT, LONG)
     low, high = (float(end[0]) / 1e3 for end in longer.totals()[forecast.BY_PARTS])
     assert low == pytest.approx(4000 + 1700 * (1 + 3.7 * 0.02), rel=1e-3)
@@ -70,7 +73,7 @@ def test_what_a_resumed_handshake_saves_is_as_much_dearer_as_the_rest_of_it() ->
 
 def test_a_ticket_holds_the_certificate_of_a_client_that_has_one() -> None:
     now = state(300, 1500)
-    parts = {**now.parts, "handshake_certificate": np.array([100e3])}
+    parts = {**now.parts, "handshake_certificate": np.full_like(now.lump, 100e3)}
     now = replace(now, parts=parts, lump=now.lump + 100e3)
     for mutual, more_ns in ((False, 0.0), (True, 50e3)):
         costs = replace(COSTS, mutual=mutual)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 from tlstax.workloads.matrix.duration import run_s
 from tlstax.workloads.matrix.recipe import Recipe
 from tlstax.workloads.matrix.recipe_file import DEMO, bundled_recipes, find_recipe, load_recipe
@@ -172,14 +173,16 @@ def test_every_bundled_recipe_can_be_run() -> None:
         assert recipe.name == name
         assert recipe.title
         for scale in SCALES if recipe.kind == "matrix" else ("standard",):
-            assert load_recipe(bundled_recipes()[name], scale).name == name
+            scaled = load_recipe(bundled_recipes()[name], scale)
+            assert scaled.name == name
+            assert scaled.scale.rounds_count >= LEAST_UNITS, "below that there are no intervals"
         assert find_recipe(name) == bundled_recipes()[name]
 
 
 def test_the_comparison_has_every_server_and_enough_rounds() -> None:
     recipe = load_recipe(find_recipe("libraries"))
     assert {cell.server for cell in recipe.cells} == set(load_catalogue())
-    assert recipe.scale.rounds_count >= 4, "below that there are no intervals"
+    assert recipe.scale.rounds_count >= LEAST_UNITS
     assert driving_s(recipe) <= 300, "the rest is for all else"
     assert recipe.watch == (), "probes in the drivers would slow down what is compared"
     changed = recipe.with_changes(servers=("mysql56",))
