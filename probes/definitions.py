@@ -147,6 +147,7 @@ def _boundary(table: "Table") -> Boundary:
         role=table.choice("role", ROLES, default=""),
         side=table.choice("side", ("server", "client"), default=""),
         optional=table.flag("optional"),
+        leaf=table.flag("leaf"),
         equivalent=table.text("equivalent") if "equivalent" in table else "",
     )
     table.finish()
@@ -178,9 +179,11 @@ def _function(entry: object, where: str) -> Function:
 
 
 def _method_table(table: "Table") -> MethodTable:
-    found = MethodTable(table.text("getter"), table.texts("setters"), table.text("missing"))
+    found = MethodTable(
+        table.text_or_texts("getter"), table.texts("setters"), table.text("missing")
+    )
     table.finish()
-    names = (found.getter, *found.setters)
+    names = (*found.getters, *found.setters)
     if len(set(names)) != len(names):
         raise refuse(table.where, "it names a function twice")
     for name in names:

@@ -50,7 +50,7 @@ ACTIONS: Mapping[str, Action] = {
     "handshake_call": Action(("enter", "exit"), "handshake", argument=0),
     "handshake_group": Action(("enter",), "handshake", argument=1),
     "handshake_free": Action(("enter",), "handshake", argument=0),
-    "wait": Action(("enter", "exit"), ""),
+    "wait": Action(("enter",), ""),
     "call": Action(("enter", "exit"), None),
     "phase_close": Action(("exit",), None),
     "base_pool": Action(("enter",), "record_read"),
@@ -79,7 +79,7 @@ class Function:
 class MethodTable:
     """How to find functions that are only called through a table of pointers."""
 
-    getter: str  # the function that returns the table
+    getters: tuple[str, ...]  # each returns a table; those that the library lacks are left out
     setters: tuple[str, ...]  # each copies the slot of one of the functions into the connection
     missing: str  # consequence when the table cannot be read, one sentence
 
@@ -103,16 +103,22 @@ class Boundary:
     side: str = ""  # action "handshake_call": "server" or "client", "" when it serves both
     optional: bool = False  # without its functions the server lacks this operation
     equivalent: str = ""  # of the boundaries with the same mark only the cheapest is probed
+    leaf: bool = False  # its functions call no code but the library's own
 
     @property
     def per(self) -> str:
         """What crosses it once: "command", "handshake" or "connection"; "" if unknown."""
         if self.only_in == "handshake" or self.action.startswith("handshake"):
             return "handshake"
-        if self.action.startswith("base"):
+        if self.action.startswith("base") or self.phase in ("connect", "background"):
             return "connection"
         records = self.action == "phase" and self.phase.startswith("record")
         return "command" if records or self.action in ("await_command", "phase_open") else ""
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether it is crossed at most once for each connection or handshake call."""
+        return self.per in ("handshake", "connection")
 
     @property
     def events(self) -> tuple[str, ...]:

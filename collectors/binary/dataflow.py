@@ -5,8 +5,8 @@ Which instructions every path executes, which it executes only once, which regis
 argument, and after which instructions nothing remains but the return.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
 
 from iced_x86 import Instruction, Mnemonic, OpKind, Register, RegisterExt
 
@@ -87,15 +87,19 @@ def preferred(register: int, among: frozenset[int]) -> int:
     return register if register in among else min(among)
 
 
-def quiet_part(flow: Flow) -> set[int]:
-    """The instructions after which nothing is called, repeated or jumped to."""
+def quiet_part(flow: Flow, short: Collection[int] = ()) -> set[int]:
+    """The instructions after which nothing is called, repeated or jumped to.
+
+    `short`: calls that take no time to speak of.
+    """
     before = flow.before()
     left = {at: sum(s in flow.at for s in after) for at, after in flow.after.items()}
     waiting = [at for at, count in left.items() if not count]
     quiet: set[int] = set()
     while waiting:
         address = waiting.pop()
-        if address in flow.calls or flow.leaves.get(address, RETURN) != RETURN:
+        is_call = address in flow.calls and address not in short
+        if is_call or flow.leaves.get(address, RETURN) != RETURN:
             continue
         quiet.add(address)
         for earlier in before[address]:
@@ -118,26 +122,90 @@ def exit_cut(flow: Flow, since: int | None, emulated: Emulated) -> set[int]:
     before = flow.before()
     first = {at for at in ways & quiet if any(b not in quiet for b in before[at])}
     first |= quiet & set(starts)
-    cut: set[int] = set()
+    cut = _each_once(flow, _first_on_each(flow, first, emulated) or set())
+    around = flow.reach([flow.start], without={since}) if since is not None else set()
+    uncovered = flow.reach(starts, without=cut)
+    if cut & around or any(at in flow.leaves for at in uncovered):
+        return set()
+    return cut
+
+
+class Crossing(NamedTuple):
+    """An emulated instruction on a way out of a function."""
+
+    address: int
+    behind: int  # the instruction after it on that way, or itself; results are known there
+    condition: int = -1  # x86 condition code that must hold for that way, -1: every way leads out
+    again: bool = False  # a path may cross it after another one
+
+
+def branch_cut(
+    flow: Flow,
+    since: int | None,
+    emulated: Emulated,
+    ends: Collection[str] = (RETURN,),
+    short: Collection[int] = (),
+) -> list[Crossing]:
+    """Emulated instructions, or directions of conditional jumps, of which every path from `since`
+    to a return has at least one, with neither call nor loop after the first of them.
+
+    Empty if there is no such set, or if a path leaves by anything but `ends`. `short`: calls that
+    may follow.
+    """
+    starts = [flow.start] if since is None else list(flow.after[since])
+    ways = flow.reach(starts)
+    if any(flow.leaves.get(at, RETURN) not in ends for at in ways):
+        return []
+    quiet, before = quiet_part(flow, short), flow.before()
+    edges: set[tuple[int, int]] = set()
+    need = quiet & set(starts)
+    for address in ways & quiet:
+        for earlier in before[address]:
+            if earlier in quiet or earlier not in ways:
+                continue
+            jump = flow.at[earlier]
+            parts = jump.is_jcc_short_or_near and jump.near_branch_target != jump.next_ip
+            if parts and emulated(jump):
+                edges.add((earlier, address))
+            else:
+                need.add(address)
+    nodes = _first_on_each(flow, need, emulated)
+    if nodes is None:
+        return []
+    # A jump is needed only where a path behind it has none of the instructions found.
+    edges = {edge for edge in edges if _leaves(flow, flow.reach([edge[1]], without=nodes))}
+    behind = flow.reach([target for _, target in edges])
+    behind |= flow.reach([s for at in nodes for s in flow.after[at]])
+    found = [Crossing(at, at, again=at in behind) for at in nodes]
+    for jump_at, target in edges:
+        jump = flow.at[jump_at]
+        code = int(jump.condition_code) - 1
+        taken = jump.near_branch_target == target
+        found.append(Crossing(jump_at, target, code if taken else code ^ 1))
+    return sorted(found)
+
+
+def _leaves(flow: Flow, part: set[int]) -> bool:
+    return any(at in flow.leaves for at in part)
+
+
+def _first_on_each(flow: Flow, starts: set[int], emulated: Emulated) -> set[int] | None:
+    """The first emulated instruction on each path; None if a path leaves without any."""
+    found: set[int] = set()
     seen: set[int] = set()
-    waiting = list(first)
+    waiting = list(starts)
     while waiting:
         address = waiting.pop()
         if address in seen:
             continue
         seen.add(address)
         if emulated(flow.at[address]):
-            cut.add(address)
+            found.add(address)
         elif address in flow.leaves:
-            return set()
+            return None
         else:
             waiting += [s for s in flow.after[address] if s in flow.at]
-    cut = _each_once(flow, cut)
-    around = flow.reach([flow.start], without={since}) if since is not None else set()
-    uncovered = flow.reach(starts, without=cut)
-    if cut & around or any(at in flow.leaves for at in uncovered):
-        return set()
-    return cut
+    return found
 
 
 def _each_once(flow: Flow, cut: set[int]) -> set[int]:

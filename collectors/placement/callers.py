@@ -7,6 +7,8 @@ every call site, see each call from entry to exit. All callers must be known: ev
 imports the function is searched for calls through its stub, and the defining object for direct
 calls too. A function whose address is taken (a table of pointers), or whose code is the target of a
 jump from inside another function, may have unknown callers, and is refused with that reason.
+A caller that ends with a jump into the function returns where that caller was called, so its own
+callers are searched, too.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,12 +22,13 @@ from tlstax.collectors.binary.dataflow import holders, preferred
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.instructions import ARGUMENT_NAMES, REGISTER_NAMES, text_of
 from tlstax.collectors.host.prices import Prices
-from tlstax.collectors.placement.call_sites import References, RefusedError, imports
+from tlstax.collectors.placement.call_sites import References, RefusedError, exports, imports
 from tlstax.collectors.placement.probe_points import Finder, ProbePoint
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
 
 CALLERS_LIMIT: Final = 16
+JUMPS_LIMIT: Final = 3  # from function to function, before the wanted one
 
 
 class CallerSpot(NamedTuple):
@@ -35,6 +38,15 @@ class CallerSpot(NamedTuple):
     mapped: MappedObject
     elf: Elf
     point: ProbePoint
+
+
+class _How(NamedTuple):
+    events: tuple[str, ...]
+    argument: int
+    returned: bool
+    strays: bool
+    stepped: bool
+    stray: bool = False  # every exit is
 
 
 class Callers:
@@ -52,9 +64,23 @@ class Callers:
         events: Sequence[str],
         argument: int = -1,
         returned: bool = False,
-    ) -> list[CallerSpot]:
-        """Entry and exit of the function at each of its callers. Raises RefusedError."""
-        found = []
+        strays: bool = False,
+        stepped: bool = False,
+    ) -> tuple[list[CallerSpot], bool]:
+        """Entry and exit of the function at each of its callers, and whether no exit is missing.
+
+        `strays`: whether an exit may also be crossed by a path without the call; `stepped`: whether
+        it may be single-stepped where no instruction behind the call is emulated. Raises
+        RefusedError.
+        """
+        how = _How(tuple(events), argument, returned, strays, stepped)
+        return self._points(defined_in, symbol, how, 0)
+
+    def _points(
+        self, defined_in: MappedObject, symbol: Symbol, how: "_How", depth: int
+    ) -> tuple[list[CallerSpot], bool]:
+        found: list[CallerSpot] = []
+        complete = True
         for mapped in self._target.objects:
             if not mapped.open_path:
                 continue
@@ -65,13 +91,39 @@ class Callers:
             if mapped.open_path not in self._references:
                 self._references[mapped.open_path] = References(finder)
             calls = self._references[mapped.open_path].calls_of(symbol.name, own)
-            for event, point in _around(finder, calls, symbol, events, argument, returned):
+            for event, point in _around(finder, calls, symbol, how):
                 found.append(CallerSpot(event, mapped, finder.elf, point))
-        if not found:
+            if "exit" not in how.events:
+                continue
+            complete = complete and not _hidden(finder, calls)
+            for caller in _jumping(finder, calls):
+                try:
+                    exits, all_seen = self._behind(mapped, caller, how, depth)
+                except RefusedError:
+                    if not how.strays:
+                        raise
+                    complete = False
+                    continue
+                found += exits
+                complete = complete and all_seen
+        if not any(spot.event == "exit" for spot in found) and "exit" in how.events:
             raise RefusedError("nothing in the process calls it directly")
-        if len(found) > CALLERS_LIMIT * len(events):
+        if len(found) > CALLERS_LIMIT * len(how.events):
             raise RefusedError(f"it is called from more than {CALLERS_LIMIT} places")
-        return found
+        return found, complete
+
+    def _behind(
+        self, mapped: MappedObject, caller: Symbol, how: "_How", depth: int
+    ) -> tuple[list[CallerSpot], bool]:
+        """Exits behind the calls of a function that ends with a jump."""
+        if depth >= JUMPS_LIMIT:
+            raise RefusedError("it is reached by a row of jumps")
+        if not how.strays:
+            raise RefusedError(f"{caller.name} jumps into it, and is called for other reasons, too")
+        how = how._replace(events=("exit",), stray=True)
+        found, complete = self._points(mapped, caller, how, depth + 1)
+        # An object loaded later may call it, too.
+        return found, complete and not exports(self._finders.of(mapped).elf, caller.name)
 
 
 class FindersOf:
@@ -100,15 +152,8 @@ class FindersOf:
         return self._finders[path]
 
 
-def _around(
-    finder: Finder,
-    calls: set[int],
-    symbol: Symbol,
-    events: Sequence[str],
-    argument: int,
-    returned: bool,
-) -> Iterator[tuple[str, ProbePoint]]:
-    """Probe points before and after each call. Raises RefusedError if one has none."""
+def _by_function(finder: Finder, calls: set[int]) -> Iterator[tuple[Symbol, Flow, set[int]]]:
+    """The functions that contain these calls. Raises RefusedError if one cannot be analysed."""
     by_function: dict[int, set[int]] = {}
     for address in calls:
         start = finder.code.start_of(address)
@@ -117,38 +162,59 @@ def _around(
         by_function.setdefault(start, set()).add(address)
     for start, places in sorted(by_function.items()):
         name = finder.code.name_at(start) or f"[{finder.elf.name}+{start:#x}]"
-        flow = finder.flow(Symbol(start, 0, name))
+        caller = Symbol(start, 0, name)
+        flow = finder.flow(caller)
         if flow.broken:
             raise RefusedError(f"its caller {name} cannot be analysed: {flow.broken}")
+        yield caller, flow, places
+
+
+def _jumping(finder: Finder, calls: set[int]) -> Iterator[Symbol]:
+    """The callers that end with a jump into the function."""
+    for caller, flow, places in _by_function(finder, calls):
+        if places & flow.callees.keys():
+            yield caller
+
+
+def _hidden(finder: Finder, calls: set[int]) -> bool:
+    """Whether some may be real calls in code that is not followed, behind a jump table."""
+    return any(
+        flow.open_ends and not places <= flow.at.keys()
+        for _, flow, places in _by_function(finder, calls)
+    )
+
+
+def _around(
+    finder: Finder, calls: set[int], symbol: Symbol, how: _How
+) -> Iterator[tuple[str, ProbePoint]]:
+    """Probe points before and after each call. Raises RefusedError if one has none."""
+    for caller, flow, places in _by_function(finder, calls):
+        name = caller.name
         jumps = places & flow.callees.keys()
         real = places & flow.calls
-        if any(at in flow.at for at in places - real - jumps):
+        others = places - real - jumps
+        if any(at in flow.at for at in others):
             raise RefusedError(f"{name} jumps into it")
+        if others and flow.open_ends and not how.strays:
+            raise RefusedError(f"{name} may call it from behind a jump table")
         for place in sorted(jumps):
-            yield from _tail(finder, flow, place, name, symbol, events, argument)
+            yield from _tail(finder, flow, place, name, symbol, how)
         for place in sorted(real):
-            yield from _pair(finder, flow, place, real, name, symbol, events, argument, returned)
+            yield from _pair(finder, flow, place, real, name, symbol, how)
 
 
 def _tail(
-    finder: Finder,
-    flow: Flow,
-    place: int,
-    name: str,
-    symbol: Symbol,
-    events: Sequence[str],
-    argument: int,
+    finder: Finder, flow: Flow, place: int, name: str, symbol: Symbol, how: _How
 ) -> Iterator[tuple[str, ProbePoint]]:
     """A caller that ends with a tail call: the stack is as on entry of the function."""
+    if "enter" not in how.events:
+        return
     if not finder.is_emulated(flow.at[place]):
         raise RefusedError(f"the tail call in {name} is single-stepped")
     why = f"the tail call in {name}: {symbol.name} has no suitable emulated instruction"
     text = text_of(flow.at[place])
-    if "enter" in events:
-        register = ARGUMENT_NAMES[argument] if argument >= 0 else ""
-        yield "enter", ProbePoint(name, place, text, "uprobe", True, why, register)
-    if "exit" in events:
-        yield "exit", ProbePoint(name, place, text, "uretprobe", True, why, "rax")
+    register = ARGUMENT_NAMES[how.argument] if how.argument >= 0 else ""
+    yield "enter", ProbePoint(name, place, text, "uprobe", True, why, register)
 
 
 def _pair(
@@ -158,36 +224,45 @@ def _pair(
     calls: set[int],
     name: str,
     symbol: Symbol,
-    events: Sequence[str],
-    argument: int,
-    returned: bool,
+    how: _How,
 ) -> Iterator[tuple[str, ProbePoint]]:
     depth = flow.depth_bytes.get(place)
     if depth is None or not finder.is_emulated(flow.at[place]):
         raise RefusedError(f"the call in {name} is single-stepped or its stack depth is unknown")
-    if "enter" in events:
-        register = ARGUMENT_NAMES[argument] if argument >= 0 else ""
+    if "enter" in how.events:
+        register = ARGUMENT_NAMES[how.argument] if how.argument >= 0 else ""
         why = f"the call in {name}: {symbol.name} has no suitable emulated instruction"
         text = text_of(flow.at[place])
         yield "enter", ProbePoint(name, place, text, "uprobe", True, why, register, -8)
-    if "exit" not in events:
+    if "exit" not in how.events:
         return
-    behind = _first_emulated(finder, flow, place)
-    if behind & flow.reach([flow.start], without=calls) or flow.open_ends:
+    behind = _first_emulated(finder, flow, place, how.stepped)
+    elsewhere = behind & flow.reach([flow.start], without=calls)
+    if (elsewhere or flow.open_ends) and not how.strays:
         raise RefusedError(f"{name} may reach the code after the call by another path")
-    held = _held_after(flow, place) if returned else {}
+    held = _held_after(flow, place) if how.returned else {}
     for address in sorted(behind):
         below = flow.depth_bytes.get(address)
-        if below is None or (returned and not held.get(address)):
+        if below is None or (how.returned and not held.get(address)):
             raise RefusedError(f"{name} does not keep the result in a register")
-        register = REGISTER_NAMES[preferred(Register.RAX, held[address])] if returned else "rax"
-        why = f"the first emulated instruction in {name} after its call of {symbol.name}"
+        register = "rax"
+        if how.returned:
+            register = REGISTER_NAMES[preferred(Register.RAX, held[address])]
+        emulated = finder.is_emulated(flow.at[address])
+        what = "first emulated instruction" if emulated else "instruction"
+        why = f"the {what} in {name} after its call of {symbol.name}"
         text = text_of(flow.at[address])
-        yield "exit", ProbePoint(name, address, text, "uprobe", True, why, register, below - depth)
+        stray = how.stray or address in elsewhere or bool(flow.open_ends)
+        yield (
+            "exit",
+            ProbePoint(
+                name, address, text, "uprobe", emulated, why, register, below - depth, stray=stray
+            ),
+        )
 
 
-def _first_emulated(finder: Finder, flow: Flow, place: int) -> set[int]:
-    """The first emulated instruction on each path after a call."""
+def _first_emulated(finder: Finder, flow: Flow, place: int, stepped: bool) -> set[int]:
+    """The first emulated instruction on each path after a call; the next one if `stepped`."""
     found: set[int] = set()
     seen: set[int] = set()
     waiting = list(flow.after[place])
@@ -199,6 +274,8 @@ def _first_emulated(finder: Finder, flow: Flow, place: int) -> set[int]:
         if finder.is_emulated(flow.at[address]):
             found.add(address)
         elif address in flow.leaves or address in flow.calls:
+            if stepped:
+                return {at for at in flow.after[place] if at in flow.at}
             raise RefusedError(f"a caller has no emulated instruction after its call at {place:#x}")
         else:
             waiting += flow.after[address]

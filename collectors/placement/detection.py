@@ -144,7 +144,7 @@ def _patterns(definitions: Sequence[Definition]) -> list[str]:
         for boundary in definition.boundaries:
             patterns += (function.pattern for function in boundary.functions)
             if boundary.method_table:
-                patterns += (boundary.method_table.getter, *boundary.method_table.setters)
+                patterns += (*boundary.method_table.getters, *boundary.method_table.setters)
         patterns += (accessor.function for accessor in definition.accessors)
         for primitive in definition.primitives:
             patterns += (function.pattern for function in primitive.functions)

@@ -51,20 +51,24 @@ def functions_in(table: MethodTable, entry: OpenObject) -> list[Symbol]:
 def hidden_in(table: MethodTable, elf: Elf, named: Iterable[Symbol]) -> list[Symbol]:
     """As functions_in, from a file and those of its symbols that the table mentions."""
     symbols = {symbol.name: symbol for symbol in named}
-    if not {table.getter, *table.setters} <= symbols.keys():
+    getters = [name for name in table.getters if name in symbols]
+    if not getters or not set(table.setters) <= symbols.keys():
         return []
-    start = returned_address(elf, symbols[table.getter])
     slots = [copied_slot(elf, symbols[name]) for name in table.setters]
     known = [slot for slot in slots if slot is not None]
     # Setters of one kind differ in nothing but the slot.
     alike = len({(slot.table, slot.copy) for slot in known}) == 1
-    if start is None or len(known) != len(slots) or not alike:
+    if len(known) != len(slots) or not alike:
         return []
-    pointers = [pointer_at(elf, start + slot.slot) for slot in known]
-    found = {address for address in pointers if address and _is_code(elf, address)}
-    # Tables share one function, which only fails, for every slot that they do not support.
-    if len(found) != len(pointers):
-        return []
+    found: set[int] = set()
+    for name in getters:
+        start = returned_address(elf, symbols[name])
+        pointers = [pointer_at(elf, start + slot.slot) for slot in known] if start else [None]
+        code = {address for address in pointers if address and _is_code(elf, address)}
+        # Tables share one function, which only fails, for every slot that they do not support.
+        if len(code) != len(pointers):
+            return []
+        found |= code
     return [Symbol(address, 0, "") for address in sorted(found)]
 
 

@@ -145,4 +145,7 @@ def _site(placed: Placed, chosen: PlacedProbes, offset: int) -> Site:
         side=boundary.side,
         per=boundary.per,
         hits=placed.hits,
+        condition=point.condition,
+        stray=point.stray,
+        unseen_exits=point.unseen_exits,
     )

@@ -3,8 +3,8 @@
 
 For each boundary of the definitions one of its equivalent functions is chosen, and in it the
 instructions that `placement.probe_points` finds: for an entry the first emulated instruction that
-every path crosses, for an exit a return probe armed by such an instruction, or emulated
-instructions on the paths out. If a function has none, its call sites are probed instead
+every path crosses; for an exit the first way that serves of those in `placement.exit_order`. If a
+function has no emulated instruction for its entry, its call sites are probed instead
 (`placement.callers`), provided all of them are known. Otherwise the probe is placed on the
 function's first instruction and is marked `stepped`, with the reason.
 
@@ -18,7 +18,7 @@ Nothing is attached here, and the process is not touched. Each address is an ins
 because it was reached by following the function's code from its first instruction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 
 from tlstax.collectors.binary.elf import Elf, Symbol
@@ -26,7 +26,8 @@ from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
 from tlstax.collectors.host.prices import HostCosts, call_ns
 from tlstax.collectors.placement.call_sites import RefusedError, exports
 from tlstax.collectors.placement.callers import Callers, FindersOf
-from tlstax.collectors.placement.detection import Detected, OpenObject, detect
+from tlstax.collectors.placement.detection import Detected, detect
+from tlstax.collectors.placement.exit_order import Exits
 from tlstax.collectors.placement.method_table import functions_in
 from tlstax.collectors.placement.model import Missing, Plan
 from tlstax.collectors.placement.name_gaps import name_gaps, nothing_known
@@ -48,14 +49,12 @@ from tlstax.collectors.placement.plan_notes import (
 from tlstax.collectors.placement.probe_points import Finder, ProbePoint
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
-from tlstax.probes.model import Boundary, Definition, Function, Level, MethodTable
+from tlstax.probes.model import Boundary, Definition, Function, Level
 
 __all__ = ["Planner", "ProbePoint", "plan", "points_of"]
 
 MACHINE = "EM_X86_64"
 BETWEEN_ROLES = frozenset({"tunnel", "proxy"})
-# Actions whose exit reads what the function returns.
-READS_RETURNED = frozenset({"handshake_call"})
 
 
 def plan(
@@ -107,6 +106,7 @@ class Planner:
         emulated = ALWAYS_EMULATED | host_costs.emulated
         self.finders = FindersOf(resources, opened, emulated, host_costs.prices)
         self.callers = Callers(target, self.finders)
+        self.exits = Exits(self.callers)
         for elf in opened.values():
             if elf.machine != MACHINE:
                 raise other_machine(target, elf)
@@ -153,21 +153,26 @@ class Planner:
     def place(self, boundary: Boundary, library: Detected) -> Placed:
         """The probes of one boundary, and what the report lacks without those it misses."""
         placed = Placed(boundary)
-        self._choose_named(placed, library)
+        found = self._in_tables(placed, library)
+        self._choose_named(placed, library, found)
+        for probes in found.values():
+            placed.chosen += probes
         if not placed.chosen and boundary.optional:
             placed.refused.clear()
         elif not placed.chosen:
             names = tuple(function.pattern for function in boundary.functions)
             why = "; ".join(dict.fromkeys(refused.why for refused in placed.refused))
             placed.missing.append(Missing(boundary.id, names, boundary.missing, why))
-        elif (table := boundary.method_table) is not None:
-            for entry in library.objects:
-                self._choose_from_table(placed, table, entry)
         return placed
 
-    def _choose_named(self, placed: Placed, library: Detected) -> None:
-        """The cheapest of the boundary's named functions; nothing if the binary has none."""
-        best: tuple[float, Function, list[PlacedProbes]] | None = None
+    def _choose_named(
+        self, placed: Placed, library: Detected, without: Collection[MappedObject]
+    ) -> None:
+        """The cheapest of the boundary's named functions; nothing if the binary has none.
+
+        `without`: objects in which its functions were found through a table.
+        """
+        best: tuple[tuple[bool, float], Function, list[PlacedProbes]] | None = None
         for function in placed.boundary.functions:
             found = library.functions(function)
             if not found:
@@ -177,30 +182,38 @@ class Planner:
             points: list[PlacedProbes] = []
             crossings_ns = []
             for mapped, _, symbol in found:
-                more, crossing = self._in_function(placed, mapped, symbol)
+                if mapped in without:
+                    placed.refuse(symbol.name, "function", "replaced through its method table")
+                    continue
+                kind = library.definition.kind
+                more, crossing = self._in_function(placed, kind, mapped, symbol)
                 points += more
                 crossings_ns.append(crossing)
-            cost = call_ns(crossings_ns, function.hits)
             if not points:
-                placed.refuse(function.pattern, "function", "its code does not disassemble")
-            elif best is None or cost < best[0]:
+                continue
+            rank = (_lacks_exits(placed.boundary, points), call_ns(crossings_ns, function.hits))
+            if best is None or rank < best[0]:
                 if best is not None:
-                    placed.refuse(best[1].pattern, "function", why_not_cheaper(best[0], cost))
-                best = (cost, function, points)
+                    placed.refuse(best[1].pattern, "function", _why_not(best[0], rank))
+                best = (rank, function, points)
             else:
-                placed.refuse(function.pattern, "function", why_not_cheaper(cost, best[0]))
+                placed.refuse(function.pattern, "function", _why_not(rank, best[0]))
         if best is not None:
-            placed.cost_ns, placed.hits, placed.chosen = best[0], best[1].hits, best[2]
+            cost_ns = max(placed.cost_ns, best[0][1])
+            placed.cost_ns, placed.hits, placed.chosen = cost_ns, best[1].hits, best[2]
 
     def _in_function(
-        self, placed: Placed, mapped: MappedObject, symbol: Symbol
+        self, placed: Placed, kind: str, mapped: MappedObject, symbol: Symbol
     ) -> tuple[list[PlacedProbes], float]:
-        """The cheapest probe points of one function, and the cost of a call of it."""
-        boundary = placed.boundary
+        """The probe points of one function, and the cost of a call of it."""
         finder = self.finders.of(mapped)
-        returned = boundary.action in READS_RETURNED
-        options = finder.options(symbol, boundary.events, boundary.argument, returned)
+        if "exit" in placed.boundary.events:
+            chosen = self.exits.place(placed, kind, mapped, finder, symbol)
+            return chosen, chosen_cost_ns(chosen, self.host_costs.prices)
+        boundary = placed.boundary
+        options = finder.options(symbol, boundary.events, boundary.argument)
         if not options:
+            placed.refuse(symbol.name, "function", "its code does not disassemble")
             return [], 0.0
         best = options[0]
         for other in options[1:]:
@@ -214,9 +227,7 @@ class Planner:
             if not boundary.only_in and exports(finder.elf, symbol.name):
                 # Only the library itself calls functions within its own phases (only_in).
                 raise RefusedError("an object loaded later may call it, too")
-            around = self.callers.points(
-                mapped, symbol, boundary.events, boundary.argument, returned
-            )
+            around, _ = self.callers.points(mapped, symbol, boundary.events, boundary.argument)
         except RefusedError as refused:
             placed.refuse(symbol.name, "its callers", str(refused))
             return [with_reason(entry, str(refused)) for entry in chosen], best.cost_ns
@@ -225,24 +236,46 @@ class Planner:
         placed.refuse(symbol.name, best.name, why_not_cheaper(best.cost_ns, cost))
         return outside, cost
 
-    def _choose_from_table(self, placed: Placed, table: MethodTable, entry: OpenObject) -> None:
-        """Replace the named functions of an object by those of its method table."""
-        named = [chosen for chosen in placed.chosen if chosen.mapped == entry.mapped]
-        if not named:
-            return
-        better: dict[tuple[str, int], PlacedProbes] = {}
-        for symbol in functions_in(table, entry):
-            code = self.finders.of(entry.mapped).code
-            name = code.name_at(symbol.address) or f"[{entry.elf.name}+{symbol.address:#x}]"
-            points, cost = self._in_function(placed, entry.mapped, symbol._replace(name=name))
-            placed.cost_ns = max(placed.cost_ns, cost)
-            for chosen in points:
-                better.setdefault((chosen.event, chosen.point.address), chosen)
-        if better:
-            placed.refuse(named[0].point.function, "function", "replaced through its method table")
-            placed.chosen = [entry for entry in placed.chosen if entry not in named]
-            placed.chosen += better.values()
-        else:
-            names = (table.getter, *table.setters)
-            why = "the table cannot be read"
-            placed.missing.append(Missing(placed.boundary.id, names, table.missing, why))
+    def _in_tables(
+        self, placed: Placed, library: Detected
+    ) -> dict[MappedObject, list[PlacedProbes]]:
+        """The probes in functions that method tables point to, by the object of the table."""
+        table = placed.boundary.method_table
+        found: dict[MappedObject, list[PlacedProbes]] = {}
+        if table is None:
+            return found
+        for entry in library.objects:
+            if not any(self._names(placed.boundary, symbol) for symbol in entry.symbols):
+                continue
+            better: dict[tuple[str, int], PlacedProbes] = {}
+            for symbol in functions_in(table, entry):
+                code = self.finders.of(entry.mapped).code
+                name = code.name_at(symbol.address) or f"[{entry.elf.name}+{symbol.address:#x}]"
+                points, cost = self._in_function(
+                    placed, "tls", entry.mapped, symbol._replace(name=name)
+                )
+                placed.cost_ns = max(placed.cost_ns, cost)
+                for chosen in points:
+                    better.setdefault((chosen.event, chosen.point.address), chosen)
+            if better:
+                found[entry.mapped] = list(better.values())
+            else:
+                names = (*table.getters, *table.setters)
+                why = "the table cannot be read"
+                placed.missing.append(Missing(placed.boundary.id, names, table.missing, why))
+        return found
+
+    @staticmethod
+    def _names(boundary: Boundary, symbol: Symbol) -> bool:
+        return any(function.matches(symbol.name) for function in boundary.functions)
+
+
+def _lacks_exits(boundary: Boundary, points: Sequence[PlacedProbes]) -> bool:
+    """Whether the end of a function is seen at the next boundary only."""
+    return "exit" in boundary.events and not any(one.event == "exit" for one in points)
+
+
+def _why_not(rank: tuple[bool, float], than: tuple[bool, float]) -> str:
+    if rank[0] != than[0]:
+        return "its end would be seen at the next boundary only"
+    return why_not_cheaper(rank[1], than[1])

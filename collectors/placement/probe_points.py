@@ -6,19 +6,20 @@
 - *entry*: the first emulated instruction that every path executes once, before any call or exit. A
   path that returns at once without a call may bypass it: it takes no time. An argument that is
   needed must still be in a register there.
-- *return probe*: the kernel reads the return address from the stack, so it can be armed on any
-  such instruction before the stack pointer has moved, not only on the first one. It sees every
-  exit, tail calls too.
+- *return probe*, only where the caller allows it (`placement.return_probes`): the kernel reads the
+  return address from the stack, so it can be armed on any such instruction before the stack pointer
+  has moved, not only on the first one. It sees every exit, tail calls too.
 - *exits inside*: a set of emulated instructions of which each path out executes exactly one, with
   neither call nor loop after it (the `jne` of the stack protector's check, the jumps to the
   epilogue). The result must be in a known register there.
 - *stepped*: none of these; the probe stays on the first instruction.
 
-`tlstax.collectors.placement.callers` finds probe points at the call sites of a function.
+`placement.callers` finds probe points at the call sites of a function, `placement.exit_order` says
+which way is taken.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from iced_x86 import Instruction, Register
@@ -61,6 +62,9 @@ class ProbePoint:
     reason: str
     register: str = ""  # that holds the argument or the result; "" if none is read
     stack_bytes: int = 0  # see Site
+    condition: int = -1  # see Site
+    stray: bool = False  # see Site
+    unseen_exits: bool = False  # see Site
 
 
 PlacedProbes = list[tuple[str, ProbePoint]]
@@ -107,27 +111,34 @@ class Finder:
         return list(options[0].points) if options else []
 
     def options(
-        self, symbol: Symbol, events: Sequence[str], argument: int = -1, returned: bool = False
+        self,
+        symbol: Symbol,
+        events: Sequence[str],
+        argument: int = -1,
+        returned: bool = False,
+        returns: bool = True,
     ) -> list[Option]:
-        """Every way to see the events within the function, cheapest first; the last one always is.
+        """Every way to see the events within the function, cheapest first.
 
-        At equal cost a return probe comes first: it does not depend on the exits.
+        `returns`: whether a return probe may be used; an exit always has one then. At equal cost it
+        comes first, as it does not depend on the ways out.
         """
         flow = self.flow(symbol)
         if symbol.address not in flow.at:
             return []
-        need = ARGUMENT_REGISTERS[argument] if argument >= 0 and "enter" in events else None
-        entries = [] if flow.broken else self._entries(flow, need)
+        entries = self.entries(symbol, argument if "enter" in events else -1)
         found: list[Option] = []
         if "exit" not in events:
             found = [
-                self._option("entry", [("enter", self._entry(symbol, flow, entry))])
+                self._option("entry", [("enter", self.entry_point(symbol, entry))])
                 for entry in entries[:1]
             ]
         else:
-            found += self._with_return_probe(symbol, flow, events, entries)
+            if returns:
+                found += self._with_return_probe(symbol, flow, events, entries)
             found += self._with_exits(symbol, flow, events, entries, returned)
-        found.append(self._stepped(symbol, flow, events, argument))
+        if returns or "exit" not in events:
+            found.append(self._stepped(symbol, events, argument))
         # The sort is stable: at the same cost the order above decides.
         return sorted(found, key=lambda option: option.cost_ns)
 
@@ -144,8 +155,12 @@ class Finder:
 
     # ---- entries ----
 
-    def _entries(self, flow: Flow, need: int | None) -> list["Entry"]:
-        """Instructions to probe the entry of a function at, best first."""
+    def entries(self, symbol: Symbol, argument: int = -1) -> list["Entry"]:
+        """Emulated instructions to probe the entry of a function at, best first."""
+        flow = self.flow(symbol)
+        if flow.broken or symbol.address not in flow.at:
+            return []
+        need = ARGUMENT_REGISTERS[argument] if argument >= 0 else None
         early = flow.reach([flow.start], without=flow.calls) | {
             successor
             for address in flow.reach([flow.start], without=flow.calls)
@@ -169,8 +184,9 @@ class Finder:
                 break
         return sorted(found, key=lambda entry: entry.bypass != EVERY_PATH)
 
-    def _entry(self, symbol: Symbol, flow: Flow, entry: "Entry") -> ProbePoint:
-        instruction = flow.at[entry.address]
+    def entry_point(self, symbol: Symbol, entry: "Entry") -> ProbePoint:
+        """The probe on one of the entries."""
+        instruction = self.flow(symbol).at[entry.address]
         offset = entry.address - symbol.address
         why = "its first instruction is emulated"
         if offset:
@@ -199,7 +215,7 @@ class Finder:
             )
         instruction = text_of(flow.at[armed.address])
         leave = ProbePoint(symbol.name, armed.address, instruction, "uretprobe", True, why, "rax")
-        enter = self._entry(symbol, flow, armed)
+        enter = self.entry_point(symbol, armed)
         return [self._option("return probe", _ordered(events, enter, [leave]))]
 
     def _with_exits(
@@ -223,7 +239,7 @@ class Finder:
                 known = known and all(values.get(address) is not None for address in cut)
             if cut and known:
                 leaves = self._leaves(symbol, flow, cut, values)
-                first = self._entry(symbol, flow, enter) if enter else None
+                first = self.entry_point(symbol, enter) if enter else None
                 return [self._option("exits inside", _ordered(events, first, leaves))]
         return []
 
@@ -247,7 +263,9 @@ class Finder:
             )  # fmt: skip
         return leaves
 
-    def _stepped(self, symbol: Symbol, flow: Flow, events: Sequence[str], argument: int) -> Option:
+    def start_point(self, symbol: Symbol, argument: int) -> ProbePoint:
+        """The probe on the first instruction, single-stepped if need be."""
+        flow = self.flow(symbol)
         first = flow.at[symbol.address]
         emulated = self.is_emulated(first)
         why = "its first instruction is emulated" if emulated else STEPPED
@@ -257,8 +275,11 @@ class Finder:
             why = f"{STEPPED}; it uses a jump table, so not every path is known"
         register = REGISTER_NAMES[ARGUMENT_REGISTERS[argument]] if argument >= 0 else ""
         text = text_of(first)
-        enter = ProbePoint(symbol.name, symbol.address, text, "uprobe", emulated, why, register)
-        leave = ProbePoint(symbol.name, symbol.address, text, "uretprobe", emulated, why, "rax")
+        return ProbePoint(symbol.name, symbol.address, text, "uprobe", emulated, why, register)
+
+    def _stepped(self, symbol: Symbol, events: Sequence[str], argument: int) -> Option:
+        enter = self.start_point(symbol, argument)
+        leave = replace(enter, kind="uretprobe", register="rax")
         return self._option("start", _ordered(events, enter, [leave]))
 
     def _option(self, name: str, points: PlacedProbes) -> Option:

@@ -161,9 +161,10 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 /*
  * The library's handshake function returned. 1 is success, 0 in GnuTLS. Anything else is a failure
  * only when the connection does not want to read or write more; with the offset unknown the next
- * call decides. A function that blocks has already waited: there is no next call.
+ * call decides. A function that blocks has already waited: there is no next call. Returns whether
+ * it ended a call.
  */
-static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp,
+static __always_inline bool leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp,
 						 s32 result, u64 cookie)
 {
 	struct handshake *handshake = &slot->handshake;
@@ -174,19 +175,23 @@ static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 n
 	struct frame *top = NULL;
 
 	charge(slot, now);
+	if (COOKIE_STRAY(cookie) && !slot->call_sp) {
+		settle(slot, now);
+		return false;
+	}
 	if (sp < slot->call_sp + sizeof(u64)) {
 		settle(slot, now); /* the inner one of two calls */
-		return;
+		return true;
 	}
 	slot->call_sp = 0;
 	if (slot->flags & FLAG_NO_RECORD) {
 		slot->flags &= ~FLAG_NO_RECORD;
 		settle(slot, now);
-		return;
+		return true;
 	}
 	if (!handshake->active) {
 		count_loss(LOSS_UNMATCHED_EXIT);
-		return;
+		return true;
 	}
 	if (!finished_now && foreign)
 		finished_now = result != GNUTLS_AGAIN && result != GNUTLS_INTERRUPTED &&
@@ -210,6 +215,7 @@ static __always_inline void leave_handshake_call(struct thread_slot *slot, u64 n
 		send_record(handshake, now, slot->tid, success ? OUTCOME_SUCCESS : OUTCOME_FAILURE);
 	}
 	settle(slot, now);
+	return true;
 }
 
 static __always_inline void enter_handshake_free(struct thread_slot *slot, u64 now, u64 ssl)

@@ -28,6 +28,8 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* ---- scheduler ---- */
 
+enum { CALL_BYTES = 5 }; /* of a direct call on x86-64 */
+
 /*
  * On-CPU time starts and ends at the scheduler's timestamps, taken before it selects the next
  * thread; the tracepoint fires later, on a virtual machine sometimes much later. Where the ledger
@@ -126,6 +128,16 @@ static __always_inline void end_thread(struct task_struct *task, struct thread_s
 	close_account(task, slot);
 }
 
+/* The current thread reaches the kernel: phases whose functions have returned unseen end here. */
+static __always_inline void end_returned(struct thread_slot *slot, struct task_struct *task,
+					 u64 now)
+{
+	if (may_have_returned(slot)) {
+		struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+		drop_returned(slot, now, user->sp);
+	}
+}
+
 static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 now, u64 left_as)
 {
 	bool exiting = task->flags & TASK_EXITING;
@@ -151,6 +163,7 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		slot->state = STATE_RUNNABLE;
 		return;
 	}
+	end_returned(slot, task, now);
 	classify_wait(task, slot, &wait);
 	if (config.covered_by_tracepoint)
 		pending_wait(task, slot, &wait, now);
@@ -416,6 +429,7 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 	u64 now = bpf_ktime_get_ns();
 	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
 	u32 role = COOKIE_ROLE(cookie);
+	u32 returns = COOKIE_UNSEEN_EXITS(cookie) ? FRAME_RETURNS : 0;
 
 	if (slot->pending.kind)
 		decide_at_entry(slot, now, cookie);
@@ -431,16 +445,17 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		break;
 	case ACTION_PHASE:
 	case ACTION_HANDSHAKE_BOUND:
-		enter_phase(slot, now, sp, cookie, 0);
+		enter_phase(slot, now, sp, cookie, returns);
 		break;
 	case ACTION_CALL:
 		slot->role = ROLE_CONNECTION;
-		enter_phase(slot, now, sp, cookie, 0);
+		enter_phase(slot, now, sp, cookie, returns);
 		break;
 	case ACTION_PHASE_SEND:
 		if (config.covered_by_tracepoint)
 			note_answer(slot, value_at(cookie));
-		enter_phase(slot, now, sp, cookie, config.covered_by_tracepoint ? FRAME_SENDS : 0);
+		enter_phase(slot, now, sp, cookie,
+			    config.covered_by_tracepoint ? FRAME_SENDS : returns);
 		break;
 	case ACTION_COMMAND_READS:
 		slot->flags |= FLAG_RECEIVES;
@@ -466,6 +481,10 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		enter_handshake_free(slot, now, value_at(cookie));
 		break;
 	case ACTION_WAIT:
+		slot->wait_returns = ctx->ip + CALL_BYTES;
+		if (sp >= ctx->sp) /* else at the call itself */
+			bpf_probe_read_user(&slot->wait_returns, sizeof(slot->wait_returns),
+					    (void *)sp);
 		slot->wait_sp = sp;
 		slot->wait_as = COOKIE_STATE(cookie);
 		break;
@@ -479,6 +498,7 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 {
 	u64 now = bpf_ktime_get_ns();
 	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
+	bool matched = true;
 
 	if (slot->pending.kind)
 		decide_at_exit(slot, now, cookie);
@@ -488,7 +508,7 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 	case ACTION_PHASE_SEND:
 	case ACTION_HANDSHAKE_BOUND:
 	case ACTION_PHASE_CLOSE:
-		leave_phase(slot, now, sp, cookie);
+		matched = leave_phase(slot, now, sp, cookie);
 		break;
 	case ACTION_BASE_IDLE:
 		change_base(slot, now, sp, PHASE_IDLE,
@@ -498,12 +518,11 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 		change_base(slot, now, sp, PHASE_DISCONNECT, FLAG_PARK);
 		break;
 	case ACTION_HANDSHAKE_CALL:
-		leave_handshake_call(slot, now, sp, (s32)value_at(cookie), cookie);
-		break;
-	case ACTION_WAIT:
-		slot->wait_sp = 0;
+		matched = leave_handshake_call(slot, now, sp, (s32)value_at(cookie), cookie);
 		break;
 	}
+	if (COOKIE_STRAY(cookie) && matched)
+		count_hit(cookie);
 }
 
 /* The current thread's slot, if it belongs to the target; counts the hit. */
@@ -515,7 +534,8 @@ static __always_inline struct thread_slot *hit(u64 cookie)
 	struct thread_slot *slot = find_slot(task);
 	if (slot && slot->state != STATE_ON_CPU && slot->status == THREAD_LIVE)
 		came_unseen(slot, task, bpf_ktime_get_ns());
-	count_hit(cookie);
+	if (!COOKIE_STRAY(cookie)) /* else where it proves to be an exit */
+		count_hit(cookie);
 	return slot;
 }
 
@@ -529,11 +549,46 @@ int on_enter(struct pt_regs *ctx)
 	return 0;
 }
 
+/* Whether the conditional jump under a probe leads out of the function, by the thread's flags. */
+static __always_inline bool leads_out(struct pt_regs *ctx, u64 cookie)
+{
+	u64 flags = ctx->flags, condition = COOKIE_CONDITION(cookie);
+	bool zero = flags >> 6 & 1, sign = flags >> 7 & 1, less = sign != (flags >> 11 & 1);
+	bool result;
+
+	switch (condition >> 1) {
+	case 0:
+		result = flags >> 11 & 1; /* overflow */
+		break;
+	case 1:
+		result = flags & 1; /* carry */
+		break;
+	case 2:
+		result = zero;
+		break;
+	case 3:
+		result = zero || flags & 1;
+		break;
+	case 4:
+		result = sign;
+		break;
+	case 5:
+		result = flags >> 2 & 1; /* parity */
+		break;
+	case 6:
+		result = less;
+		break;
+	default:
+		result = zero || less;
+	}
+	return result != (condition & 1);
+}
+
 SEC("uretprobe")
 int on_leave(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
-	if (FAULT_HIDES_EXIT(cookie))
+	if (FAULT_HIDES_EXIT(cookie) || (COOKIE_HAS_CONDITION(cookie) && !leads_out(ctx, cookie)))
 		return 0;
 	struct thread_slot *slot = hit(cookie);
 	if (slot)
@@ -554,6 +609,8 @@ static __always_inline struct thread_slot *socket_user(void)
 		return NULL;
 	if (slot->state != STATE_ON_CPU)
 		came_unseen(slot, task, bpf_ktime_get_ns());
+	if (may_have_returned(slot))
+		end_returned(slot, task, bpf_ktime_get_ns());
 	return slot;
 }
 

@@ -83,10 +83,12 @@ enum action {
 /*
  * Attach cookie: action 0-7, phase (of ACTION_WAIT: state) 8-15, site 16-23, only inside a
  * handshake 24, a handshake function that waits for the network itself 25, one that returns 0 for
- * success 26, of which side of the connection it is 27-28 (0: any, 1: server, 2: client); 32-47 how
- * far the stack pointer is below that of the function's first instruction (an exit: below that of
- * its caller), in words, signed; 48-51 the register, by its place in struct pt_regs, that holds
- * what is read there; 52-59 the role that the thread has from here on (0: the one it had).
+ * success 26, of which side of the connection it is 27-28 (0: any, 1: server, 2: client), an exit
+ * that counts only where condition 60-63 of the jump holds 29, one that is also crossed without an
+ * entry 30, an entry whose exits are not all seen 31; 32-47 how far the stack pointer is below that
+ * of the function's first instruction (an exit: below that of its caller), in words, signed; 48-51
+ * the register, by its place in struct pt_regs, that holds what is read there; 52-59 the role that
+ * the thread has from here on (0: the one it had).
  */
 #define COOKIE_ACTION(cookie) ((cookie)&0xff)
 #define COOKIE_PHASE(cookie) (((cookie) >> 8) & (PHASES - 1))
@@ -95,21 +97,22 @@ enum action {
 #define COOKIE_BLOCKING(cookie) ((cookie) >> 25 & 1)
 #define COOKIE_ZERO_IS_SUCCESS(cookie) ((cookie) >> 26 & 1)
 #define COOKIE_SIDE(cookie) ((cookie) >> 27 & 3)
+#define COOKIE_HAS_CONDITION(cookie) ((cookie) >> 29 & 1)
+#define COOKIE_STRAY(cookie) ((cookie) >> 30 & 1)
+#define COOKIE_UNSEEN_EXITS(cookie) ((cookie) >> 31 & 1)
 #define COOKIE_STACK_BYTES(cookie) ((s64)(__s16)((cookie) >> 32) * 8)
 #define COOKIE_REGISTER(cookie) ((cookie) >> 48 & 15)
 #define COOKIE_STATE(cookie) (((cookie) >> 8) & (STATES - 1))
 #define COOKIE_ROLE(cookie) ((cookie) >> 52 & 0xff)
+#define COOKIE_CONDITION(cookie) ((cookie) >> 60)
 
 enum { MAX_SITES = 256, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };
 
 /* Log-linear: 16 buckets an octave, so the middle of a bucket is at most 3.1 % off. */
 enum { LATENCY_SUBBITS = 4, LATENCY_BUCKETS = 640 };
 
-/* Bit of a stack id: it is in the second stack map. */
-enum { MORE_STACKS = 1 << 30 };
-
-/* Deepest frames kept; the two maps are then 24 MB of kernel memory. */
-enum { STACK_DEPTH = 64 };
+enum { MORE_STACKS = 1 << 30 }; /* bit of a stack id: it is in the second stack map */
+enum { STACK_DEPTH = 64 }; /* deepest frames kept; the two maps are then 24 MB of kernel memory */
 
 /* What a blocking system call waits for. */
 enum wait_kind {
@@ -145,6 +148,7 @@ enum frame_flag {
 	FRAME_OPEN = 1,	    /* ended by a later boundary, not by an exit probe */
 	FRAME_STITCHED = 2, /* a handshake between two calls: its stack pointer is gone */
 	FRAME_SENDS = 4,    /* ended by its last send */
+	FRAME_RETURNS = 8,  /* ended when its return address is gone from the stack */
 };
 
 /* The phase of the current time is decided by the next boundary: see pending.bpf.h. */
@@ -155,6 +159,7 @@ enum outcome { OUTCOME_SUCCESS, OUTCOME_FAILURE, OUTCOME_ABANDONED };
 struct frame {
 	u64 sp; /* user stack pointer at entry: a frame below the current one is dead */
 	u64 start_ns;
+	u64 returns; /* where the function returns to; only with FRAME_RETURNS */
 	u32 phase;
 	u16 flags;
 	u8 site;
@@ -238,8 +243,9 @@ struct thread_slot {
 	u64 phase_event_ns; /* last time a boundary of this thread was seen */
 	u64 base_start_ns;
 	u64 wait_start_ns;
-	u64 wait_sp; /* of the function whose futex waits are explained; 0: in none */
-	u64 call_sp; /* of the outermost handshake call; 0: in none */
+	u64 wait_sp;	  /* of the function whose futex waits are explained; 0: in none */
+	u64 wait_returns; /* where it returns to */
+	u64 call_sp;	  /* of the outermost handshake call; 0: in none */
 	u32 state;
 	u32 owner; /* the phase that is charged */
 	u32 base;  /* the phase when no frame is open */

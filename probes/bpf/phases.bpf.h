@@ -87,8 +87,49 @@ __noinline int drop_dead(struct thread_slot *slot, u64 now, u64 sp)
 	return 0;
 }
 
+/*
+ * Whether the function whose return address is at `entry_sp` is still open, for a thread whose
+ * stack pointer is `sp`: each call that its caller makes afterwards overwrites that address.
+ */
+static __always_inline bool is_open(u64 entry_sp, u64 returns, u64 sp)
+{
+	u64 found;
+	if (sp >= entry_sp)
+		return false;
+	return bpf_probe_read_user(&found, sizeof(found), (void *)entry_sp) || found == returns;
+}
+
+/* End the innermost phases whose functions have returned without a probe that shows it. */
+__noinline int drop_returned(struct thread_slot *slot, u64 now, u64 sp)
+{
+	if (!slot)
+		return 0;
+	for (int i = 0; i < MAX_FRAMES; i++) {
+		u32 depth = slot->depth;
+		if (depth == 0 || depth > MAX_FRAMES)
+			return 0;
+		struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+		if (!(top->flags & FRAME_RETURNS) || is_open(top->sp, top->returns, sp))
+			return 0;
+		charge(slot, now);
+		slot->depth--;
+		finished(slot, top->phase, now - top->start_ns);
+		settle(slot, now);
+	}
+	return 0;
+}
+
+static __always_inline bool may_have_returned(struct thread_slot *slot)
+{
+	u32 depth = slot->depth;
+	return depth && depth <= MAX_FRAMES &&
+	       slot->frames[(depth - 1) & (MAX_FRAMES - 1)].flags & FRAME_RETURNS;
+}
+
 static __always_inline void heal(struct thread_slot *slot, u64 now, u64 sp)
 {
+	if (may_have_returned(slot))
+		drop_returned(slot, now, sp);
 	u32 depth = slot->depth;
 	if (slot->wait_sp && slot->wait_sp <= sp)
 		slot->wait_sp = 0;
@@ -124,6 +165,10 @@ static __always_inline void push_phase(struct thread_slot *slot, u64 now, u64 sp
 	struct frame *frame = &slot->frames[depth & (MAX_FRAMES - 1)];
 	frame->sp = sp;
 	frame->start_ns = now;
+	frame->returns = 0;
+	if (flags & FRAME_RETURNS &&
+	    bpf_probe_read_user(&frame->returns, sizeof(frame->returns), (void *)sp))
+		flags &= ~FRAME_RETURNS;
 	frame->phase = phase;
 	frame->flags = flags;
 	frame->site = site;
@@ -159,7 +204,10 @@ static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 s
 	push_phase(slot, now, sp, phase, flags, COOKIE_SITE(cookie));
 }
 
-/* A function returned; `sp` is the stack pointer behind its return address. */
+/*
+ * A function returned; `sp` is the stack pointer behind its return address. Returns whether that
+ * ended a call of it.
+ */
 __noinline int leave_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie)
 {
 	if (!slot)
@@ -178,18 +226,18 @@ __noinline int leave_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie
 		if (top->phase == phase) {
 			if (top->tail_calls) {
 				top->tail_calls--;
-				return 0;
+				return 1;
 			}
 			slot->depth--;
 			/* A handshake is counted by its record: the call may be one of many. */
 			if (phase != PHASE_HANDSHAKE)
 				finished(slot, phase, now - top->start_ns);
 			settle(slot, now);
-			return 0;
+			return 1;
 		}
 		heal_top(slot, now);
 	}
-	if (!out_of_place(slot, cookie))
+	if (!COOKIE_STRAY(cookie) && !out_of_place(slot, cookie))
 		count_loss(LOSS_UNMATCHED_EXIT);
 	settle(slot, now);
 	return 0;

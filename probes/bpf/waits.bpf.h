@@ -3,7 +3,7 @@
 #ifndef TLSTAX_WAITS_BPF_H
 #define TLSTAX_WAITS_BPF_H
 
-#include "account.bpf.h"
+#include "phases.bpf.h"
 
 enum {
 	FILE_TYPE_MASK = 0170000,
@@ -100,6 +100,17 @@ struct wait {
 	bool condition; /* a futex wait as condition variables use it */
 };
 
+/* What a futex wait is for, by the function that the thread entered to wait. */
+static __always_inline u32 futex_state(struct thread_slot *slot, u64 sp)
+{
+	if (!slot || !slot->wait_sp)
+		return STATE_BLOCKED_FUTEX;
+	if (is_open(slot->wait_sp, slot->wait_returns, sp))
+		return slot->wait_as;
+	slot->wait_sp = 0;
+	return STATE_BLOCKED_FUTEX;
+}
+
 /* `task` is off the CPU and not runnable: its system call shows what it waits for. */
 static __always_inline void classify_wait(struct task_struct *task, struct thread_slot *slot,
 					  struct wait *wait)
@@ -123,7 +134,7 @@ static __always_inline void classify_wait(struct task_struct *task, struct threa
 		wait->state = STATE_BLOCKED_DISK;
 	} else if (kind == WAIT_FUTEX) {
 		wait->condition = (regs->si & FUTEX_COMMAND_MASK) == FUTEX_OP_WAIT_BITSET;
-		wait->state = slot && slot->wait_sp ? slot->wait_as : STATE_BLOCKED_FUTEX;
+		wait->state = futex_state(slot, regs->sp);
 	} else if (kind == WAIT_BY_FILE || kind == WAIT_READ) {
 		wait->state = wait_by_file(task, regs->di);
 	}

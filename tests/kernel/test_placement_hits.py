@@ -29,8 +29,16 @@ SOURCE = r"""
 const char version[] = "Placed 1";
 #define BODY(name, code) asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
     code ".size " #name ",.-" #name "\n")
-/* A return probe past the start: the stack is as on entry until the push is done. */
+/* Past its start; nothing emulated behind its call, so its end is seen behind its own call. */
 BODY(later, "endbr64\nmov %rdi,%rax\npush %rbx\ncall inside\npop %rbx\nret\n");
+/* One way out ends with a call: of the jump before the other one only one direction leads out. */
+BODY(parting, "push %rbx\nmov %rdi,%rbx\ncall empty\ntest $1,%bl\njne 1f\ncall empty\nnop\n"
+    "1: mov %ebx,%eax\npop %rbx\nret\n");
+BODY(empty, "mov %edi,%eax\nret\n");
+/* Called through a pointer only, with nothing emulated behind its last call: its returns. */
+BODY(pointed, "push %rbx\ncall parting\npop %rbx\ntest $4,%al\nmov $1,%eax\nret\n");
+/* The same, but called too often: its end is seen by its return address. */
+BODY(frequent, "push %rbx\ncall parting\npop %rbx\nret\n");
 /* Exits inside: the stack moves first. One way out has no call behind its jump, one returns. */
 BODY(inside, "sub $0x28,%rsp\ntest $1,%edi\njne 3f\ncall called_by\ntest %eax,%eax\njne 2f\n"
     "mov $1,%eax\nadd $0x28,%rsp\nret\n2: add $0x28,%rsp\nmov $2,%eax\nret\n"
@@ -42,13 +50,22 @@ BODY(called_by, "sub $8,%rsp\ncall dull\ntest %eax,%eax\nje 1f\nmov $3,%eax\n"
 BODY(jumped_by, "mov %rdi,%rax\njmp dull\n");
 int work(int a) { return a + 1; }
 int (*target)(int) = work;
-int later(int), jumped_by(int);
+int later(int), jumped_by(int), pointed(int), frequent(int), empty(int);
+int (*volatile rare_pointer)(int) = pointed;
+int (*volatile pointer)(int) = frequent;
 int main(void) {
     char go;
     setvbuf(stdout, NULL, _IONBF, 0);
     puts("ready");
     if (read(0, &go, 1) != 1) return 1;
-    for (int i = 0; i < CALLS; i++) { later(i); jumped_by(i); }
+    for (int i = 0; i < CALLS; i++) {
+        if (later(i) > 5) puts("never");
+        if (jumped_by(i) > CALLS) puts("never");
+        rare_pointer(i);
+        pointer(i);
+        empty(i);
+        usleep(1);
+    }
     puts("done");
     return read(0, &go, 1) != 1;
 }
@@ -82,6 +99,27 @@ phase = "certificate"
 level = "command"
 functions = ["dull"]
 missing = "-"
+[[boundary]]
+id = "directions"
+action = "phase"
+phase = "keygen"
+level = "command"
+functions = ["parting"]
+missing = "-"
+[[boundary]]
+id = "returns"
+action = "phase"
+phase = "background"
+level = "command"
+functions = ["pointed"]
+missing = "-"
+[[boundary]]
+id = "address"
+action = "phase"
+phase = "idle"
+level = "command"
+functions = ["frequent"]
+missing = "-"
 """
 
 
@@ -95,10 +133,10 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def ways(planned: Plan, boundary: str, event: str) -> list[tuple[str, str]]:
-    """Kind of probe and mnemonic of each site of a boundary."""
+def ways(planned: Plan, boundary: str, event: str) -> list[str]:
+    """The mnemonic of each site of a boundary."""
     return [
-        (site.kind, site.instruction.split()[0])
+        site.instruction.split()[0]
         for site in planned.sites
         if (site.boundary, site.event) == (boundary, event)
     ]
@@ -137,23 +175,39 @@ def test_each_call_is_one_entry_and_one_exit(
             process.stdin.write(b"x")
             process.stdin.flush()
 
-    assert [site for site in planned.sites if site.stepped] == []
-    assert ways(planned, "outer", "enter") == [("uprobe", "push")]
-    assert ways(planned, "outer", "exit") == [("uretprobe", "push")]
-    assert ways(planned, "middle", "enter") == [("uprobe", "jne")]
-    assert {kind for kind, _ in ways(planned, "middle", "exit")} == {"uprobe"}
-    assert sorted(ways(planned, "inner", "enter")) == [("uprobe", "call"), ("uprobe", "jmp")]
-    assert sorted(ways(planned, "inner", "exit")) == [("uprobe", "je"), ("uretprobe", "jmp")]
+    assert {site.kind for site in planned.sites} == {"uprobe"}
+    assert [site.boundary for site in planned.sites if site.stepped] == ["returns"]
+    assert ways(planned, "outer", "enter") == ["push"]
+    assert {site.function for site in planned.sites if site.boundary == "outer"} == {
+        "later",
+        "main",
+    }
+    assert ways(planned, "middle", "enter") == ["jne"]
+    assert sorted(ways(planned, "inner", "enter")) == ["call", "jmp"]
+    assert ways(planned, "inner", "exit")[0] == "je"
+    assert ways(planned, "directions", "exit") == ["jne", "nop"]
+    assert ways(planned, "returns", "exit") == ["ret"]
+    assert ways(planned, "address", "exit") == []
 
     counts = {phase: slot.counts[number] for number, phase in enumerate(PHASES)}
     assert {phase: count for phase, count in counts.items() if count} == {
         "command": CALLS,
         "tde": CALLS,
         "certificate": CALLS + CALLS // 2,
+        "keygen": 2 * CALLS,
+        "background": CALLS,
+        "idle": CALLS,
     }
     assert losses == {}
-    # Every call crosses one entry and one exit of each boundary.
-    for boundary, count in (("outer", CALLS), ("middle", CALLS), ("inner", CALLS + CALLS // 2)):
+    # Every call crosses one entry and one exit of each boundary that has any.
+    expected = {
+        "outer": CALLS,
+        "middle": CALLS,
+        "inner": CALLS + CALLS // 2,
+        "directions": 2 * CALLS,
+        "returns": CALLS,
+    }
+    for boundary, count in expected.items():
         for event in ("enter", "exit"):
             sites = zip(planned.sites, hits, strict=True)
             assert count == sum(n for s, n in sites if (s.boundary, s.event) == (boundary, event))

@@ -29,6 +29,8 @@
 
 #define MILLISECOND 1000000ULL
 #define PHASE_CALL __attribute__((noinline, noclone)) /* a function that probes are put on */
+/* An instruction on which the end of a function can be seen. */
+#define WAY_OUT() __asm__ volatile("nop")
 
 /* The phases and states the program knows how to be in; names as in the capture. */
 enum phase {

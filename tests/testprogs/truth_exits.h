@@ -23,6 +23,7 @@ PHASE_CALL void tt_nested_write(struct server *server, int depth)
 		jump_out(server);
 	else
 		tt_nested_write(server, depth - 1);
+	WAY_OUT();
 }
 
 PHASE_CALL void tt_dispatch_and_jump(struct server *server)
@@ -116,6 +117,7 @@ PHASE_CALL void tt_write_and_fork(struct server *server)
 		die("the child failed");
 	end(RECORD_WRITE, OTHER);
 	spin(RECORD_WRITE, server->unit_ns);
+	WAY_OUT();
 }
 
 PHASE_CALL void tt_dispatch_and_fork(struct server *server)

@@ -53,6 +53,7 @@ PHASE_CALL void tt_net_real_write(struct server *server, const char *block, uint
 		left -= (uint64_t)sent;
 	}
 	end(RECORD_WRITE, NETWORK);
+	WAY_OUT();
 }
 
 static const char block[BLOCK_BYTES];

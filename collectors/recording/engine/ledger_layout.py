@@ -112,6 +112,7 @@ class Frame(ctypes.Structure):
     _fields_ = (
         ("sp", ctypes.c_uint64),
         ("start_ns", ctypes.c_uint64),
+        ("returns", ctypes.c_uint64),
         ("phase", ctypes.c_uint32),
         ("flags", ctypes.c_uint16),
         ("site", ctypes.c_uint8),
@@ -178,6 +179,7 @@ class ThreadSlot(ctypes.Structure):
         ("base_start_ns", ctypes.c_uint64),
         ("wait_start_ns", ctypes.c_uint64),
         ("wait_sp", ctypes.c_uint64),
+        ("wait_returns", ctypes.c_uint64),
         ("call_sp", ctypes.c_uint64),
         ("state", ctypes.c_uint32),
         ("owner", ctypes.c_uint32),
@@ -316,6 +318,9 @@ def cookie(
     state: str = "",
     role: str = "",
     side: str = "",
+    condition: int = -1,
+    stray: bool = False,
+    unseen_exits: bool = False,
 ) -> int:
     """The attach cookie of a probe site: its meaning for the program (COOKIE_* in ledger.h)."""
     index = PHASE_INDEX[phase] if phase else 0
@@ -323,10 +328,12 @@ def cookie(
         index = STATE_INDEX[state]
     flags = int(in_handshake) | int(blocking) << 1 | int(zero_is_success) << 2
     flags |= SIDES.index(side) << 3
+    flags |= int(condition >= 0) << 5 | int(stray) << 6 | int(unseen_exits) << 7
     meaning = int(action) | index << 8 | site << 16 | flags << 24
     place = REGISTERS.index(register) if register else 0
     role_index = ROLES.index(role) if role else 0
-    return meaning | (stack_bytes // 8 & 0xFFFF) << 32 | place << 48 | role_index << 52
+    meaning |= (stack_bytes // 8 & 0xFFFF) << 32 | place << 48 | role_index << 52
+    return meaning | max(condition, 0) << 60
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:

@@ -335,6 +335,9 @@ def _cookie(number: int, site: Site) -> int:
         site.state,
         site.role,
         site.side,
+        site.condition,
+        site.stray,
+        site.unseen_exits,
     )
 
 

@@ -63,7 +63,7 @@ def _functions(elf: Elf, boundary: Boundary) -> Iterable[tuple[Symbol, str]]:
     yield from ((symbol, symbol.name) for symbol in named)
     table = boundary.method_table
     if table is not None and named:
-        wanted = elf.find(compile_names([table.getter, *table.setters]))
+        wanted = elf.find(compile_names([*table.getters, *table.setters]))
         yield from ((symbol, named[0].name) for symbol in hidden_in(table, elf, wanted))
 
 

@@ -47,10 +47,10 @@ int main(void) { struct connection c = {1, 1, get_methods(), 0, 0};
                  set_accept(&c); set_connect(&c); return c.call(&c); }
 #endif
 """
-TABLE = MethodTable("get_methods", ("set_accept", "set_connect"), "Lost.")
+TABLE = MethodTable(("get_methods",), ("set_accept", "set_connect"), "Lost.")
 # -fno-ipa-ra: in libssl, what clears the connection is in another source file.
 PLAIN = ("-fno-ipa-ra", "-DACCEPT=shake_accept", "-DGETTER=", "-DSETTER=")
-OPENSSL = MethodTable("TLS_method", ("SSL_set_accept_state", "SSL_set_connect_state"), "Lost.")
+OPENSSL = MethodTable(("TLS_method",), ("SSL_set_accept_state", "SSL_set_connect_state"), "Lost.")
 NOT_SEEN = "Handshakes that SSL_read or SSL_write start are not seen."
 
 Compile = Callable[..., Path]
@@ -60,7 +60,7 @@ MakeTarget = Callable[..., Target]
 def found_in(elf: Elf, table: MethodTable) -> set[int]:
     """Addresses of the functions behind a table."""
     mapped = MappedObject(elf.path, elf.path, "00:00", 1, "", False, ())
-    symbols = tuple(elf.find(compile_names([table.getter, *table.setters])))
+    symbols = tuple(elf.find(compile_names([*table.getters, *table.setters])))
     return {symbol.address for symbol in functions_in(table, OpenObject(mapped, elf, symbols))}
 
 
@@ -89,9 +89,9 @@ def test_the_functions_are_those_of_the_source(compile_c: Compile, flags: tuple[
         (("-DACCEPT=shake_connect", "-DGETTER=", "-DSETTER="), TABLE),
         (("-DACCEPT=shake_accept", "-DGETTER=clear(0);", "-DSETTER="), TABLE),
         ((*PLAIN[:3], "-DSETTER=c->open = 1; *(void **)c = (void *)c->methods->connect;"), TABLE),
-        (PLAIN, MethodTable("get_methods", ("set_accept", "set_nothing"), "Lost.")),
-        (PLAIN, MethodTable("undefined", ("set_accept", "set_connect"), "Lost.")),
-        (PLAIN, MethodTable("get_methods", ("set_accept", "clear"), "Lost.")),
+        (PLAIN, MethodTable(("get_methods",), ("set_accept", "set_nothing"), "Lost.")),
+        (PLAIN, MethodTable(("undefined",), ("set_accept", "set_connect"), "Lost.")),
+        (PLAIN, MethodTable(("get_methods",), ("set_accept", "clear"), "Lost.")),
     ],
     ids=[
         "same function",
@@ -174,16 +174,19 @@ def without_table(library: Path, folder: Path) -> Path:
     return path
 
 
+CALLER = "int SSL_do_handshake(void *); int main(void) { return SSL_do_handshake(0) > 3 ? 5 : 6; }"
+
+
 def test_without_its_table_libssl_is_probed_by_name(
-    target_of: MakeTarget, libraries: dict[str, Path], tmp_path: Path
+    target_of: MakeTarget, libraries: dict[str, Path], tmp_path: Path, compile_c: Compile
 ) -> None:
     damaged = without_table(libraries["libssl"], tmp_path)
-    planned = plan_of(target_of, libraries["libc"], damaged, libraries["libcrypto"])
+    program = compile_c(CALLER, "-O0", "-lssl", "-lcrypto")
+    planned = plan_of(target_of, program, damaged, libraries["libcrypto"])
     sites = [site for site in planned.sites if site.boundary == "handshake_call"]
-    assert {(site.event, site.function) for site in sites} == {
-        ("enter", "SSL_do_handshake"),
-        ("exit", "SSL_do_handshake"),
-    }
+    # It leaves by a jump through a pointer, so its end is seen where it was called.
+    assert {site.function for site in sites if site.event == "enter"} == {"SSL_do_handshake"}
+    assert "main" in {site.function for site in sites if site.event == "exit"}
     lost = [entry for entry in planned.missing if entry.boundary == "handshake_call"]
     assert [entry.consequence for entry in lost] == [NOT_SEEN]
     assert "TLS_method" in lost[0].functions
@@ -237,7 +240,7 @@ missing = "A part is lost."
 
 def test_a_definition_may_have_a_table() -> None:
     (boundary,) = parse_definition(DEFINITION.encode(), "own.toml").boundaries
-    assert boundary.method_table == MethodTable("methods", ("set_a", "set_b"), "A part is lost.")
+    assert boundary.method_table == MethodTable(("methods",), ("set_a", "set_b"), "A part is lost.")
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,14 @@ def find(target_of: MakeTarget) -> Iterator[Find]:
             events: Sequence[str] = ("enter", "exit"),
             argument: int = -1,
             returned: bool = False,
+            strays: bool = False,
         ) -> list[CallerSpot]:
             target = target_of(*paths)
             finders = FindersOf(stack, {}, ALWAYS_EMULATED, Prices())
             (symbol,) = finders.of(target.objects[0]).elf.find(re.compile("^dull$"))
             callers = Callers(target, finders)
-            return callers.points(target.objects[0], symbol, events, argument, returned)
+            found, _ = callers.points(target.objects[0], symbol, events, argument, returned, strays)
+            return found
 
         yield run
 
@@ -63,14 +65,25 @@ def test_the_call_and_what_follows_it(compile_c: Compile, find: Find) -> None:
     assert "the call in one: dull has no suitable" in enter.point.reason
 
 
-def test_a_jump_into_it_is_left_where_the_function_returns_to(
+JUMPS = DULL + assembly("one", "mov %rsi,%rdi", "jmp dull")
+
+
+def test_a_jump_into_it_is_left_behind_the_call_of_the_function_that_jumps(
     compile_c: Compile, find: Find
 ) -> None:
-    path = compile_c(DULL + assembly("one", "mov %rsi,%rdi", "jmp dull") + MAIN)
-    enter, leave = find(path)
-    assert enter.point.address == leave.point.address
-    assert (enter.point.kind, leave.point.kind) == ("uprobe", "uretprobe")
-    assert (enter.point.stack_bytes, leave.point.stack_bytes) == (0, 0)
+    calls = assembly("two", "sub $8,%rsp", "call one", "test %eax,%eax", "je 1f", "1: add $8,%rsp",
+                     "ret")  # fmt: skip
+    enter, leave = find(compile_c(JUMPS + calls + MAIN), strays=True)
+    assert (enter.event, enter.point.function, enter.point.stack_bytes) == ("enter", "one", 0)
+    assert (leave.event, leave.point.function, leave.point.stack_bytes) == ("exit", "two", 0)
+    assert {enter.point.kind, leave.point.kind} == {"uprobe"}
+    # Other ways through `one` cross it, too: their exits must not count as missed entries.
+    assert leave.point.stray
+
+
+def test_a_jump_is_refused_where_every_hit_counts(compile_c: Compile, find: Find) -> None:
+    with pytest.raises(RefusedError, match="one jumps into it, and is called for other reasons"):
+        find(compile_c(JUMPS + MAIN))
 
 
 def test_calls_from_another_object_go_through_its_stub(
