@@ -30,7 +30,8 @@ class Bound(NamedTuple):
     fixed: float
     """In the unit of the figure: what the edges of a window can make."""
     event: float
-    """For each switch (times) or the square root of the expected samples (samples)."""
+    """For each of Pair.events: switches; for samples the square root of their number; for the
+    server's counters what they grew by between two readings."""
     least: float
     """A smaller reference is too little to judge."""
 
@@ -51,19 +52,19 @@ class Figure(NamedTuple):
 FIGURES: Final = (
     Figure(
         "on_cpu", "CPU time against the CPU clock of the process", "ns",
-        Bound(0.015, 10 * _MS, 1_000, 50 * _MS),
+        Bound(0.01, 10 * _MS, 2_000, 50 * _MS),
         "CPU times, their shares, and what is derived from them",
         "the CPU clock of the process was not read",
     ),
     Figure(
         "thread_on_cpu", "CPU time of the worst thread against the scheduler's", "ns",
-        Bound(0.03, 10 * _MS, 3_000, 100 * _MS),
+        Bound(0.05, 20 * _MS, 3_000, 100 * _MS),
         "CPU times of single threads and roles",
         "no thread used enough CPU time",
     ),
     Figure(
         "runnable", "time waiting for a CPU against the scheduler's run delay", "ns",
-        Bound(0.05, 20 * _MS, 3_000, 50 * _MS),
+        Bound(0.03, 20 * _MS, 3_000, 50 * _MS),
         "time waiting for a CPU, and the waits that it is separated from",
         "this kernel does not count the time that threads wait for a CPU",
     ),
@@ -87,7 +88,7 @@ FIGURES: Final = (
     ),
     Figure(
         "switches", "switches seen against switches that the kernel counted", "count",
-        Bound(0.002, 20, 0, 1000),
+        Bound(0.001, 20, 0, 1000),
         "any time of the ledger: threads were in states that it did not see",
         "the switches of the process were not counted",
     ),
@@ -99,19 +100,19 @@ FIGURES: Final = (
     ),
     Figure(
         "exits", "ends against beginnings, of the worst boundary", "count",
-        Bound(0.01, 20, 0, 100),
+        Bound(0.005, 20, 0, 100),
         "times of the phase that the boundary begins and ends",
         "no boundary has a probe at both ends",
     ),
     Figure(
         "commands", "commands against the server's own count", "count",
-        Bound(0.02, 20, 0, 100),
+        Bound(0.02, 20, 1, 100),
         "times per command",
         "the server's counters were not read (--collect status)",
     ),
     Figure(
         "handshakes", "handshakes against the server's own count", "count",
-        Bound(0.02, 2, 0, 10),
+        Bound(0.02, 2, 1, 10),
         "times per handshake and connection",
         "the server's counters were not read (--collect status)",
     ),
@@ -180,10 +181,8 @@ def check(tables: Tables) -> list[Check]:
     """Each figure at its worst, in the order of FIGURES."""
     stretches = observed(tables)
     enough = _observed_ns(tables) >= OBSERVED_NS
-    switches = stretches[0].switch_count if stretches else 0
     counts = closure_counts.pairs(tables) if stretches else {}
-    return [_worst(figure, stretches, counts.get(figure.key, ()), switches, enough)
-            for figure in FIGURES]  # fmt: skip
+    return [_worst(figure, stretches, counts.get(figure.key, ()), enough) for figure in FIGURES]
 
 
 def worst(checks: Iterable[Check]) -> Check | None:
@@ -260,13 +259,11 @@ def _stretches(tables: Tables, observed_ids: Iterable[int]) -> list[list[int]]:
     return groups
 
 
-def _worst(
-    figure: Figure, stretches: Sequence[Sums], pairs: Sequence[Pair], switches: int, enough: bool
-) -> Check:
+def _worst(figure: Figure, stretches: Sequence[Sums], pairs: Sequence[Pair], enough: bool) -> Check:
     """The figure's worst value of all that was judged, or why it was not."""
     found = [
         *(one for sums in stretches if (one := _of_sums(figure, sums)) is not None),
-        *(_judge(figure, pair, None, pair.switch_count or switches) for pair in pairs),
+        *(_judge(figure, pair, None) for pair in pairs),
     ]
     if not found:
         return Check(figure, None, None, 0, 0, "", None, "not checked")
@@ -297,15 +294,11 @@ def _of_sums(figure: Figure, sums: Sums) -> Check | None:
         pair = Pair(sums.seen_count, sums.switch_count)
     if pair is None:
         return None
-    return _judge(figure, pair, sums.windows, sums.switch_count, surplus)
+    return _judge(figure, pair._replace(events=sums.switch_count), sums.windows, surplus)
 
 
 def _judge(
-    figure: Figure,
-    pair: Pair,
-    windows: tuple[int, int] | None,
-    switches: float,
-    surplus: float = 0.0,
+    figure: Figure, pair: Pair, windows: tuple[int, int] | None, surplus: float = 0.0
 ) -> Check:
     bound = figure.bound
     base = pair.reference if pair.base is None else pair.base
@@ -313,8 +306,7 @@ def _judge(
     if surplus and difference > 0:
         difference = max(0.0, difference - surplus)
     error = 0.0 if figure.key == "steal" and difference < 0 else abs(difference)
-    events = max(base, 0.0) ** 0.5 if figure.key == "samples" else switches
-    allowed = bound.share * base + bound.fixed + bound.event * events
+    allowed = bound.share * base + bound.fixed + bound.event * pair.events
     verdict = "ok" if error <= allowed else "failed"
     if base < bound.least:
         verdict = "too little"

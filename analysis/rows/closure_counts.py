@@ -29,8 +29,17 @@ class Pair(NamedTuple):
     """What the bound is a share of, where that is not the reference."""
     what: str = ""
     """The thread, CPU or boundary."""
-    switch_count: float = 0
-    """Switches of it; 0: those of the whole process."""
+    events: float = 0
+    """What Bound.event is for each of."""
+
+
+class _Count(NamedTuple):
+    """What counters of the server grew by in some windows."""
+
+    grown: float
+    step: float
+    """The most between two readings: an answer may come so late."""
+    windows: frozenset[int]
 
 
 def pairs(tables: Tables) -> dict[str, list[Pair]]:
@@ -58,11 +67,13 @@ def _threads(tables: Tables) -> Iterator[Pair]:
             spent[entry.thread_id] += entry.time_ns
     names = {row.thread_id: f"{row.name} ({row.tid})" for row in tables.threads}
     steal_ns = sum(row.cpu_steal_ns for row in tables.system)
+    switches = sum(row.switch_count for row in tables.process_clocks) / max(1, sum(clocks.values()))
     for thread_id, clock_ns in clocks.items():
         value = spent[thread_id]
         if value > clock_ns:  # stolen time is on the CPU for the ledger only
             value = max(clock_ns, value - steal_ns)
-        yield Pair(value, clock_ns, None, names.get(thread_id, "unknown thread"))
+        name = names.get(thread_id, "unknown thread")
+        yield Pair(value, clock_ns, None, name, switches * clock_ns)
 
 
 def _cpus(tables: Tables) -> Iterator[Pair]:
@@ -79,7 +90,7 @@ def _cpus(tables: Tables) -> Iterator[Pair]:
         expected[row.cpu_id] += row.target_cpu_ns * hz / 1e9
         taken[row.cpu_id] += row.sample_count
     for cpu_id, samples in expected.items():
-        yield Pair(taken[cpu_id], samples, None, f"CPU {cpu_id}")
+        yield Pair(taken[cpu_id], samples, None, f"CPU {cpu_id}", max(samples, 0.0) ** 0.5)
 
 
 def _boundaries(tables: Tables) -> Iterator[Pair]:
@@ -101,25 +112,25 @@ def _commands(tables: Tables) -> Iterator[Pair]:
     windows = [window for window in tables.windows if window.level in LEDGER_LEVELS]
     count = _grown(tables.status, _COMMANDS, windows)
     if count is not None and ended:
-        reference, within = count
-        yield Pair(sum(ended.get(window_id, 0) for window_id in within), reference)
+        seen = sum(ended.get(window_id, 0) for window_id in count.windows)
+        yield Pair(seen, count.grown, events=count.step)
 
 
 def _handshakes(tables: Tables) -> Iterator[Pair]:
     windows = [window for window in tables.windows if window.level not in ("sample", "none")]
     for name in _HANDSHAKES:
         count = _grown(tables.status, (name,), windows)
-        if count is not None and count[0] > 0:
-            reference, within = count
+        if count is not None and count.grown > 0:
             good = [row for row in tables.handshakes if row.outcome == "success"]
-            yield Pair(sum(row.window_id in within for row in good), reference)
+            seen = sum(row.window_id in count.windows for row in good)
+            yield Pair(seen, count.grown, events=count.step)
             return
 
 
 def _grown(
     rows: Sequence[Status], names: Sequence[str], windows: Sequence[Window]
-) -> tuple[float, set[int]] | None:
-    """What counters grew by in the windows between their first and last reading, and these windows.
+) -> _Count | None:
+    """What counters grew by in the windows between their first and last reading.
 
     None where the counters were not read, or the windows do not join.
     """
@@ -135,14 +146,11 @@ def _grown(
     covered_ns = sum(window.end_ns - window.start_ns for window in inside)
     if covered_ns < _COVERED * (end_ns - start_ns):
         return None
-    edges = [start_ns - times[0], end_ns - times[0]]
+    total = np.sum([values for values in known if values is not None], axis=0)
     offsets = [time_ns - times[0] for time_ns in times]
-    grown = 0.0
-    for values in known:
-        if values is not None:
-            first, last = np.interp(edges, offsets, values)
-            grown += float(last - first)
-    return grown, {window.window_id for window in inside}
+    first, last = np.interp([start_ns - times[0], end_ns - times[0]], offsets, total)
+    windows_read = frozenset(window.window_id for window in inside)
+    return _Count(float(last - first), float(np.diff(total).max()), windows_read)
 
 
 def _readings(rows: Sequence[Status], name: str, times: Sequence[int]) -> list[float] | None:

@@ -229,11 +229,12 @@ class BpfObject:
 
     def attach_iterator(self, name: str, pid: int) -> Link:
         """An iterator over the threads of a process; kernels before 6.1 iterate all processes."""
+        attach, program = self.library.bpf_program__attach_iter, self.program(name)
         target = (ctypes.c_uint32 * 3)(0, pid, 0)  # union bpf_iter_link_info: tid, pid, pid_fd
         options = IteratorOptions(
             ctypes.sizeof(IteratorOptions), ctypes.addressof(target), ctypes.sizeof(target)
         )
-        handle = self.library.bpf_program__attach_iter(self.program(name), ctypes.byref(options))
+        handle = attach(program, ctypes.byref(options)) or attach(program, None)
         return self._link(handle, f"attach {name}")
 
     def iterate(self, link: Link, name: str) -> None:

@@ -100,8 +100,8 @@ def changed(table: str, change: Callable[[Any], Any], window: int | None = None)
         ("cpu_clocks", lambda row: row._replace(sample_count=0) if row.cpu_id else row, None,
          "samples"),
         ("clocks", lambda row: row._replace(sched_cpu_ns=500 * MS), None, "thread_on_cpu"),
-        ("phase_counts", lambda row: row._replace(ended_count=950), None, "commands"),
-        ("handshakes", lambda _: None, 3, "handshakes"),
+        ("phase_counts", lambda row: row._replace(ended_count=800), None, "commands"),
+        ("handshakes", lambda row: row if row.window_id > 3 else None, None, "handshakes"),
     ],
 )  # fmt: skip
 def test_a_fault_turns_its_figure_red(
