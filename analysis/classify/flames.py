@@ -3,21 +3,18 @@
 
 A difference draws every stack as wide as the larger of its two times, so that stacks of either side
 are visible. Both sides are per operation when both have operations of one kind,
-else each is scaled to the other's total. A change that samples of this number would show by
-chance (95 %, each count taken as Poisson) is marked as not significant.
+else each is scaled to the other's total. A change that samples of this number may show by chance
+(each count taken as Poisson) is marked as noise, so that few of the others are.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.classify.stacks import Folded, FoldedFrame, Path, cut
-
-Z_95: Final = 1.96
-"""Half of the width of a 95 % interval in standard errors."""
+from tlstax.analysis.statistics import verdicts
 
 
 @dataclass(frozen=True)
@@ -136,10 +133,14 @@ def difference(before: Profile, after: Profile) -> Block:
             block.before += old
             block.after += new
     totals = root.before, root.after
+    tails = []
     for block, _, _ in root.walk():
         old_error = _standard_error(block.before, totals[0], before.count)
         new_error = _standard_error(block.after, totals[1], after.count)
-        block.is_noise = abs(block.change) <= Z_95 * math.hypot(old_error, new_error)
+        tails.append((block, verdicts.normal_tail(block.change, math.hypot(old_error, new_error))))
+    bound = verdicts.largest_marked([p for _, p in tails])
+    for block, p in tails:
+        block.is_noise = bound is None or p > bound
     return root
 
 

@@ -46,9 +46,10 @@ def p95(results: Results, runs: Sequence[Row]) -> Measure:
         return float(values[min(len(values) - 1, int(np.searchsorted(reached, q - 1e-12)))])
 
     value = at(TAIL)
-    below = np.array([float(mine[known <= value].sum()) for known, mine in each])
+    below = np.array([float(mine[known < value].sum()) for known, mine in each])
+    equal = np.array([float(mine[known == value].sum()) for known, mine in each])
     totals = np.array([float(mine.sum()) for _, mine in each])
-    return shares.quantile(TAIL, at, below, totals, rounds(len(runs))).measure()
+    return shares.quantile(TAIL, at, below, equal, totals, rounds(len(runs))).measure()
 
 
 def steps_of(results: Results, run_id: int) -> Steps:

@@ -12,6 +12,7 @@ Json = Mapping[str, Any]
 
 SEEN: Final = ("more", "less")
 """Verdicts of a difference whose interval does not span zero."""
+INTERVAL: Final = "95 % interval"
 MIXED: Final = "interval or range"
 COLUMNS_MAX: Final = 7
 """Categories that get a column of their own."""
@@ -60,7 +61,7 @@ def bounds_title(lines: Iterable[Json]) -> str:
     }
     few = {count for count in counts if not has_interval(count)}
     if not few:
-        return "95 % interval" if counts else "interval"
+        return INTERVAL if counts else "interval"
     if few < counts:
         return MIXED
     return f"range of {min(few)}" + (f" to {max(few)}" if len(few) > 1 else "")

@@ -113,8 +113,9 @@ def _sampling(
     """How far a quantile of all values together may be off: the units differ."""
     below = np.array([_below(mine, one.value_ns) for mine in by_unit])
     totals = np.array([float(sum(mine.values())) for mine in by_unit])
+    none = np.zeros(len(totals))
     found = shares.quantile(
-        one.q, lambda q: quantile(buckets, q).value_ns, below, totals, units
+        one.q, lambda q: quantile(buckets, q).value_ns, below, none, totals, units
     ).measure()
     return None if found.low_ns is None else found
 

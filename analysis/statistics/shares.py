@@ -72,18 +72,26 @@ def _around(value: float, mine: Floats, whole: Floats, units: Units) -> tuple[fl
 
 
 def quantile(
-    q: float, at: Callable[[float], float], below: Floats, totals: Floats, units: Units
+    q: float,
+    at: Callable[[float], float],
+    below: Floats,
+    equal: Floats,
+    totals: Floats,
+    units: Units,
 ) -> Estimate:
     """A quantile of all values together, `at(q)`.
 
-    `below` are the values of each unit at or below it, `totals` all of its values. Few units have
-    no bounds.
+    For each unit: `below` are its values below the quantile, `equal` those that equal it, `totals`
+    all of its values. Few units have no bounds.
     """
     seen = totals > 0
-    mine, whole = below[seen], totals[seen]
+    under, ties, whole = below[seen], equal[seen], totals[seen]
     units = units.limited_to(len(whole))
     value = at(q)
     if not units.have_interval:
         return Estimate(value, unit_count=units.count)
+    # Of the values that equal the quantile, as many count as make the share q.
+    part = (q * whole.sum() - under.sum()) / ties.sum() if ties.any() else 0.0
+    mine = under + min(1.0, max(0.0, float(part))) * ties
     low, high = _around(q, mine, whole, units)
     return Estimate(value, min(value, at(low)), max(value, at(high)), units.count)

@@ -89,6 +89,13 @@ def largest_marked(p_values: Sequence[float]) -> float | None:
     return marked
 
 
+def normal_tail(change: float, error: float) -> float:
+    """P of a change as large as this by chance, if errors are normal with this standard error."""
+    if not error:
+        return 0.0 if change else 1.0
+    return math.erfc(abs(change) / error / math.sqrt(2))
+
+
 def student_tail(t: float, freedom: int) -> float:
     """P(|T| > |t|) of Student's t with a whole number of degrees of freedom.
 

@@ -21,14 +21,19 @@ def print_prediction(document: Json, stream: TextIO | None = None) -> None:
     screen.print(
         console.sentence(texts.side_text(document["side"]), width, mark="from  ", style="dim")
     )
-    table = console.table("predicted", "", "now", "predicted", "interval", "±")
+    found, write = texts.bounds_column(
+        line["then"] for line in document["forecasts"] if line["then"]
+    )
+    # Models add to the interval, so it is more than one of 95 %.
+    bounds = "interval" if found == texts.INTERVAL else found
+    table = console.table("predicted", "", "now", "predicted", bounds, "±")
     for line in document["forecasts"]:
         then = line["then"]
         table.add_row(
             texts.clean(line["label"]),
             quantities.time(line["now"]["value_ns"]),
             quantities.time(then["value_ns"]) if then and not line["is_wide"] else "–",
-            texts.interval(then) if then else "",
+            write(then) if then else "",
             quantities.share(line["half_width_share"]) if then else "",
         )
     notes = [

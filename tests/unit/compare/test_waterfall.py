@@ -3,6 +3,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -297,6 +298,25 @@ def test_one_disturbed_round_changes_neither_the_figure_nor_the_verdict() -> Non
     assert by_name(disturbed)["handshake_sign"].verdict == "more"
     rest = disturbed.unexplained["tls"]
     assert rest.value_ns == pytest.approx(calm.unexplained["tls"].value_ns, abs=2)
+
+
+def test_equal_arms_have_hardly_ever_a_marked_step() -> None:
+    """Thirteen steps that differ by noise: judged one by one, every second table had a mark."""
+    generator = np.random.default_rng(8)
+    phases = ("sign", "keygen", "derive", "verify", "certificate", "connect", "command", "tde")
+    keys = [(phase, "on_cpu") for phase in phases]
+    keys += [("command", state) for state in STATES if state != "on_cpu"]
+    marked = 0
+    for _ in range(20):
+        experiment = Experiment()
+        for number in range(8):
+            for arm in ("plaintext", "tls"):
+                costs = {key: round(generator.normal(1000, 50)) for key in keys}
+                latency_ns = sum(costs.values()) + round(generator.normal(500, 50))
+                experiment.run(arm, number, latency_ns, costs)
+        lines = experiment.compare().cells
+        marked += any(line.verdict in ("more", "less") for line in lines)
+    assert marked <= 3
 
 
 def test_every_time_and_every_category_has_a_cell() -> None:

@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tlstax import ExitCode
@@ -228,3 +229,17 @@ def test_wrong_arguments_are_one_sentence(
     assert words in error
     assert "Traceback" not in error
     assert not out.exists()
+
+
+def test_of_two_equal_recordings_hardly_any_frame_is_coloured() -> None:
+    generator = np.random.default_rng(3)
+    coloured = 0
+    for _ in range(50):
+        sides = []
+        for name in ("old", "new"):
+            samples = generator.multinomial(2000, [1 / 60] * 60)
+            folded = stacks(**{f"a_f{n}": float(count) * 1e4 for n, count in enumerate(samples)})
+            sides.append(Profile(name, folded, 2000, 10, "query"))
+        blocks = [one for one, _, _ in flames.difference(*sides).walk()]
+        coloured += any(not one.is_noise for one in blocks)
+    assert coloured <= 5, "one by one, 19 of 20 of these graphs would have a coloured frame"

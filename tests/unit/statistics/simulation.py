@@ -216,9 +216,10 @@ def _of_histograms(count: int) -> Callable[[np.random.Generator], Estimate]:
         def at(q: float) -> float:
             return float(merged[min(len(merged) - 1, int(q * len(merged)))])
 
-        below = (values <= at(0.95)).sum(axis=1).astype(np.float64)
+        below = (values < at(0.95)).sum(axis=1).astype(np.float64)
+        equal = (values == at(0.95)).sum(axis=1).astype(np.float64)
         totals = np.full(count, float(_SAMPLES))
-        return shares.quantile(0.95, at, below, totals, units.rounds(count))
+        return shares.quantile(0.95, at, below, equal, totals, units.rounds(count))
 
     return make
 
