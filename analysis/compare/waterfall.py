@@ -13,12 +13,13 @@ from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.compare.rounds import close, costs_of, gather, paired_rounds
 from tlstax.analysis.compare.step_changes import StepChange, step_changes, unexplained
 from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS, SAMPLED_PHASES, StepKind
-from tlstax.analysis.model.tables import Comparison, WaterfallStep
+from tlstax.analysis.model.tables import Comparison, Ratio, WaterfallStep
 from tlstax.analysis.rows import operations
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import medians
 from tlstax.analysis.statistics import units as units_of
+from tlstax.analysis.statistics.units import Units
 from tlstax.analysis.statistics.verdicts import MORE, NO_INTERVAL, judge
 from tlstax.collectors.capture.schema import Run
 
@@ -71,7 +72,7 @@ def compare(
         latency={
             arm: medians.estimate(costs.latency_ns, units).measure() for arm, costs in arms.items()
         },
-        throughput_per_second={arm: _throughput(runs) for arm, runs in used.items()},
+        throughput_per_second={arm: _throughput(runs, rounds, units) for arm, runs in used.items()},
         difference=found.measure(),
         ratio=medians.ratio(*pair, is_paired=True).ratio(),
         verdict=verdict,
@@ -138,10 +139,14 @@ def _samples_behind(kind: StepKind, counts: Mapping[str, int]) -> int | None:
     return sum(counts[phase] for phase in phases.get(kind.group, SAMPLED_PHASES))
 
 
-def _throughput(runs: Sequence[Run]) -> float:
-    """Operations per second of driver time."""
-    seconds = sum(run.end_ns - run.start_ns for run in runs) / 1e9
-    return sum(run.operation_count for run in runs) / seconds if seconds > 0 else 0.0
+def _throughput(runs: Sequence[Run], rounds: Sequence[int], units: Units) -> Ratio:
+    """Operations per second of driver time, the median of the rounds."""
+    each = []
+    for number in rounds:
+        mine = [run for run in runs if run.round == number]
+        seconds = sum(run.end_ns - run.start_ns for run in mine) / 1e9
+        each.append(sum(run.operation_count for run in mine) / seconds if seconds > 0 else 0.0)
+    return medians.of_values(each, units).ratio()
 
 
 def _refused(name: str, plaintext: Group, tls: Group, reason: str) -> Comparison:

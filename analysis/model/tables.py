@@ -79,7 +79,9 @@ class Comparison:
     latency: Annotated[
         dict[str, Measure], "latency of an operation at the client by arm: median of rounds' means"
     ]
-    throughput_per_second: Annotated[dict[str, float], "operations per second by arm"]
+    throughput_per_second: Annotated[
+        dict[str, Ratio], "operations per second by arm: median of the rounds"
+    ]
     difference: Annotated[Measure | None, "latency, TLS less plaintext"]
     ratio: Annotated[Ratio | None, "latency, TLS / plaintext"]
     verdict: Annotated[str, "more, less, no difference seen, or no interval"]

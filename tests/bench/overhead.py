@@ -127,8 +127,8 @@ def show(title: str, figures: dict[str, Figures]) -> None:
     """Print one table, and who wins."""
     print(f"\n{title}")
     print(
-        f"{'attached':<44}{'rounds':>7}{'ops/s':>9}{'ratio':>7}{'95 %':>14}{'CPU us/op':>11}"
-        f"{'ratio':>8}{'95 %':>18}{'own CPU':>9}{'MB':>5}"
+        f"{'attached':<44}{'rounds':>7}{'ops/s':>9}{'ratio':>7}{'bounds':>14}{'CPU us/op':>11}"
+        f"{'ratio':>8}{'bounds':>18}{'own CPU':>9}{'MB':>5}"
     )
     for name, one in figures.items():
         speed, cost = one.speed(), one.cost()

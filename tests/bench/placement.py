@@ -8,7 +8,7 @@ is where most tools look. All arms run the same program, which counts hits, on o
 link for each file and kind, so that nothing but the place differs.
 
 Printed are queries a second, their ratio to nothing attached, and planned against start: medians
-over the rounds with 95 % intervals (by their order). Run by `make bench-placement`.
+over the rounds with their bounds. Run by `make bench-placement`.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from tlstax.collectors.placement.model import Site
 from tlstax.collectors.placement.placement import points_of
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.mappings import MappedObject
-from tlstax.tests.bench.watching import interval
+from tlstax.tests.bench.watching import bounds_name, interval
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest
@@ -107,14 +107,14 @@ def attached(places: Iterable[Place], pid: int, counter: int) -> Iterator[None]:
 
 
 def ratio_text(ratios: Sequence[float]) -> str:
-    """Median, and its 95 % interval."""
+    """Median, and its bounds."""
     return "{:.2f} ({:.2f} .. {:.2f})".format(*interval(ratios))
 
 
 def show(runs: dict[str, list[Run]], rounds: int) -> None:
     """Print the arms, then the pairs."""
     bare = [run.per_second for run in runs[NOTHING]]
-    print(f"\nTLS point selects, {rounds} rounds; medians with 95 % intervals")
+    print(f"\nTLS point selects, {rounds} rounds; medians with {bounds_name(rounds)}")
     print(f"{'probes':40}{'queries/s':>10}{'hits/query':>12}  of nothing attached")
     for name, under in runs.items():
         ratios = [run.per_second / other for run, other in zip(under, bare, strict=True)]

@@ -158,6 +158,11 @@ def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
     return found.value, low, high
 
 
+def bounds_name(count: int) -> str:
+    """What the bounds of so many rounds are, for people."""
+    return "95 % intervals" if rounds(count).have_interval else "their range"
+
+
 @dataclass(frozen=True)
 class Stretch:
     """Some seconds of a server at work."""

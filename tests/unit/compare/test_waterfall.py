@@ -192,6 +192,8 @@ def test_a_figure_is_the_median_of_its_rounds() -> None:
     assert comparison.latency["plaintext"].value_ns == 150
     assert by_name(comparison)["command"].plaintext_ns == 70
     assert comparison.operation_counts == {"plaintext": 4000, "tls": 2000}
+    rate = comparison.throughput_per_second["plaintext"]
+    assert (rate.value, rate.low, rate.high, rate.unit_count) == (2000, 1000, 3000, 2)
 
 
 @pytest.mark.parametrize(
