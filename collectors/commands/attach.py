@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Record a running server into a capture. The server is not restarted.
 
+Before anything is attached the kernel and the process are examined: see `tlstax doctor PID`.
+
 The kernel sets breakpoints on the instructions that `tlstax probes plan PID` shows; nothing else is
 written to the server. They are removed when tlstax ends, even if it is killed. Stop with Ctrl-C.
 """
@@ -9,22 +11,21 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture.printable import with_controls
-from tlstax.collectors.capture.vocabulary import REPAIRS
-from tlstax.collectors.commands.options import duration, functions_option
+from tlstax.collectors.commands.options import accept_option, duration, functions_option
+from tlstax.collectors.commands.progress import Progress
+from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_LEAST, ROOM_MOST
 from tlstax.collectors.recording.plain import PlainRecording
-from tlstax.collectors.recording.proc_clocks import resident_bytes
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
+from tlstax.collectors.recording.safe_request import preflight, require_safe_sources
 from tlstax.collectors.recording.source_set import SourceSet
-from tlstax.collectors.recording.windows import WindowTotals
 from tlstax.collectors.sources import registry
 from tlstax.probes.model import Level
 
@@ -116,6 +117,7 @@ def register(
         f"{','.join(registry.uncounted())})",
     )
     registry.add_arguments(parser)
+    accept_option(parser)
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     parser.set_defaults(run=run, headline=headline)
@@ -163,8 +165,9 @@ def run(options: argparse.Namespace) -> int:
     _refuse_contradictions(options)
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     stop = _StopFlag()
-    recorder, sources = _begin(options, pid)
-    _watch(recorder, options, sources, stop)
+    recorder, sources, safety = _begin(options, pid)
+    notes = [f"preflight ({note.hazard}): {note.text}" for note in safety.notes]
+    _watch(recorder, options, (*notes, *sources.failures, *sources.warnings), stop)
     if recorder.ending:
         raise recorder.ended()
     if sources.failures:
@@ -180,28 +183,34 @@ def run(options: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recorder | PlainRecording, SourceSet]":
+def _begin(
+    options: argparse.Namespace, pid: int
+) -> "tuple[Recorder | PlainRecording, SourceSet, Safety]":
     """Attach what was requested, within the given or the default budget."""
     what = registry.asked(options, pid)
+    safety = preflight(pid, options.accept)
+    require_safe_sources(safety, what.names)
     sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:
-        return PlainRecording(pid, options.output, sources, options.force), sources
+        return PlainRecording(pid, options.output, sources, options.force), sources, safety
     share = options.budget
     if share is None:
         uncounted = registry.uncounted(options.collect)
         expensive = options.window or options.client or options.functions or uncounted
         share = NO_BUDGET if expensive else DEFAULT_BUDGET
     try:
-        return Recorder(_request(options, pid, sources, share)), sources
+        return Recorder(_request(options, pid, sources, safety, share)), sources, safety
     except TlstaxError as error:
         if error.exit_code != ExitCode.BUDGET or options.budget is not None:
             raise
     # An almost idle server: the default budget must not prevent a recording.
     sources = registry.open_sources(what)
-    return Recorder(_request(options, pid, sources, NO_BUDGET)), sources
+    return Recorder(_request(options, pid, sources, safety, NO_BUDGET)), sources, safety
 
 
-def _request(options: argparse.Namespace, pid: int, sources: SourceSet, share: float) -> Request:
+def _request(
+    options: argparse.Namespace, pid: int, sources: SourceSet, safety: Safety, share: float
+) -> Request:
     """What the native engine is to record, for a share of the server's CPU time."""
     if options.functions and options.duration_s is None:
         print(
@@ -223,20 +232,22 @@ def _request(options: argparse.Namespace, pid: int, sources: SourceSet, share: f
         clients=tuple(_client_pid(text) for text in options.client),
         client_level=Level[options.client_level.upper()],
         sources=sources,
+        accepted=tuple(options.accept),
+        safety=safety,
     )
 
 
 def _watch(
     recorder: "Recorder | PlainRecording",
     options: argparse.Namespace,
-    sources: SourceSet,
+    messages: Iterable[str],
     stop: "_StopFlag",
 ) -> None:
     """Until the time is up, Ctrl-C, or the end of the server."""
-    live = None if options.quiet else _Progress(sys.stderr.isatty())
+    live = None if options.quiet else Progress(sys.stderr.isatty())
     with recorder:
         print(f"tlstax: attached to {recorder.pid}, recording to {options.output}", file=sys.stderr)
-        for text in (*sources.failures, *sources.warnings):
+        for text in messages:
             print(f"tlstax: {text}", file=sys.stderr)
         # The default budget is printed only where it changes something.
         is_asked = options.budget is not None
@@ -315,36 +326,3 @@ class _StopFlag:
 
     def _request(self, _number: int, _frame: FrameType | None) -> None:
         self.requested = True
-
-
-class _Progress:
-    """One line on the terminal, rewritten every window."""
-
-    def __init__(self, rewrite: bool) -> None:
-        self._rewrite = rewrite
-        self._handshakes_count = 0
-        self._start_ns: int | None = None
-        self._last_ns = 0
-
-    def show(self, window: WindowTotals) -> None:
-        if window.end_ns == self._last_ns:
-            return
-        self._start_ns = self._start_ns or window.start_ns
-        self._last_ns = window.end_ns
-        self._handshakes_count += len(window.handshakes)
-        span_s = (window.end_ns - window.start_ns) / 1e9
-        lost = sum(n for kind, n in window.losses.items() if kind not in REPAIRS)
-        line = (
-            f"{(window.end_ns - self._start_ns) / 1e9:6.0f} s"
-            f"  {len(window.handshakes) / span_s:8.1f} handshakes/s"
-            f"  {window.phase_counts.get('command', 0) / span_s:9.0f} commands/s"
-            f"  {window.on_cpu_ns / 1e9 / span_s:5.2f} CPUs"
-            f"  healed {sum(window.losses.get(kind, 0) for kind in REPAIRS)}  lost {lost}"
-            f"  tlstax {resident_bytes() >> 20} MB"
-        )
-        print(f"\r{line}" if self._rewrite else line, end="" if self._rewrite else "\n",
-              file=with_controls(sys.stderr), flush=True)  # fmt: skip
-
-    def end(self) -> None:
-        if self._rewrite:
-            print(file=sys.stderr)

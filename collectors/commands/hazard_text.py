@@ -39,13 +39,13 @@ def findings_verdict(pid: int, findings: Sequence[Finding]) -> str:
     if refused:
         options = " ".join(f"--accept {name}" for name in refused)
         return (
-            f"Process {pid} should not be recorded because of {', '.join(refused)}. "
-            f"Who knows better passes {options}."
+            f"`attach` does not record process {pid} because of {', '.join(refused)}. "
+            f"If you know better: {options}."
         )
     variants = [f.hazard.variant for f in findings if f.status == Status.VARIANT]
     if not variants:
-        return f"Process {pid} can be recorded without restrictions."
-    return f"A safe recording of process {pid} has: {'; '.join(VARIANTS[v] for v in variants)}."
+        return f"`attach` records process {pid} without restrictions."
+    return f"`attach` records process {pid} with: {'; '.join(VARIANTS[v] for v in variants)}."
 
 
 def exit_code_of(findings: Iterable[Finding]) -> ExitCode:

@@ -12,11 +12,12 @@ Costs are those of this host, measured on tlstax's own code (see `tlstax doctor 
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from tlstax import ExitCode
 from tlstax.collectors.commands import programs
-from tlstax.collectors.commands.options import functions_option
+from tlstax.collectors.commands.options import accept_option, functions_option
 from tlstax.collectors.commands.plan_text import as_document, as_lines
 from tlstax.probes.model import Level
 
@@ -56,6 +57,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="LIST",
         help="also the functions that `tlstax attach --functions LIST` would count",
     )
+    accept_option(plan)
     plan.add_argument("--json", action="store_true", help="machine-readable output")
     plan.set_defaults(run=run_plan)
 
@@ -65,6 +67,8 @@ def run_plan(options: argparse.Namespace) -> int:
     # The planner belongs to a later stage; only this command imports it.
     from tlstax.collectors.host.costs import this_host_costs
     from tlstax.collectors.placement.placement import plan
+    from tlstax.collectors.preflight.examination import examine
+    from tlstax.collectors.preflight.safety import restrictions
     from tlstax.collectors.process.find_process import find_by_name
     from tlstax.collectors.process.target import open_target
     from tlstax.probes.definitions import load_definitions
@@ -73,7 +77,11 @@ def run_plan(options: argparse.Namespace) -> int:
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     target = open_target(pid)
     role = "client" if options.client else "server"
-    planned = plan(target, definitions, Level[options.level.upper()], role, this_host_costs())
+    safety = restrictions(examine(pid, options.accept))
+    level = min(Level[options.level.upper()], safety.level_most)
+    planned = plan(target, definitions, level, role, this_host_costs(), safety.limits)
+    notes = (f"preflight ({note.hazard}): {note.text}" for note in safety.notes)
+    planned = replace(planned, notes=(*planned.notes, *notes))
     document, lines = as_document(target, planned), as_lines(target, planned, options.verbose)
     if options.functions:
         from tlstax.collectors.commands import function_listing

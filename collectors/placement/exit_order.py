@@ -14,7 +14,7 @@ A boundary that has only an exit (`base_idle`) must have no more hits than the f
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -82,8 +82,8 @@ _Way = Callable[[_Wanted], list[PlacedProbes]]
 class Exits:
     """Finds entry and exit of functions in one process."""
 
-    def __init__(self, callers: Callers) -> None:
-        self._callers = callers
+    def __init__(self, callers: Callers, forbidden: Collection[str] = ()) -> None:
+        self._callers, self._forbidden = callers, forbidden  # names of ways, see `place`
 
     def place(
         self, placed: Placed, kind: str, mapped: MappedObject, finder: Finder, symbol: Symbol
@@ -103,7 +103,7 @@ class Exits:
             ("the next boundary", _next_boundary),
             ("its entry", _at_entry),
         )
-        for name, way in ways:
+        for name, way in (one for one in ways if one[0] not in self._forbidden):
             try:
                 return way(want)
             except RefusedError as refused:

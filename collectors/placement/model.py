@@ -130,6 +130,16 @@ class Plan:
         return next((entry for entry in self.libraries if entry.kind == kind), None)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Kinds of probes that a plan may have, as far as this kernel and this target bear them."""
+
+    return_probes: bool = True
+    nop5: bool = True  # probes on a 5-byte nop, which newer kernels replace by a call
+    stepped: bool = True  # probes on instructions that are single-stepped
+
+
+NO_LIMITS: Final = Limits()
 MAX_FUNCTIONS = 64  # limit of probes/bpf/functions.h; one is for the calibration
 
 

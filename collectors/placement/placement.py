@@ -28,8 +28,9 @@ from tlstax.collectors.placement.call_sites import RefusedError, exports
 from tlstax.collectors.placement.callers import Callers, FindersOf
 from tlstax.collectors.placement.detection import Detected, detect
 from tlstax.collectors.placement.exit_order import Exits
+from tlstax.collectors.placement.limits import forbidden_ways, within, without_forms
 from tlstax.collectors.placement.method_table import functions_in
-from tlstax.collectors.placement.model import Missing, Plan
+from tlstax.collectors.placement.model import NO_LIMITS, Limits, Missing, Plan
 from tlstax.collectors.placement.name_gaps import name_gaps, nothing_known
 from tlstax.collectors.placement.placed import (
     Placed,
@@ -63,8 +64,11 @@ def plan(
     level: Level = Level.RECORD,
     role: str = "server",
     host_costs: HostCosts | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> Plan:
     """Plan every probe for a target. Raises TlstaxError if nothing in it is recognised.
+
+    `limits`: kinds of probes that the plan may not have (`placement.limits`).
 
     A server may contain a client library, and vice versa: only the definitions of its `role` and
     those of TLS libraries are used. A tunnel or proxy needs none: scheduler events and samples
@@ -75,7 +79,9 @@ def plan(
         detected = detect(target, mine, resources)
         if not detected and role not in BETWEEN_ROLES:
             raise nothing_known(target)
-        return Planner(target, detected, host_costs or HostCosts(), resources).plan(level, role)
+        costs = without_forms(host_costs or HostCosts(), limits)
+        planner = Planner(target, detected, costs, resources, forbidden_ways(limits))
+        return within(planner.plan(level, role), limits)
 
 
 def points_of(
@@ -98,6 +104,7 @@ class Planner:
         detected: Sequence[Detected],
         host_costs: HostCosts,
         resources: ExitStack,
+        forbidden: Collection[str] = (),
     ) -> None:
         self.target = target
         self.detected = detected
@@ -106,7 +113,7 @@ class Planner:
         emulated = ALWAYS_EMULATED | host_costs.emulated
         self.finders = FindersOf(resources, opened, emulated, host_costs.prices)
         self.callers = Callers(target, self.finders)
-        self.exits = Exits(self.callers)
+        self.exits = Exits(self.callers, forbidden)
         for elf in opened.values():
             if elf.machine != MACHINE:
                 raise other_machine(target, elf)

@@ -11,23 +11,29 @@ from pathlib import Path
 
 from tlstax import TlstaxError
 from tlstax.collectors.host.child import run_in_child
-from tlstax.collectors.placement.model import FunctionPlan, Plan
+from tlstax.collectors.placement.model import NO_LIMITS, FunctionPlan, Limits, Plan
 from tlstax.collectors.process.target import Target
 from tlstax.probes.model import Level
 
 
 def plan_in_child(
-    pid: int, level: Level = Level.RECORD, extra: Path | None = None, role: str = "server"
+    pid: int,
+    level: Level = Level.RECORD,
+    extra: Path | None = None,
+    role: str = "server",
+    limits: Limits = NO_LIMITS,
 ) -> tuple[Target, Plan]:
     """Read the process and plan its probes, in a forked child that has ended on return.
 
     `extra` is a directory of further definitions. Raises what open_target, load_definitions and
     plan raise (TlstaxError); call it before starting threads.
     """
-    return run_in_child(f"Examining process {pid}", lambda: _plan(pid, level, extra, role))
+    return run_in_child(f"Examining process {pid}", lambda: _plan(pid, level, extra, role, limits))
 
 
-def _plan(pid: int, level: Level, extra: Path | None, role: str) -> tuple[Target, Plan]:
+def _plan(
+    pid: int, level: Level, extra: Path | None, role: str, limits: Limits
+) -> tuple[Target, Plan]:
     from tlstax.collectors.host.costs import this_host_costs
     from tlstax.collectors.placement.placement import plan
     from tlstax.collectors.process.target import open_target
@@ -35,7 +41,8 @@ def _plan(pid: int, level: Level, extra: Path | None, role: str) -> tuple[Target
 
     target = open_target(pid)
     try:
-        return target, plan(target, load_definitions(extra), level, role, this_host_costs())
+        costs, definitions = this_host_costs(), load_definitions(extra)
+        return target, plan(target, definitions, level, role, costs, limits)
     except (TlstaxError, OSError):
         open_target(pid)  # if it has ended meanwhile, that is the reason
         raise

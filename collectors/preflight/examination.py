@@ -4,6 +4,7 @@
 import os
 from collections.abc import Collection
 
+from tlstax import TlstaxError
 from tlstax.collectors.host.child import run_in_child
 from tlstax.collectors.preflight import outcome_cache
 from tlstax.collectors.preflight.hazards import load_hazards
@@ -12,9 +13,10 @@ from tlstax.collectors.preflight.judge import Finding, Observed, judge
 from tlstax.collectors.preflight.kernel_build import this_kernel
 from tlstax.collectors.preflight.present_probes import probed_paths
 from tlstax.collectors.preflight.private_mounts import kernel_texts
-from tlstax.collectors.preflight.target_facts import read_target
+from tlstax.collectors.preflight.target_facts import TargetFacts, read_target
 from tlstax.collectors.preflight.trial_child import Outcome
 from tlstax.collectors.preflight.trials import try_all
+from tlstax.collectors.process.target import open_target
 
 
 def examine(
@@ -31,10 +33,18 @@ def examine(
 
 def _examine(pid: int | None, accepted: Collection[str], afresh: bool) -> tuple[Finding, ...]:
     texts = kernel_texts()
-    target = None if pid is None else read_target(pid, probed_paths(texts.uprobe_events))
+    target = None if pid is None else _read(pid, probed_paths(texts.uprobe_events))
     outcomes = {**_trials(afresh), **host_outcomes(texts.lockdown)}
     kernel = this_kernel(texts.preempt or "", os.cpu_count() or 1)
     return judge(load_hazards(), Observed(kernel, outcomes, target), accepted)
+
+
+def _read(pid: int, probed: list[str]) -> TargetFacts:
+    try:
+        return read_target(pid, probed)
+    except TlstaxError:
+        open_target(pid)  # says better why a process cannot be a target
+        raise
 
 
 def _trials(afresh: bool) -> dict[str, Outcome]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # its module is loaded only with --functions
 def engine_options(request: Request) -> Options:
     """What the engine is to do, and for how many threads."""
     room = request.threads_most or thread_room(request.pid)
-    return Options(request.sample_hz, room, programs=request.programs)
+    stacks = request.safety is None or request.safety.user_stacks
+    return Options(request.sample_hz, room, stacks, programs=request.programs)
 
 
 def engine_facts(

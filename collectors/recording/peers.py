@@ -19,6 +19,8 @@ from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import still_runs
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.request import Request
+from tlstax.collectors.recording.safe_request import preflight, safety_rows
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.target_rows import SERVER_ID, gap_rows, probe_rows, target_row
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
@@ -42,19 +44,38 @@ class PeerRequest:
     definitions: Path | None = None
     role: str = "client"  # or "tunnel", "proxy"
     label: str = ""  # the name that reports show
+    accepted: tuple[str, ...] = ()  # hazards whose safe variants are not applied
+
+
+def peer_request(request: Request, pid: int, role: str, label: str) -> PeerRequest:
+    """What a recording records of a further process."""
+    return PeerRequest(
+        pid,
+        request.client_level,
+        request.sample_hz,
+        request.definitions,
+        role,
+        label,
+        request.accepted,
+    )
 
 
 class Peer:
     """A client that is being recorded."""
 
     def __init__(self, target_id: int, request: PeerRequest) -> None:
-        """Attach to it. Raises TlstaxError when it has ended or cannot be a client."""
+        """Attach to it. Raises TlstaxError when it has ended or cannot be a client.
+
+        It is examined before, as the server is (`safe_request.preflight`).
+        """
         self.target_id = target_id
         self.pid = request.pid
         self.role = request.role
         self._label = request.label
+        self._safety = safety = preflight(request.pid, request.accepted)
+        level = min(request.level, safety.level_most)
         target, plan = plan_in_child(
-            request.pid, request.level, request.definitions, role=request.role
+            request.pid, level, request.definitions, request.role, safety.limits
         )
         try:
             self._pidfd = os.pidfd_open(request.pid)
@@ -64,7 +85,11 @@ class Peer:
         self._exited.register(self._pidfd, select.POLLIN)
         self._target = target
         least = ROOM_LEAST if request.role == "client" else TUNNEL_ROOM_LEAST
-        options = Options(sample_hz=request.sample_hz, slots_count=thread_room(request.pid, least))
+        options = Options(
+            sample_hz=request.sample_hz if safety.samples else 0,
+            slots_count=thread_room(request.pid, least),
+            user_stacks=safety.user_stacks,
+        )
         try:
             self._engine = Engine(request.pid, plan, options)
         except BaseException:
@@ -101,7 +126,8 @@ class Peer:
         )
         row = target_row(self._target, self._engine.plan, self.target_id, self._label)
         gaps = gap_rows(self._engine.plan, self.target_id)
-        return [row, *gaps, *probe_rows(self._engine, self.target_id)]
+        safety = safety_rows(self._safety, self.target_id)
+        return [row, *gaps, *safety, *probe_rows(self._engine, self.target_id)]
 
     def cut(self, run_id: int | None, end_ns: int) -> tuple[list[schema.Row], WindowTotals]:
         """End its window together with the server's."""

@@ -31,9 +31,10 @@ from tlstax.collectors.recording.engine_rows import (
     engine_probes,
     fate_rows,
 )
-from tlstax.collectors.recording.peers import PeerRequest, PeerSet
+from tlstax.collectors.recording.peers import PeerSet, peer_request
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
+from tlstax.collectors.recording.safe_request import limits_of, made_safe, safety_rows
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.target_rows import (
     calibration_rows,
@@ -56,20 +57,19 @@ class Recorder:
     """A recording in progress. Use as a context manager: leaving it detaches and finishes."""
 
     def __init__(self, request: Request) -> None:
-        self.request = request
+        self._used_before_ns = cpu_used_ns()
+        require_host_pids()
+        self.request = request = made_safe(request)
         self.windows: list[WindowTotals] = []  # of the current run only
         self.ending = ""  # how the target ended, as part of a sentence; "" while it runs
         self._run_id: int | None = None
         self._peers = PeerSet()
         self._window_ns = int(request.window_s * NS_PER_S)
-        self._used_before_ns = cpu_used_ns()
-        require_host_pids()
-        self._target, self._plan = plan_in_child(request.pid, request.level, request.definitions)
-        self._function_plan = (
-            plan_functions_in_child(request.pid, request.functions, request.definitions)
-            if request.functions
-            else None
+        self._target, self._plan = plan_in_child(
+            request.pid, request.level, request.definitions, limits=limits_of(request)
         )
+        asked = (request.pid, request.functions, request.definitions)
+        self._function_plan = plan_functions_in_child(*asked) if request.functions else None
         self._functions: FunctionRecording | None = None
         self._watch = ExitWatch(self._target.pid)
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
@@ -106,6 +106,7 @@ class Recorder:
             self._writer.add(engine_probes(self._engine, self._functions))
             self._writer.add(calibration_rows(self._plan))
             self._writer.add(gap_rows(self._plan))
+            self._writer.add(safety_rows(request.safety))
             if self.request.sources:
                 self._writer.add(self.request.sources.start())
             self._writer.commit()
@@ -177,12 +178,7 @@ class Recorder:
 
     def add_peer(self, pid: int, role: str, label: str = "") -> None:
         """As `add_client`, also for a tunnel or proxy; `label` is the name that reports show."""
-        request = self.request
-        peer = self._peers.attach(
-            PeerRequest(
-                pid, request.client_level, request.sample_hz, request.definitions, role, label
-            )
-        )
+        peer = self._peers.attach(peer_request(self.request, pid, role, label))
         self._cut()
         self._writer.add(self._peers.begin(peer, self.windows[-1].end_ns))
         self._writer.commit()

@@ -3,13 +3,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.probes.model import Level
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -29,4 +26,6 @@ class Request:
     sources: SourceSet | None = None  # recorded in addition to the engine
     threads_most: int | None = None  # room in the ledger; None: by the limits of the process
     budget: float | None = None  # limit of the overhead, as a share of the server's CPU time
+    accepted: tuple[str, ...] = ()  # hazards whose safe variants are not applied
+    safety: Safety | None = None  # what preflight found; None: the recorder asks it
     programs: Path | None = None  # BPF object to load instead of the one that ships: for tests

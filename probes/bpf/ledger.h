@@ -310,6 +310,7 @@ struct config {
 	u32 covered_by_tracepoint; /* sock_recv_length and sock_send_length are used (6.3+) */
 	u32 slots;		   /* threads that can have an account at a time */
 	u32 shards;		   /* of latencies and hits: CPUs, as far as each has its own */
+	u32 no_user_stacks;	   /* walking them is dangerous on this kernel: see exit-race */
 	s32 off_version; /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;
 	s32 off_state;

@@ -46,6 +46,8 @@ struct {
 /* A stack id, or -1 with the loss counted. */
 static __always_inline s32 walk_stack(void *ctx, u64 flags)
 {
+	if (flags & BPF_F_USER_STACK && config.no_user_stacks)
+		return -1; /* not a loss: preflight says so in the capture */
 	s64 id = bpf_get_stackid(ctx, &stacks, flags);
 	if (id >= 0)
 		return (s32)id;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Shared by the kernel rung: `tlstax` as a process, a target for it, and what it leaves behind."""
 
+import ctypes
 import os
 import re
 import subprocess
@@ -13,11 +14,13 @@ import pytest
 
 from tlstax.collectors.host.bpf import Command, next_id
 from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.preflight.cgroups import group_of
 
 IDENTIFIED = (Command.PROG_GET_NEXT_ID, Command.MAP_GET_NEXT_ID, Command.LINK_GET_NEXT_ID)
 FREED_SECONDS = 30.0
 HELD = re.compile(r"^(prog|map|link)_id:\s*(\d+)$", re.MULTILINE)
 READY = b'"ready"'
+PTRACE_SEIZE = 0x4206  # linux/ptrace.h
 
 
 def identifiers() -> set[tuple[str, int]]:
@@ -153,3 +156,50 @@ def breakpoints(repository: Path) -> Callable[[int], int]:
         return changed
 
     return count
+
+
+@pytest.fixture
+def traced(target: "subprocess.Popen[bytes]") -> "subprocess.Popen[bytes]":
+    """A process that this one traces, as a debugger does."""
+    assert ctypes.CDLL(None).ptrace(PTRACE_SEIZE, target.pid, 0, 0) == 0
+    return target
+
+
+@pytest.fixture
+def frozen(target: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
+    """A process in a frozen cgroup, in the version that this host has."""
+    own = group_of("self", "freezer")
+    if own is None or not os.access(own.place, os.W_OK):
+        pytest.skip("no cgroup hierarchy in which a group can be frozen")
+    group = own.place / f"tlstax-test-{os.getpid()}"
+    group.mkdir()
+    switch, on, off = (
+        ("cgroup.freeze", "1", "0") if own.is_v2 else ("freezer.state", "FROZEN", "THAWED")
+    )
+    try:
+        (group / "cgroup.procs").write_text(str(target.pid))
+        (group / switch).write_text(on)
+        yield target
+    finally:
+        (group / switch).write_text(off)
+        target.kill()
+        target.wait()
+        while group.exists():
+            try:
+                group.rmdir()
+            except OSError:  # the group is empty a little after its process has ended
+                time.sleep(0.01)
+
+
+@pytest.fixture
+def replaced(
+    program: Path, tmp_path: Path, started: Callable[..., "subprocess.Popen[bytes]"]
+) -> "subprocess.Popen[bytes]":
+    """A process whose program was replaced on disk."""
+    path = tmp_path / "server"
+    path.write_bytes(program.read_bytes())
+    path.chmod(0o755)
+    process = started(path, "tls", "s" * 500)
+    path.unlink()
+    path.write_bytes(program.read_bytes())
+    return process

@@ -8,14 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tlstax.collectors.host.child import run_in_child
 from tlstax.collectors.preflight import trial_child, trials
-from tlstax.collectors.preflight.cgroups import group_of
 from tlstax.collectors.preflight.throwing_code import ThrowingCode
 from tlstax.collectors.preflight.trial_child import Outcome, RunningTrial, State, Trial
 
@@ -23,7 +21,6 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes")]
 
 Process = subprocess.Popen[bytes]
 TARGET = 4
-PTRACE_SEIZE = 0x4206
 DIES = {"throw_through_return_probe"}
 # Depend on the kernel: each of them is mended in some, and was harmless before others.
 DIFFERS = {"probe_in_red_zone", "return_probe_under_seccomp", "uprobe_multi_threads"}
@@ -117,51 +114,6 @@ def doctor(pid: int, *options: str) -> tuple[int, dict[str, str]]:
     assert result.stdout, result.stderr
     document = json.loads(result.stdout)
     return result.returncode, {one["id"]: one["status"] for one in document["hazards"]}
-
-
-@pytest.fixture
-def traced(target: Process) -> Process:
-    """A process that this one traces, as a debugger does."""
-    assert ctypes.CDLL(None).ptrace(PTRACE_SEIZE, target.pid, 0, 0) == 0
-    return target
-
-
-@pytest.fixture
-def frozen(target: Process) -> Iterator[Process]:
-    """A process in a frozen cgroup, in the version that this host has."""
-    own = group_of("self", "freezer")
-    if own is None or not os.access(own.place, os.W_OK):
-        pytest.skip("no cgroup hierarchy in which a group can be frozen")
-    group = own.place / f"tlstax-test-{os.getpid()}"
-    group.mkdir()
-    switch, on, off = (
-        ("cgroup.freeze", "1", "0") if own.is_v2 else ("freezer.state", "FROZEN", "THAWED")
-    )
-    try:
-        (group / "cgroup.procs").write_text(str(target.pid))
-        (group / switch).write_text(on)
-        yield target
-    finally:
-        (group / switch).write_text(off)
-        target.kill()
-        target.wait()
-        while group.exists():
-            try:
-                group.rmdir()
-            except OSError:  # the group is empty a little after its process has ended
-                time.sleep(0.01)
-
-
-@pytest.fixture
-def replaced(program: Path, tmp_path: Path, started: Callable[..., Process]) -> Process:
-    """A process whose program was replaced on disk."""
-    path = tmp_path / "server"
-    path.write_bytes(program.read_bytes())
-    path.chmod(0o755)
-    process = started(path, "tls", "s" * 500)
-    path.unlink()
-    path.write_bytes(program.read_bytes())
-    return process
 
 
 def test_a_plain_process_is_not_refused(target: Process) -> None:

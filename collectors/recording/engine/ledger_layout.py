@@ -218,6 +218,7 @@ class Config(ctypes.Structure):
         ("covered_by_tracepoint", ctypes.c_uint32),
         ("slots", ctypes.c_uint32),
         ("shards", ctypes.c_uint32),
+        ("no_user_stacks", ctypes.c_uint32),
         ("off_version", ctypes.c_int32),
         ("off_rwstate", ctypes.c_int32),
         ("off_state", ctypes.c_int32),

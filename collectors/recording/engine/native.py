@@ -58,6 +58,7 @@ class Options:
 
     sample_hz: int = 99
     slots_count: int = 1024
+    user_stacks: bool = True
     features: Features = HOST
     programs: Path | None = None  # object to load instead of the one that ships: for tests
 
@@ -118,6 +119,7 @@ class Engine:
         config.client = {"server": 0, "client": 1}.get(self.plan.role, 2)
         config.switch_has_state = self._switch_has_state
         config.covered_by_tracepoint = self.covered_by_tracepoint
+        config.no_user_stacks = not self.options.user_stacks
         config.slots, config.shards = self.options.slots_count, self._shards_count
         for accessor, name in _ACCESSORS.items():
             setattr(config, name, self.plan.accessors.get(accessor, -1))

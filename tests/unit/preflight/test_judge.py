@@ -81,7 +81,7 @@ def test_nothing_is_wrong_with_a_plain_process() -> None:
     assert {finding.status for finding in findings} == {Status.OK, Status.NOT_AFFECTED}
     assert {finding.variant for finding in findings} == {""}
     assert exit_code_of(findings) == ExitCode.OK
-    assert findings_verdict(17, findings) == "Process 17 can be recorded without restrictions."
+    assert findings_verdict(17, findings) == "`attach` records process 17 without restrictions."
 
 
 def test_every_hazard_of_the_table_is_tested_here() -> None:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From findings to what a recording leaves out, or to the error that refuses it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tlstax import TlstaxError
+from tlstax.collectors.placement.model import NO_LIMITS, Limits
+from tlstax.collectors.preflight.hazards import VARIANTS
+from tlstax.collectors.preflight.judge import Finding, Status
+from tlstax.probes.model import Level
+
+# What these leave out, the plan itself names, probe by probe.
+_SEEN_IN_PLAN: Final = frozenset(
+    {
+        "leaf-return-probes",
+        "no-return-probes",
+        "no-nop5-probes",
+        "no-stepped-probes",
+        "single-probes",
+    }
+)
+
+
+class Note(NamedTuple):
+    """What a recording lacks because of a hazard."""
+
+    hazard: str
+    text: str  # one or two sentences
+
+
+@dataclass(frozen=True)
+class Safety:
+    """How a recording stays safe. The default restricts nothing."""
+
+    level_most: Level = Level.RECORD
+    samples: bool = True
+    user_stacks: bool = True
+    limits: Limits = NO_LIMITS
+    notes: tuple[Note, ...] = ()
+    causes: tuple[tuple[str, str], ...] = ()  # hazard and the variant that is applied for it
+
+    def causes_of(self, *variants: str) -> list[str]:
+        """The hazards behind any of these variants."""
+        return [hazard for hazard, variant in self.causes if variant in variants]
+
+
+def safety_of(pid: int, findings: Sequence[Finding]) -> Safety:
+    """What follows from the findings. Raises TlstaxError (HOST, TARGET) if one refuses."""
+    for finding in findings:
+        if finding.status == Status.REFUSED:
+            raise _refusal(pid, finding)
+    return restrictions(findings)
+
+
+def restrictions(findings: Sequence[Finding]) -> Safety:
+    """What a recording leaves out, refused or not."""
+    variants = {finding.variant for finding in findings}
+    return Safety(
+        level_most=Level.SAMPLE if "sample-only" in variants else Level.RECORD,
+        samples="no-samples" not in variants,
+        user_stacks="no-user-stacks" not in variants,
+        limits=Limits(
+            return_probes="no-return-probes" not in variants,
+            nop5="no-nop5-probes" not in variants,
+            stepped="no-stepped-probes" not in variants,
+        ),
+        notes=tuple(
+            Note(finding.hazard.id, _sentence(finding))
+            for finding in findings
+            if finding.status == Status.ACCEPTED
+            or (finding.variant and finding.variant not in _SEEN_IN_PLAN)
+        ),
+        causes=tuple((f.hazard.id, f.variant) for f in findings if f.variant),
+    )
+
+
+def _sentence(finding: Finding) -> str:
+    hazard = finding.hazard
+    text = f"{finding.why}. {hazard.what}."
+    if finding.status == Status.ACCEPTED:
+        text = f"Accepted: {text}"
+    elif hazard.variant != "warn":
+        text = f"{VARIANTS[hazard.variant]}: {text}"
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def _refusal(pid: int, finding: Finding) -> TlstaxError:
+    hazard = finding.hazard
+    return TlstaxError(
+        f"process {pid} is not recorded ({hazard.title})",
+        f"{finding.why}; {hazard.what[0].lower()}{hazard.what[1:]}",
+        f"End that, or give --accept {hazard.id} if you know better",
+        hazard.exit_code,
+    )
