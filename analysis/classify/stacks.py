@@ -111,7 +111,8 @@ def fold_off_cpu(
     taxonomy: Taxonomy,
 ) -> tuple[Folded, int]:
     """Waiting time by path, and the waits behind it. Sums to the ledger's waits while serving."""
-    wanted = {key: ns for key, ns in ledger.served(totals).items() if key[1] != "on_cpu" and ns}
+    served = ledger.served(totals)
+    wanted = {key: ns for key, ns in served.items() if key[1] != "on_cpu" and ns > 0}
     paths = _Paths(stacks, taxonomy)
     estimates: dict[Path, float] = defaultdict(float)
     per_key: dict[tuple[str, str], float] = defaultdict(float)

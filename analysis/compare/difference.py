@@ -94,6 +94,13 @@ def _compared(
     totals = [
         medians.estimate(arm.latency_ns, side.units) for arm, side in ((old, before), (new, after))
     ]
+    timeless = [
+        f"{side.side.label} has no time for a {unit}"
+        for side, total in zip(both, totals, strict=True)
+        if not total.value > 0
+    ]
+    if timeless:
+        return _refused(before.side, after.side, unit, timeless)
     total_ns = max(total.value for total in totals)
 
     def tabulate(times: tuple[changes.Times, changes.Times]) -> list[Change]:

@@ -89,6 +89,8 @@ def refusal(plaintext: Group, tls: Group, tables: Tables) -> str | None:
             return f"there is no {group.arm} run"
         if not group.operation_count:
             return f"no operation finished in the {group.arm} runs"
+        if all(run.client_mean_ns <= 0 for run in group.runs):
+            return f"the clients measured no latency in the {group.arm} runs"
     if not paired_rounds(plaintext.runs, tls.runs):
         return "no round has a complete run of both arms"
     if {run.threads_count for run in plaintext.runs} != {run.threads_count for run in tls.runs}:

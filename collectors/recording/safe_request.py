@@ -7,6 +7,7 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
+from tlstax.collectors.host.open_files import require_open_files
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.preflight.safety import Safety, safety_of
@@ -23,9 +24,11 @@ _NOT_WITH: Final = {
 def preflight(pid: int, accepted: Sequence[str] = ()) -> Safety:
     """Examine the kernel and a process before anything is attached to it.
 
-    Raises TlstaxError (HOST or TARGET) for a hazard that refuses the recording, USAGE for one in
-    `accepted` that does not exist. Forks: call it while this process has one thread.
+    Raises TlstaxError: HOST if too few files may be open, HOST or TARGET for a hazard that refuses
+    the recording, USAGE for one in `accepted` that does not exist. Forks: call it while this
+    process has one thread.
     """
+    require_open_files()
     return safety_of(pid, examine(pid, accepted))
 
 

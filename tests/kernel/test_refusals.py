@@ -137,6 +137,24 @@ def test_an_empty_proc(command: str, tlstax: list[str], tmp_path: Path) -> None:
     refused([*namespace, *tlstax, *command.split()], HOST, "/proc is empty", "mount -t proc")
 
 
+FEW_FILES = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"]
+
+
+def test_a_limit_of_open_files_is_raised(tlstax: list[str], target: Target, tmp_path: Path) -> None:
+    command = [*FEW_FILES, *attach(tlstax, target.pid, tmp_path / "a")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_limit_of_open_files_that_may_not_be_raised(
+    tlstax: list[str], target: Target, tmp_path: Path
+) -> None:
+    confined = [*FEW_FILES, "setpriv", "--bounding-set", "-sys_resource"]
+    command = [*confined, *attach(tlstax, target.pid, tmp_path / "a")]
+    refused(command, HOST, "too few files may be open", "the limit is 64", "ulimit -n")
+    assert not list(tmp_path.iterdir())
+
+
 def test_tlstax_in_a_pid_namespace_of_its_own(tlstax: list[str], tmp_path: Path) -> None:
     command = ["unshare", "--pid", "--fork", "--mount-proc", *tlstax]
     refused([*command, "attach", "1", "-o", str(tmp_path / "a")], HOST, "pid namespace")
