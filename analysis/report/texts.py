@@ -67,12 +67,14 @@ def bounds_title(lines: Iterable[Json]) -> str:
     return f"range of {min(few)}" + (f" to {max(few)}" if len(few) > 1 else "")
 
 
-def bounds_column(measures: Iterable[Json]) -> tuple[str, Callable[[Json], str]]:
+def bounds_column(
+    measures: Iterable[Json], write: Callable[[Json], str] = interval
+) -> tuple[str, Callable[[Json], str]]:
     """The heading, and what writes a cell: it names the count only where the heading does not."""
     title = bounds_title(measures)
     if title == MIXED:
-        return title, interval
-    return title, lambda measure: interval({**measure, "unit_count": None})
+        return title, write
+    return title, lambda measure: write({**measure, "unit_count": None})
 
 
 def verdict(line: Json) -> str:

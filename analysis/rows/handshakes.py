@@ -54,7 +54,6 @@ def summarize(
     """
     good = [row for row in rows if row.outcome == "success"]
     split = [row for row in good if row.on_cpu_ns >= 0] or good
-    walls_ns = sorted(row.end_ns - row.start_ns for row in good)
     return HandshakeTable(
         name=group.name,
         label=group.label,
@@ -68,7 +67,7 @@ def summarize(
         call_count=_mean([row.call_count for row in good]),
         network_wait_count=_mean([row.network_wait_count for row in good]),
         parts=parts(split, of),
-        distribution=dataclasses.replace(_distribution(group, walls_ns), estimate=seen.text),
+        distribution=dataclasses.replace(_distribution(group, good, of), estimate=seen.text),
         parts_count=len(split),
         estimate=seen.text,
         estimated_count=_estimated(rows, seen),
@@ -142,8 +141,12 @@ def _means(
     ]
 
 
-def _distribution(group: Group, walls_ns: Sequence[int]) -> Distribution:
+def _distribution(group: Group, good: Sequence[Handshake], of: WindowUnits) -> Distribution:
     """Wall times: quantiles are exact, buckets are for the picture."""
+    walls_ns = sorted(row.end_ns - row.start_ns for row in good)
+    by_unit: list[list[int]] = [[] for _ in range(of.units.count)]
+    for row in good:
+        by_unit[of.unit_of.get(row.window_id, 0)].append(row.end_ns - row.start_ns)
     name, label = f"{group.name}/handshake_wall", f"{group.label}: handshake, wall time"
     if not walls_ns:
         return Distribution(name, label, "handshake_wall", 0, None, [], [])
@@ -154,7 +157,10 @@ def _distribution(group: Group, walls_ns: Sequence[int]) -> Distribution:
         "handshake_wall",
         len(walls_ns),
         sum(walls_ns) / len(walls_ns),
-        [latency.exact_quantile(walls_ns, q) for q in wanted],
+        [
+            latency.with_exact_sampling(latency.exact_quantile(walls_ns, q), by_unit, of.units)
+            for q in wanted
+        ],
         latency.cumulate(latency.bucketize(walls_ns)),
     )
 

@@ -77,6 +77,23 @@ def exact_quantile(values_ns: Sequence[int], q: float) -> Quantile:
     return Quantile(q, value_ns, value_ns, value_ns)
 
 
+def with_exact_sampling(one: Quantile, by_unit: Sequence[Sequence[int]], units: Units) -> Quantile:
+    """The same with its interval over units, from the exact values of each."""
+    if one.q >= 1 or not units.have_interval:
+        return one
+    each = [np.array(values, dtype=np.float64) for values in by_unit]
+    ordered = np.sort(np.concatenate(each))
+    found = shares.quantile(
+        one.q,
+        lambda q: exact_quantile(ordered.tolist(), q).value_ns,
+        np.array([float((values < one.value_ns).sum()) for values in each]),
+        np.array([float((values == one.value_ns).sum()) for values in each]),
+        np.array([float(len(values)) for values in each]),
+        units,
+    )
+    return replace(one, sampling=found.measure() if found.low is not None else None)
+
+
 def wanted_quantiles(count: int) -> list[float]:
     """The quantiles that `count` values can carry: at least five values beyond each."""
     return [q for q in _QUANTILES if q == 0.5 or count * (1 - q) >= _TAIL_COUNT]

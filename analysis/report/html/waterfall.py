@@ -23,7 +23,7 @@ def of_comparison(comparison: Json, minimum: int) -> bars.Picture:
 
     def paint(cell: Json) -> tuple[str, float]:
         opacity = PALE if layout.rests_on_few(cell, minimum) else 1.0
-        is_seen = cell["verdict"] != "no difference seen"
+        is_seen = cell["verdict"] in texts.SEEN
         return f"var(--group-{cell['group']}, var(--bar))", opacity if is_seen else 0.0
 
     latency = comparison["latency"]

@@ -15,7 +15,7 @@ from tlstax.collectors.capture.safe_console import SafeConsole
 Json = Mapping[str, Any]
 
 FACTS: Final = ("recipe", "scale", "seed", "rounds", "host", "kernel")
-WIDE: Final = 130
+WIDE: Final = 160
 
 
 def print_matrix(document: Json, page: str | None = None) -> None:
@@ -51,28 +51,34 @@ def print_matrix(document: Json, page: str | None = None) -> None:
 def cell_table(document: Json, width: int) -> Table:
     """One row for each cell."""
     cells = document["cells"]
-    columns = ["operations/s", texts.bounds_title(cell["operations_per_s"] for cell in cells)]
-    columns += ["p95", "of baseline"]
+    bounds, write = texts.bounds_column(
+        (cell["operations_per_s"] for cell in cells), texts.number_interval
+    )
+    columns = ["operations/s", bounds, "p95", "ratio"]
+    ratio_bounds, write_ratio = texts.bounds_column(
+        (pair["throughput"] for pair in document["pairs"]), texts.ratio_interval
+    )
     wide = width >= WIDE
     if wide:
-        columns += [texts.bounds_title(pair["throughput"] for pair in document["pairs"])]
-        columns += ["server CPU", "client CPU", "intermediaries", "closure"]
-    table = parts.table("Cells, over their rounds", "cell", *columns)
+        columns += [ratio_bounds, "server CPU", "client CPU", "intermediaries", "closure"]
+    table = parts.table("Cells, over their rounds; ratio to the baseline", "cell", *columns)
     table.columns[0].no_wrap = False
     table.columns[0].min_width = 26
+    if wide:
+        table.columns[-2].no_wrap = False  # several processes
     pairs = {pair["cell_id"]: pair for pair in document["pairs"]}
     for cell in cells:
         pair = pairs.get(cell["cell_id"])
         row = [
             texts.clean(cell["label"]),
             quantities.three_digits(cell["operations_per_s"]["value"]),
-            texts.number_interval(cell["operations_per_s"]),
+            write(cell["operations_per_s"]),
             quantities.time(cell["p95"]["value_ns"]),
             quantities.ratio(pair["throughput"]["value"]) if pair else "",
         ]
         if wide:
             row += [
-                texts.ratio_interval(pair["throughput"]) if pair else "",
+                write_ratio(pair["throughput"]) if pair else "",
                 quantities.time(cell["server_cpu_ns"]),
                 quantities.time(cell["client_cpu_ns"]),
                 texts.intermediaries(cell),

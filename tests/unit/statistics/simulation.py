@@ -283,6 +283,28 @@ def false_share(
     return wrong / repetitions, right / repetitions
 
 
+def false_share_of_recordings(windows: int, repetitions: int = 40) -> float:
+    """How often any of CELLS equal steps of two autocorrelated recordings is marked."""
+    generator = np.random.default_rng(14)
+    wrong = 0
+    for _ in range(repetitions):
+        found = []
+        for _ in range(CELLS):
+            (before, first), (after, second) = (
+                blocks_of(autocorrelated(generator, windows)) for _ in range(2)
+            )
+            pair = before, after, (first, second)
+            found.append(
+                (
+                    medians.difference(*pair, is_paired=False),
+                    verdicts.p_value(*pair, is_paired=False),
+                )
+            )
+        said = verdicts.judge_all(found)
+        wrong += any(verdict in (verdicts.MORE, verdicts.LESS) for verdict in said)
+    return wrong / repetitions
+
+
 def seen_share(draw: Draw, count: int, repetitions: int = REPETITIONS) -> float:
     """How often a difference of the size that is called the smallest to be seen is seen."""
     generator = np.random.default_rng(13)

@@ -47,6 +47,10 @@ def test_of_the_marked_cells_few_are_noise(count: int, true_cells: int) -> None:
         assert right > 0.8, "a large difference is still marked"
 
 
+def test_two_equal_recordings_have_hardly_ever_a_marked_step() -> None:
+    assert simulation.false_share_of_recordings(48) <= 0.05
+
+
 def test_cells_judged_one_by_one_are_noise_more_often() -> None:
     wrong, _ = simulation.false_share(8, 0, one_by_one=True)
     assert wrong > 0.4
