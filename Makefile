@@ -10,7 +10,7 @@ SHELL := /bin/bash
 # mariadb-client-core. bpftool strips DWARF from the BPF objects and keeps BTF.
 PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 make mariadb-client-core mariadb-server-core openssl \
 	python3-venv sysbench
-PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core gcc gdb git libbpf-tools libc6-dev libssl-dev linux-perf \
+PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core g++ gcc gdb git libbpf-tools libc6-dev libssl-dev linux-perf \
 	iproute2 openssh-client openssh-server percona-toolkit stunnel4 sysstat
 PACKAGES_DRIVERS := libdbd-mariadb-perl libdbd-mysql-perl php-cli php-mysql
 PACKAGES_LINT := clang-format git shellcheck
@@ -30,10 +30,11 @@ BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
 BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
 	-ffile-prefix-map=$(CURDIR)=.
 PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.c))
+PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.cc))
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
 	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE CLOCK_PERCENT-103 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3))
 DELAYLINE := workloads/transports/delayline
-C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.h) $(DELAYLINE).c
+C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
@@ -126,6 +127,10 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | pac
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl -lcrypto -lm
 
+tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
+	@mkdir -p $(@D)
+	g++ -std=c++17 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $<
+
 # The ledger's programs with one fault each: NAME-VALUE.bpf.o is built with -DMUTANT_NAME=VALUE.
 .PHONY: mutants
 mutants: packages-demo $(MUTANTS)
@@ -187,6 +192,10 @@ bench-overhead: root-bench-overhead test-install packages-bench ## overhead of t
 
 bench-placement: root-bench-placement test-install ## overhead of planned probes against probes at function start
 	$(BIN)/python tests/bench/placement.py
+
+.PHONY: plan-table
+plan-table: python-dev ## write docs/measurements/placement-exits.md: how the end of each boundary is seen on each installed server
+	$(BIN)/python tests/plan_table.py docs/measurements/placement-exits.md
 
 check-crypto-cost: root-check-crypto-cost test-install ## compare recorded crypto times with an EVP loop and `openssl speed`
 	$(BIN)/python tests/bench/crypto_cost.py

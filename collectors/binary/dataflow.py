@@ -200,7 +200,8 @@ def _first_on_each(flow: Flow, starts: set[int], emulated: Emulated) -> set[int]
             continue
         seen.add(address)
         if emulated(flow.at[address]):
-            found.add(address)
+            if _leaves(flow, flow.reach([address])):  # else it ends with a throw or the like
+                found.add(address)
         elif address in flow.leaves:
             return None
         else:

@@ -223,6 +223,11 @@ __noinline int leave_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie
 		struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
 		if (top->flags & FRAME_STITCHED || top->sp >= sp)
 			break;
+		if (top->flags & FRAME_RETURNS && top->sp + sizeof(u64) != sp) {
+			slot->depth--; /* a function inside, which has no exit */
+			finished(slot, top->phase, now - top->start_ns);
+			continue;
+		}
 		if (top->phase == phase) {
 			if (top->tail_calls) {
 				top->tail_calls--;
