@@ -25,7 +25,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
 VENDOR := analysis/report/html/assets/vendor
 TEST_VENDOR := tests/e2e/vendor
-BPF_OBJECTS := $(patsubst %.bpf.c,%.bpf.o,$(wildcard probes/bpf/*.bpf.c))
+BPF_OBJECTS := $(patsubst %.bpf.c,%.bpf.o,$(wildcard probes/bpf/*.bpf.c)) probes/bpf/ledger_guarded.bpf.o
 BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
 BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
 	-ffile-prefix-map=$(CURDIR)=.
@@ -99,6 +99,13 @@ bpf: packages-demo $(BPF_OBJECTS) $(DELAYLINE) ## compile probes/bpf/*.bpf.c and
 probes/bpf/%.bpf.o: probes/bpf/%.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
 	@echo "==> $@"
 	clang $(BPF_FLAGS) -c $< -o $@.dwarf
+	bpftool gen object $@ $@.dwarf
+	rm -f $@.dwarf
+
+# The same with uprobe programs that cannot be preempted: for kernels with private stacks.
+probes/bpf/ledger_guarded.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
+	@echo "==> $@"
+	clang $(BPF_FLAGS) -DGUARDED -c $< -o $@.dwarf
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
 

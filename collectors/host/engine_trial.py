@@ -4,9 +4,13 @@
 import ctypes
 import os
 from importlib import resources
+from typing import Final
 
 from tlstax.collectors.host.libbpf import open_library
 from tlstax.collectors.host.settings import LackError
+
+GUARDED: Final = "ledger_guarded.bpf.o"
+"""The ledger with uprobe programs that cannot be preempted (Linux 6.10; preflight asks for it)."""
 
 
 def _load(library: ctypes.CDLL, path: str) -> None:
@@ -24,9 +28,10 @@ def _load(library: ctypes.CDLL, path: str) -> None:
 
 
 def engine_object() -> str:
-    """Load every bundled BPF object."""
+    """Load every bundled BPF object, but the one that only newer kernels take (`GUARDED`)."""
     folder = resources.files("tlstax.probes").joinpath("bpf")
     objects = [entry for entry in folder.iterdir() if entry.name.endswith(".bpf.o")]
+    objects = [entry for entry in objects if entry.name != GUARDED]
     objects.sort(key=lambda entry: entry.name)
     if not objects:
         raise LackError("not built")

@@ -26,6 +26,7 @@ VARIANTS: Final[Mapping[str, str]] = {
     "no-return-probes": "no return probes",
     "no-nop5-probes": "no probe on a 5-byte nop",
     "no-stepped-probes": "no probe on an instruction that is single-stepped",
+    "guarded-programs": "uprobe programs that cannot be preempted",
     "no-user-stacks": "no user stacks",
     "no-samples": "no CPU samples",
     "sample-only": "CPU samples only",

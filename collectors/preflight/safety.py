@@ -11,7 +11,7 @@ from tlstax.collectors.preflight.hazards import VARIANTS
 from tlstax.collectors.preflight.judge import Finding, Status
 from tlstax.probes.model import Level
 
-# What these leave out, the plan itself names, probe by probe.
+# What these leave out, if anything, the plan itself names, probe by probe.
 _SEEN_IN_PLAN: Final = frozenset(
     {
         "leaf-return-probes",
@@ -19,6 +19,7 @@ _SEEN_IN_PLAN: Final = frozenset(
         "no-nop5-probes",
         "no-stepped-probes",
         "single-probes",
+        "guarded-programs",
     }
 )
 
@@ -37,6 +38,7 @@ class Safety:
     level_most: Level = Level.RECORD
     samples: bool = True
     user_stacks: bool = True
+    guarded: bool = False  # uprobe programs that cannot be preempted
     limits: Limits = NO_LIMITS
     notes: tuple[Note, ...] = ()
     causes: tuple[tuple[str, str], ...] = ()  # hazard and the variant that is applied for it
@@ -61,6 +63,7 @@ def restrictions(findings: Sequence[Finding]) -> Safety:
         level_most=Level.SAMPLE if "sample-only" in variants else Level.RECORD,
         samples="no-samples" not in variants,
         user_stacks="no-user-stacks" not in variants,
+        guarded="guarded-programs" in variants,
         limits=Limits(
             return_probes="no-return-probes" not in variants,
             nop5="no-nop5-probes" not in variants,

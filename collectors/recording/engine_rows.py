@@ -10,6 +10,7 @@ from tlstax.collectors.placement.model import FunctionPlan
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.request import Request
+from tlstax.collectors.recording.safe_request import programs_of
 from tlstax.collectors.recording.target_rows import probe_rows
 
 if TYPE_CHECKING:  # its module is loaded only with --functions
@@ -20,7 +21,8 @@ def engine_options(request: Request) -> Options:
     """What the engine is to do, and for how many threads."""
     room = request.threads_most or thread_room(request.pid)
     stacks = request.safety is None or request.safety.user_stacks
-    return Options(request.sample_hz, room, stacks, programs=request.programs)
+    programs = request.programs or programs_of(request.safety)
+    return Options(request.sample_hz, room, stacks, programs=programs)
 
 
 def engine_facts(

@@ -20,7 +20,7 @@ from tlstax.collectors.process.target import still_runs
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.request import Request
-from tlstax.collectors.recording.safe_request import preflight, safety_rows
+from tlstax.collectors.recording.safe_request import preflight, programs_of, safety_rows
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.target_rows import SERVER_ID, gap_rows, probe_rows, target_row
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
@@ -89,6 +89,7 @@ class Peer:
             sample_hz=request.sample_hz if safety.samples else 0,
             slots_count=thread_room(request.pid, least),
             user_stacks=safety.user_stacks,
+            programs=programs_of(safety),
         )
         try:
             self._engine = Engine(request.pid, plan, options)

@@ -3,20 +3,23 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
+from tlstax.collectors.host.engine_trial import GUARDED
 from tlstax.collectors.host.open_files import require_open_files
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.preflight.safety import Safety, safety_of
+from tlstax.collectors.recording.engine.libbpf import object_path
 from tlstax.collectors.recording.request import Request
 
 # What other engines do to a process, as the variants that leave it out.
 _NOT_WITH: Final = {
-    "bpftrace": ("sample-only", "no-return-probes", "no-user-stacks"),
-    "bcc": ("sample-only", "no-return-probes", "no-user-stacks"),
+    "bpftrace": ("sample-only", "no-return-probes", "no-user-stacks", "guarded-programs"),
+    "bcc": ("sample-only", "no-return-probes", "no-user-stacks", "guarded-programs"),
     "perf": ("no-samples", "no-user-stacks"),
 }
 
@@ -41,7 +44,7 @@ def made_safe(request: Request) -> Request:
     level = min(request.level, safety.level_most)
     sample_hz = request.sample_hz if safety.samples else 0
     if request.functions:
-        _require(safety, "--functions", ("sample-only", "no-return-probes"))
+        _require(safety, "--functions", ("sample-only", "no-return-probes", "guarded-programs"))
     if not sample_hz and level == level.SAMPLE:
         _require(safety, "a recording of CPU samples", ("sample-only", "no-samples"))
     return replace(
@@ -56,6 +59,11 @@ def made_safe(request: Request) -> Request:
 def limits_of(request: Request) -> Limits:
     """The kinds of probes that the plan may have."""
     return request.safety.limits if request.safety else NO_LIMITS
+
+
+def programs_of(safety: Safety | None) -> Path | None:
+    """The BPF object to load; None: the usual one."""
+    return object_path(GUARDED) if safety and safety.guarded else None
 
 
 def require_safe_sources(safety: Safety, names: Iterable[str]) -> None:

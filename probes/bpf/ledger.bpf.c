@@ -21,6 +21,7 @@
 #include "handshake.bpf.h"
 #include "pending.bpf.h"
 #include "phases.bpf.h"
+#include "preemption.bpf.h"
 #include "threads.bpf.h"
 #include "waits.bpf.h"
 
@@ -542,10 +543,12 @@ static __always_inline struct thread_slot *hit(u64 cookie)
 SEC("uprobe")
 int on_enter(struct pt_regs *ctx)
 {
+	BEGIN_UNPREEMPTED();
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	struct thread_slot *slot = hit(cookie);
 	if (slot)
 		enter_boundary(ctx, slot, cookie);
+	END_UNPREEMPTED();
 	return 0;
 }
 
@@ -584,15 +587,22 @@ static __always_inline bool leads_out(struct pt_regs *ctx, u64 cookie)
 	return result != (condition & 1);
 }
 
-SEC("uretprobe")
-int on_leave(struct pt_regs *ctx)
+static __always_inline void leave(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	if (FAULT_HIDES_EXIT(cookie) || (COOKIE_HAS_CONDITION(cookie) && !leads_out(ctx, cookie)))
-		return 0;
+		return;
 	struct thread_slot *slot = hit(cookie);
 	if (slot)
 		leave_boundary(ctx, slot, cookie);
+}
+
+SEC("uretprobe")
+int on_leave(struct pt_regs *ctx)
+{
+	BEGIN_UNPREEMPTED();
+	leave(ctx);
+	END_UNPREEMPTED();
 	return 0;
 }
 

@@ -11,6 +11,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.preflight.hazards import load_hazards
 from tlstax.collectors.preflight.judge import Finding, Status
+from tlstax.collectors.preflight.kernel_build import has_symbol
 from tlstax.collectors.preflight.safety import Safety, restrictions
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
@@ -142,10 +143,18 @@ def test_no_samples(target: Process, tmp_path: Path) -> None:
 
 
 def test_samples_only(target: Process, tmp_path: Path) -> None:
-    with recorded(target, tmp_path / "a", found("private-stacks")) as reader:
+    with recorded(target, tmp_path / "a", found("hugetlb-text")) as reader:
         assert not {"uprobe", "uretprobe"} & kinds(reader.rows(schema.Probe))
         assert list(reader.rows(schema.SampleStack))
         assert not list(reader.rows(schema.Handshake))
+
+
+@pytest.mark.skipif(not has_symbol("bpf_preempt_disable"), reason="before Linux 6.10")
+def test_programs_that_cannot_be_preempted(target: Process, tmp_path: Path) -> None:
+    with recorded(target, tmp_path / "a", found("private-stacks")) as reader:
+        assert "uprobe" in kinds(reader.rows(schema.Probe))
+        assert sum(row.hits_count for row in reader.rows(schema.Probe) if row.object != "kernel")
+        assert list(reader.rows(schema.Handshake))
 
 
 def test_no_return_probes(target: Process, tmp_path: Path) -> None:
@@ -154,8 +163,8 @@ def test_no_return_probes(target: Process, tmp_path: Path) -> None:
 
 
 def test_samples_only_and_no_samples_leave_nothing(target: Process, tmp_path: Path) -> None:
-    safety = found("private-stacks", "cpu-clock-free")
+    safety = found("hugetlb-text", "cpu-clock-free")
     assert safety.level_most == Level.SAMPLE
-    with pytest.raises(Exception, match="--accept private-stacks --accept cpu-clock-free"):
+    with pytest.raises(Exception, match="--accept cpu-clock-free"):
         Recorder(Request(target.pid, tmp_path / "a", safety=safety))
     assert not list(tmp_path.iterdir())

@@ -44,7 +44,7 @@ TABLE = {
 }
 VARIANTS = {
     "shadow-stack": "no-return-probes",
-    "private-stacks": "sample-only",
+    "private-stacks": "guarded-programs",
     "exit-race": "no-user-stacks",
     "cpu-clock-freeze": "no-samples",
     "cpu-clock-free": "no-samples",

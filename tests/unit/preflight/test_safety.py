@@ -29,6 +29,7 @@ EXPECTED = {
     "no-return-probes": replace(SAFE, limits=Limits(return_probes=False)),
     "no-nop5-probes": replace(SAFE, limits=Limits(nop5=False)),
     "no-stepped-probes": replace(SAFE, limits=Limits(stepped=False)),
+    "guarded-programs": replace(SAFE, guarded=True),
     "no-user-stacks": replace(SAFE, user_stacks=False),
     "no-samples": replace(SAFE, samples=False),
     "sample-only": replace(SAFE, level_most=Level.SAMPLE),
@@ -110,6 +111,7 @@ def test_a_request_is_reduced() -> None:
     [
         (["hugetlb-text"], {"functions": ("cipher",)}),
         (["shadow-stack"], {"functions": ("cipher",)}),
+        (["private-stacks"], {"functions": ("cipher",)}),
         (["cpu-clock-free", "hugetlb-text"], {}),
         (["cpu-clock-free"], {"level": Level.SAMPLE}),
     ],
