@@ -52,6 +52,11 @@ class Program:
     labels: dict[str, str]
     pieces: tuple[str | Block, ...]  # its text in order, without the header
 
+    @property
+    def has_exits(self) -> bool:
+        """Whether it sees the end of a function."""
+        return any(isinstance(piece, Block) and piece.event == "exit" for piece in self.pieces)
+
 
 def names() -> list[str]:
     """The names of all programs."""

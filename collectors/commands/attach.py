@@ -18,6 +18,7 @@ from types import FrameType
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.commands.options import accept_option, duration, functions_option
 from tlstax.collectors.commands.progress import Progress
+from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refused
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_LEAST, ROOM_MOST
@@ -188,6 +189,8 @@ def _begin(
 ) -> "tuple[Recorder | PlainRecording, SourceSet, Safety]":
     """Attach what was requested, within the given or the default budget."""
     what = registry.asked(options, pid)
+    if (parts := registry.return_probes(what)) and ACCEPT not in options.accept:
+        raise return_probe_refused(f"--collect {parts}")
     safety = preflight(pid, options.accept)
     require_safe_sources(safety, what.names)
     sources = registry.open_sources(what)

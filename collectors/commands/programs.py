@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.commands.options import accept_option
+from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refused
 from tlstax.probes import programs
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="how long, as in 500ms, 10s, 2m (default: 10s; Ctrl-C ends it earlier)",
     )  # fmt: skip
     running.add_argument("-o", "--output", type=Path, metavar="CAPTURE", help="store it, too")
+    accept_option(running)
     running.set_defaults(run=run_program)
 
 
@@ -99,6 +102,9 @@ def run_program(options: argparse.Namespace) -> int:
         )
     tool = find_bpftrace(options.bpftrace)
     target, rendered = _render(program, options, tool.offsets)
+    is_return = any(place.point.kind == "uretprobe" for place in rendered.places)
+    if is_return and ACCEPT not in options.accept:
+        raise return_probe_refused(program.name)
     require_tracepoints_of([rendered])
     run = Run(tool, rendered, target.pid)
     messages: list[dict[str, Any]] = run.record(options.duration_s)

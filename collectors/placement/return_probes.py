@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Where a return probe may be put: the one place that decides it.
 
-A return probe replaces the return address on the thread's stack. A C++ exception, pthread_exit() or
-pthread_cancel() that passes such a function finds no unwind information there and ends the process
-(tests/truth/test_unwinding.py shows it). So none is put on server code, on anything that calls back
-into it, or on a function that stays open for long.
+A return probe replaces the return address on the thread's stack. A C++ exception that passes such a
+function finds no unwind information there and ends the process; pthread_exit() and pthread_cancel()
+skip the destructors above it (tests/truth/test_unwinding.py shows both). So none is put on server
+code, on anything that calls back into it, or on a function that stays open for long.
 """
 
 from typing import Final
@@ -24,12 +24,12 @@ def return_probe_allowed(kind: str, leaf: bool, accepted: bool = False) -> bool:
     return accepted or (kind == "tls" and leaf)
 
 
-def refused(what: str, functions: str) -> TlstaxError:
-    """The error for a tool that has only return probes for a function, USAGE."""
+def return_probe_refused(what: str) -> TlstaxError:
+    """The error for a tool that sees the end of the server's functions by return probes only."""
     return TlstaxError(
-        f"{what} needs a return probe on {functions}",
-        "a C++ exception or the end of a thread that passes a function with a return probe ends the"
-        " server",
-        f"Leave it out, use tlstax's own engine, or give --accept {ACCEPT}",
+        f"{what} puts return probes on functions of the server",
+        "a C++ exception that passes such a function ends the server, and a thread that ends in it"
+        " skips destructors",
+        f"Leave it out, use tlstax's own engine (--collect native), or give --accept {ACCEPT}",
         ExitCode.USAGE,
     )

@@ -67,6 +67,8 @@ class Declaration:
     """Options of which exactly one is needed with the source, and none is of use without it."""
     required_for: str = ""
     """What they give to it, such as credentials."""
+    return_probes: Callable[[Asked], str] = lambda asked: ""
+    """Which part of what is asked for puts return probes on the server's functions; "" if none."""
     is_cost_counted: bool = True
     """False if it slows the server down by an amount that nobody measures: no budget is kept."""
     warnings: tuple[str, ...] = ()

@@ -126,6 +126,13 @@ def asked_by_default(collected: Iterable[str], pid: int, capture: Path) -> Asked
     })  # fmt: skip
 
 
+def return_probes(what: Asked) -> str:
+    """What of the sources would put return probes on the server's functions; "" if nothing."""
+    chosen = [declarations()[name] for name in what.names if name != NATIVE]
+    parts = {declared.name: declared.return_probes(what) for declared in chosen}
+    return "; ".join(f"{name} ({part})" for name, part in parts.items() if part)
+
+
 def open_sources(what: Asked) -> SourceSet:
     """The sources other than the native engine, not started yet."""
     chosen = [declarations()[name] for name in what.names if name != NATIVE]

@@ -101,6 +101,7 @@ class Bench:
         """The load, all of it inside the recording; what tlstax said if it failed, else ''."""
         names = ",".join(engines)
         command = [sys.executable, "-m", "tlstax", "attach", str(self.server.pid), "--quiet"]
+        command += ["--accept", "return-probes"]
         budget = ["--budget", "none"] if "native" in engines else []
         process = subprocess.Popen(
             [*command, "--collect", names, *budget, *options, "-o", str(capture)],

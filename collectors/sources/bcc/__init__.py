@@ -25,6 +25,11 @@ def _open(asked: Asked) -> Sequence[Source]:
     return [BccTool(tool, watched, part_of=SOURCE.name) for tool in TOOLS]
 
 
+def _return_probes(asked: Asked) -> str:
+    tools = asked.options["bcc_tools"]
+    return "funclatency" if not tools or "funclatency" in tools else ""
+
+
 SOURCE: Final = Declaration(
     name="bcc",
     summary="off-CPU time, CPU samples, handshakes and block I/O, by tools of bcc or libbpf-tools",
@@ -42,6 +47,7 @@ SOURCE: Final = Declaration(
         ),
         Option("--bcc-directory", "directory to search first for bcc's tools", "DIR", Path),
     ),
+    return_probes=_return_probes,
     is_cost_counted=False,
     warnings=("a tool is missing", "frames have names but no addresses"),
     alone=BCC,

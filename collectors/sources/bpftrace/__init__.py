@@ -20,6 +20,13 @@ def _open(asked: Asked) -> Sequence[Source]:
     return (Bpftrace(asked.pid, asked.options["bpftrace_programs"] or DEFAULT),)
 
 
+def _return_probes(asked: Asked) -> str:
+    from tlstax.collectors.sources.bpftrace.source import DEFAULT
+
+    names = asked.options["bpftrace_programs"] or DEFAULT
+    return ", ".join(name for name in names if programs.load(name).has_exits)
+
+
 SOURCE: Final = Declaration(
     name="bpftrace",
     summary="the output of programs of probes/*.bt",
@@ -35,6 +42,7 @@ SOURCE: Final = Declaration(
             default=(),
         ),
     ),
+    return_probes=_return_probes,
     is_cost_counted=False,
     warnings=("a boundary of the program is missing in the process",),
     alone=BPFTRACE,

@@ -25,7 +25,18 @@ WORKING = "offcputime,funclatency,biolatency"
 
 
 def attach(pid: int, capture: Path, *more: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tlstax", "attach", str(pid), "--quiet", "-o", str(capture)]
+    command = [
+        sys.executable,
+        "-m",
+        "tlstax",
+        "attach",
+        str(pid),
+        "--quiet",
+        "-o",
+        str(capture),
+        "--accept",
+        "return-probes",
+    ]
     process = subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     while "attached" not in (line := process.stderr.readline()):

@@ -30,6 +30,7 @@ TOOLS = ["bpftrace", *os.environ.get("TLSTAX_BPFTRACE", "").split()]
 PATIENCE_S = 200  # for what takes 10 s on a machine that has nothing else to do
 Process = subprocess.Popen[str]
 TLSTAX = [sys.executable, "-m", "tlstax", "probes"]
+ACCEPTED = ("--accept", "return-probes")
 
 
 @pytest.fixture
@@ -43,7 +44,19 @@ def start(server: PrivateServer, spawn: Callable[..., Process]) -> Callable[...,
     """A function that runs a program, and returns when it is attached."""
 
     def run(name: str, capture: Path, tool: str = "bpftrace") -> Process:
-        command = [*TLSTAX, "run", name, "--pid", server.pid, "--for", "30m", "-o", capture]
+        command = [
+            *TLSTAX,
+            "run",
+            name,
+            "--pid",
+            server.pid,
+            "--for",
+            "30m",
+            "-o",
+            capture,
+            "--accept",
+            "return-probes",
+        ]
         process = spawn(
             [*map(str, command), "--bpftrace", tool],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -170,7 +183,7 @@ def test_stacks_carry_phases(
 
 def test_a_run_ends_by_itself(server: PrivateServer) -> None:
     done = subprocess.run(
-        [*TLSTAX, "run", "command", "--pid", str(server.pid), "--for", "1s"],
+        [*TLSTAX, "run", "command", "--pid", str(server.pid), "--for", "1s", *ACCEPTED],
         capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == ExitCode.OK, done.stderr
@@ -184,7 +197,7 @@ def test_as_a_source_without_the_engine(
     driver.prepare()
     capture, picture = tmp_path / "x.tlstax", tmp_path / "x.svg"
     process = spawn(
-        [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet",
+        [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet", *ACCEPTED,
          "-o", str(capture), "--collect", "bpftrace,procfs",
          "--bpftrace-programs", "handshake,offcpu"],
         stderr=subprocess.PIPE, text=True,
@@ -259,7 +272,7 @@ def test_output_that_nobody_understands(server: PrivateServer, tmp_path: Path) -
     )
     fake.chmod(0o755)
     done = subprocess.run(
-        [*TLSTAX, "run", "command", "--pid", str(server.pid), "--bpftrace", str(fake)],
+        [*TLSTAX, "run", "command", "--pid", str(server.pid), "--bpftrace", str(fake), *ACCEPTED],
         capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == ExitCode.FAILED

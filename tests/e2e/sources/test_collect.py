@@ -54,7 +54,16 @@ def attach(server: PrivateServer, spawn: Callable[..., Process]) -> Attach:
     """A function that starts a recording with these sources, and returns when it is attached."""
 
     def run(capture: Path, names: str, *more: str) -> Process:
-        command = [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet"]
+        command = [
+            sys.executable,
+            "-m",
+            "tlstax",
+            "attach",
+            str(server.pid),
+            "--quiet",
+            "--accept",
+            "return-probes",
+        ]
         process = spawn(
             [*command, "-o", str(capture), "--collect", names, *more],
             stderr=subprocess.PIPE, text=True,

@@ -20,6 +20,7 @@ from tlstax.collectors.sources.status import ServerStatus
 from tlstax.workloads.servers.mariadb import PrivateServer
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
+ACCEPTED = ("--accept", "return-probes")
 
 PATIENCE_S = 60.0
 
@@ -36,7 +37,7 @@ def attach(
     """A whole recording, with programs from `path` alone."""
     environment = os.environ | ({"PATH": str(path)} if path else {})
     return subprocess.run(
-        [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet",
+        [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet", *ACCEPTED,
          "--for", f"{seconds}s", "-o", str(capture), "--collect", names],
         capture_output=True, text=True, check=False, timeout=120, env=environment,
     )  # fmt: skip
@@ -122,7 +123,8 @@ def test_a_full_disk_ends_the_recording_and_keeps_what_was_written(
     small_disk = make_disk("1m")
     capture = small_disk / "x.tlstax"
     with subprocess.Popen(
-        [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet", "--for", "60s",
+        [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet", *ACCEPTED,
+         "--for", "60s",
          "-o", str(capture), "--collect", "native,procfs,perf"],
         stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip

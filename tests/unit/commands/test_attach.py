@@ -4,6 +4,7 @@
 import argparse
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tlstax.__main__ import main
 from tlstax.collectors.commands.attach import sample_hz
 from tlstax.collectors.commands.options import duration
 from tlstax.collectors.host.child import run_in_child
+from tlstax.collectors.sources import registry
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,9 @@ def test_a_child_that_is_killed_is_one_error() -> None:
         ["--collect", "perf", "--functions", "cipher"],
         ["--collect", "native,perf", "--budget", "1%"],
         ["--collect", "native,bpftrace", "--budget", "1%"],
+        ["--collect", "native,bcc"],
+        ["--collect", "native,bpftrace"],
+        ["--collect", "bcc", "--bcc-tools", "profile,funclatency"],
         ["--collect", "native,status"],
         ["--collect", "native", "--status-file", "watcher.cnf"],
     ],
@@ -76,3 +81,31 @@ def test_options_that_the_sources_cannot_keep_are_refused(
     assert main(["attach", "1", "-o", str(out), *options]) == ExitCode.USAGE
     assert "--collect" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("collected", "options", "parts"),
+    [
+        ("procfs", {}, ""),
+        ("bcc", {}, "bcc (funclatency)"),
+        ("bcc", {"bcc_tools": ("profile", "biolatency")}, ""),
+        ("bpftrace", {"bpftrace_programs": ("handshake",)}, "bpftrace (handshake)"),
+    ],
+)
+def test_which_sources_use_return_probes(
+    collected: str, options: dict[str, object], parts: str
+) -> None:
+    asked = registry.asked_by_default(["native", collected], 1, Path("x.tlstax"))
+    asked = replace(asked, options={**asked.options, **options})
+    assert registry.return_probes(asked) == parts
+
+
+def test_the_refusal_of_return_probes_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "x.tlstax")
+    assert main(["attach", "1", "-o", out, "--collect", "native,bcc"]) == ExitCode.USAGE
+    said = " ".join(capsys.readouterr().err.split())
+    assert "bcc (funclatency) puts return probes on functions of the server" in said
+    assert "ends the server" in said
+    assert "--accept return-probes" in said
