@@ -33,7 +33,7 @@ def examine(
 
 def _examine(pid: int | None, accepted: Collection[str], afresh: bool) -> tuple[Finding, ...]:
     texts = kernel_texts()
-    target = None if pid is None else _read(pid, probed_paths(texts.uprobe_events))
+    target = None if pid is None else _read(pid, probed_paths(pid, texts.uprobe_events))
     outcomes = {**_trials(afresh), **host_outcomes(texts.lockdown)}
     kernel = this_kernel(texts.preempt or "", os.cpu_count() or 1)
     return judge(load_hazards(), Observed(kernel, outcomes, target), accepted)

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tlstax.collectors.host import bpf
 from tlstax.collectors.host.child import run_in_child
+from tlstax.collectors.host.trial_code import PAGE_BYTES, RETURN_ZERO, kept, mapped_code
 from tlstax.collectors.preflight import trial_child, trials
 from tlstax.collectors.preflight.throwing_code import ThrowingCode
 from tlstax.collectors.preflight.trial_child import Outcome, RunningTrial, State, Trial
@@ -120,7 +123,7 @@ def test_a_plain_process_is_not_refused(target: Process) -> None:
     code, statuses = doctor(target.pid)
     assert code == 0
     assert "refused" not in statuses.values()
-    for name in ("stopped", "tracer", "frozen-cgroup", "replaced-files", "other-probes"):
+    for name in ("stopped", "tracer", "frozen-cgroup", "replaced-files"):
         assert statuses[name] == "ok"
 
 
@@ -147,6 +150,21 @@ def test_a_stopped_process_is_seen(target: Process) -> None:
 def test_a_replaced_program_is_seen(replaced: Process) -> None:
     code, statuses = doctor(replaced.pid)
     assert (code, statuses["replaced-files"]) == (0, "safe variant")
+
+
+@pytest.mark.needs("uprobe_multi")
+@pytest.mark.parametrize("probed_pid", [os.getpid(), 1])
+def test_probes_of_another_tool_are_seen(tmp_path: Path, probed_pid: int) -> None:
+    code = tmp_path / "code"
+    code.write_bytes(trials.PROBED_CODE.ljust(PAGE_BYTES, b"\xcc"))
+    with ExitStack() as stack:
+        stack.enter_context(mapped_code(stack.enter_context(code.open("rb")).fileno()))
+        program = bpf.load_program(bpf.ProgramType.KPROBE, RETURN_ZERO, bpf.ATTACH_UPROBE_MULTI)
+        kept(stack, program)
+        kept(stack, bpf.attach_uprobe_multi(program, str(code), [0], [0], probed_pid, False))
+        _, statuses = doctor(os.getpid())
+    expected = "safe variant" if probed_pid == os.getpid() else "ok"
+    assert statuses["other-probes"] == expected
 
 
 def test_a_process_that_does_not_exist() -> None:
