@@ -10,6 +10,7 @@ from tlstax.analysis.rows.tables import Group
 from tlstax.analysis.statistics import medians, units
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.units import LEAST_RANGE, Floats, Units
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 from tlstax.collectors.capture.schema import Window
 
 
@@ -23,7 +24,10 @@ class WindowUnits:
 
 
 def of_group(group: Group, windows: Iterable[Window]) -> WindowUnits:
-    """Rounds where a group has enough of them, else blocks of its windows in order of time."""
+    """Rounds where a group has enough of them, else blocks of its windows in order of time.
+
+    The windows of too few rounds are too few blocks for an interval, however many they are.
+    """
     mine = sorted(
         (window for window in windows if window.window_id in group.window_ids),
         key=lambda window: window.start_ns,
@@ -34,7 +38,8 @@ def of_group(group: Group, windows: Iterable[Window]) -> WindowUnits:
         order = {number: at for at, number in enumerate(numbers)}
         unit_of = {w.window_id: order[rounds[w.run_id]] for w in mine if w.run_id in rounds}
         return WindowUnits(unit_of, units.rounds(len(numbers)))
-    blocks = units.block_numbers(len(mine))
+    most = LEAST_UNITS - 1 if numbers else units.MOST_BLOCKS
+    blocks = units.block_numbers(len(mine), most)
     unit_of = {window.window_id: at for window, at in zip(mine, blocks, strict=True)}
     return WindowUnits(unit_of, units.blocks(max(blocks, default=-1) + 1))
 

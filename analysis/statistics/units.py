@@ -29,7 +29,7 @@ _LEAST_WINDOWS: Final = 48
 """Windows of LEAST_UNITS blocks; fewer are merged into fewer blocks."""
 _BLOCK_WINDOWS: Final = 10
 """Windows of a block where there are more blocks than LEAST_UNITS."""
-_MOST_BLOCKS: Final = 30
+MOST_BLOCKS: Final = 30
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,13 @@ def blocks(count: int) -> Units:
     return Units(count, "blocks of windows", is_serial=True)
 
 
-def block_numbers(window_count: int) -> list[int]:
+def block_numbers(window_count: int, most: int = MOST_BLOCKS) -> list[int]:
     """The block of each of `window_count` windows in order of time."""
     if window_count < _LEAST_WINDOWS:
         count = min(window_count, LEAST_UNITS - 1)
     else:
-        count = min(max(window_count // _BLOCK_WINDOWS, LEAST_UNITS), _MOST_BLOCKS)
+        count = max(window_count // _BLOCK_WINDOWS, LEAST_UNITS)
+    count = min(count, most)
     return [place * count // window_count for place in range(window_count)]
 
 

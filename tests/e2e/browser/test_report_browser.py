@@ -262,7 +262,7 @@ def test_a_table_is_copied_as_text(browser: Browser, report: Path, *, is_allowed
     )
     visit.page.locator("#paste").press("Control+v")
     lines = visit.page.locator("#paste").input_value().splitlines()
-    assert lines[0].split("\t") == ["Part", "Per handshake", "range of 3", "Share"]
+    assert lines[0].split("\t") == ["Part", "Per handshake", "range of 7", "Share"]
     assert len(lines) == 1 + table.locator("tbody tr").count()
     assert {line.count("\t") for line in lines} == {3}
     context.close()

@@ -20,8 +20,10 @@ from tlstax.analysis.report.html import page as html
 from tlstax.analysis.report.markdown import diff as diff_markdown
 from tlstax.analysis.report.markdown import report as markdown
 from tlstax.analysis.report.terminal import diff as diff_terminal
-from tlstax.analysis.rows import tables
+from tlstax.analysis.rows import tables, window_units
+from tlstax.analysis.rows.tables import Group
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Run, Window
 from tlstax.tests.unit.report.examples import ROOT, document, printed, synthetic
 
 CLAIM = re.compile(r"(?<![\d.,])95[ \u00a0]%")
@@ -102,6 +104,17 @@ def test_seven_rounds_compared_claim_nothing(few: Path) -> None:
     assert claims(difference_texts(content)) == []
     assert "range of 7" in difference_texts(content)["terminal"]
     assert {step["verdict"] for step in content["pairs"][0]["steps"]} == {"no interval"}
+
+
+def test_many_windows_of_few_rounds_claim_nothing() -> None:
+    windows = [Window(n, n // 100 + 1, n * 10**9, (n + 1) * 10**9) for n in range(300)]
+    ids = frozenset(range(300))
+    recording = Group("all", "", "", "", (), ids)
+    assert window_units.of_group(recording, windows).units.have_interval
+    run = Run(1, "storm", "connect", "tls", 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, "{}")
+    runs = tuple(run._replace(run_id=number + 1, round=number) for number in range(3))
+    experiment = Group("a", "storm", "connect", "tls", runs, ids)
+    assert window_units.of_group(experiment, windows).units.count == 7
 
 
 def test_eight_rounds_have_intervals(experiment: Path) -> None:

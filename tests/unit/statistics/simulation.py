@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tlstax.analysis.statistics import medians, shares, units, verdicts
+from tlstax.analysis.statistics import medians, shares, units
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.statistics.units import Floats, Units
@@ -29,8 +29,6 @@ CENTRE: Final = 100.0
 _DISTURBANCE: Final = 50.0
 _AUTOCORRELATION: Final = 0.8
 _SAMPLES: Final = 300
-CELLS: Final = 33
-"""Steps of a waterfall."""
 
 Draw = Callable[[np.random.Generator, int], Floats]
 
@@ -117,6 +115,11 @@ def cases(repetitions: int = REPETITIONS) -> Iterator[Case]:
             text = f"{windows} windows in {count} blocks, {name}"
             one = _of_blocks(draw, windows)
             yield Case("median of blocks", text, *covered(one, CENTRE, repetitions))
+            if windows >= WINDOWS[LEAST_UNITS] and draw is not disturbed:
+                # A disturbance is part of a mean: there is no other to estimate.
+                mean = CENTRE * (float(np.exp(0.125)) if draw is lognormal else 1.0)
+                whole = covered(_of_mean(draw, windows), mean, repetitions)
+                yield Case("mean or total of a recording", text, *whole)
             two = _of_two_recordings(draw, windows)
             yield Case("difference of two recordings", text, *covered(two, 0.0, repetitions))
     for count in UNIT_COUNTS:
@@ -173,6 +176,17 @@ def _of_blocks(draw: Draw, windows: int) -> Callable[[np.random.Generator], Esti
     def make(generator: np.random.Generator) -> Estimate:
         values, blocks = blocks_of(draw(generator, windows) / scale)
         return medians.estimate(values, blocks)
+
+    return make
+
+
+def _of_mean(draw: Draw, windows: int) -> Callable[[np.random.Generator], Estimate]:
+    """The mean of all windows (a total, the mean handshake) within the bounds of its blocks."""
+
+    def make(generator: np.random.Generator) -> Estimate:
+        windows_ns = draw(generator, windows)
+        values, blocks = blocks_of(windows_ns)
+        return medians.around(float(windows_ns.mean()), values, blocks)
 
     return make
 
@@ -239,88 +253,6 @@ def _of_forecast(count: int) -> Callable[[np.random.Generator], Estimate]:
         return Estimate(float(total[0]), low, high, count)
 
     return make
-
-
-def cells(
-    generator: np.random.Generator, count: int, true_cells: int, size: float
-) -> list[tuple[Floats, Floats]]:
-    """Both arms of CELLS steps: rounds move them together, and the last is what is left.
-
-    The first `true_cells` differ by `size` standard deviations of a round's difference.
-    """
-    total = generator.normal(0.0, 3.0, count)
-    found = []
-    for place in range(CELLS - 1):
-        change = generator.normal(0.0, 1.0, count) + 0.5 * total
-        change += size * np.sqrt(3.25) * (place < true_cells)
-        found.append((rows(np.full(count, CENTRE)), rows(CENTRE + change)))
-        total = total - change + size * np.sqrt(3.25) * (place < true_cells)
-    found.append((rows(np.full(count, CENTRE)), rows(CENTRE + total)))
-    return found
-
-
-def false_share(
-    count: int, true_cells: int, *, one_by_one: bool = False, repetitions: int = 250
-) -> tuple[float, float]:
-    """The mean share of false ones among the marked cells, and of the true ones that are marked."""
-    generator = np.random.default_rng(12)
-    sides = units.rounds(count), units.rounds(count)
-    wrong, right = 0.0, 0.0
-    for _ in range(repetitions):
-        found = [
-            (
-                medians.difference(before, after, sides, is_paired=True),
-                verdicts.p_value(before, after, sides, is_paired=True),
-            )
-            for before, after in cells(generator, count, true_cells, 3.0)
-        ]
-        said = (
-            [verdicts.judge(one) for one, _ in found] if one_by_one else verdicts.judge_all(found)
-        )
-        marked = [verdict in (verdicts.MORE, verdicts.LESS) for verdict in said]
-        wrong += sum(marked[true_cells:]) / max(1, sum(marked))
-        right += sum(marked[:true_cells]) / max(1, true_cells)
-    return wrong / repetitions, right / repetitions
-
-
-def false_share_of_recordings(windows: int, repetitions: int = 40) -> float:
-    """How often any of CELLS equal steps of two autocorrelated recordings is marked."""
-    generator = np.random.default_rng(14)
-    wrong = 0
-    for _ in range(repetitions):
-        found = []
-        for _ in range(CELLS):
-            (before, first), (after, second) = (
-                blocks_of(autocorrelated(generator, windows)) for _ in range(2)
-            )
-            pair = before, after, (first, second)
-            found.append(
-                (
-                    medians.difference(*pair, is_paired=False),
-                    verdicts.p_value(*pair, is_paired=False),
-                )
-            )
-        said = verdicts.judge_all(found)
-        wrong += any(verdict in (verdicts.MORE, verdicts.LESS) for verdict in said)
-    return wrong / repetitions
-
-
-def seen_share(draw: Draw, count: int, repetitions: int = REPETITIONS) -> float:
-    """How often a difference of the size that is called the smallest to be seen is seen."""
-    generator = np.random.default_rng(13)
-    sides = units.rounds(count), units.rounds(count)
-    none = rows(np.full(count, CENTRE))
-    least = np.median(
-        [
-            medians.difference(none, rows(draw(generator, count)), sides, is_paired=True).smallest
-            for _ in range(repetitions)
-        ]
-    )
-    seen = 0
-    for _ in range(repetitions):
-        after = rows(draw(generator, count) + float(least))
-        seen += verdicts.judge(medians.difference(none, after, sides, is_paired=True)) == "more"
-    return seen / repetitions
 
 
 def write(path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS
-from tlstax.tests.unit.statistics import simulation
+from tlstax.tests.unit.statistics import marking, simulation
 from tlstax.tests.unit.statistics.simulation import Case
 
 
@@ -41,21 +41,21 @@ def test_the_table_of_the_docs_is_the_simulated_one(cases: list[Case], repositor
 
 @pytest.mark.parametrize(("count", "true_cells"), [(8, 0), (8, 5), (8, 15), (14, 5)])
 def test_of_the_marked_cells_few_are_noise(count: int, true_cells: int) -> None:
-    wrong, right = simulation.false_share(count, true_cells)
+    wrong, right = marking.false_share(count, true_cells)
     assert wrong <= 0.05
     if true_cells:
         assert right > 0.8, "a large difference is still marked"
 
 
 def test_two_equal_recordings_have_hardly_ever_a_marked_step() -> None:
-    assert simulation.false_share_of_recordings(48) <= 0.05
+    assert marking.false_share_of_recordings(48) <= 0.05
 
 
 def test_cells_judged_one_by_one_are_noise_more_often() -> None:
-    wrong, _ = simulation.false_share(8, 0, one_by_one=True)
+    wrong, _ = marking.false_share(8, 0, one_by_one=True)
     assert wrong > 0.4
 
 
 @pytest.mark.parametrize("name", list(simulation.DISTRIBUTIONS))
 def test_the_smallest_difference_is_seen_in_three_of_four_experiments(name: str) -> None:
-    assert simulation.seen_share(simulation.DISTRIBUTIONS[name], 8) >= 0.75
+    assert marking.seen_share(simulation.DISTRIBUTIONS[name], 8) >= 0.75
