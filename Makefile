@@ -43,7 +43,7 @@ UNTIMED := unit golden
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += check-causes check-whatif check-mutants
+AS_ROOT += check-causes check-whatif check-mutants check-threads
 
 .PHONY: help
 help: ## list the targets
@@ -219,6 +219,10 @@ fuzz: test-install ## 1,000 mutants each of captures, definitions and recordings
 bench-report: test-install ## time and memory of a report by size of the capture; folding compared with other tools
 	$(BIN)/python tests/bench/report_scale.py
 	$(BIN)/python tests/bench/folding.py
+
+.PHONY: check-threads
+check-threads: root-check-threads test-install ## 5,000 connections of a real server have an account each; a report tells what finds no room (3 minutes)
+	$(BIN)/python tests/truth/many_threads.py
 
 .PHONY: check-causes
 check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and check the findings (about 15 minutes)

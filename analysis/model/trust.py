@@ -112,6 +112,12 @@ class Observer:
     start_cpu_ns: Annotated[
         float | None, "CPU time of tlstax's startup, not included in any share; null = not recorded"
     ] = None
+    thread_room: Annotated[
+        float | None, "threads for which the ledger had room; null = not recorded"
+    ] = None
+    thread_room_bytes: Annotated[
+        float | None, "kernel memory of that room, not in engine_rss_bytes; null = not recorded"
+    ] = None
     budget_share: Annotated[float | None, "the budget, as a share; null = no budget"] = None
     budget_choice: Annotated[str, "how the budget was planned, in a sentence; '' = no budget"] = ""
     effects: Annotated[list[EffectLine], "predicted and observed by part, then in total (last)"] = (

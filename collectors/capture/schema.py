@@ -51,6 +51,8 @@ META_KEYS: Final = {
     "predicted_sample_share": "the part of the expected overhead for CPU samples",
     "predicted_engine_share": "the part of the expected overhead for the tlstax process",
     "start_cpu_ns": "CPU time of tlstax before the first window: planning, loading, attaching",
+    "thread_room": "threads for which the ledger had room",
+    "thread_room_bytes": "kernel memory of that room",
     "probe_kind": "how uprobes are attached: uprobe_multi or perf_event",
     "functions": "primitives requested with --functions, by category or id",
     "missing_functions": "ids of requested primitives that the target does not define",

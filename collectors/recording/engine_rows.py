@@ -33,6 +33,8 @@ def engine_facts(
         "sample_hz": request.sample_hz,
         "probe_kind": "uprobe_multi" if engine.multi else "perf_event",
         "start_cpu_ns": start_cpu_ns,
+        "thread_room": engine.options.slots_count,
+        "thread_room_bytes": engine.maps.slots_bytes,
     }
     if functions:
         asked["functions"] = ", ".join(request.functions)

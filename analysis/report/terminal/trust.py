@@ -85,6 +85,11 @@ def observer(health: Json, width: int) -> RenderableType:
             f"startup used {quantities.time(observer['start_cpu_ns'])} of CPU time "
             "(not included above)"
         )
+    if observer["thread_room"] is not None:
+        lines.append(
+            f"the ledger had room for {quantities.count(observer['thread_room'])} threads "
+            f"({quantities.size(observer['thread_room_bytes'])} of kernel memory)"
+        )
     if observer["hits_count"]:
         lines.append(
             f"{quantities.count(observer['hits_count'])} probe hits, "

@@ -172,6 +172,11 @@ class LedgerMaps:
         self._free[0] = recycled_count + 1  # last: now the programs may take it
 
     @property
+    def slots_bytes(self) -> int:
+        """Kernel memory of the accounts."""
+        return self._slots_count * self._slot_bytes
+
+    @property
     def has_room(self) -> bool:
         """Whether another thread could have an account."""
         now = self.lifecycle()
