@@ -86,6 +86,7 @@ def _render(
 
 def run_program(options: argparse.Namespace) -> int:
     """Run a program, print its output, and store it with -o. Raises TlstaxError."""
+    from tlstax.collectors.recording.safe_request import preflight, require_safe_sources
     from tlstax.collectors.sources.bpftrace.process import (
         Run,
         find_bpftrace,
@@ -105,6 +106,7 @@ def run_program(options: argparse.Namespace) -> int:
     is_return = any(place.point.kind == "uretprobe" for place in rendered.places)
     if is_return and ACCEPT not in options.accept:
         raise return_probe_refused(program.name)
+    require_safe_sources(preflight(target.pid, options.accept), ("bpftrace",))
     require_tracepoints_of([rendered])
     run = Run(tool, rendered, target.pid)
     messages: list[dict[str, Any]] = run.record(options.duration_s)

@@ -69,7 +69,7 @@ def programs_of(safety: Safety | None) -> Path | None:
 def require_safe_sources(safety: Safety, names: Iterable[str]) -> None:
     """Raise TlstaxError (HOST) for a source that does what preflight leaves out."""
     for name in names:
-        _require(safety, f"--collect {name}", _NOT_WITH.get(name, ()))
+        _require(safety, name, _NOT_WITH.get(name, ()))
 
 
 def safety_rows(safety: Safety | None, target_id: int = 1) -> Iterator[schema.Gap]:

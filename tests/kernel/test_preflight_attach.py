@@ -68,6 +68,16 @@ def test_a_traced_process_is_refused_until_that_is_accepted(
     assert attached.gaps()["preflight (tracer)"].startswith("Accepted: ")
 
 
+def test_a_traced_process_is_refused_to_bpftrace(
+    tlstax: list[str], traced: Process, repository: Path
+) -> None:
+    command = [*tlstax, "probes", "run", "offcpu", "--pid", str(traced.pid), "--for", "500ms"]
+    command += ["--definitions", str(repository / "tests/testprogs"), "--accept", "return-probes"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == TARGET, result.stderr
+    assert "--accept tracer" in result.stderr
+
+
 def test_a_frozen_process_is_refused(attached: Attach, frozen: Process) -> None:
     code, errors = attached.to(frozen.pid)
     assert code == TARGET
