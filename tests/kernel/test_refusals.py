@@ -141,7 +141,8 @@ FEW_FILES = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"]
 
 
 def test_a_limit_of_open_files_is_raised(tlstax: list[str], target: Target, tmp_path: Path) -> None:
-    command = [*FEW_FILES, *attach(tlstax, target.pid, tmp_path / "a")]
+    soft = ["sh", "-c", 'ulimit -S -n 64; exec "$@"', "sh"]
+    command = [*soft, *attach(tlstax, target.pid, tmp_path / "a")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr
 

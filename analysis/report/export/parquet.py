@@ -6,9 +6,13 @@ Needs pyarrow, which is no part of tlstax's own installation (`pip install tlsta
 
 import io
 from collections.abc import Mapping
+from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.classify.stacks import Folded
+
+LARGEST: Final = (1 << 63) - 1
+"""Of a column; a time of 292 years is none."""
 
 
 def render(graphs: Mapping[str, Folded]) -> bytes:
@@ -33,7 +37,7 @@ def render(graphs: Mapping[str, Folded]) -> bytes:
             "phase": path[0].name,
             "category": path[-1].category,
             "stack": [frame.name for frame in path],
-            "time_ns": round(value_ns),
+            "time_ns": min(round(value_ns), LARGEST),
         }
         for name, folded in graphs.items()
         for path, value_ns in folded.items()
