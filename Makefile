@@ -43,7 +43,7 @@ UNTIMED := unit golden
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += check-causes check-whatif check-mutants check-threads
+AS_ROOT += check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -214,6 +214,13 @@ check-mutants: root-check-mutants test-install ## every fault built into the led
 .PHONY: fuzz
 fuzz: test-install ## 1,000 mutants each of captures, definitions and recordings of other tools (about an hour)
 	$(BIN)/python tests/fuzz/driver.py
+
+.PHONY: check-closure
+check-closure: root-check-closure test-install packages-servers ## the figures of closure on healthy servers, idle to saturated (15 minutes)
+	rm -f closure.rows
+	$(BIN)/python tests/truth/closure/measure.py --rows closure.rows
+	$(BIN)/python tests/truth/closure/measure.py --rows closure.rows --page docs/measurements/closure.md
+	rm -f closure.rows
 
 .PHONY: bench-report
 bench-report: test-install ## time and memory of a report by size of the capture; folding compared with other tools

@@ -31,6 +31,8 @@ class Pair(NamedTuple):
     """The thread, CPU or boundary."""
     events: float = 0
     """What Bound.event is for each of."""
+    slack: float = 0
+    """More is allowed: what may have moved while accounts and counts were read."""
 
 
 class _Count(NamedTuple):
@@ -40,6 +42,15 @@ class _Count(NamedTuple):
     step: float
     """The most between two readings: an answer may come so late."""
     windows: frozenset[int]
+
+
+def number(text: str) -> float | None:
+    """A fact of the recording that should be a positive number; None if it is not."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < 1e9 else None
 
 
 def pairs(tables: Tables) -> dict[str, list[Pair]]:
@@ -78,10 +89,7 @@ def _threads(tables: Tables) -> Iterator[Pair]:
 
 def _cpus(tables: Tables) -> Iterator[Pair]:
     """Samples of each CPU, and those that its CPU time should have given."""
-    try:
-        hz = float(tables.meta.get("sample_hz", "0"))
-    except ValueError:
-        return
+    hz = number(tables.meta.get("sample_hz", ""))
     if not hz:
         return
     expected: dict[int, float] = defaultdict(float)
@@ -94,16 +102,19 @@ def _cpus(tables: Tables) -> Iterator[Pair]:
 
 
 def _boundaries(tables: Tables) -> Iterator[Pair]:
-    """Ends and beginnings of each boundary that has probes for both."""
-    hits: dict[str, dict[str, int]] = defaultdict(dict)
+    """Phases that each boundary began, and those of them whose end was seen.
+
+    The losses do not have those that ended unseen because probes were being detached.
+    """
+    lost = sum(row.lost_count for row in tables.losses if row.kind == "healed")
+    begun: dict[str, int] = defaultdict(int)
+    healed: dict[str, int] = defaultdict(int)
     for row in tables.probes:
-        if row.kind.startswith("u"):
-            by_event = hits[row.boundary]
-            by_event[row.event] = by_event.get(row.event, 0) + row.hits_count
-    for boundary, by_event in hits.items():
-        if by_event.keys() >= {"enter", "exit"}:
-            enters, exits = by_event["enter"], by_event["exit"]
-            yield Pair(exits, enters, max(enters, exits), boundary)
+        begun[row.boundary] += row.begun_count
+        healed[row.boundary] += row.healed_count
+    for boundary, count in begun.items():
+        if count:
+            yield Pair(count - min(healed[boundary], lost), count, None, boundary)
 
 
 def _commands(tables: Tables) -> Iterator[Pair]:

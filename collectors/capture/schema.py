@@ -101,6 +101,8 @@ class Probe(NamedTuple):
     ]
     cost_ns: Annotated[float | None, "calibrated cost of one hit on this host; NULL = not known"]
     target_id: Annotated[int, "target that was probed"] = 1
+    begun_count: Annotated[int, "phases that its hits began, without those that stay open"] = 0
+    healed_count: Annotated[int, "those of them whose end was not seen"] = 0
 
 
 class Calibration(NamedTuple):
@@ -208,6 +210,7 @@ class ProcessClock(NamedTuple):
     thread_count: Annotated[int, "threads of the process at the end of the window"]
     account_count: Annotated[int, "those of them that have an account in the ledger"]
     untracked_count: Annotated[int, "those that found no room in the ledger"] = 0
+    edges_ns: Annotated[int, "how long accounts and counts were read at both edges"] = 0
 
 
 class CpuClock(NamedTuple):

@@ -8,6 +8,7 @@ beside the accounts, and the rows are the differences.
 from dataclasses import dataclass
 
 from tlstax.collectors.capture import schema
+from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.recording.accounts import ThreadAccount
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine
@@ -29,12 +30,17 @@ class KernelClocks:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._sums = _Sums()
+        self._edges_ns = [0, 0]
         self._last = engine.counts.read()
 
     def begin(self) -> None:
         """A window begins now: the accounts hold the counts of this moment."""
         self._sums = _Sums()
         self._last = self._engine.counts.read()
+
+    def accounts_read(self, edge_ns: int) -> None:
+        """The accounts of the edge at this time have been read."""
+        self._edges_ns = [self._edges_ns[1], monotonic_ns() - edge_ns]
 
     def end(self) -> None:
         """A window ends now, before its accounts are read."""
@@ -87,6 +93,7 @@ class KernelClocks:
             now.thread_count,
             now.account_count,
             int(self._engine.maps.lifecycle().untracked_count),
+            sum(self._edges_ns),
         )
         cpus = [
             schema.CpuClock(

@@ -61,12 +61,13 @@ def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]
     number = ids_before(target_id)
     rows = []
     measured = engine.plan.host_costs.measured
-    for site, hits in zip(sites, engine.site_hits(), strict=True):
+    phases = engine.maps.site_phases(len(sites))
+    for site, hits, (begun, healed) in zip(sites, engine.site_hits(), phases, strict=True):
         number += 1
         if not engine.is_attached(site):
             continue  # a tracepoint replaces it
         row = probe_row(number, site, suffix, hits, site.cost_ns if measured else None)
-        rows.append(row._replace(target_id=target_id))
+        rows.append(row._replace(target_id=target_id, begun_count=begun, healed_count=healed))
     for name, (kind, hits, cost_ns) in engine.program_costs().items():
         number += 1
         boundary = "sample" if name == SAMPLER else "scheduler"

@@ -119,6 +119,7 @@ class WindowCutter:
             account.steal_ns = slot.steal_ns
             if slot.kernel_counts.time_ns:
                 account.counts = slot.kernel_counts
+        self._clocks.accounts_read(start_ns)
 
     def resume(self) -> int:
         """Restart the ledger: what its cells hold now is excluded from the next window.
@@ -229,6 +230,7 @@ class WindowCutter:
                 if self._roles is not None:
                     self._roles.forget(slot)
                 self._engine.maps.recycle(slot.index)
+        self._clocks.accounts_read(end_ns)
         rows.extend(self._clocks.rows(window))
         return on_cpu_ns
 

@@ -92,6 +92,22 @@ static __always_inline void count_hit(u64 cookie)
 		__sync_fetch_and_add(&value->count[COOKIE_SITE(cookie)], 1);
 }
 
+static __always_inline void count_begun(u64 cookie)
+{
+	u32 shard = this_shard();
+	struct site_hits *value = bpf_map_lookup_elem(&hits, &shard);
+	if (value)
+		__sync_fetch_and_add(&value->begun[COOKIE_SITE(cookie)], 1);
+}
+
+static __always_inline void count_healed(struct frame *frame)
+{
+	u32 shard = this_shard();
+	struct site_hits *value = bpf_map_lookup_elem(&hits, &shard);
+	if (value && frame->phase != PHASE_HANDSHAKE)
+		__sync_fetch_and_add(&value->healed[frame->site & (MAX_SITES - 1)], 1);
+}
+
 /* The phase that owns the thread's time while it is not waiting for a command. */
 static __always_inline u32 innermost_phase(struct thread_slot *slot)
 {

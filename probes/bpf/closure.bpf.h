@@ -66,7 +66,9 @@ static __always_inline void count_stay(struct task_struct *task, struct thread_s
 	if (!cpu)
 		return;
 	__sync_fetch_and_add(&cpu->target_cpu_ns, task->se.sum_exec_runtime - slot->sched_cpu_ns);
-	if (bpf_core_field_exists(task->sched_info.last_arrival) && slot->run_start_ns)
+	/* Not where the start of the stay was not seen but reckoned: see came_unseen(). */
+	if (bpf_core_field_exists(task->sched_info.last_arrival) && slot->run_start_ns &&
+	    slot->run_start_ns == cpu->arrived_ns)
 		cpu->queue_offset_ns = slot->run_start_ns - task->sched_info.last_arrival;
 }
 
@@ -83,10 +85,14 @@ int each_counts(struct bpf_iter__task *ctx)
 	struct thread_slot *slot = find_slot(task);
 	u64 uncounted = uncounted_ns(task, now);
 
+	u64 ended = task->signal->nvcsw + task->signal->nivcsw;
+
+	if (!sums->thread_count)
+		sums->ended_before_count = ended;
 	sums->thread_count++;
 	sums->uncounted_ns += uncounted;
 	sums->switch_count += task->nvcsw + task->nivcsw;
-	sums->ended_switch_count = task->signal->nvcsw + task->signal->nivcsw;
+	sums->ended_switch_count = ended;
 	sums->has_wait = bpf_core_field_exists(task->sched_info.run_delay);
 	if (!slot)
 		return 0;

@@ -25,9 +25,9 @@
 #endif
 
 #ifdef MUTANT_NO_EXIT /* of this phase */
-#define FAULT_HIDES_EXIT(cookie) (COOKIE_PHASE(cookie) == (MUTANT_NO_EXIT))
+#define FAULT_HIDES_END(phase) ((phase) == (MUTANT_NO_EXIT))
 #else
-#define FAULT_HIDES_EXIT(cookie) false
+#define FAULT_HIDES_END(phase) false
 #endif
 
 #ifdef MUTANT_CLOCK_PERCENT /* of the true time */

@@ -194,8 +194,10 @@ static __always_inline void switch_in(struct task_struct *task, u64 now)
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	pending_runs(slot, now);
 	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
-	if (cpu)
+	if (cpu) {
 		cpu->clock_offset_ns = now - task->se.exec_start;
+		cpu->arrived_ns = now;
+	}
 }
 
 SEC("tp_btf/sched_switch")
@@ -590,7 +592,8 @@ static __always_inline bool leads_out(struct pt_regs *ctx, u64 cookie)
 static __always_inline void leave(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
-	if (FAULT_HIDES_EXIT(cookie) || (COOKIE_HAS_CONDITION(cookie) && !leads_out(ctx, cookie)))
+	if (FAULT_HIDES_END(COOKIE_PHASE(cookie)) ||
+	    (COOKIE_HAS_CONDITION(cookie) && !leads_out(ctx, cookie)))
 		return;
 	struct thread_slot *slot = hit(cookie);
 	if (slot)

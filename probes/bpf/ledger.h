@@ -8,6 +8,8 @@
 #ifndef TLSTAX_LEDGER_H
 #define TLSTAX_LEDGER_H
 
+#include "counts.h"
+
 enum phase {
 	PHASE_UNKNOWN,
 	PHASE_BACKGROUND,
@@ -197,35 +199,6 @@ struct pending {
 	u64 before_ns[STATES]; /* the charged cells when it began */
 };
 
-/* What the kernel counted of a thread: see closure.bpf.h. */
-struct thread_counts {
-	u64 time_ns;	  /* when it was read; 0: never */
-	u64 cpu_ns;	  /* by the scheduler */
-	u64 wait_ns;	  /* for a CPU, by the scheduler */
-	u64 switch_count; /* voluntary and involuntary */
-	u64 seen_count;	  /* those that the ledger saw */
-};
-
-/* The same of the process, summed by one run of the iterator. */
-struct process_counts {
-	u64 thread_count;
-	u64 account_count; /* threads that have an account */
-	u64 switch_count;  /* of the threads that live */
-	u64 ended_switch_count;
-	u64 uncounted_ns; /* CPU time of running threads that the scheduler has not added yet */
-	u64 has_wait;	  /* the kernel counts the time that threads wait for a CPU */
-};
-
-/* A CPU, as far as the target ran on it. A cache line each. */
-struct cpu_counts {
-	u64 clock_offset_ns; /* CLOCK_MONOTONIC less the clock that CPU times are taken with */
-	u64 queue_offset_ns; /* and less the clock that waits for a CPU are taken with */
-	u64 target_cpu_ns;   /* by the scheduler, of the stays that have ended */
-	u64 running_ns;	     /* of the stay that has not: from the iterator */
-	u64 sample_count;    /* CPU samples in the target */
-	u64 reserved[3];
-};
-
 struct thread_slot {
 	u32 tid;
 	u32 status;
@@ -279,6 +252,8 @@ struct latency_shard {
 
 struct site_hits {
 	u64 count[MAX_SITES];
+	u64 begun[MAX_SITES];  /* phases that its hits began */
+	u64 healed[MAX_SITES]; /* those of them whose end was not seen */
 };
 
 struct sample_key {

@@ -59,6 +59,7 @@ static __always_inline void settle(struct thread_slot *slot, u64 now)
 static __always_inline void heal_top(struct thread_slot *slot, u64 now)
 {
 	slot->depth--;
+	count_healed(&slot->frames[slot->depth & (MAX_FRAMES - 1)]);
 	slot->healed_count++;
 	slot->uncertain_ns += now - slot->phase_event_ns;
 	slot->phase_event_ns = now;
@@ -109,7 +110,8 @@ __noinline int drop_returned(struct thread_slot *slot, u64 now, u64 sp)
 		if (depth == 0 || depth > MAX_FRAMES)
 			return 0;
 		struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
-		if (!(top->flags & FRAME_RETURNS) || is_open(top->sp, top->returns, sp))
+		if (!(top->flags & FRAME_RETURNS) || FAULT_HIDES_END(top->phase) ||
+		    is_open(top->sp, top->returns, sp))
 			return 0;
 		charge(slot, now);
 		slot->depth--;
@@ -201,6 +203,8 @@ static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 s
 		if (slot->last_socket)
 			slot->client_socket = slot->last_socket;
 	}
+	if (!(flags & FRAME_OPEN) && phase != PHASE_HANDSHAKE)
+		count_begun(cookie);
 	push_phase(slot, now, sp, phase, flags, COOKIE_SITE(cookie));
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What kernel and programs count of threads, process and CPUs: structures of probes/bpf/ledger.h.
+"""What kernel and programs count of threads, process and CPUs: structures of the BPF programs.
 
 A test compares them with the compiled ones.
 """
@@ -27,6 +27,7 @@ class ProcessCounts(ctypes.Structure):
         ("account_count", ctypes.c_uint64),
         ("switch_count", ctypes.c_uint64),
         ("ended_switch_count", ctypes.c_uint64),
+        ("ended_before_count", ctypes.c_uint64),
         ("uncounted_ns", ctypes.c_uint64),
         ("has_wait", ctypes.c_uint64),
     )
@@ -41,7 +42,8 @@ class CpuCounts(ctypes.Structure):
         ("target_cpu_ns", ctypes.c_uint64),
         ("running_ns", ctypes.c_uint64),
         ("sample_count", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 3),
+        ("arrived_ns", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 2),
     )
 
 

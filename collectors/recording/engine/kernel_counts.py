@@ -18,6 +18,7 @@ from tlstax.collectors.recording.engine.libbpf import BpfObject
 
 _PROGRAM: Final = "each_counts"
 _CPU_BYTES: Final = ctypes.sizeof(CpuCounts)
+_ATTEMPTS: Final = 3
 _SCHEDULER_CLOCK: Final = 2  # CPUCLOCK_SCHED, linux/posix-timers.h
 
 
@@ -74,13 +75,11 @@ class KernelCounts:
 
     def read(self) -> ProcessReading:
         """Read the counts of the process now, and store those of each thread in its account."""
-        self._sums[: ctypes.sizeof(ProcessCounts)] = bytes(ctypes.sizeof(ProcessCounts))
-        offset = CpuCounts.running_ns.offset
-        for start in range(offset, self._cpus_count * _CPU_BYTES, _CPU_BYTES):
-            self._cpus[start : start + 8] = bytes(8)
-        clock_ns = _process_clock_ns(self._pid)
-        self._bpf.iterate(self._link, _PROGRAM)
-        sums = ProcessCounts.from_buffer_copy(self._sums)
+        for _ in range(_ATTEMPTS):
+            clock_ns = self._iterate()
+            sums = ProcessCounts.from_buffer_copy(self._sums)
+            if sums.ended_switch_count == sums.ended_before_count:
+                break  # no thread ended meanwhile: its switches would be in both sums, or in none
         return ProcessReading(
             None if clock_ns is None else clock_ns + sums.uncounted_ns,
             sums.switch_count + sums.ended_switch_count,
@@ -92,6 +91,16 @@ class KernelCounts:
                 for cpu in (CpuCounts * self._cpus_count).from_buffer_copy(self._cpus)
             ),
         )
+
+    def _iterate(self) -> int | None:
+        """Run the iterator; the CPU clock of the process just before."""
+        self._sums[: ctypes.sizeof(ProcessCounts)] = bytes(ctypes.sizeof(ProcessCounts))
+        offset = CpuCounts.running_ns.offset
+        for start in range(offset, self._cpus_count * _CPU_BYTES, _CPU_BYTES):
+            self._cpus[start : start + 8] = bytes(8)
+        clock_ns = _process_clock_ns(self._pid)
+        self._bpf.iterate(self._link, _PROGRAM)
+        return clock_ns
 
 
 def _process_clock_ns(pid: int) -> int | None:

@@ -273,7 +273,8 @@ class OffcpuValue(ctypes.Structure):
 
 
 LATENCY_SHARD_BYTES: Final = PHASE_CELLS * LATENCY_BUCKETS * 8
-SITE_HITS_BYTES: Final = MAX_SITES * 8
+SITE_HITS_BYTES: Final = 3 * MAX_SITES * 8
+"""struct site_hits: hits, phases begun, and those of them whose end was not seen."""
 
 # x86-64 system calls that block, by what they wait for. Those missing wait for "other".
 _NETWORK_CALLS: Final = (42, 43, 44, 46, 288, 307)  # connect, accept, send and friends

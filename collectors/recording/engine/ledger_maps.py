@@ -201,12 +201,20 @@ class LedgerMaps:
 
     def site_hits(self, sites_count: int) -> list[int]:
         """Hits of each of the first `sites_count` sites."""
-        hits = [0] * sites_count
+        return self._of_sites(0, sites_count)
+
+    def site_phases(self, sites_count: int) -> list[tuple[int, int]]:
+        """Phases that the hits of each site began, and those whose end was not seen."""
+        begun, healed = (self._of_sites(part, sites_count) for part in (1, 2))
+        return list(zip(begun, healed, strict=True))
+
+    def _of_sites(self, part: int, sites_count: int) -> list[int]:
+        counts = [0] * sites_count
         for shard in range(self._shards_count):
-            start = shard * layout.SITE_HITS_BYTES
-            counts = struct.unpack_from(f"={len(hits)}Q", self._hits, start)
-            hits = list(map(add, hits, counts))
-        return hits
+            start = shard * layout.SITE_HITS_BYTES + part * layout.MAX_SITES * 8
+            more = struct.unpack_from(f"={sites_count}Q", self._hits, start)
+            counts = list(map(add, counts, more))
+        return counts
 
     def losses(self) -> list[int]:
         """Losses and repairs that the programs counted, in the order of LOSS_NAMES."""

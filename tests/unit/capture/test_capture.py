@@ -190,7 +190,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 
 ADDED_COLUMNS = {
     "target": ("role", "own_pid", "label"),
-    "probe": ("target_id",),
+    "probe": ("target_id", "begun_count", "healed_count"),
     "window": ("target_id", "level", "engine"),
     "thread": ("target_id",),
 }

@@ -14,6 +14,7 @@ from tlstax.collectors.capture.schema import (
     CpuClock,
     Handshake,
     Ledger,
+    Loss,
     PhaseCount,
     Probe,
     ProcessClock,
@@ -48,8 +49,8 @@ def recording(seconds: int = SECONDS) -> Tables:
         made.status.append(Status(start_ns, None, "Ssl_accepts", str(50 + 20 * number)))
         made.handshakes += [_handshake(number) for _ in range(19)]
     made.probes = [
-        Probe(n, "write", event, "f", "o", "", 0, "", "uprobe", 0, 5000, None)
-        for n, event in enumerate(("enter", "exit"))
+        Probe(n, "write", event, "f", "o", "", 0, "", "uprobe", 0, 5000, None, 1, begun, 0)
+        for n, (event, begun) in enumerate((("enter", 5000), ("exit", 0)))
     ]
     return made
 
@@ -112,7 +113,9 @@ def test_a_fault_turns_its_figure_red(
 
 def test_a_boundary_whose_exits_are_not_seen() -> None:
     made = recording()
-    made.probes[1] = made.probes[1]._replace(hits_count=4000)
+    made.probes[0] = made.probes[0]._replace(healed_count=1000)
+    assert of("exits", made).verdict == "ok", "while probes were detached"
+    made.losses = [Loss(3, "healed", 1000)]
     check = of("exits", made)
     assert (check.verdict, check.what) == ("failed", "write")
 
@@ -141,6 +144,13 @@ def test_stolen_time_is_excused_only_as_far_as_the_host_knows_of_it() -> None:
     assert "on_cpu" not in red(made)
     made.ledger = [row._replace(time_ns=row.time_ns * 8 // 10) for row in made.ledger]
     assert "on_cpu" in red(made), "a gap is never excused by steal"
+
+
+def test_slow_edges_of_windows_allow_for_what_moved_meanwhile() -> None:
+    late = changed("ledger", lambda row: row._replace(time_ns=row.time_ns * 104 // 100), 3)
+    assert "on_cpu" in red(late)
+    late.process_clocks = [row._replace(edges_ns=20 * MS) for row in late.process_clocks]
+    assert "on_cpu" not in red(late)
 
 
 def test_what_has_no_reference_is_not_checked_and_never_green() -> None:
