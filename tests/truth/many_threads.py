@@ -30,7 +30,7 @@ from tlstax.workloads.servers.request import ServerRequest
 CROWD = Path(__file__).resolve().parents[1] / "testprogs/bin/crowd"
 CONNECTIONS, EVENTS_PER_S, SECONDS = 5000, 600, 30
 THREADS, ROOM, ROUNDS, SPIN_US = 20_000, 10_000, 5, 500
-FILES = 65_536
+FILES_LEAST = 3 * CONNECTIONS
 
 
 @contextmanager
@@ -128,7 +128,10 @@ def beyond_room(directory: Path) -> bool:
 
 def main() -> int:
     """Both of them."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < FILES_LEAST:
+        raise SystemExit(f"needs {FILES_LEAST:,} open files, and the hard limit is {most:,}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory(prefix="tlstax-threads-") as name:
         results = [beyond_room(Path(name)), server_threads(Path(name))]
     return 0 if all(results) else 1
