@@ -99,7 +99,7 @@ def _read(folder: Path, connection: sqlite3.Connection) -> Results:
     for row in connection.execute("SELECT * FROM histogram ORDER BY run_id, upper_ns"):
         histograms[row[0]].append((row[1], row[2]))
     servers: dict[str, dict[str, str]] = defaultdict(dict)
-    for row in connection.execute("SELECT server, name, value FROM server"):
+    for row in connection.execute("SELECT * FROM server"):
         servers[row[0]][row[1]] = row[2]
     routes: dict[str, dict[str, str]] = defaultdict(dict)
     processes_between: dict[tuple[str, str, str, str], dict[int, str]] = defaultdict(dict)
