@@ -34,7 +34,8 @@ PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tes
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
 	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE CLOCK_PERCENT-103 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3))
 DELAYLINE := workloads/transports/delayline
-C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c
+C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c \
+	tests/bench/interposer.c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
@@ -43,7 +44,7 @@ UNTIMED := unit golden
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += bench-crypto-loop check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -204,7 +205,11 @@ bench-placement: root-bench-placement test-install ## overhead of planned probes
 plan-table: python-dev ## write docs/measurements/placement-exits.md: how the end of each boundary is seen on each installed server
 	$(BIN)/python tests/plan_table.py docs/measurements/placement-exits.md
 
-check-crypto-cost: root-check-crypto-cost test-install ## compare recorded crypto times with an EVP loop and `openssl speed`
+check-crypto-cost: root-check-crypto-cost test-install packages-servers ## compare recorded crypto times with a second clock in the same server (4 minutes)
+	$(BIN)/python tests/bench/crypto_clock.py
+
+.PHONY: bench-crypto-loop
+bench-crypto-loop: root-bench-crypto-loop test-install ## what a loop over the same functions takes, with warm and cold caches, and `openssl speed`
 	$(BIN)/python tests/bench/crypto_cost.py
 
 .PHONY: check-mutants

@@ -1,28 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Does tlstax time the public-key operations of a handshake right? An outside opinion.
+"""How much longer than in a loop a public-key operation takes inside a server: cold caches.
 
 A private MariaDB server meets a storm of TLS 1.3 connects while tlstax records it; in between, a
 loop over the same functions of libcrypto with the same keys, group, padding and chain
-(tests/testprogs/evp_cost.c) runs on the same machine. For each operation the median over the
-handshake records of tlstax must agree with the loop's median within 15 %; medians, because an
-interrupt or a lost CPU in one of a thousand turns says nothing about the operation. The mean CPU
-time by the ledger and `openssl speed`, where it has the operation, are printed beside.
+(tests/testprogs/evp_cost.c) runs on the same machine. Before each flight of the loop another
+process writes more than the second-level cache holds, but a server finds less in its caches still:
+other code, other data, branches that nothing has trained. The difference depends on the machine, so
+nothing is judged here: whether the recorded times are right is what `make check-crypto-cost`
+checks, with a second clock in the same process. Medians are compared; the mean CPU time by the
+ledger and `openssl speed`, where it has the operation, are printed beside.
 
-tlstax takes nothing off for its own probes, so its figure is an upper bound: hits fall into an
-operation of 40 us and are counted with it. Their cost is measured here: every round has a storm
-without tlstax, and what the server's CPU time per connect rises by with it, divided by the hits per
-connect, is the mean cost of a hit. Half of a hit falls before its time stamp: a phase holds half of
-its own entries and exits, and the chain check also half of those of the signature checks in it.
-A mean overstates hits that follow one another closely, so the figure less its probes is a lower
-bound. Both differences are printed; an operation agrees when one of them is within 15 %.
+tlstax takes nothing off for its own probes: hits fall into an operation of 40 us and are counted
+with it. Their cost is measured here: every round has a storm without tlstax, and what the server's
+CPU time per connect rises by with it, divided by the hits per connect, is the mean cost of a hit.
+Half of a hit falls before its time stamp: a phase holds half of its own entries and exits, and the
+chain check also half of those of the signature checks in it.
 
-Run by `make check-crypto-cost`; exit status 1 when an operation does not agree.
+Run by `make bench-crypto-loop`.
 """
 
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -45,7 +44,6 @@ from tlstax.workloads.tls import TlsChoice
 KEYS = ("rsa:2048", "rsa:4096", "ec:p256")
 OPERATIONS = ("sign", "keygen", "derive", "verify", "certificate")
 GROUP = "X25519"
-ALLOWED = 0.15
 THREADS = 1
 # Before each flight of the loop another process writes twice what the second-level cache holds, so
 # that nothing is left there: in a server others run before it, too.
@@ -176,46 +174,37 @@ def openssl_speed(key: str) -> str:
     return ", ".join(said) or "nothing that could be read"
 
 
-def show(key: str, found: Figures) -> list[str]:
-    """Print one key's table; the operations that do not agree."""
+def show(key: str, found: Figures) -> None:
+    """Print one key's table."""
     print(f"\n{key}, {GROUP}: {found.handshake_count} handshakes, {found.loop_count} loop rounds")
     print(f"one probe hit in this storm: {found.hit_ns:,.0f} ns of the server's CPU time")
     print(
         f"{'operation':<12}{'tlstax us':>11}{'mean us':>9}{'probes us':>11}{'EVP loop us':>13}"
         f"{'interval':>17}{'difference':>12}{'less probes':>13}"
     )
-    bad = []
     for name in OPERATIONS:
         whole, less = found.differences(name)
-        agrees = min(abs(whole), abs(less)) <= ALLOWED
-        verdict = "" if agrees else "  NOT WITHIN 15 %"
         interval = f"{found.low_ns[name] / 1e3:.1f}..{found.high_ns[name] / 1e3:.1f}"
         print(
             f"{name:<12}{found.tlstax_ns[name] / 1e3:>11.1f}{found.mean_ns[name] / 1e3:>9.1f}"
             f"{found.probes_ns[name] / 1e3:>11.1f}"
             f"{found.loop_ns[name] / 1e3:>13.1f}"
-            f"{interval:>17}{whole:>+12.1%}{less:>+13.1%}{verdict}"
+            f"{interval:>17}{whole:>+12.1%}{less:>+13.1%}"
         )
-        if not agrees:
-            bad.append(f"{key} {name}")
     print(f"openssl speed: {openssl_speed(key)}")
-    return bad
 
 
-def main() -> int:
-    """Measure every key; 0 when all operations agree."""
+def main() -> None:
+    """Measure every key."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--key", action="append", help=f"one of {', '.join(KEYS)}; repeatable")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=4, help="of each storm")
     options = parser.parse_args()
-    bad: list[str] = []
     with tempfile.TemporaryDirectory(prefix="tlstax-crypto-") as directory:
         for key in options.key or KEYS:
-            bad += show(key, measure(key, options.rounds, options.seconds, Path(directory)))
-    print(f"\nNot within {ALLOWED:.0%}: {', '.join(bad)}" if bad else "\nAll agree within 15 %.")
-    return 1 if bad else 0
+            show(key, measure(key, options.rounds, options.seconds, Path(directory)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

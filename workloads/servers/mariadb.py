@@ -175,7 +175,8 @@ class PrivateServer:
         """Have the supervisor install the data directory and start the server; wait for it."""
         specification = self.directory.root / "specification.json"
         write_private(specification, json.dumps(self._specification()).encode())
-        self._supervised = Supervised(specification, self._server_environment())
+        environment = self._server_environment() | dict(self.request.environment)
+        self._supervised = Supervised(specification, environment)
         pids = {"owner": os.getpid(), "supervisor": self._supervised.pid}
         self.directory.write_state(pids)
         self._expect("started 0 ", START_PATIENCE_S)

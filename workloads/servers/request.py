@@ -20,6 +20,7 @@ class ServerRequest:
     tls: TlsChoice = field(default_factory=TlsChoice)
     options: tuple[str, ...] = ()  # further lines of the server's option file
     storage: Storage | None = None  # None: data in memory, logs synced once a second
+    environment: tuple[tuple[str, str], ...] = ()  # further variables of the server's environment
     namespace: str | None = None  # the network namespace that it runs in; it must be there
 
     @property

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * interposer - clocks the public-key operations of a server from within, without probes.
+ *
+ * A library that is loaded before libcrypto (LD_PRELOAD) and defines the five functions that libssl
+ * calls in a handshake. Each call is passed on, between two readings of CLOCK_MONOTONIC and two of
+ * the CPU clock of the thread, and added to a file that INTERPOSER_SUMS names: one `struct sum` for
+ * each function, in the order of `enum function`. The file is mapped and shared, so that it can be
+ * read while the server runs. A function's time is its own, without that of the others within it: a
+ * check of a chain checks signatures, also where the call comes from libcrypto itself.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum function { SIGN, KEYGEN, DERIVE, VERIFY, CERTIFICATE, FUNCTIONS };
+
+struct sum {
+	uint64_t call_count;
+	uint64_t wall_ns;
+	uint64_t cpu_ns;
+};
+
+static struct sum unread[FUNCTIONS];
+static struct sum *sums = unread;
+
+static void __attribute__((constructor)) map_sums(void)
+{
+	const char *path = getenv("INTERPOSER_SUMS");
+	int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+	if (file < 0)
+		return;
+	void *mapped = mmap(NULL, sizeof(unread), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	if (mapped != MAP_FAILED)
+		sums = mapped;
+	close(file);
+}
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec at;
+	clock_gettime(clock, &at);
+	return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
+}
+
+/* Time of the functions here that the present one has called, wall and CPU. */
+static __thread uint64_t inner_wall_ns, inner_cpu_ns;
+
+static void add(enum function which, uint64_t wall_ns, uint64_t cpu_ns)
+{
+	__atomic_fetch_add(&sums[which].call_count, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&sums[which].wall_ns, wall_ns, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&sums[which].cpu_ns, cpu_ns, __ATOMIC_RELAXED);
+}
+
+/* Defines a function that passes its arguments on; objects of libcrypto are opaque here. */
+#define CLOCKED(which, name, parameters, arguments)                         \
+	int name parameters;                                                \
+	int name parameters                                                 \
+	{                                                                   \
+		static int(*next) parameters;                               \
+		if (!next)                                                  \
+			*(void **)&next = dlsym(RTLD_NEXT, #name);          \
+		uint64_t outer_wall_ns = inner_wall_ns;                     \
+		uint64_t outer_cpu_ns = inner_cpu_ns;                       \
+		inner_wall_ns = inner_cpu_ns = 0;                           \
+		uint64_t cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);          \
+		uint64_t wall_ns = now_ns(CLOCK_MONOTONIC);                 \
+		int result = next arguments;                                \
+		wall_ns = now_ns(CLOCK_MONOTONIC) - wall_ns;                \
+		cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;          \
+		add(which, wall_ns - inner_wall_ns, cpu_ns - inner_cpu_ns); \
+		inner_wall_ns = outer_wall_ns + wall_ns;                    \
+		inner_cpu_ns = outer_cpu_ns + cpu_ns;                       \
+		return result;                                              \
+	}
+
+CLOCKED(SIGN, EVP_DigestSign,
+	(void *context, unsigned char *made, size_t *bytes, const unsigned char *text,
+	 size_t length),
+	(context, made, bytes, text, length))
+CLOCKED(KEYGEN, EVP_PKEY_generate, (void *context, void **key), (context, key))
+CLOCKED(DERIVE, EVP_PKEY_derive, (void *context, unsigned char *secret, size_t *bytes),
+	(context, secret, bytes))
+CLOCKED(VERIFY, EVP_DigestVerify,
+	(void *context, const unsigned char *signature, size_t bytes, const unsigned char *text,
+	 size_t length),
+	(context, signature, bytes, text, length))
+CLOCKED(CERTIFICATE, X509_verify_cert, (void *context), (context))
