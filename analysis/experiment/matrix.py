@@ -114,7 +114,7 @@ def _cell(results: Results, cell_id: int, costs: Costs) -> MatrixCell:
         server_cpu_ns=sum(cost.server_cpu_ns for cost in mine) / recorded if recorded else None,
         client_cpu_ns=sum(run["client_cpu_ns"] for run in runs) / operations,
         processes=_processes(results, row, mine, recorded),
-        closure=matrix_costs.worst_closure(mine),
+        closure=matrix_costs.closure_of(cost.cpu_times for cost in mine),
         negotiated=", ".join(
             sorted({f"{run['tls_version']} {run['tls_cipher']}".strip() for run in runs} - {""})
         ),
@@ -194,7 +194,7 @@ def _pair(
     )
     ratio = medians.ratio(before, after, (units, units), is_paired=True).ratio()
     steps = _steps(low, high, units)
-    closures = [one for part in used if (one := matrix_costs.worst_closure(part)) is not None]
+    closures = [matrix_costs.closure_of(cost.cpu_times for cost in part) for part in used]
     cell, base = cells[cell_id], cells[baseline_id]
     return MatrixPair(
         cell_id=cell_id,
@@ -209,7 +209,7 @@ def _pair(
         difference=found.measure(),
         steps=steps[: len(KINDS) + 1],
         beside=steps[len(KINDS) + 1 :],
-        closure=min(closures, default=None),
+        closure=min((one for one in closures if one is not None), default=None),
         both_sides=matrix_sides.both_sides(used[0], used[1], cell.operation),
         unexplained=[unexplained(side, units) for side in (low, high)],
     )

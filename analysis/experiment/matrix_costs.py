@@ -24,14 +24,14 @@ class RunCost:
     """One run."""
 
     rounds: ArmRounds  # of one round
-    closure: float | None = None
-    """Of the server's CPU time, as closure.agreement() computes it."""
+    cpu_times: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The server's by window, see closure.cpu_times()."""
     server_cpu_ns: int = 0
     processes: dict[tuple[int, str], list[int]] = field(default_factory=dict)
     """(pid, role) -> CPU and runnable time."""
     lanes: dict[Key, int] = field(default_factory=dict)
     """Time of client and server by stage and kind; empty where the client was not recorded."""
-    client_closure: float | None = None
+    client_cpu_times: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def costs_of_runs(folder: Path, captures: Mapping[str, Iterable[int]]) -> dict[int, RunCost]:
@@ -65,7 +65,7 @@ def _costs(rows: Tables, run_ids: set[int]) -> dict[int, RunCost]:
             )
     times = closure.cpu_times(rows)
     for run_id, cost in found.items():
-        cost.closure = closure.agreement(times, windows[run_id])
+        cost.cpu_times = _of_windows(times, windows[run_id])
     _add_processes(rows.intermediaries, found)
     _add_clients(rows, found)
     return found
@@ -112,7 +112,7 @@ def _add_clients(rows: Tables, found: Mapping[int, RunCost]) -> None:
             mine[window.run_id].append(window.window_id)
     times = closure.cpu_times(clients)
     for run_id, window_ids in mine.items():
-        found[run_id].client_closure = closure.agreement(times, window_ids)
+        found[run_id].client_cpu_times = _of_windows(times, window_ids)
 
 
 def together(costs: Sequence[RunCost]) -> ArmRounds:
@@ -126,6 +126,13 @@ def together(costs: Sequence[RunCost]) -> ArmRounds:
     )
 
 
-def worst_closure(costs: Iterable[RunCost]) -> float | None:
-    """The lowest closure of these runs; None where no clock was read."""
-    return min((cost.closure for cost in costs if cost.closure is not None), default=None)
+def _of_windows(
+    times: Mapping[int, tuple[int, int]], window_ids: Iterable[int]
+) -> dict[int, tuple[int, int]]:
+    return {window_id: times[window_id] for window_id in window_ids if window_id in times}
+
+
+def closure_of(parts: Iterable[Mapping[int, tuple[int, int]]]) -> float | None:
+    """Closure of the CPU time of some runs together, as closure.agreement() computes it."""
+    times = [one for part in parts for one in part.values()]
+    return closure.agreement(dict(enumerate(times)), range(len(times)))

@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 
 from tlstax.analysis.compare.side_breakdown import SideBreakdown, Sides
-from tlstax.analysis.experiment.matrix_costs import RunCost
+from tlstax.analysis.experiment.matrix_costs import RunCost, closure_of
 from tlstax.analysis.model.matrix import BothSides, SidePart
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.quantities import change_text, time_text
@@ -23,11 +23,10 @@ def both_sides(
     after = SideBreakdown(high, {"client": {}, "server": {}}, low, keeps_all=True)
     sums = before.summary(), after.summary()
     parts = _parts(before, after)
-    closures = [cost.client_closure for cost in runs if cost.client_closure is not None]
     return BothSides(
         sentence=_sentence(operation, parts, *sums),
         parts=[*parts, _between(sums[0]["between"], sums[1]["between"], after)],
-        closure=min(closures, default=None),
+        closure=closure_of(cost.client_cpu_times for cost in runs),
     )
 
 

@@ -60,7 +60,8 @@ class EndToEnd:
     phases: Annotated[list[PhaseComposition], "what the client's CPU did, by phase"]
     closure: Annotated[
         float | None,
-        "1 - |CPU time of the ledger - CPU clock of the client| / clock; null = not read",
+        "1 - |CPU time of the ledger - CPU clock of the client| / clock; null = not read, or "
+        "too little",
     ]
     probe_ns: Annotated[float | None, "cost of the client's probes per operation; null = unknown"]
     latency_added: Annotated[
@@ -83,7 +84,8 @@ class IntermediaryProcess:
     handshake_count: Annotated[int, "successful handshakes of its own"]
     thread_count: Annotated[int, "threads"]
     closure: Annotated[
-        float | None, "1 - |CPU time of the ledger - its CPU clock| / clock; null = not read"
+        float | None,
+        "1 - |CPU time of the ledger - its CPU clock| / clock; null = not read, or too little",
     ]
 
 

@@ -42,7 +42,8 @@ class MatrixCell:
     processes: Annotated[list[Process], "tunnels and proxies between client and server"]
     closure: Annotated[
         float | None,
-        "lowest of its runs: 1 - |CPU time of the ledger - CPU clock of the server| / clock",
+        "1 - |CPU time of the ledger - CPU clock of the server| / clock, over all its runs; "
+        "null = not read, or less than 50 ms of CPU time in a run",
     ]
     negotiated: Annotated[str, "TLS version and cipher, as they were seen"]
     reused_share: Annotated[float | None, "connections that resumed a session; null = unknown"]
@@ -71,7 +72,7 @@ class BothSides:
 
     sentence: Annotated[str, "the result in one sentence"]
     parts: Annotated[list[SidePart], "the client's, then the server's, then what is between"]
-    closure: Annotated[float | None, "the same of the client: the lowest of all runs"]
+    closure: Annotated[float | None, "the same of the client"]
 
 
 @dataclass(frozen=True)

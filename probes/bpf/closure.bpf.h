@@ -35,7 +35,8 @@ static __always_inline u64 queued_ns(struct task_struct *task, u64 now)
 {
 	struct cpu_counts *cpu = find_cpu(task_cpu(task));
 	u64 since = task->sched_info.last_queued;
-	if (!since || !cpu || !cpu->queue_offset_ns || task->on_cpu)
+	/* A task that sleeps may keep the stamp of a queue that it has left. */
+	if (!since || !cpu || !cpu->queue_offset_ns || task->on_cpu || task_state(task))
 		return 0;
 	s64 spent = (s64)(now - cpu->queue_offset_ns - since);
 	return spent > 0 ? spent : 0;
