@@ -17,7 +17,7 @@ PACKAGES_LINT := clang-format git shellcheck
 PACKAGES_BENCH := linux-perf
 PACKAGES_SERVERS := maven
 PACKAGES_TRANSPORTS := openvpn wireguard-go wireguard-tools
-PACKAGES_KERNELS := debootstrap e2fsprogs qemu-system-x86 xz-utils zstd
+PACKAGES_KERNELS := debootstrap e2fsprogs kmod qemu-system-x86 xz-utils zstd
 
 PYTHON := /usr/bin/python3
 VENV := .venv

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from tlstax.analysis.rows import closure, ledger, tables
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Run
+
+JUDGED_NS: Final = 100_000_000
+"""CPU time of a run below which its sums are not compared on their own."""
 
 
 @dataclass
@@ -133,6 +137,13 @@ def _of_windows(
 
 
 def closure_of(parts: Iterable[Mapping[int, tuple[int, int]]]) -> float | None:
-    """Closure of the CPU time of some runs together, as closure.agreement() computes it."""
-    times = [one for part in parts for one in part.values()]
+    """Closure of the CPU time of some runs together, as closure.agreement() computes it.
+
+    None where a run has less CPU time on average than JUDGED_NS: what runs while the edges of its
+    windows are read would decide.
+    """
+    runs = list(parts)
+    times = [one for part in runs for one in part.values()]
+    if sum(clock_ns for _, clock_ns in times) < JUDGED_NS * len(runs):
+        return None
     return closure.agreement(dict(enumerate(times)), range(len(times)))

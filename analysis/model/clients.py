@@ -60,8 +60,7 @@ class EndToEnd:
     phases: Annotated[list[PhaseComposition], "what the client's CPU did, by phase"]
     closure: Annotated[
         float | None,
-        "1 - |CPU time of the ledger - CPU clock of the client| / clock; null = not read, or "
-        "too little",
+        "1 - |CPU time of the ledger - CPU clock of the client| / clock; null = not read",
     ]
     probe_ns: Annotated[float | None, "cost of the client's probes per operation; null = unknown"]
     latency_added: Annotated[

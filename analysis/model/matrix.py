@@ -43,7 +43,7 @@ class MatrixCell:
     closure: Annotated[
         float | None,
         "1 - |CPU time of the ledger - CPU clock of the server| / clock, over all its runs; "
-        "null = not read, or less than 50 ms of CPU time in a run",
+        "null = not read, or less than 100 ms of CPU time in a run",
     ]
     negotiated: Annotated[str, "TLS version and cipher, as they were seen"]
     reused_share: Annotated[float | None, "connections that resumed a session; null = unknown"]

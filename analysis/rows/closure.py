@@ -19,8 +19,6 @@ from tlstax.collectors.capture.schema import ProcessClock, Window
 
 OBSERVED_NS: Final = 1_000_000_000
 """Less observed time is not judged."""
-AGREED_NS: Final = 50_000_000
-"""CPU time of a window below which its sums are not compared on their own."""
 _MS: Final = 1_000_000
 
 
@@ -221,14 +219,11 @@ def cpu_times(tables: Tables) -> dict[int, tuple[int, int]]:
 def agreement(times: Mapping[int, tuple[int, int]], window_ids: Iterable[int]) -> float | None:
     """1 - (difference of these windows' CPU times / CPU clock); `times`: see cpu_times().
 
-    None where the clock was not read, and where a window has less CPU time on average than
-    AGREED_NS: what runs while its edges are read would decide.
+    None where the clock was not read.
     """
     known = [times[window_id] for window_id in set(window_ids) if window_id in times]
     clock_ns = sum(clock for _, clock in known)
-    if not clock_ns or clock_ns < AGREED_NS * len(known):
-        return None
-    return 1 - abs(sum(spent for spent, _ in known) - clock_ns) / clock_ns
+    return 1 - abs(sum(spent for spent, _ in known) - clock_ns) / clock_ns if clock_ns else None
 
 
 def observed(tables: Tables) -> list[Sums]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.experiment import matrix_results
+from tlstax.analysis.experiment import matrix_costs, matrix_results
 from tlstax.collectors.capture.schema import Run
 from tlstax.workloads.drivers.model import DriveResult, Latencies
 from tlstax.workloads.matrix import store as store_module
@@ -312,3 +312,11 @@ def test_another_file_is_no_matrix(tmp_path: Path) -> None:
     assert caught.value.exit_code == ExitCode.CAPTURE
     with pytest.raises(TlstaxError, match="not a database"):
         matrix_results.read(tmp_path)
+
+
+def test_closure_is_of_all_runs_together_and_of_enough_time() -> None:
+    least = matrix_costs.JUDGED_NS
+    runs = [{1: (least, least)}, {7: (least * 8 // 10, least)}]
+    assert matrix_costs.closure_of(runs) == pytest.approx(0.9)
+    assert matrix_costs.closure_of([*runs, {8: (1, 1)}]) is None, "two runs' worth for three"
+    assert matrix_costs.closure_of([]) is None

@@ -196,6 +196,3 @@ def test_agreement_is_of_the_windows_that_have_both() -> None:
     assert closure.agreement(times, [3]) == pytest.approx(0.9)
     assert closure.agreement(times, [1, 2]) == 1
     assert closure.agreement(times, [99]) is None
-    least = closure.AGREED_NS
-    assert closure.agreement({1: (least * 9 // 10, least)}, [1]) == pytest.approx(0.9)
-    assert closure.agreement({1: (least, least - 1)}, [1]) is None
