@@ -15,7 +15,7 @@ PROC: Final = Path("/proc")
 CONTROL_GROUPS: Final = Path("/sys/fs/cgroup")
 ROOM_MOST: Final = 1 << 16
 """More threads than this have no account, whatever the process may have."""
-ROOM_LEAST: Final = 4096
+ROOM_LEAST: Final = 8192
 """Room where no limit is lower: a server that is idle now may be full in a minute."""
 ROOM_FACTOR: Final = 4
 """Room for so many times the present threads, where that is more."""

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 CLIENT = Path(__file__).resolve().parents[2] / "testprogs" / "tls_client.py"
 CONNECTS = 40
 SECONDS = 3
-RESIDENT_BYTES = 40 << 20
+RESIDENT_BYTES = 40 << 20  # beside the accounts of threads, which the kernel holds
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,8 @@ def test_the_recorder_stays_small(
     assert recorders[0].returncode == 0, said
     with CaptureReader.open(capture) as reader:
         assert {row.role for row in reader.rows(Target)} == {"server", "client"}
-        assert max(row.engine_rss_bytes for row in reader.rows(System)) < RESIDENT_BYTES
+        own_bytes = max(row.engine_rss_bytes for row in reader.rows(System))
+        assert own_bytes - int(reader.meta["thread_room_bytes"]) < RESIDENT_BYTES
 
 
 class Strange(NamedTuple):

@@ -36,9 +36,9 @@ def write(proc: Path, threads: int, uid: int = 999, processes: object = "unlimit
         (5000, {}, 20_000),
         (30_000, {}, thread_room.ROOM_MOST),
         (30, {"files": 1024}, 1054),
-        (30, {"processes": 3915}, 3915),
-        (30, {"processes": 3915, "uid": 0}, thread_room.ROOM_LEAST),
-        (5000, {"processes": 3915}, 5256),
+        (30, {"processes": 4915}, 4915),
+        (30, {"processes": 4915, "uid": 0}, thread_room.ROOM_LEAST),
+        (5000, {"processes": 4915}, 5256),
         (100_000, {}, thread_room.ROOM_MOST),
     ],
 )
