@@ -151,7 +151,7 @@ def test_the_recorder_stays_small(
     with CaptureReader.open(capture) as reader:
         assert {row.role for row in reader.rows(Target)} == {"server", "client"}
         own_bytes = max(row.engine_rss_bytes for row in reader.rows(System))
-        assert own_bytes - int(reader.meta["thread_room_bytes"]) < RESIDENT_BYTES
+        assert own_bytes - int(reader.meta()["thread_room_bytes"]) < RESIDENT_BYTES
 
 
 class Strange(NamedTuple):
