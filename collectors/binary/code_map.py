@@ -5,6 +5,7 @@ from typing import Final
 
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.import_stubs import imported_name
+from tlstax.collectors.binary.symbol_tables import ObjectSymbols
 from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.probes.model import compile_names
 
@@ -24,8 +25,9 @@ UNKNOWN_SIZE_BYTES: Final = 4096
 class CodeMap:
     """Facts about an object's functions from its tables: bounds, names, what stubs call."""
 
-    def __init__(self, elf: Elf) -> None:
+    def __init__(self, elf: Elf, names: ObjectSymbols | None = None) -> None:
         self.elf = elf
+        self._outside = names  # symbol tables that may lie outside of the file
         self.unwind = UnwindTable(elf)
         self._imports: dict[int, str] = {}
         self._never_return: frozenset[int] | None = None
@@ -52,7 +54,8 @@ class CodeMap:
     def returns(self, callee: int) -> bool:
         """False for a function that is known never to return."""
         if self._never_return is None:
-            found = self.elf.find(compile_names(NEVER_RETURN))
+            tables = self._outside.matching if self._outside else self.elf.find
+            found = tables(compile_names(NEVER_RETURN))
             self._never_return = frozenset(symbol.address for symbol in found)
         return callee not in self._never_return and self.import_at(callee) not in NEVER_RETURN
 

@@ -21,6 +21,7 @@ from tlstax.collectors.binary.control_flow import Flow
 from tlstax.collectors.binary.dataflow import holders, preferred
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.instructions import ARGUMENT_NAMES, REGISTER_NAMES, text_of
+from tlstax.collectors.binary.symbol_tables import ObjectSymbols
 from tlstax.collectors.host.prices import Prices
 from tlstax.collectors.placement.call_sites import References, RefusedError, exports, imports
 from tlstax.collectors.placement.probe_points import Finder, ProbePoint
@@ -135,9 +136,10 @@ class FindersOf:
         opened: Mapping[str, Elf],
         emulated: Collection[str],
         prices: Prices,
+        names: Mapping[str, ObjectSymbols | None],
     ) -> None:
         self._resources = resources
-        self._opened = opened
+        self._opened, self._names = opened, names
         self._emulated, self._prices = emulated, prices
         self._finders: dict[str, Finder] = {}
 
@@ -148,7 +150,7 @@ class FindersOf:
             elf = self._opened.get(path)
             if elf is None:
                 elf = self._resources.enter_context(Elf(path, mapped.headers))
-            self._finders[path] = Finder(elf, self._emulated, self._prices)
+            self._finders[path] = Finder(elf, self._emulated, self._prices, self._names.get(path))
         return self._finders[path]
 
 

@@ -111,7 +111,8 @@ class Planner:
         self.host_costs = host_costs
         opened = {entry.mapped.open_path: entry.elf for lib in detected for entry in lib.objects}
         emulated = ALWAYS_EMULATED | host_costs.emulated
-        self.finders = FindersOf(resources, opened, emulated, host_costs.prices)
+        names = {entry.mapped.open_path: entry.names for lib in detected for entry in lib.objects}
+        self.finders = FindersOf(resources, opened, emulated, host_costs.prices, names)
         self.callers = Callers(target, self.finders)
         self.exits = Exits(self.callers, forbidden)
         for elf in opened.values():

@@ -43,6 +43,7 @@ from tlstax.collectors.binary.instructions import (
     is_emulated,
     text_of,
 )
+from tlstax.collectors.binary.symbol_tables import ObjectSymbols
 from tlstax.collectors.host.prices import Prices, Probe, crossing_ns
 
 CANDIDATES_LIMIT: Final = 48  # emulated instructions that are tried as an entry
@@ -92,8 +93,9 @@ class Finder:
         elf: Elf,
         emulated: Collection[str] = ALWAYS_EMULATED,
         prices: Prices | None = None,
+        names: ObjectSymbols | None = None,
     ) -> None:
-        self.code = CodeMap(elf)
+        self.code = CodeMap(elf, names)
         self.elf = elf
         self.emulated = emulated
         self.prices = prices or Prices()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tlstax import ExitCode
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger, SampleStack, Window
 from tlstax.collectors.placement.planning import plan_in_child
@@ -119,13 +120,17 @@ def test_a_traced_target_is_recorded_or_refused_in_a_sentence(
     answer(crowd)
 
 
-def test_a_stopped_target_is_recorded_and_goes_on(
+def test_a_stopped_target_is_refused_or_recorded_if_accepted_and_goes_on(
     crowd: Target, tlstax: list[str], tmp_path: Path
 ) -> None:
     crowd.send_signal(signal.SIGSTOP)
     command = attach(tlstax, crowd.pid, tmp_path / "a", "--for", "1s")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    accepted = [*command, "--accept", "stopped"]
+    done = subprocess.run(accepted, capture_output=True, text=True, timeout=60, check=False)
     crowd.send_signal(signal.SIGCONT)
+    assert refused.returncode == ExitCode.TARGET
+    assert "it is stopped" in refused.stderr
     assert done.returncode == 0, done.stderr
     with CaptureReader.open(tmp_path / "a") as reader:
         assert not sum(row.time_ns for row in reader.rows(Ledger) if row.state == "on_cpu")

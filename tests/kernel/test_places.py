@@ -250,7 +250,9 @@ def test_both_copies_of_a_library_are_planned(
         assert process.stdout is not None
         process.stdout.readline()
         _, plan = plan_in_child(process.pid, extra=repository / "tests/testprogs")
-    called = [site for site in plan.sites if site.boundary == "sign_digest"]
+    called = [
+        site for site in plan.sites if (site.boundary, site.event) == ("sign_digest", "enter")
+    ]
     assert {site.object.path for site in called} == {
         str(names[1].resolve()),
         str(tmp_path / names[1].name),

@@ -16,6 +16,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 HOST = 3
+ACCEPT = ["--accept", "return-probes"]  # the program under test is in C
 NO_ADMIN = ["setpriv", "--bounding-set", "-sys_admin"]
 # Shared, as systemd has it: what a child mounts shows here unless the child takes care.
 HIDE = """
@@ -56,7 +57,7 @@ def test_a_program_of_tracepoints_runs(
     mounts = Path("/proc/self/mounts").read_text()
     capture = tmp_path / "a.tlstax"
     definitions = str(Path(__file__).parents[1] / "testprogs")
-    command = [*tlstax, "probes", "run", "offcpu", "--pid", str(target.pid), "--for", "2s"]
+    command = [*tlstax, "probes", "run", "offcpu", "--pid", str(target.pid), "--for", "2s", *ACCEPT]
     done = without_tracefs([*command, "--definitions", definitions, "-o", str(capture)])
     assert done.returncode == 0, done.stderr
     with CaptureReader.open(capture) as reader:
@@ -73,7 +74,7 @@ def test_as_a_source_of_a_recording(
 ) -> None:
     capture = tmp_path / "a.tlstax"
     command = [*tlstax, "attach", str(target.pid), "--quiet", "--for", "2s", "-o", str(capture)]
-    command += ["--collect", "bpftrace,procfs", "--bpftrace-programs", "locks"]
+    command += ["--collect", "bpftrace,procfs", "--bpftrace-programs", "locks", *ACCEPT]
     done = without_tracefs(command)
     assert done.returncode == 0, done.stderr
     with CaptureReader.open(capture) as reader:
@@ -86,7 +87,7 @@ def test_one_clear_error_where_nothing_may_be_mounted(
     target: "subprocess.Popen[bytes]",
     without_tracefs: Callable[[list[str]], Result],
 ) -> None:
-    command = [*NO_ADMIN, *tlstax, "probes", "run", "locks", "--pid", str(target.pid)]
+    command = [*NO_ADMIN, *tlstax, "probes", "run", "locks", "--pid", str(target.pid), *ACCEPT]
     done = without_tracefs(command)
     assert done.returncode == HOST, done.stderr
     (error,) = done.stderr.splitlines()

@@ -43,7 +43,7 @@ def find(target_of: MakeTarget) -> Iterator[Find]:
             strays: bool = False,
         ) -> list[CallerSpot]:
             target = target_of(*paths)
-            finders = FindersOf(stack, {}, ALWAYS_EMULATED, Prices())
+            finders = FindersOf(stack, {}, ALWAYS_EMULATED, Prices(), {})
             (symbol,) = finders.of(target.objects[0]).elf.find(re.compile("^dull$"))
             callers = Callers(target, finders)
             found, _ = callers.points(target.objects[0], symbol, events, argument, returned, strays)
