@@ -144,7 +144,7 @@ def test_encryption_is_charged_to_the_threads_that_do_it(pair: list[Seen]) -> No
 
 
 def test_a_server_without_a_keyring_says_so(npm: None, lab_directory: Path) -> None:
-    with pytest.raises(TlstaxError, match="nothing else that keeps keys") as caught:
+    with pytest.raises(TlstaxError, match="and no other keyring") as caught:
         open_server(
             find_kind("mysql56"), ServerRequest(storage=Storage(encrypted=True))
         ).__enter__()
