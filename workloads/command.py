@@ -14,6 +14,7 @@ touched.
 """
 
 import argparse
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -114,5 +115,5 @@ def run_clean(options: argparse.Namespace) -> int:
     for path in in_use:
         print(f"in use  {path}")
     if not removed and not in_use:
-        print("nothing to remove")
+        print(f"nothing to remove below {tempfile.gettempdir()} (TMPDIR)")
     return int(ExitCode.OK)

@@ -18,7 +18,8 @@ from tlstax.analysis.quantities import number_text
 from tlstax.analysis.rows.tables import Tables
 from tlstax.analysis.statistics import medians, units
 from tlstax.analysis.statistics.medians import Estimate
-from tlstax.analysis.statistics.units import LEAST_RANGE, Floats
+from tlstax.analysis.statistics.units import LEAST_RANGE, MOST_BLOCKS, Floats
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS, LEVELS
 
@@ -40,6 +41,8 @@ class Coverage:
     """Time by window, its own included; no more than `whole_ns` together."""
     weights: Mapping[int, float]
     """The same per time of the window: 1 where it stands for itself alone."""
+    has_runs: bool = False
+    """They belong to runs of an experiment: of few rounds they are few blocks."""
 
     @property
     def is_whole(self) -> bool:
@@ -97,6 +100,7 @@ def cover(
         sum(window.end_ns - window.start_ns for window in ordered),
         stands_for,
         {one: stands_for[one] / length if length else 0.0 for one, length in lengths.items()},
+        any(window.run_id is not None for window in ordered),
     )
 
 
@@ -137,7 +141,7 @@ def intervals(
         for key, amount in amounts.get(one, {}).items():
             values[row, keys.index(key)] = amount * seen.weights[one]
     lengths = np.array([seen.stands_for_ns[one] for one in seen.window_ids])
-    values, lengths = _blocks(values, lengths)
+    values, lengths = _blocks(values, lengths, LEAST_UNITS - 1 if seen.has_runs else MOST_BLOCKS)
     weights = units.unit_weights(len(lengths))
     totals = weights @ values / (weights @ lengths)[:, None] * lengths.sum()
     of = units.blocks(len(lengths))
@@ -147,9 +151,9 @@ def intervals(
     }
 
 
-def _blocks(values: Floats, lengths: Floats) -> tuple[Floats, Floats]:
-    """Neighbouring windows added up."""
-    numbers = np.array(units.block_numbers(len(lengths)))
+def _blocks(values: Floats, lengths: Floats, most: int) -> tuple[Floats, Floats]:
+    """Neighbouring windows added up to `most` blocks or fewer."""
+    numbers = np.array(units.block_numbers(len(lengths), most))
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     return np.add.reduceat(values, starts, axis=0), np.add.reduceat(lengths, starts)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tlstax.analysis.document.explain import explain
 from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS, cover, intervals, scale, time_by_level
+from tlstax.analysis.rows.ledger import by_window
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Effect, Handshake, Ledger, PhaseCount, System, Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
@@ -104,6 +105,16 @@ def test_totals_are_scaled_with_an_interval_and_marked() -> None:
 def test_counts_are_scaled() -> None:
     scaled = scale(budgeted(12))
     assert sum(row.ended_count for row in scaled.phase_counts) == pytest.approx(1200, rel=0.01)
+
+
+def test_windows_of_runs_are_no_independent_blocks() -> None:
+    tables = budgeted(60)
+    undriven = intervals(by_window(tables.ledger), cover(tables.windows, LEDGER_LEVELS))
+    assert {one.unit_count for one in undriven.values()} == {8}
+    driven = [row._replace(run_id=1) for row in tables.windows]
+    seen = cover(driven, LEDGER_LEVELS)
+    found = intervals(by_window(tables.ledger), seen)
+    assert {one.unit_count for one in found.values()} == {7}
 
 
 def test_a_few_windows_give_no_interval() -> None:
