@@ -162,19 +162,7 @@ def _judged(line: PairDifference) -> PairDifference:
 
 def _step(line: StepChange, old: ArmCosts, new: ArmCosts) -> Step:
     """A step of the waterfall."""
-    return Step(
-        *line.kind,
-        before_ns=line.before_ns,
-        after_ns=line.after_ns,
-        difference=line.difference,
-        verdict=line.verdict,
-        start_ns=line.start_ns,
-        end_ns=line.end_ns,
-        sample_counts=[_samples(line.kind.group, arm) for arm in (old, new)]
-        if line.kind.basis == "sampled"
-        else [],
-        p_value=line.p_value,
-    )
+    return line.step([_samples(line.kind.group, arm) for arm in (old, new)])
 
 
 def _samples(group: str, arm: ArmCosts) -> int:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts
 from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS, UNEXPLAINED, StepKind
+from tlstax.analysis.model.difference import Step
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.statistics import medians, verdicts
 from tlstax.analysis.statistics.medians import Estimate
@@ -41,6 +42,20 @@ class StepChange(NamedTuple):
     def difference(self) -> Measure:
         """The change."""
         return self.found.measure()
+
+    def step(self, sample_counts: list[int]) -> Step:
+        """It as a step of the document; `sample_counts` are used if it rests on samples."""
+        return Step(
+            *self.kind,
+            before_ns=self.before_ns,
+            after_ns=self.after_ns,
+            difference=self.difference,
+            verdict=self.verdict,
+            start_ns=self.start_ns,
+            end_ns=self.end_ns,
+            sample_counts=sample_counts if self.kind.basis == "sampled" else [],
+            p_value=self.p_value,
+        )
 
 
 def step_changes(

@@ -219,18 +219,7 @@ def _steps(low: ArmCosts, high: ArmCosts, units: Units) -> list[Step]:
     """All steps of the waterfall in order, then what no client waits for."""
     samples = [sum(side.sample_counts.values()) for side in (low, high)]
     return [
-        Step(
-            *line.kind,
-            before_ns=line.before_ns,
-            after_ns=line.after_ns,
-            difference=line.difference,
-            verdict=line.verdict,
-            start_ns=line.start_ns,
-            end_ns=line.end_ns,
-            sample_counts=samples if line.kind.basis == "sampled" else [],
-            p_value=line.p_value,
-        )
-        for line in step_changes((low, high), (units, units), is_paired=True)
+        line.step(samples) for line in step_changes((low, high), (units, units), is_paired=True)
     ]
 
 

@@ -108,12 +108,13 @@ def task_storage_program(storage_fd: int, counter_fd: int) -> bytes:
     )
 
 
-def attach_uprobe(
-    stack: ExitStack, path: str, offset_bytes: int, program: int, *, is_return: bool = False
-) -> None:
-    """Attach a program to an offset of a file, for this process, by a perf event."""
-    name = ctypes.create_string_buffer(path.encode())
-    event = bpf.open_perf_event(
+def probe_self(path: str, offset_bytes: int, *, is_return: bool = False) -> int:
+    """Probe a file, for this process only and until it ends; the event's descriptor counts hits.
+
+    Raises OSError when the kernel refuses it.
+    """
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    return bpf.open_perf_event(
         uprobe_event_type(),
         int(is_return),
         pid=os.getpid(),
@@ -121,6 +122,13 @@ def attach_uprobe(
         config1=ctypes.addressof(name),
         config2=offset_bytes,
     )
+
+
+def attach_uprobe(
+    stack: ExitStack, path: str, offset_bytes: int, program: int, *, is_return: bool = False
+) -> None:
+    """Attach a program to an offset of a file, for this process, by a perf event."""
+    event = probe_self(path, offset_bytes, is_return=is_return)
     kept(stack, event)
     kept(stack, bpf.link_perf_event(program, event))
 

@@ -17,9 +17,6 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from tlstax.collectors.host import bpf
-from tlstax.collectors.host.trial_code import uprobe_event_type
-
 DEADLINE_S: Final = 3.0
 _PR_SET_DUMPABLE: Final = 4  # linux/prctl.h
 _COUNT_BYTES: Final = 8
@@ -116,22 +113,6 @@ def _leave_files(kept: int) -> None:
         os.dup2(null, standard)
     os.closerange(3, kept)
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
-
-
-def probe_self(path: str, offset_bytes: int, *, is_return: bool = False) -> int:
-    """Probe a file, for this process only and until it ends; the event's descriptor counts hits.
-
-    Raises OSError when the kernel refuses it.
-    """
-    name = ctypes.create_string_buffer(os.fsencode(path))
-    return bpf.open_perf_event(
-        uprobe_event_type(),
-        int(is_return),
-        pid=os.getpid(),
-        cpu=-1,
-        config1=ctypes.addressof(name),
-        config2=offset_bytes,
-    )
 
 
 def hits(event: int) -> int:

@@ -15,7 +15,7 @@ from typing import Final
 
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.settings import LackError
-from tlstax.collectors.host.trial_code import PAGE_BYTES, code_page, mapped_code
+from tlstax.collectors.host.trial_code import PAGE_BYTES, code_page, mapped_code, probe_self
 from tlstax.collectors.preflight.private_mounts import mount, separate_mounts
 from tlstax.collectors.preflight.throwing_code import CAUGHT, THROWER_OFFSET, ThrowingCode
 from tlstax.collectors.preflight.trial_child import (
@@ -24,7 +24,6 @@ from tlstax.collectors.preflight.trial_child import (
     State,
     Trial,
     hits,
-    probe_self,
 )
 
 CALLS: Final = 16

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The CPU samples: one perf event for each CPU that is online, also for those that come later."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -51,7 +52,11 @@ class Sampler:
 
     def _sample(self, cpu: int) -> None:
         fd = open_cpu_clock(self._hz, cpu=cpu)
-        link = self._object.attach_perf_event(SAMPLER, fd)
+        try:
+            link = self._object.attach_perf_event(SAMPLER, fd)
+        except OSError:
+            os.close(fd)
+            raise
         self._links[cpu] = (link, fd)
         enable_perf_event(fd, on=self._is_on)
 
