@@ -100,6 +100,14 @@ static __always_inline bool is_open(u64 entry_sp, u64 returns, u64 sp)
 	return bpf_probe_read_user(&found, sizeof(found), (void *)entry_sp) || found == returns;
 }
 
+/* The innermost phase ends. A handshake is counted by its record: the call may be one of many. */
+static __always_inline void end_top(struct thread_slot *slot, struct frame *top, u64 now)
+{
+	slot->depth--;
+	if (top->phase != PHASE_HANDSHAKE)
+		finished(slot, top->phase, now - top->start_ns);
+}
+
 /* End the innermost phases whose functions have returned without a probe that shows it. */
 __noinline int drop_returned(struct thread_slot *slot, u64 now, u64 sp)
 {
@@ -114,8 +122,7 @@ __noinline int drop_returned(struct thread_slot *slot, u64 now, u64 sp)
 		    is_open(top->sp, top->returns, sp))
 			return 0;
 		charge(slot, now);
-		slot->depth--;
-		finished(slot, top->phase, now - top->start_ns);
+		end_top(slot, top, now);
 		settle(slot, now);
 	}
 	return 0;
@@ -228,8 +235,7 @@ __noinline int leave_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie
 		if (top->flags & FRAME_STITCHED || top->sp >= sp)
 			break;
 		if (top->flags & FRAME_RETURNS && top->sp + sizeof(u64) != sp) {
-			slot->depth--; /* a function inside, which has no exit */
-			finished(slot, top->phase, now - top->start_ns);
+			end_top(slot, top, now); /* a function inside, which has no exit */
 			continue;
 		}
 		if (top->phase == phase) {
@@ -237,10 +243,7 @@ __noinline int leave_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie
 				top->tail_calls--;
 				return 1;
 			}
-			slot->depth--;
-			/* A handshake is counted by its record: the call may be one of many. */
-			if (phase != PHASE_HANDSHAKE)
-				finished(slot, phase, now - top->start_ns);
+			end_top(slot, top, now);
 			settle(slot, now);
 			return 1;
 		}
