@@ -156,6 +156,7 @@ class Sums:
     switch_count: int = 0
     seen_count: int = 0
     steal_ns: int = 0
+    handed_ns: int = 0
     host_steal_ns: int = 0
     thread_count: int = 0
     account_count: int = 0
@@ -183,6 +184,7 @@ class Sums:
         self.switch_count += row.switch_count
         self.seen_count += row.seen_switch_count
         self.steal_ns += row.steal_ns
+        self.handed_ns += row.handed_ns
         self.host_steal_ns += host_steal_ns
         self.thread_count += row.thread_count
         self.account_count += row.account_count
@@ -203,13 +205,14 @@ def worst(checks: Iterable[Check]) -> Check | None:
 
 
 def cpu_times(tables: Tables) -> dict[int, tuple[int, int]]:
-    """CPU time by the ledger and by the CPU clock of the process, of each window that has both."""
-    clocks = {
-        row.window_id: row.process_cpu_ns
-        for row in tables.process_clocks
-        if row.process_cpu_ns is not None
-    }
-    spent: dict[int, int] = defaultdict(int)
+    """CPU time by the ledger and by the CPU clock of the process, of each window that has both.
+
+    The ledger's without what the scheduler charges to other threads, see
+    docs/how-it-measures.md.
+    """
+    known = [row for row in tables.process_clocks if row.process_cpu_ns is not None]
+    clocks = {row.window_id: row.process_cpu_ns or 0 for row in known}
+    spent = defaultdict(int, {row.window_id: -row.handed_ns for row in known})
     for row in tables.ledger:
         if row.state == "on_cpu":
             spent[row.window_id] += row.time_ns
@@ -296,11 +299,13 @@ def _of_sums(figure: Figure, sums: Sums) -> Check | None:
     surplus = 0.0
     if figure.key == "on_cpu" and sums.has_cpu:
         running = max(1.0, sums.process_cpu_ns / max(1, sums.observed_ns))
-        pair = Pair(sums.on_cpu_ns, sums.process_cpu_ns, slack=running * sums.edges_ns)
+        value = sums.on_cpu_ns - sums.handed_ns
+        pair = Pair(value, sums.process_cpu_ns, slack=running * sums.edges_ns)
         surplus = sums.host_steal_ns  # on the CPU for the ledger, and not for the clock
     elif figure.key == "runnable" and sums.has_wait:
         waiting = max(1.0, 2 * sums.wait_ns / max(1, sums.observed_ns))
-        pair = Pair(sums.runnable_ns, sums.wait_ns, slack=waiting * sums.edges_ns)
+        value = sums.runnable_ns + sums.handed_ns
+        pair = Pair(value, sums.wait_ns, slack=waiting * sums.edges_ns)
     elif figure.key == "threads":
         pair = Pair(sums.account_count, sums.thread_count)
     elif figure.key == "thread_cpu" and sums.has_cpu:

@@ -67,12 +67,13 @@ def pairs(tables: Tables) -> dict[str, list[Pair]]:
 def _threads(tables: Tables) -> Iterator[Pair]:
     """Each thread over all windows in which the scheduler's clock of it was read."""
     clocks: dict[int, int] = defaultdict(int)
+    spent: dict[int, int] = defaultdict(int)
     read: set[tuple[int, int]] = set()
     for row in tables.clocks:
         if row.sched_cpu_ns is not None:
             clocks[row.thread_id] += row.sched_cpu_ns
+            spent[row.thread_id] -= row.handed_ns
             read.add((row.window_id, row.thread_id))
-    spent: dict[int, int] = defaultdict(int)
     for entry in tables.ledger:
         if entry.state == "on_cpu" and (entry.window_id, entry.thread_id) in read:
             spent[entry.thread_id] += entry.time_ns

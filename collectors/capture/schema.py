@@ -189,7 +189,8 @@ class ThreadClock(NamedTuple):
     sched_wait_ns: Annotated[int | None, "run-queue wait by the scheduler; NULL = not read"]
     uncertain_ns: Annotated[int, "time between a missed probe and its repair (healing)"]
     healed_count: Annotated[int, "open phases that the stack pointer showed to have ended"]
-    steal_ns: Annotated[int, "on-CPU time that the scheduler does not count as the thread's"] = 0
+    steal_ns: Annotated[int, "on-CPU time that the scheduler charges to no thread"] = 0
+    handed_ns: Annotated[int, "on-CPU time that the scheduler charges to the next thread"] = 0
 
 
 class ProcessClock(NamedTuple):
@@ -206,11 +207,12 @@ class ProcessClock(NamedTuple):
     ]
     switch_count: Annotated[int, "switches of all threads, voluntary and involuntary"]
     seen_switch_count: Annotated[int, "switches that the ledger saw"]
-    steal_ns: Annotated[int, "on-CPU time in the ledger that the scheduler does not count"]
+    steal_ns: Annotated[int, "on-CPU time in the ledger that the scheduler charges to no thread"]
     thread_count: Annotated[int, "threads of the process at the end of the window"]
     account_count: Annotated[int, "those of them that have an account in the ledger"]
     untracked_count: Annotated[int, "those that found no room in the ledger"] = 0
     edges_ns: Annotated[int, "how long accounts and counts were read at both edges"] = 0
+    handed_ns: Annotated[int, "on-CPU time that the scheduler charges to the next thread"] = 0
 
 
 class CpuClock(NamedTuple):
@@ -218,7 +220,7 @@ class CpuClock(NamedTuple):
 
     window_id: Annotated[int, "window"]
     cpu_id: Annotated[int, "number of the CPU"]
-    target_cpu_ns: Annotated[int, "CPU time of the target on it, by the scheduler"]
+    target_cpu_ns: Annotated[int, "its CPU time by the scheduler, with what that charged to others"]
     sample_count: Annotated[int, "CPU samples of the target on it"]
 
 

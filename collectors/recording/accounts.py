@@ -25,6 +25,7 @@ class ThreadAccount:
     uncertain_ns: int = 0
     healed_count: int = 0
     steal_ns: int = 0
+    handed_ns: int = 0
     counts: Counts = UNREAD
     row: schema.Thread | None = None
 

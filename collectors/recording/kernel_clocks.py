@@ -22,6 +22,7 @@ class _Sums:
     wait_ns: int = 0
     seen_count: int = 0
     steal_ns: int = 0
+    handed_ns: int = 0
 
 
 class KernelClocks:
@@ -60,6 +61,7 @@ class KernelClocks:
             self._sums.wait_ns += now.wait_ns - before.wait_ns
             self._sums.seen_count += now.seen_count - before.seen_count
         self._sums.steal_ns += slot.steal_ns - account.steal_ns
+        self._sums.handed_ns += slot.handed_ns - account.handed_ns
         has_wait = known and self._last.has_wait
         clock = schema.ThreadClock(
             window,
@@ -70,9 +72,10 @@ class KernelClocks:
             slot.uncertain_ns - account.uncertain_ns,
             slot.healed_count - account.healed_count,
             slot.steal_ns - account.steal_ns,
+            slot.handed_ns - account.handed_ns,
         )
         account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
-        account.steal_ns = slot.steal_ns
+        account.steal_ns, account.handed_ns = slot.steal_ns, slot.handed_ns
         return clock
 
     def rows(self, window: int) -> list[schema.Row]:
@@ -94,6 +97,7 @@ class KernelClocks:
             now.account_count,
             int(self._engine.maps.lifecycle().untracked_count),
             sum(self._edges_ns),
+            sums.handed_ns,
         )
         cpus = [
             schema.CpuClock(

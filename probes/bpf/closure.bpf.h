@@ -60,13 +60,18 @@ static __always_inline void read_last_counts(struct task_struct *task, struct th
 	slot->counts.seen_count = slot->seen_count;
 }
 
-/* The target left this CPU: how long the scheduler says that it ran here, and the clocks. */
-static __always_inline void count_stay(struct task_struct *task, struct thread_slot *slot)
+/*
+ * The target left this CPU: how long it ran here, by the scheduler and what that charged to others,
+ * and the clocks.
+ */
+static __always_inline void count_stay(struct task_struct *task, struct thread_slot *slot,
+				       s64 handed_ns)
 {
 	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
 	if (!cpu)
 		return;
-	__sync_fetch_and_add(&cpu->target_cpu_ns, task->se.sum_exec_runtime - slot->sched_cpu_ns);
+	__sync_fetch_and_add(&cpu->target_cpu_ns,
+			     task->se.sum_exec_runtime - slot->sched_cpu_ns + handed_ns);
 	/* Not where the start of the stay was not seen but reckoned: see came_unseen(). */
 	if (bpf_core_field_exists(task->sched_info.last_arrival) && slot->run_start_ns &&
 	    slot->run_start_ns == cpu->arrived_ns)

@@ -27,7 +27,7 @@ struct process_counts {
 struct cpu_counts {
 	u64 clock_offset_ns; /* CLOCK_MONOTONIC less the clock that CPU times are taken with */
 	u64 queue_offset_ns; /* and less the clock that waits for a CPU are taken with */
-	u64 target_cpu_ns;   /* by the scheduler, of the stays that have ended */
+	u64 target_cpu_ns;   /* of the stays that have ended */
 	u64 running_ns;	     /* of the stay that has not: from the iterator */
 	u64 sample_count;    /* CPU samples in the target */
 	u64 arrived_ns;	     /* when a thread of the target was last switched in here */

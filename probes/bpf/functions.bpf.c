@@ -17,9 +17,11 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
 #include "buckets.bpf.h"
+#include "compat.h"
 #include "functions.h"
 #include "slots.bpf.h"
 #include "function_sums.bpf.h"
@@ -214,16 +216,18 @@ int on_function_leave(struct pt_regs *ctx)
 }
 
 /*
- * Time off the CPU is excluded. It starts when the scheduler stops the thread's clock, which is
- * before the tracepoint; the more runnable threads there are, the longer before.
+ * Time off the CPU is excluded. Where the thread blocks, it starts when the scheduler stops the
+ * thread's clock, which is before the tracepoint; the more runnable threads there are, the longer
+ * before. A thread that is preempted runs until the switch: see left_cpu() of ledger.bpf.c.
  */
-static __always_inline void left_cpu(struct thread_calls *thread, struct task_struct *task, u64 now)
+static __always_inline void left_cpu(struct thread_calls *thread, struct task_struct *task, u64 now,
+				     bool runnable)
 {
 	u64 counted = task->se.sum_exec_runtime - thread->sched_ns;
 	s64 gap = (s64)(now - thread->came_ns - counted);
 
 	thread->left_ns = now;
-	if (thread->came_ns && gap > 0 && gap <= SWITCH_GAP_NS)
+	if (!runnable && thread->came_ns && gap > 0 && gap <= SWITCH_GAP_NS)
 		thread->left_ns = now - gap;
 }
 
@@ -237,7 +241,8 @@ int on_function_switch(u64 *ctx)
 	if (is_ours(prev)) {
 		thread = bpf_task_storage_get(&calls_of_task, prev, NULL, 0);
 		if (thread && thread->depth)
-			left_cpu(thread, prev, bpf_ktime_get_ns());
+			left_cpu(thread, prev, bpf_ktime_get_ns(),
+				 ctx[0] & 0xff || !task_state(prev));
 	}
 	if (is_ours(next)) {
 		thread = bpf_task_storage_get(&calls_of_task, next, NULL, 0);

@@ -73,8 +73,19 @@ struct files_struct {
 	struct fdtable *fdt;
 };
 
+/* A CPU's run queue, with its clocks at the scheduler's last look at them. */
+struct rq {
+	u64 clock;
+	u64 clock_task; /* without what the hypervisor stole, and interrupts where they are timed */
+};
+
+struct cfs_rq {
+	struct rq *rq; /* CONFIG_FAIR_GROUP_SCHED, like the field below */
+};
+
 struct sched_entity {
-	u64 exec_start; /* when sum_exec_runtime was last brought up to date */
+	struct cfs_rq *cfs_rq; /* of the CPU that the task is on */
+	u64 exec_start;	       /* when sum_exec_runtime was last brought up to date */
 	u64 sum_exec_runtime;
 };
 

@@ -32,49 +32,54 @@ char LICENSE[] SEC("license") = "GPL";
 enum { CALL_BYTES = 5 }; /* of a direct call on x86-64 */
 
 /*
- * On-CPU time starts and ends at the scheduler's timestamps, taken before it selects the next
- * thread; the tracepoint fires later, on a virtual machine sometimes much later. Where the ledger
- * is ahead (positive), the difference is subtracted at the end of this stay on the CPU; where it is
- * behind (negative), it is added at the start of the next one. A difference too long for selecting
- * a thread comes from the hypervisor or a late clock: late clocks cancel out over time, so what
- * remains of the sum was stolen. A thread preempted by a wake-up runs on briefly after the
- * timestamp, which is that of the wake-up: time already charged by then is kept.
+ * Time of the CPU that the scheduler charges to no thread so far: stolen by the hypervisor, or in
+ * interrupts. 0 where the kernel does not say.
  */
-static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct *task, u64 now)
+static __always_inline u64 uncharged_ns(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(task->se.cfs_rq))
+		return 0;
+	struct rq *rq = task->se.cfs_rq->rq;
+	return rq->clock - rq->clock_task;
+}
+
+/*
+ * When the thread's stay on the CPU ended. The tracepoint fires after the next thread was chosen.
+ * The scheduler's timestamp is earlier than that by `late`:
+ *
+ * - A thread that blocks has done so at the timestamp: choosing the next one is not its time.
+ * - A thread that is preempted has run until now. Its timestamp is that of the wake-up that
+ *   preempts it, up to 60 us earlier, and the scheduler charges the time since to the next thread.
+ *
+ * `late` is negative where the same was done to the thread when it came. What the scheduler charges
+ * to others is counted as handed_ns: the ledger's time less this compares with the scheduler's.
+ */
+static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct *task, u64 now,
+				    bool runnable)
 {
 	u64 counted = task->se.sum_exec_runtime - slot->sched_cpu_ns;
-	s64 gap = (s64)(now - slot->run_start_ns - counted);
+	s64 gap = (s64)(now - slot->run_start_ns - counted), stolen;
 
 	if (!slot->run_start_ns)
 		return now;
-	if (gap > SWITCH_GAP_NS || gap < -SWITCH_GAP_NS) {
-		slot->steal_ns += gap;
+	if (bpf_core_field_exists(task->se.cfs_rq))
+		stolen = (s64)(uncharged_ns(task) - slot->uncharged_ns);
+	else
+		stolen = gap > SWITCH_GAP_NS || gap < -SWITCH_GAP_NS ? gap : 0;
+	s64 late = gap - stolen;
+	/* The scheduler looks at its clock at every tick, and chooses a thread in much less. */
+	if (late > (runnable ? TICK_NS : SWITCH_GAP_NS) || late < -TICK_NS) {
+		stolen = gap;
+		late = 0;
+	}
+	slot->steal_ns += stolen;
+	if (runnable || late < 0) {
+		slot->handed_ns += late;
 		return now;
 	}
-	gap += slot->switch_gap_ns;
-	slot->switch_gap_ns = 0;
-	if (gap > 0 && gap <= SWITCH_GAP_NS) {
-		if (slot->last_ns > now - gap)
-			slot->steal_ns += slot->last_ns - (now - gap);
-		return now - gap;
-	}
-	slot->switch_gap_ns = gap;
-	return now;
-}
-
-/* On-CPU time that the scheduler counted before the tracepoint fired. */
-static __always_inline void repay_gap(struct thread_slot *slot, u64 now)
-{
-	u64 behind = -slot->switch_gap_ns;
-	u64 spent = now - slot->last_ns;
-
-	if (slot->switch_gap_ns >= 0)
-		return;
-	if (behind > spent)
-		behind = spent;
-	slot->switch_gap_ns += behind;
-	charge(slot, now - behind);
-	slot->state = STATE_ON_CPU;
+	if (slot->last_ns > now - late)
+		slot->handed_ns += slot->last_ns - (now - late);
+	return now - late;
 }
 
 /* The wait has ended: the thread is runnable, in the same phase. */
@@ -110,23 +115,9 @@ static __noinline void came_unseen(struct thread_slot *slot, struct task_struct 
 	charge(slot, now - ran);
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now - ran;
-	slot->switch_gap_ns = 0;
+	slot->uncharged_ns = uncharged_ns(task);
 	pending_runs(slot, now - ran);
 	count_loss(LOSS_SWITCH_MISSED);
-}
-
-/* The last switch of a thread that has ended: no later stay can make up a negative difference. */
-static __always_inline void end_thread(struct task_struct *task, struct thread_slot *slot)
-{
-	u64 behind = slot->switch_gap_ns < 0 ? -slot->switch_gap_ns : 0;
-	u64 *cells = slot->ns[slot->owner & (PHASES - 1)];
-
-	if (behind && behind <= cells[STATE_RUNNABLE]) {
-		__sync_fetch_and_add(&cells[STATE_RUNNABLE], -behind);
-		__sync_fetch_and_add(&cells[STATE_ON_CPU], behind);
-	}
-	slot->exit_ns = slot->last_ns;
-	close_account(task, slot);
 }
 
 /* The current thread reaches the kernel: phases whose functions have returned unseen end here. */
@@ -149,11 +140,13 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		return;
 	if (slot->state != STATE_ON_CPU)
 		came_unseen(slot, task, now);
-	charge(slot, left_cpu(slot, task, now));
-	count_stay(task, slot);
+	s64 handed_before_ns = slot->handed_ns;
+	charge(slot, left_cpu(slot, task, now, !left_as));
+	count_stay(task, slot, slot->handed_ns - handed_before_ns);
 	if (exiting && left_as & TASK_DEAD) {
 		read_last_counts(task, slot, now);
-		end_thread(task, slot);
+		slot->exit_ns = slot->last_ns;
+		close_account(task, slot);
 		return;
 	}
 	slot->seen_count++;
@@ -187,10 +180,10 @@ static __always_inline void switch_in(struct task_struct *task, u64 now)
 		return;
 	if (slot->state >= STATE_BLOCKED_NETWORK)
 		woken(slot, now);
-	repay_gap(slot, now);
 	charge(slot, now);
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now;
+	slot->uncharged_ns = uncharged_ns(task);
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	pending_runs(slot, now);
 	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
@@ -337,7 +330,6 @@ static __noinline int resume_thread(struct thread_slot *slot, struct task_struct
 	slot->phase_event_ns = now;
 	slot->wait_start_ns = now;
 	slot->run_start_ns = 0;
-	slot->switch_gap_ns = 0;
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	slot->state = state;
 	slot->owner = innermost_phase(slot);

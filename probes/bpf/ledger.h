@@ -208,10 +208,11 @@ struct thread_slot {
 	u64 first_ns;
 	u64 last_ns; /* everything up to here is charged */
 	u64 exit_ns;
-	u64 run_start_ns;  /* when it was last switched in */
-	u64 sched_cpu_ns;  /* its CPU time by the scheduler when it was last switched */
-	s64 steal_ns;	   /* on-CPU time that the scheduler does not count as the thread's */
-	s64 switch_gap_ns; /* ledger's on-CPU time ahead of the scheduler's, not yet given back */
+	u64 run_start_ns; /* when it was last switched in */
+	u64 sched_cpu_ns; /* its CPU time by the scheduler when it was last switched */
+	s64 steal_ns;	  /* on-CPU time that the scheduler charges to nobody */
+	s64 handed_ns;	  /* on-CPU time that it charges to the next thread */
+	u64 uncharged_ns; /* of its CPU, when it was last switched in: see left_cpu() */
 	u64 uncertain_ns;
 	u64 phase_event_ns; /* last time a boundary of this thread was seen */
 	u64 base_start_ns;

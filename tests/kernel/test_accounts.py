@@ -21,7 +21,7 @@ from tlstax.collectors.recording.engine.native import Engine, Options
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 REUSED_TID, REUSED_NS = 31_999, 20_000_000
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 MANY, ROOM, BESIDE = 5000, 1000, 500
 RSS_MOST_BYTES = 160 << 20
 

@@ -48,7 +48,8 @@ class Ledger:
     counts: dict[str, int]
     healed_count: int
     uncertain_ns: int
-    steal_ns: int
+    uncounted_ns: int
+    """On-CPU time that the thread's own CPU clock lacks: stolen, or charged to another thread."""
     exited: bool
 
     def phase_ns(self, *phases: str) -> int:
@@ -93,7 +94,7 @@ def view(slot: SlotView) -> Ledger:
         counts={phase: slot.counts[i] for i, phase in enumerate(PHASES) if slot.counts[i]},
         healed_count=slot.healed_count,
         uncertain_ns=slot.uncertain_ns,
-        steal_ns=slot.steal_ns,
+        uncounted_ns=slot.steal_ns + slot.handed_ns,
         exited=slot.exited,
     )
 
@@ -241,10 +242,11 @@ def disagreements(
 ) -> Callable[..., dict[str, tuple[float, float]]]:
     """Cells in which ledger and books differ by more than 5 % and 1 ms: (books, ledger) in ms.
 
-    Time that the hypervisor took away from the thread (`steal_ns`) is on-CPU in the ledger and
-    not in the program's own CPU clock. The phase `last` goes on until the thread is gone, which may
-    have to wait for a CPU to end on after it closed its books, and touches some hundred pages while
-    it ends: microseconds each where the host has to find them first (15 were seen).
+    Time that the hypervisor took away from the thread, or that the scheduler charged to another
+    one (`uncounted_ns`), is on-CPU in the ledger and not in the program's own CPU clock. The phase
+    `last` goes on until the thread is gone, which may have to wait for a CPU to end on after it
+    closed its books, and touches some hundred pages while it ends: microseconds each where the
+    host has to find them first (15 were seen).
 
     Other work on a busy host may hold a thread up once between a boundary and the program's own
     look at the clock; `hiccups` cells of a thread may have waited for a CPU that much longer.
@@ -255,7 +257,7 @@ def disagreements(
     def compare(
         books: dict[str, int],
         ledger: dict[str, int],
-        steal_ns: int = 0,
+        uncounted_ns: int = 0,
         last: str = "disconnect",
         hiccups: int = 1,
     ) -> dict[str, tuple[float, float]]:
@@ -264,7 +266,7 @@ def disagreements(
             told, found = books.get(cell, 0), ledger.get(cell, 0)
             if cell == f"{last}/runnable" and found > told:
                 continue
-            tolerated_ns = share * told + fixed_ns + abs(steal_ns)
+            tolerated_ns = share * told + fixed_ns + abs(uncounted_ns)
             if hiccups and cell.endswith("/runnable") and found - told > tolerated_ns:
                 tolerated_ns += HICCUP_NS
                 hiccups -= 1

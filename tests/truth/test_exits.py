@@ -30,7 +30,7 @@ def test_longjmp_out_of_nested_phases_leaves_no_drift(
     run = measure("longjmp", ROUNDS, 2)
     (books,) = run.books
     ledger = run.ledger(books["tid"])
-    assert disagreements(books["cells"], served(ledger), ledger.steal_ns) == {}
+    assert disagreements(books["cells"], served(ledger), ledger.uncounted_ns) == {}
 
 
 def test_what_was_healed_is_counted_and_its_time_is_uncertain(measure: Callable[..., Any]) -> None:
@@ -52,7 +52,7 @@ def test_a_thread_that_ends_inside_nested_phases_is_complete(
     for books in run.books:
         ledger = run.ledger(books["tid"])
         found = served(ledger)
-        assert disagreements(books["cells"], found, ledger.steal_ns, last="record_write") == {}
+        assert disagreements(books["cells"], found, ledger.uncounted_ns, last="record_write") == {}
 
 
 def test_a_thread_that_has_ended_is_known_to_its_last_nanosecond(
@@ -73,7 +73,7 @@ def test_a_child_that_is_forked_inside_a_phase_takes_none_of_it(
     run = measure("fork", 5)
     _, parent = sorted(run.books, key=lambda books: books["name"])
     ledger = run.ledger(parent["tid"])
-    assert disagreements(parent["cells"], served(ledger), ledger.steal_ns) == {}
+    assert disagreements(parent["cells"], served(ledger), ledger.uncounted_ns) == {}
 
 
 def test_a_forked_child_has_no_account(measure: Callable[..., Any]) -> None:
@@ -105,6 +105,6 @@ def test_short_threads_have_their_time(measure: Callable[..., Any], emulated_cpu
     measured = sum(ledger.state_ns("on_cpu") for ledger in short)
     # A thread's own CPU clock is read before its end, which costs it some 20 us more, and
     # an emulated one a millisecond.
-    stolen = sum(abs(ledger.steal_ns) for ledger in short)
+    stolen = sum(abs(ledger.uncounted_ns) for ledger in short)
     least = 0.95 * told - TOLERATED_NS - stolen  # the tolerance of every truth
     assert least <= measured <= (4 if emulated_cpu else 1.25) * told + stolen

@@ -23,7 +23,7 @@ def test_every_wait_and_spin_lands_in_its_phase_and_state(
     ledger = run.ledger(books["tid"])
     # Before its first boundary the thread is in the background; the books begin a little later.
     found = {cell: ns for cell, ns in ledger.cells.items() if not cell.startswith("background/")}
-    assert disagreements(books["cells"], found, ledger.steal_ns) == {}
+    assert disagreements(books["cells"], found, ledger.uncounted_ns) == {}
     assert ledger.phase_ns("background") < (25_000_000 if emulated_cpu else 5_000_000)
 
 
@@ -52,8 +52,7 @@ def test_the_ledger_closes_to_the_threads_own_clocks(
     # A thread may wait for a CPU before its first and after its last look at the clock.
     kept = ledger.lifetime_ns - ledger.state_ns("runnable")
     assert kept == pytest.approx(lifetime - ready, rel=0.01, abs=2_000_000)
-    # What the hypervisor took is on-CPU time by the scheduler, and not by the thread's own clock.
-    ran_ns = ledger.state_ns("on_cpu") - ledger.steal_ns
+    ran_ns = ledger.state_ns("on_cpu") - ledger.uncounted_ns
     assert ran_ns == pytest.approx(books["cpu_ns"], rel=0.02, abs=2_000_000)
 
 
@@ -63,7 +62,7 @@ def test_waiting_for_a_cpu_is_runnable(measure: Callable[..., Any], disagreement
     assert len(run.books) == 2
     for books in run.books:
         ledger = run.ledger(books["tid"])
-        assert disagreements(books["cells"], ledger.cells, ledger.steal_ns, hiccups=0) == {}
+        assert disagreements(books["cells"], ledger.cells, ledger.uncounted_ns, hiccups=0) == {}
 
 
 def test_threads_that_never_serve_are_background(measure: Callable[..., Any]) -> None:

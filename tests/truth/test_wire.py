@@ -22,7 +22,7 @@ def test_every_talk_with_the_client_lands_in_its_phase(
     (books,) = run.books
     ledger = run.ledger(books["tid"])
     found = {cell: ns for cell, ns in ledger.cells.items() if not cell.startswith("background/")}
-    assert disagreements(books["cells"], found, ledger.steal_ns) == {}
+    assert disagreements(books["cells"], found, ledger.uncounted_ns) == {}
 
 
 def test_every_talk_with_the_client_is_counted(measure: Callable[..., Any], tmp_path: Path) -> None:

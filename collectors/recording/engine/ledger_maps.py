@@ -60,6 +60,7 @@ class SlotView:
     owner: int
     uncertain_ns: int
     steal_ns: int
+    handed_ns: int
     healed_count: int
     cells: tuple[int, ...]  # [phase][state], flat, ns
     counts: tuple[int, ...]  # finished instances by phase
@@ -131,7 +132,7 @@ class LedgerMaps:
                 break
         tid, status, role, _, born, first, last = struct.unpack_from("=IIIIQQQ", raw)
         uncertain = struct.unpack_from("=Q", raw, layout.ThreadSlot.uncertain_ns.offset)[0]
-        steal = struct.unpack_from("=q", raw, layout.ThreadSlot.steal_ns.offset)[0]
+        steal, handed = struct.unpack_from("=qq", raw, layout.ThreadSlot.steal_ns.offset)
         state, owner = struct.unpack_from("=II", raw, layout.ThreadSlot.state.offset)
         healed = struct.unpack_from("=I", raw, layout.ThreadSlot.healed_count.offset)[0]
         comm = struct.unpack_from("=16s", raw, layout.ThreadSlot.comm.offset)[0]
@@ -149,6 +150,7 @@ class LedgerMaps:
             owner=owner,
             uncertain_ns=uncertain,
             steal_ns=steal,
+            handed_ns=handed,
             healed_count=healed,
             cells=_CELLS.unpack_from(raw, layout.ThreadSlot.ns.offset),
             counts=_COUNTS.unpack_from(raw, layout.ThreadSlot.count.offset),

@@ -121,7 +121,7 @@ def test_the_client_s_lane_has_its_counts_and_parts(storm: Storm) -> None:
 def test_the_client_s_threads_close_and_its_lane_is_the_operation(storm: Storm) -> None:
     line = both_sides(storm.rows)
     assert line.closure is not None
-    assert line.closure >= 0.97
+    assert line.closure >= 0.99
     # Both threads all the time: the driver knows the same mean by its own clock, from within.
     threads_ns = 2 * sum(row.end_ns - row.start_ns for row in storm.rows.windows if row.run_id == 1)
     lane_ns = line.latency.value_ns * line.operation_counts["client"]

@@ -21,7 +21,6 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame, Handshake, Loss, SampleStack, Stack, Target
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
-from tlstax.tests.closure_figures import failed_counts
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.lab_server import open_server
@@ -133,7 +132,7 @@ def test_handshakes_are_counted_and_time_is_attributed(
     assert all(entry.call_count == 1 or may_repeat for entry in handshakes)
     # One RSA operation with the private key in each.
     assert all(sign_ns < entry.sign_ns < entry.end_ns - entry.start_ns for entry in handshakes)
-    assert not failed_counts(closure)
+    assert closure.ok, closure
     assert not losses & {"handshake_ring_full", "handshake_map_full", "unmatched_exit", "healed"}
     assert tls["unknown"] <= UNKNOWN_SHARE_MAX * tls.total()
     assert writing["cipher"] + writing["record_crypto"] > writing["certificate"]

@@ -23,7 +23,6 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Ledger, Loss, PhaseCount, Thread, Window
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
-from tlstax.tests.closure_figures import failed_counts
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.configuration import USER_TLS
 from tlstax.workloads.servers.lab_server import open_server
@@ -132,4 +131,4 @@ def test_x_workers_have_roles_and_phases(name: str, lab_directory: Path, tmp_pat
     assert mine["record_read", "on_cpu"] > 0
     assert mine["record_write", "on_cpu"] > 0
     assert not losses & {"healed", "unmatched_exit"}
-    assert not failed_counts(closure)
+    assert closure.ok, closure

@@ -47,6 +47,7 @@ def slot(cells: dict[tuple[str, str], int], last_ns: int, owner: str, state: str
         owner=PHASE_INDEX[owner],
         uncertain_ns=0,
         steal_ns=0,
+        handed_ns=0,
         healed_count=0,
         cells=tuple(flat),
         counts=(0,) * PHASE_CELLS,
