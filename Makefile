@@ -245,7 +245,7 @@ check-whatif: root-check-whatif test-install ## compare predictions of `tlstax w
 	$(BIN)/python tests/bench/whatif.py
 
 .PHONY: test-kernels
-test-kernels: root-test-kernels test-install packages-kernels ## kernel and truth tests on Debian's 6.1, 6.12 and 7.x in QEMU
+test-kernels: root-test-kernels test-install packages-kernels ## kernel and truth tests on Debian's kernels, preemption modes and 4 CPUs in QEMU (hours)
 	$(BIN)/python tests/kernels/run.py
 
 .PHONY: test-servers

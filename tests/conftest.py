@@ -58,6 +58,7 @@ FEATURES: dict[str, tuple[Callable[[], bool], str]] = {
         "a machine that nobody else uses (QEMU, by `make test-kernels`)",
     ),
     "hardware_pmu": (lambda: (PMU_DIRECTORY / "cpu").exists(), "a hardware PMU"),
+    "old_kernel": (lambda: kernel_version() < (5, 15), "what it was before Linux 5.15"),
 }
 
 

@@ -2,12 +2,16 @@
 """Closure in a report: the figures, the worst, and what the report may not be used for."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from tlstax.analysis import quantities
 from tlstax.analysis.model.trust import Closure, ClosureFigure
 from tlstax.analysis.rows import closure
 from tlstax.analysis.rows.closure import OBSERVED_NS, Check
 from tlstax.analysis.rows.tables import Tables
+
+_TELLING: Final = 0.005
+"""A smaller share of the CPU time is not worth a sentence."""
 
 
 def close(tables: Tables) -> Closure:
@@ -23,7 +27,7 @@ def close(tables: Tables) -> Closure:
         forbidden=[_forbidden(check) for check in closure.failed(checks)],
         uncertain_ns=sum(row.uncertain_ns for row in tables.clocks),
         healed_count=sum(row.healed_count for row in tables.clocks),
-        figures=[_figure(check, recorded) for check in checks],
+        figures=[_figure(check, recorded, _handed(check, tables)) for check in checks],
     )
 
 
@@ -69,7 +73,19 @@ def _forbidden(check: Check) -> str:
     return f"Do not use this report for {check.figure.forbids}: {_comparison(check)}."
 
 
-def _figure(check: Check, recorded: bool) -> ClosureFigure:
+def _handed(check: Check, tables: Tables) -> str:
+    """What the ledger has and `top` has not; the figure of CPU time is compared without it."""
+    handed_ns = sum(row.handed_ns for row in tables.process_clocks)
+    if check.figure.key != "on_cpu" or not check.value or handed_ns < _TELLING * check.value:
+        return ""
+    share = quantities.share(handed_ns / (check.value + handed_ns))
+    return quantities.plain(
+        f"A further {quantities.time(handed_ns)} ({share}) is in the ledger, and Linux charges it"
+        " to the threads that came next on the CPU: top and pidstat show that much less."
+    )
+
+
+def _figure(check: Check, recorded: bool, handed: str) -> ClosureFigure:
     return ClosureFigure(
         key=check.figure.key,
         name=check.figure.name,
@@ -85,7 +101,7 @@ def _figure(check: Check, recorded: bool) -> ClosureFigure:
         allowed=check.allowed,
         used_share=check.used if check.verdict in ("ok", "failed") else None,
         windows="" if check.windows is None else f"{check.windows[0]} to {check.windows[1]}",
-        note=" ".join(_notes(check, recorded)),
+        note=" ".join([*_notes(check, recorded), *filter(None, [handed])]),
     )
 
 

@@ -4,7 +4,7 @@
 from typing import Final
 
 from tlstax.collectors.binary.elf import Elf, Symbol
-from tlstax.collectors.binary.import_stubs import imported_name
+from tlstax.collectors.binary.import_stubs import imported_name, slot_symbols
 from tlstax.collectors.binary.symbol_tables import ObjectSymbols
 from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.probes.model import compile_names
@@ -30,13 +30,16 @@ class CodeMap:
         self._outside = names  # symbol tables that may lie outside of the file
         self.unwind = UnwindTable(elf)
         self._imports: dict[int, str] = {}
+        self._slots: dict[int, int] | None = None
         self._never_return: frozenset[int] | None = None
         self._names: dict[int, str] | None = None
 
     def import_at(self, address: int) -> str:
         """The function that a stub at an address calls, "" when there is no stub."""
         if address not in self._imports:
-            found = imported_name(self.elf, address)
+            if self._slots is None:
+                self._slots = slot_symbols(self.elf)
+            found = imported_name(self.elf, address, self._slots)
             self._imports[address] = found[0] if found else ""
         return self._imports[address]
 

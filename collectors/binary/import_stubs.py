@@ -7,6 +7,7 @@ few percent of a handshake in its own stubs.
 """
 
 import struct
+from collections.abc import Mapping
 
 from tlstax.collectors.binary.elf import SYMBOL, Elf
 
@@ -15,8 +16,13 @@ STUB_BYTES = {".plt": 16, ".plt.sec": 16, ".plt.got": 8}
 RELOCATION_BYTES = 24  # Elf64_Rela: offset, info (symbol number above 32 bits of type), addend
 
 
-def imported_name(elf: Elf, address: int) -> tuple[str, int] | None:
-    """(name, start of the stub) of the function that the stub at an address calls."""
+def imported_name(
+    elf: Elf, address: int, numbers: Mapping[int, int] | None = None
+) -> tuple[str, int] | None:
+    """(name, start of the stub) of the function that the stub at an address calls.
+
+    `numbers`: the file's slot_symbols(), for who asks about many addresses.
+    """
     for section_name, size in STUB_BYTES.items():
         section = elf.section(section_name)
         if section is None or not section.address <= address < section.address + section.size:
@@ -27,13 +33,29 @@ def imported_name(elf: Elf, address: int) -> tuple[str, int] | None:
         if jump < 0 or jump + 6 > len(code):
             return None
         (displacement,) = struct.unpack_from("<i", code, jump + 2)
-        name = _relocated(elf, start + jump + 6 + displacement)
+        slot = start + jump + 6 + displacement
+        number = _slot_symbol(elf, slot) if numbers is None else numbers.get(slot, 0)
+        name = _symbol_name(elf, number)
         return (name, start) if name else None
     return None
 
 
-def _relocated(elf: Elf, slot: int) -> str:
-    """The name of the symbol whose address the loader writes into a slot."""
+def slot_symbols(elf: Elf) -> dict[int, int]:
+    """The number of the symbol whose address the loader writes into each slot."""
+    import numpy  # imported here: only who plans needs it
+
+    found: dict[int, int] = {}
+    for section_name in (".rela.plt", ".rela.dyn"):
+        content = elf.content(section_name)
+        usable = len(content) // RELOCATION_BYTES * RELOCATION_BYTES
+        rows = numpy.frombuffer(content[:usable], dtype="<u8").reshape(-1, RELOCATION_BYTES // 8)
+        for slot, info in rows[rows[:, 1] >> 32 != 0, :2].tolist():
+            found.setdefault(slot, info >> 32)
+    return found
+
+
+def _slot_symbol(elf: Elf, slot: int) -> int:
+    """The number of the symbol whose address the loader writes into a slot, 0: none."""
     for section_name in (".rela.plt", ".rela.dyn"):
         section = elf.section(section_name)
         if section is None or slot < 0:
@@ -43,9 +65,9 @@ def _relocated(elf: Elf, slot: int) -> str:
         while position >= 0:
             if (position - section.offset) % RELOCATION_BYTES == 0 and position + 24 <= end:
                 (info,) = struct.unpack_from("<Q", elf.data, position + 8)
-                return _symbol_name(elf, info >> 32)
+                return int(info >> 32)
             position = elf.data.find(slot.to_bytes(8, "little"), position + 1, end)
-    return ""
+    return 0
 
 
 def _symbol_name(elf: Elf, number: int) -> str:

@@ -5,13 +5,12 @@ Code is searched as bytes, in one pass; the caller of this module decodes what w
 function whose address is kept in data or is loaded may be called from anywhere: RefusedError.
 """
 
-import struct
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tlstax.collectors.binary.elf import SYMBOL, Elf, Section
-from tlstax.collectors.binary.import_stubs import STUB_BYTES
+from tlstax.collectors.binary.import_stubs import RELOCATION_BYTES, STUB_BYTES
 from tlstax.collectors.placement.probe_points import Finder
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ PART_BYTES: Final = 1 << 20
 E_TYPE, ET_EXEC = 16, 2
 # They hold function addresses, but no code calls through them.
 NO_POINTERS: Final = (".dynsym", ".rela", ".eh_frame", ".gnu", ".note")
-RELOCATION: Final = struct.Struct("<QQq")  # Elf64_Rela: address, type and symbol, addend
-JUMP_SLOT, RELATIVE = 7, 8  # R_X86_64_*
+GLOBAL_DATA, JUMP_SLOT, RELATIVE = 6, 7, 8  # R_X86_64_*
 
 
 class RefusedError(Exception):
@@ -61,6 +59,7 @@ class References:
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
         self._found: list[_Found] | None = None
+        self._pointers = _Pointers(finder.elf)
 
     def calls_of(self, name: str, own: int | None) -> set[int]:
         """Addresses of the calls of a function; `own`: its address if this object defines it.
@@ -68,7 +67,7 @@ class References:
         Raises RefusedError if other calls of it are possible.
         """
         elf = self._finder.elf
-        _refuse_pointers(elf, name, own)
+        self._pointers.refuse(name, own)
         wanted = set(_stubs_of(self._finder, name)) | ({own} if own is not None else set())
         _refuse_stored(elf, wanted)
         if not wanted:
@@ -163,20 +162,34 @@ def _stubs_of(finder: Finder, name: str) -> Iterator[int]:
                     yield address
 
 
-def _refuse_pointers(elf: Elf, name: str, own: int | None) -> None:
-    """Raise RefusedError when a relocation puts the function's address into data."""
-    numbers = set(_symbol_numbers(elf, name))
-    stub_slots = elf.section(".plt.got") is not None
-    content = elf.content(".rela.dyn")
-    usable = len(content) // RELOCATION.size * RELOCATION.size
-    wanted = {number << 32 for number in numbers}
-    for _, info, addend in RELOCATION.iter_unpack(content[:usable]):
-        by_name = info & ~0xFFFFFFFF in wanted and bool(info >> 32)
-        kind = info & 0xFFFFFFFF
-        if by_name and kind != JUMP_SLOT and not (kind == 6 and stub_slots):
-            raise RefusedError(f"{elf.name} keeps a pointer to it")
-        if own is not None and kind == RELATIVE and addend == own:
-            raise RefusedError(f"{elf.name} keeps a pointer to it")
+class _Pointers:
+    """Addresses of functions that relocations put into an object's data."""
+
+    def __init__(self, elf: Elf) -> None:
+        self._elf = elf
+        self._own: set[int] | None = None
+        self._by_number: set[int] = set()
+
+    def refuse(self, name: str, own: int | None) -> None:
+        """Raise RefusedError when a function's address is among them."""
+        if self._own is None:
+            self._own = self._read()
+        kept = any(number in self._by_number for number in _symbol_numbers(self._elf, name))
+        if kept or own in self._own:
+            raise RefusedError(f"{self._elf.name} keeps a pointer to it")
+
+    def _read(self) -> set[int]:
+        import numpy  # imported here: only the planning child needs it
+
+        content = self._elf.content(".rela.dyn")
+        usable = len(content) // RELOCATION_BYTES * RELOCATION_BYTES
+        rows = numpy.frombuffer(content[:usable], dtype="<u8").reshape(-1, RELOCATION_BYTES // 8)
+        kinds, numbers = rows[:, 1] & 0xFFFFFFFF, rows[:, 1] >> 32
+        data = kinds != JUMP_SLOT
+        if self._elf.section(".plt.got") is not None:
+            data &= kinds != GLOBAL_DATA
+        self._by_number = set(numbers[data & (numbers != 0)].tolist())
+        return set(rows[kinds == RELATIVE, 2].tolist())
 
 
 def _refuse_stored(elf: Elf, addresses: set[int]) -> None:

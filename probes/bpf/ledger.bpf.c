@@ -31,55 +31,58 @@ char LICENSE[] SEC("license") = "GPL";
 
 enum { CALL_BYTES = 5 }; /* of a direct call on x86-64 */
 
-/*
- * Time of the CPU that the scheduler charges to no thread so far: stolen by the hypervisor, or in
- * interrupts. 0 where the kernel does not say.
- */
-static __always_inline u64 uncharged_ns(struct task_struct *task)
+/* The clocks of the CPU that the thread is on. False: this kernel does not show them. */
+static __always_inline bool read_clocks(struct task_struct *task, u64 now,
+					struct cpu_clocks *clocks)
 {
 	if (!bpf_core_field_exists(task->se.cfs_rq))
-		return 0;
+		return false;
 	struct rq *rq = task->se.cfs_rq->rq;
-	return rq->clock - rq->clock_task;
+	clocks->lag_ns = now - rq->clock;
+	clocks->uncharged_ns = rq->clock - rq->clock_task;
+	return true;
 }
 
 /*
- * When the thread's stay on the CPU ended. The tracepoint fires after the next thread was chosen.
- * The scheduler's timestamp is earlier than that by `late`:
+ * When the thread's stay on the CPU ended. The tracepoint fires after the next thread was chosen,
+ * the scheduler's timestamp is earlier.
  *
  * - A thread that blocks has done so at the timestamp: choosing the next one is not its time.
  * - A thread that is preempted has run until now. Its timestamp is that of the wake-up that
  *   preempts it, up to 60 us earlier, and the scheduler charges the time since to the next thread.
  *
- * `late` is negative where the same was done to the thread when it came. What the scheduler charges
- * to others is counted as handed_ns: the ledger's time less this compares with the scheduler's.
+ * `late` is how much later the switch is than the timestamp, less the same of the switch to the
+ * thread. It is counted as handed_ns: the ledger's time less this compares with the scheduler's,
+ * although no count of the scheduler's is in it.
  */
 static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct *task, u64 now,
 				    bool runnable)
 {
 	u64 counted = task->se.sum_exec_runtime - slot->sched_cpu_ns;
-	s64 gap = (s64)(now - slot->run_start_ns - counted), stolen;
+	s64 gap = (s64)(now - slot->run_start_ns - counted), stolen, late;
+	struct cpu_clocks clocks;
 
 	if (!slot->run_start_ns)
 		return now;
-	if (bpf_core_field_exists(task->se.cfs_rq))
-		stolen = (s64)(uncharged_ns(task) - slot->uncharged_ns);
-	else
-		stolen = gap > SWITCH_GAP_NS || gap < -SWITCH_GAP_NS ? gap : 0;
-	s64 late = gap - stolen;
-	/* The scheduler looks at its clock at every tick, and chooses a thread in much less. */
-	if (late > (runnable ? TICK_NS : SWITCH_GAP_NS) || late < -TICK_NS) {
-		stolen = gap;
-		late = 0;
+	if (read_clocks(task, now, &clocks)) {
+		late = (s64)(clocks.lag_ns - slot->came.lag_ns);
+		stolen = (s64)(clocks.uncharged_ns - slot->came.uncharged_ns);
+	} else {
+		late = gap > SWITCH_GAP_NS || gap < -SWITCH_GAP_NS ? 0 : gap;
+		stolen = gap - late;
 	}
 	slot->steal_ns += stolen;
-	if (runnable || late < 0) {
+	/* The scheduler looks at its clock at every tick. */
+	if ((runnable && late < TICK_NS) || (late < 0 && late > -TICK_NS)) {
 		slot->handed_ns += late;
 		return now;
 	}
-	if (slot->last_ns > now - late)
-		slot->handed_ns += slot->last_ns - (now - late);
-	return now - late;
+	gap -= stolen;
+	if (runnable || gap < 0 || gap > SWITCH_GAP_NS)
+		return now;
+	if (slot->last_ns > now - gap)
+		slot->handed_ns += slot->last_ns - (now - gap);
+	return now - gap;
 }
 
 /* The wait has ended: the thread is runnable, in the same phase. */
@@ -115,7 +118,7 @@ static __noinline void came_unseen(struct thread_slot *slot, struct task_struct 
 	charge(slot, now - ran);
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now - ran;
-	slot->uncharged_ns = uncharged_ns(task);
+	read_clocks(task, now, &slot->came);
 	pending_runs(slot, now - ran);
 	count_loss(LOSS_SWITCH_MISSED);
 }
@@ -183,7 +186,7 @@ static __always_inline void switch_in(struct task_struct *task, u64 now)
 	charge(slot, now);
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now;
-	slot->uncharged_ns = uncharged_ns(task);
+	read_clocks(task, now, &slot->came);
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	pending_runs(slot, now);
 	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());

@@ -199,6 +199,12 @@ struct pending {
 	u64 before_ns[STATES]; /* the charged cells when it began */
 };
 
+/* A CPU's clocks at a switch. */
+struct cpu_clocks {
+	u64 lag_ns;	  /* time now less the scheduler's, which starts elsewhere */
+	u64 uncharged_ns; /* charged to no thread: stolen by the hypervisor, or in interrupts */
+};
+
 struct thread_slot {
 	u32 tid;
 	u32 status;
@@ -208,11 +214,11 @@ struct thread_slot {
 	u64 first_ns;
 	u64 last_ns; /* everything up to here is charged */
 	u64 exit_ns;
-	u64 run_start_ns; /* when it was last switched in */
-	u64 sched_cpu_ns; /* its CPU time by the scheduler when it was last switched */
-	s64 steal_ns;	  /* on-CPU time that the scheduler charges to nobody */
-	s64 handed_ns;	  /* on-CPU time that it charges to the next thread */
-	u64 uncharged_ns; /* of its CPU, when it was last switched in: see left_cpu() */
+	u64 run_start_ns;	/* when it was last switched in */
+	u64 sched_cpu_ns;	/* its CPU time by the scheduler when it was last switched */
+	s64 steal_ns;		/* on-CPU time that the scheduler charges to nobody */
+	s64 handed_ns;		/* on-CPU time that it charges to the next thread */
+	struct cpu_clocks came; /* when it was last switched in: see left_cpu() */
 	u64 uncertain_ns;
 	u64 phase_event_ns; /* last time a boundary of this thread was seen */
 	u64 base_start_ns;

@@ -23,7 +23,6 @@ from typing import NamedTuple
 BOOT_MODULES = ("virtio_pci", "9p", "9pnet_virtio", "virtio_blk", "crc32c_generic", "ext4")
 DISK_BYTES = 2 << 30
 MEMORY_MIB = 3072
-CPU_COUNT = 2
 GUEST_DIED = 125
 
 INITRAMFS_INIT = """#!/bin/busybox sh
@@ -126,7 +125,7 @@ def make_disk(path: Path) -> None:
     subprocess.run(["/sbin/mke2fs", "-q", "-t", "ext4", str(path)], check=True)
 
 
-def qemu_command(tools: Path, kernel: Path, control: Path) -> list[str]:
+def qemu_command(tools: Path, kernel: Path, control: Path, cpus_count: int, boot: str) -> list[str]:
     """How QEMU is started: no network, a scratch disk, the root and the control folder over 9p."""
     shares = (
         "path=/,mount_tag=root,readonly=on,id=root",
@@ -136,10 +135,11 @@ def qemu_command(tools: Path, kernel: Path, control: Path) -> list[str]:
     for firmware in ("usr/share/seabios", "usr/share/qemu"):
         command += ["-L", str(tools / firmware)]
     command += ["-accel", "tcg,thread=multi", "-cpu", "max", "-M", "pc", "-m", str(MEMORY_MIB)]
-    command += ["-smp", str(CPU_COUNT), "-nodefaults", "-no-user-config", "-no-reboot"]
+    command += ["-smp", str(cpus_count), "-nodefaults", "-no-user-config", "-no-reboot"]
     command += ["-display", "none", "-monitor", "none", "-device", "virtio-rng-pci"]
     command += ["-kernel", str(kernel), "-initrd", str(control / "initramfs")]
-    command += ["-append", "console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off tsc=reliable"]
+    line = "console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off tsc=reliable"
+    command += ["-append", f"{line} {boot}".rstrip()]
     command += ["-serial", f"file:{control / 'console'}"]
     command += ["-drive", f"file={control / 'disk'},if=virtio,format=raw,cache=unsafe"]
     for share in shares:
@@ -147,8 +147,19 @@ def qemu_command(tools: Path, kernel: Path, control: Path) -> list[str]:
     return command
 
 
-def run(cache: Path, suite: str, folder: Path, command: list[str], timeout_s: float) -> Outcome:
-    """Boot the kernel of `suite` from `cache` and run `command` in `folder`."""
+def run(
+    cache: Path,
+    suite: str,
+    folder: Path,
+    command: list[str],
+    timeout_s: float,
+    cpus_count: int = 2,
+    boot: str = "",
+) -> Outcome:
+    """Boot the kernel of `suite` from `cache` and run `command` in `folder`.
+
+    `boot`: further parameters of the kernel.
+    """
     (modules,) = (cache / suite / "lib/modules").iterdir()
     tools = cache / "tools"
     with tempfile.TemporaryDirectory(prefix="tlstax-guest-") as name:
@@ -160,7 +171,7 @@ def run(cache: Path, suite: str, folder: Path, command: list[str], timeout_s: fl
         (control / "busybox").write_bytes((tools / "bin/busybox").read_bytes())
         (control / "busybox").chmod(0o755)
         qemu = subprocess.Popen(
-            qemu_command(tools, cache / suite / "vmlinuz", control),
+            qemu_command(tools, cache / suite / "vmlinuz", control, cpus_count, boot),
             stdin=subprocess.DEVNULL,
             env={**os.environ, "TMPDIR": name},
         )

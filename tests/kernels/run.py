@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Run the probes, kernel and truth tests on Debian's own kernels in QEMU, for docs/limits.md.
 
-    python tests/kernels/run.py [--suite SUITE]... [-k EXPRESSION] [TEST...]
+    python tests/kernels/run.py [--machine MACHINE]... [-k EXPRESSION] [TEST...]
+
+A machine is a kernel with a preemption mode and a number of CPUs. All tests run once on each
+kernel, and on the other machines those that preemption and CPUs can matter to.
 
 Tests marked `timing` are left out unless they have tolerances for it: an emulated CPU keeps no
 tight time limits.
@@ -21,18 +24,44 @@ from tlstax.tests.kernels import guest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlstax-kernels"
-SUITES = ("bookworm", "trixie", "sid")
 RUNGS = ("tests/probes", "tests/kernel", "tests/truth")
+CORE = ("tests/kernel/test_accounts.py", "tests/kernel/test_edges.py", "tests/truth/mutants",
+        "tests/truth/test_states.py", "tests/truth/test_unwinding.py")  # fmt: skip
+
+
+class Machine(NamedTuple):
+    """What is booted."""
+
+    name: str
+    suite: str  # of Debian; -rt: its kernel with real-time preemption
+    preemption: str = ""  # the kernel's parameter; "": its own choice
+    cpus_count: int = 2
+    tests: tuple[str, ...] = CORE
+
+
+MACHINES = (
+    Machine("bullseye", "bullseye", tests=("tests/kernel/test_old_kernel.py",)),
+    Machine("bookworm", "bookworm", tests=RUNGS),
+    Machine("trixie", "trixie", tests=RUNGS),
+    Machine("sid", "sid", tests=RUNGS),
+    Machine("bookworm-full", "bookworm", "full", 4),
+    Machine("trixie-none", "trixie", "none", 4),
+    Machine("trixie-full", "trixie", "full", 4),
+    Machine("trixie-rt", "trixie-rt", "", 4),
+    Machine("sid-full", "sid", "full", 4),
+    Machine("sid-lazy", "sid", "lazy", 4),
+)
 TIMEOUT_S = 2400.0
 BEGIN, END = "<!-- kernels: begin -->", "<!-- kernels: end -->"
 COMPLAINT = re.compile(r"Oops|BUG:|WARNING:|soft lockup|rcu.*stall|general protection|Kernel panic")
 
 
 class Row(NamedTuple):
-    """One kernel's result."""
+    """One machine's result."""
 
-    suite: str
+    machine: Machine
     kernel: str
+    preemption: str
     passed_count: int
     failed: list[str]
     skipped: list[str]  # reasons
@@ -40,9 +69,11 @@ class Row(NamedTuple):
     complaints: list[str]  # of the kernel
 
 
-def results(suite: str, outcome: guest.Outcome, duration_s: float) -> Row:
-    """Read what the guest printed: its kernel's name, pytest's text, then pytest's XML."""
-    kernel = outcome.output.partition("\n")[0].strip()
+def results(machine: Machine, outcome: guest.Outcome, duration_s: float) -> Row:
+    """Read what the guest printed: its kernel's name and version, pytest's text and XML."""
+    kernel, _, rest = outcome.output.partition("\n")
+    modes = re.findall(r"PREEMPT[A-Z_]*", rest.partition("\n")[0])
+    preemption = machine.preemption or (modes[0].removeprefix("PREEMPT_").lower() if modes else "")
     start = outcome.output.find("<?xml")
     failed, skipped, passed_count = [], [], 0
     if start < 0:
@@ -58,43 +89,47 @@ def results(suite: str, outcome: guest.Outcome, duration_s: float) -> Row:
             else:
                 passed_count += 1
     complaints = [line for line in outcome.console.splitlines() if COMPLAINT.search(line)]
-    return Row(
-        suite, kernel or "did not boot", passed_count, failed, skipped, duration_s, complaints
-    )
+    name = kernel.strip() or "did not boot"
+    return Row(machine, name, preemption, passed_count, failed, skipped, duration_s, complaints)
 
 
-def test(suite: str, tests: list[str], arguments: list[str]) -> Row:
-    """Boot one kernel; once more when the guest itself died, which emulation does now and then."""
+def test(machine: Machine, tests: list[str], arguments: list[str]) -> Row:
+    """Boot one machine; once more when the guest itself died, which emulation does now and then."""
     pytest = [".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=600"]
     pytest += ["-m", "not timing or timing(emulated=True)", "--junitxml=/run/result.xml"]
-    pytest += [*arguments, *tests]
-    script = 'uname -r; "$@"; status=$?; cat /run/result.xml; exit $status'
+    pytest += [*arguments, *(tests or machine.tests)]
+    boot = f"preempt={machine.preemption}" if machine.preemption else ""
+    script = 'uname -r; uname -v; "$@"; status=$?; cat /run/result.xml; exit $status'
     for _ in range(2):
         start_s = time.monotonic()
         outcome = guest.run(
-            CACHE, suite, REPOSITORY, ["bash", "-c", script, "guest", *pytest], TIMEOUT_S
-        )
-        row = results(suite, outcome, time.monotonic() - start_s)
+            CACHE, machine.suite, REPOSITORY, ["bash", "-c", script, "guest", *pytest],
+            TIMEOUT_S, machine.cpus_count, boot,
+        )  # fmt: skip
+        row = results(machine, outcome, time.monotonic() - start_s)
         print(outcome.output.partition("<?xml")[0], flush=True)
         if outcome.status != guest.GUEST_DIED:
             break
-        print(f"{suite}: the guest died\n{outcome.console[-3000:]}", flush=True)
+        print(f"{machine.name}: the guest died\n{outcome.console[-3000:]}", flush=True)
     for complaint in row.complaints:
-        print(f"{suite}: the kernel said: {complaint}")
+        print(f"{machine.name}: the kernel said: {complaint}")
     return row
 
 
 def table(rows: list[Row]) -> str:
     """The rows in Markdown, with what failed and what was skipped below."""
-    lines = ["| Debian | kernel | passed | failed | skipped |", "|---|---|---|---|---|"]
+    lines = ["| Debian | kernel | preemption | CPUs | passed | failed | skipped |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
     for row in rows:
+        what = f"{row.machine.suite} | {row.kernel} | {row.preemption} | {row.machine.cpus_count}"
         counts = f"{row.passed_count} | {len(row.failed)} | {len(row.skipped)}"
-        lines.append(f"| {row.suite} | {row.kernel} | {counts} |")
+        lines.append(f"| {what} | {counts} |")
     lines.append("")
     for row in rows:
-        lines += [f"- {row.suite}, failed: {name}" for name in row.failed]
-        lines += [f"- {row.suite}, skipped: {reason}" for reason in row.skipped]
-        lines += [f"- {row.suite}, the kernel said: `{line}`" for line in row.complaints[:3]]
+        name = row.machine.name
+        lines += [f"- {name}, failed: {one}" for one in row.failed]
+        lines += [f"- {name}, skipped: {reason}" for reason in row.skipped]
+        lines += [f"- {name}, the kernel said: `{line}`" for line in row.complaints[:3]]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -109,19 +144,21 @@ def write_table(page: Path, text: str) -> None:
 
 
 def main() -> int:
-    """Run every chosen kernel; fail when a test failed on one."""
+    """Run every chosen machine; fail when a test failed on one."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suite", action="append", choices=SUITES, help="default: all of them")
+    names = [machine.name for machine in MACHINES]
+    parser.add_argument("--machine", action="append", choices=names, help="default: all of them")
     parser.add_argument("-k", metavar="EXPRESSION", help="as pytest's; the table is not written")
     parser.add_argument("tests", nargs="*", metavar="TEST")
     options = parser.parse_args()
-    suites = options.suite or list(SUITES)
+    machines = [one for one in MACHINES if one.name in (options.machine or names)]
+    suites = dict.fromkeys(machine.suite for machine in machines)
     subprocess.run([Path(__file__).with_name("fetch"), CACHE, *suites], check=True)
-    tests = options.tests or [rung for rung in RUNGS if list((REPOSITORY / rung).glob("test_*.py"))]
-    rows = [test(suite, tests, ["-k", options.k] if options.k else []) for suite in suites]
+    narrowed = ["-k", options.k] if options.k else []
+    rows = [test(machine, options.tests, narrowed) for machine in machines]
     text = table(rows)
     print(text)
-    if not (options.suite or options.k or options.tests):
+    if not (options.machine or options.k or options.tests):
         write_table(REPOSITORY / "docs/limits.md", text)
     return 1 if any(row.failed for row in rows) else 0
 

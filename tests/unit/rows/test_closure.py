@@ -120,6 +120,20 @@ def test_a_boundary_whose_exits_are_not_seen() -> None:
     assert (check.verdict, check.what) == ("failed", "write")
 
 
+def test_what_the_scheduler_charges_to_others_is_on_the_cpu_for_the_ledger_alone() -> None:
+    made = recording()
+    shift = {"on_cpu": 90 * MS, "runnable": -90 * MS}
+    made.ledger = [
+        row._replace(time_ns=row.time_ns + shift.get(row.state, 0)) for row in made.ledger
+    ]
+    assert red(made) == {"on_cpu", "thread_on_cpu", "runnable"}
+    assert closure.agreement(closure.cpu_times(made), range(SECONDS)) == pytest.approx(0.85)
+    made.process_clocks = [row._replace(handed_ns=90 * MS) for row in made.process_clocks]
+    made.clocks = [row._replace(handed_ns=90 * MS) for row in made.clocks]
+    assert not red(made)
+    assert closure.agreement(closure.cpu_times(made), range(SECONDS)) == 1
+
+
 def test_one_bad_window_is_not_hidden_by_the_good_ones() -> None:
     made = changed("process_clocks", lambda row: row._replace(seen_switch_count=1900), 6)
     assert of("switches", made).windows == (6, 6)
