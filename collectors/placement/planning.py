@@ -35,14 +35,22 @@ def _plan(
     pid: int, level: Level, extra: Path | None, role: str, limits: Limits
 ) -> tuple[Target, Plan]:
     from tlstax.collectors.host.costs import this_host_costs
-    from tlstax.collectors.placement.placement import plan
+    from tlstax.collectors.placement.plan_cache import keep_plan, kept_plan, key_of
     from tlstax.collectors.process.target import open_target
     from tlstax.probes.definitions import load_definitions
 
     target = open_target(pid)
     try:
         costs, definitions = this_host_costs(), load_definitions(extra)
-        return target, plan(target, definitions, level, role, costs, limits)
+        key = key_of(target, definitions, level, role, costs, limits)
+        made = kept_plan(key, target)
+        if made is None:
+            # Imported here: the disassembler alone takes longer than to read a plan.
+            from tlstax.collectors.placement.placement import plan
+
+            made = plan(target, definitions, level, role, costs, limits)
+            keep_plan(key, target, made)
+        return target, made
     except (TlstaxError, OSError):
         open_target(pid)  # if it has ended meanwhile, that is the reason
         raise

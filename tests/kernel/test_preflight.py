@@ -153,7 +153,7 @@ def test_a_replaced_program_is_seen(replaced: Process) -> None:
 
 
 @pytest.mark.needs("uprobe_multi")
-@pytest.mark.parametrize("probed_pid", [os.getpid(), 1])
+@pytest.mark.parametrize("probed_pid", [os.getpid(), 1], ids=["own", "init"])
 def test_probes_of_another_tool_are_seen(tmp_path: Path, probed_pid: int) -> None:
     code = tmp_path / "code"
     code.write_bytes(trials.PROBED_CODE.ljust(PAGE_BYTES, b"\xcc"))

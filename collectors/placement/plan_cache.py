@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Plans that are kept between runs, so that planning is paid once for each build of a server.
+
+A plan depends on the files of the process, the definitions, the rules and prices of this host, and
+on tlstax's own code. All of that is in its key: where something of it changes, there is no plan of
+that key, and the next run plans again. Files are told apart by build-id, or where they have none by
+inode, size and time; separate debug files, which name functions, by the folders that hold them.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tlstax import cache_directory
+from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.placement.model import Limits, Plan
+from tlstax.collectors.placement.plan_text import NoFitError, from_text, in_order, text_of, to_text
+from tlstax.collectors.process.mappings import MappedObject
+from tlstax.collectors.process.target import Target
+from tlstax.probes.model import Definition, Level
+
+FOLDER: Final = "plans"
+PLANS_MOST: Final = 64
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_CODE: Final = ("collectors/binary", "collectors/placement", "collectors/process", "probes")
+_DEBUG: Final = Path("usr/lib/debug")
+
+
+def key_of(
+    target: Target,
+    definitions: Sequence[Definition],
+    level: Level,
+    role: str,
+    host_costs: HostCosts,
+    limits: Limits,
+) -> str:
+    """What the plan of a process depends on, as one name."""
+    digest = hashlib.sha256()
+    for part in (*_code(), text_of([definitions, level, role, host_costs, limits])):
+        digest.update(part.encode() + b"\0")
+    for mapped in in_order(target.objects):
+        digest.update("\0".join(_identity(target, mapped)).encode(errors="surrogateescape"))
+    return digest.hexdigest()[:40]
+
+
+def kept_plan(key: str, target: Target) -> Plan | None:
+    """The plan of that name, for this process; None if there is none that fits."""
+    try:
+        return from_text(_path(key).read_text(encoding="utf-8"), target.pid, target.objects)
+    except (OSError, ValueError, NoFitError):
+        return None
+
+
+def keep_plan(key: str, target: Target, plan: Plan) -> None:
+    """Store a plan; if that fails, the next run plans again. The oldest of too many go."""
+    try:
+        text = to_text(plan, target.objects)
+    except (NoFitError, ValueError):
+        return
+    if f"/proc/{target.pid}/" in text:  # something of this process alone is in it
+        return
+    path = _path(key)
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.touch(mode=0o600)
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+        by_age = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
+        for old in by_age[:-PLANS_MOST]:
+            old.unlink()
+
+
+def _path(key: str) -> Path:
+    return cache_directory() / FOLDER / f"{key}.json"
+
+
+def _code() -> Iterator[str]:
+    """The files of tlstax that planning runs."""
+    for room in _CODE:
+        for path in sorted((_ROOT / room).glob("*.py")):
+            yield hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _identity(target: Target, mapped: MappedObject) -> Iterator[str]:
+    yield mapped.path
+    yield f"{mapped.deleted} {mapped.unreachable}"
+    yield ";".join(f"{each.file_offset} {each.end - each.start}" for each in mapped.segments)
+    yield mapped.build_id or _state(Path(mapped.open_path))
+    folder = Path(mapped.path).parent
+    for root in {Path(f"/proc/{target.pid}/root"), Path("/")}:
+        inside = str(folder).lstrip("/")
+        yield _state(root / _DEBUG / ".build-id" / mapped.build_id[:2])
+        for place in (inside, f"{inside}/.debug", _DEBUG / inside):
+            yield _state(root / place)
+
+
+def _state(path: Path) -> str:
+    """Inode, size and time of a file or folder; "" where there is none."""
+    with suppress(OSError):
+        found = path.stat()
+        return f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"
+    return ""
