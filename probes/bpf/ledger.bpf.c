@@ -149,7 +149,7 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	if (exiting && left_as & TASK_DEAD) {
 		read_last_counts(task, slot, now);
 		slot->exit_ns = slot->last_ns;
-		close_account(task, slot);
+		close_account(task);
 		return;
 	}
 	slot->seen_count++;
@@ -263,7 +263,7 @@ int on_exit_thread(u64 *ctx)
 		return 0;
 	struct thread_slot *slot = find_slot(task);
 	if (!slot) {
-		close_account(task, NULL);
+		close_account(task);
 		return 0;
 	}
 	u64 now = bpf_ktime_get_ns();
@@ -279,7 +279,7 @@ int on_exit_thread(u64 *ctx)
 	if (paused) {
 		read_last_counts(task, slot, now);
 		slot->exit_ns = now;
-		close_account(task, slot);
+		close_account(task);
 	}
 	return 0; /* its account ends with its last switch */
 }
@@ -369,11 +369,13 @@ static __always_inline void adopt(struct task_struct *task, struct wait *wait)
 	struct thread_slot *slot = open_account(task, bpf_ktime_get_ns(), before,
 						serves ? PHASE_UNKNOWN : PHASE_BACKGROUND);
 
+	if (!slot) /* another one made it, and sees the thread end */
+		return;
 	if (task->flags & TASK_EXITING) { /* and on_exit_thread() may have found no account */
-		close_account(task, slot);
+		close_account(task);
 		return;
 	}
-	if (!slot || slot->run_start_ns)
+	if (slot->run_start_ns)
 		return;
 	present_state(task, wait);
 	if (wait->state != before)
@@ -395,7 +397,7 @@ int each_thread(struct bpf_iter__task *ctx)
 	if (control.paused && slot) {
 		pause_thread(slot, bpf_ktime_get_ns());
 		if (task->flags & TASK_EXITING) /* its last switch will not be seen */
-			close_account(task, slot);
+			close_account(task);
 		return 0;
 	}
 	if (!slot && task->flags & TASK_EXITING)

@@ -134,10 +134,11 @@ static __noinline struct thread_slot *open_account(struct task_struct *task, u64
 }
 
 /*
- * The thread has ended, with or without an account. Its slot may be another thread's as soon as
- * user space has read it, while a process's first thread stays visible as a zombie.
+ * The thread has ended, with or without an account: the mark tells, as one may have been made since
+ * the caller looked. Its slot may be another thread's as soon as user space has read it, while a
+ * process's first thread stays visible as a zombie.
  */
-static __noinline int close_account(struct task_struct *task, struct thread_slot *slot)
+static __noinline int close_account(struct task_struct *task)
 {
 	struct slot_ref *ref = bpf_task_storage_get(&slot_of_task, task, NULL, 0);
 
@@ -147,9 +148,13 @@ static __noinline int close_account(struct task_struct *task, struct thread_slot
 	if (mark == MARK_ENDED || mark == MARK_MAKING ||
 	    __sync_val_compare_and_swap(&ref->index_plus_one, mark, MARK_ENDED) != mark)
 		return 0;
-	if (mark == MARK_NO_ROOM)
+	if (mark == MARK_NO_ROOM) {
 		__sync_fetch_and_add(&lifecycle.untracked_count, -1);
-	else if (slot)
+		return 0;
+	}
+	u32 index = mark - 1;
+	struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
+	if (slot)
 		slot->status = THREAD_EXITED;
 	return 0;
 }
