@@ -39,8 +39,10 @@ C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/t
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
-# Rungs that measure nothing and use every CPU; the others have the host to themselves.
-UNTIMED := unit golden
+# Tests that compare durations (marked `timing`) have the host to themselves; the others use every
+# CPU, the long ones first.
+AT_ONCE := --numprocesses auto --maxprocesses 4 --dist loadfile
+LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
@@ -159,8 +161,10 @@ demo: root-demo install ## measure the TLS overhead of a real MariaDB on this ho
 
 .PHONY: test
 test: root-test test-install ## all tests except the benchmarks
-	$(PYTEST) --durations=5 --numprocesses auto --dist loadfile $(UNTIMED:%=tests/%)
-	TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)" $(PYTEST) --durations=15 $(patsubst %,tests/%,$(filter-out $(UNTIMED),$(RUNGS)))
+	export TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)"; status=0; \
+	$(PYTEST) --durations=15 -m "not timing" $(AT_ONCE) $(LONG_FIRST:%=tests/%) || status=1; \
+	$(PYTEST) --durations=5 -m timing $(RUNGS:%=tests/%) || status=1; \
+	exit $$status
 
 .PHONY: test-install
 test-install: packages-test python-dev bpf assets test-assets testprogs mutants
