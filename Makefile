@@ -39,8 +39,8 @@ C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/t
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
-# Tests that compare durations (marked `timing`) have the host to themselves; the others use every
-# CPU, the long ones first.
+# Tests that compare durations (marked `timing`), or look at what other tests change (`alone`), have
+# the host to themselves; the others use every CPU, the long ones first.
 AT_ONCE := --numprocesses auto --maxprocesses 4 --dist loadfile
 LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
@@ -162,8 +162,8 @@ demo: root-demo install ## measure the TLS overhead of a real MariaDB on this ho
 .PHONY: test
 test: root-test test-install ## all tests except the benchmarks
 	export TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)"; status=0; \
-	$(PYTEST) --durations=15 -m "not timing" $(AT_ONCE) $(LONG_FIRST:%=tests/%) || status=1; \
-	$(PYTEST) --durations=5 -m timing $(RUNGS:%=tests/%) || status=1; \
+	$(PYTEST) --durations=15 -m "not timing and not alone" $(AT_ONCE) $(LONG_FIRST:%=tests/%) || status=1; \
+	$(PYTEST) --durations=5 -m "timing or alone" $(RUNGS:%=tests/%) || status=1; \
 	exit $$status
 
 .PHONY: test-install

@@ -102,6 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "root: loads BPF programs, attaches probes or makes namespaces",
         "needs(feature, ...): kernel features, by their names in tests/conftest.py",
         "timing(emulated): compares durations: repeated if it fails; emulated=True: in QEMU, too",
+        "alone: looks at what tests that run at the same time change, as timing; never repeated",
     ):
         config.addinivalue_line("markers", line)
 
@@ -116,6 +117,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("timing"):
             item.add_marker(again)
+        # Probes of another test on the same library are in this test's process, too.
+        if "breakpoints" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.alone)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

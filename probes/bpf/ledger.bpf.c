@@ -60,6 +60,7 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 {
 	u64 counted = task->se.sum_exec_runtime - slot->sched_cpu_ns;
 	s64 gap = (s64)(now - slot->run_start_ns - counted), stolen, late;
+	s64 choice_most = CHOICE_MOST_NS;
 	struct cpu_clocks clocks;
 
 	if (!slot->run_start_ns)
@@ -68,6 +69,7 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 		late = (s64)(clocks.lag_ns - slot->came.lag_ns);
 		stolen = (s64)(clocks.uncharged_ns - slot->came.uncharged_ns);
 	} else {
+		choice_most = SWITCH_GAP_NS;
 		late = gap > SWITCH_GAP_NS || gap < -SWITCH_GAP_NS ? 0 : gap;
 		stolen = gap - late;
 	}
@@ -78,7 +80,7 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 		return now;
 	}
 	gap -= stolen;
-	if (runnable || gap < 0 || gap > SWITCH_GAP_NS)
+	if (runnable || gap < 0 || gap > choice_most)
 		return now;
 	if (slot->last_ns > now - gap)
 		slot->handed_ns += slot->last_ns - (now - gap);

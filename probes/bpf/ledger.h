@@ -310,6 +310,9 @@ struct config {
  */
 enum { SWITCH_GAP_NS = 20000 };
 
+/* Where stolen time is known: choosing includes looking for a thread on other CPUs. */
+enum { CHOICE_MOST_NS = 500000 };
+
 enum { FORGOTTEN = 2 };
 
 /* Written by the loader while the programs run. */

@@ -43,6 +43,7 @@ CONNECTS = 10
 CONNECT_BYTES = 500  # a connect moves at least so many: greeting, log-in, query, answer
 COUNTS = (CONNECTS, CONNECTS, 1, 1, 1, 0)  # of a Run; latencies do not matter here
 RTT_MS = 20.0
+ENDING_NS = 50_000  # what a thread uses after the clock of its process has counted it
 REST_NS, REST_PATIENCE_S = 50_000, 5.0
 WANTED = os.environ.get(
     "TLSTAX_TRANSPORTS", "veth wan:rtt_ms=20 ssh:cipher=aes256-cbc ssh:session=no stunnel"
@@ -155,9 +156,10 @@ def test_a_tunnel_s_processes_are_part_of_the_report(billed: Billed) -> None:
 @pytest.mark.needs("btf", "uprobes")
 def test_what_a_tunnel_costs_is_what_the_kernel_charged_it(billed: Billed) -> None:
     for cost in billed.line.processes:
-        assert cost.closure is not None
-        assert cost.closure >= 0.99
         counted_ns, told_ns = cost.cpu.value_ns * CONNECTS, billed.spent_ns[cost.label]
+        ends_ns = ENDING_NS * (cost.thread_count - 1)
+        assert cost.closure is not None
+        assert (1 - cost.closure) * counted_ns <= 0.01 * counted_ns + ends_ns
         # Threads that have ended are no longer in the kernel's list.
         if cost.thread_count == 1:
             assert counted_ns == pytest.approx(told_ns, rel=0.1, abs=1e6)

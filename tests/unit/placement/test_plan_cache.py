@@ -126,7 +126,7 @@ def test_what_is_of_one_process_alone_is_not_kept(
     targets: tuple[Target, Target], cache: Path
 ) -> None:
     target, _ = targets
-    note = Missing("x", (), "", f"/proc/{target.pid}/root/x has no names")
+    note = Missing("x", (), "", f"/proc/{target.pid}/exe has no names")
     keep_plan(key(target), target, replace(planned(target), gaps=(note,)))
     outside = (RoleMark("main", (), ((1, 2),)),)
     keep_plan(key(target), target, replace(planned(target), role_marks=outside))
