@@ -30,7 +30,17 @@ from tlstax.workloads.servers.request import ServerRequest
 CROWD = Path(__file__).resolve().parents[1] / "testprogs/bin/crowd"
 CONNECTIONS, EVENTS_PER_S, SECONDS = 5000, 600, 30
 THREADS, ROOM, ROUNDS, SPIN_US = 20_000, 10_000, 5, 500
+PATIENCE_S = 120
 FILES_LEAST = 3 * CONNECTIONS
+
+
+class PatientLoad(Load):
+    """A load whose connections take long to come, and to end."""
+
+    @property
+    def limit_s(self) -> float:
+        """When the driver is taken for stuck."""
+        return self.seconds + PATIENCE_S
 
 
 @contextmanager
@@ -78,7 +88,9 @@ def drive(server: PrivateServer) -> None:
     sysbench.prepare()
 
     def run(arm: Arm) -> None:
-        load = Load(SCENARIOS["point_select"], CONNECTIONS // 2, SECONDS, rate_per_s=EVENTS_PER_S)
+        load = PatientLoad(
+            SCENARIOS["point_select"], CONNECTIONS // 2, SECONDS, rate_per_s=EVENTS_PER_S
+        )
         sysbench.run(load, arm)
 
     arms: tuple[Arm, ...] = ("tls", "plaintext")
@@ -91,7 +103,11 @@ def drive(server: PrivateServer) -> None:
 
 def server_threads(directory: Path) -> bool:
     """Every connection of a server has an account, also those that come after tlstax."""
-    options = (f"max_connections = {CONNECTIONS + 100}", "back_log = 4096")
+    options = (
+        f"max_connections = {CONNECTIONS + 100}",
+        "back_log = 4096",
+        "connect_timeout = 300",  # all of them shake hands at once
+    )
     with (
         PrivateServer(ServerRequest(options=options)) as server,
         recorded(server.pid, directory / "server"),
