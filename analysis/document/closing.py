@@ -76,12 +76,13 @@ def _forbidden(check: Check) -> str:
 def _handed(check: Check, tables: Tables) -> str:
     """What the ledger has and `top` has not; the figure of CPU time is compared without it."""
     handed_ns = sum(row.handed_ns for row in tables.process_clocks)
-    if check.figure.key != "on_cpu" or not check.value or handed_ns < _TELLING * check.value:
+    told_ns = sum(row.process_cpu_ns or 0 for row in tables.process_clocks)
+    if check.figure.key != "on_cpu" or not told_ns or handed_ns < _TELLING * told_ns:
         return ""
-    share = quantities.share(handed_ns / (check.value + handed_ns))
+    share = quantities.share(handed_ns / (told_ns + handed_ns))
     return quantities.plain(
-        f"A further {quantities.time(handed_ns)} ({share}) is in the ledger, and Linux charges it"
-        " to the threads that came next on the CPU: top and pidstat show that much less."
+        f"Of all CPU time in the ledger, Linux charges {quantities.time(handed_ns)} ({share}) to"
+        " the threads that came next on the CPU: top and pidstat show that much less."
     )
 
 

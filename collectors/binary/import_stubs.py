@@ -8,8 +8,13 @@ few percent of a handshake in its own stubs.
 
 import struct
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tlstax.collectors.binary.elf import SYMBOL, Elf
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 JUMP = b"\xff\x25"  # jmp *displacement(%rip); a prefix or endbr64 may precede it
 STUB_BYTES = {".plt": 16, ".plt.sec": 16, ".plt.got": 8}
@@ -40,15 +45,20 @@ def imported_name(
     return None
 
 
-def slot_symbols(elf: Elf) -> dict[int, int]:
-    """The number of the symbol whose address the loader writes into each slot."""
+def relocations(elf: Elf, section_name: str) -> "NDArray[numpy.uint64]":
+    """Rows of (slot, info, addend as unsigned) of a section of relocations."""
     import numpy  # imported here: only who plans needs it
 
+    content = elf.content(section_name)
+    usable = len(content) // RELOCATION_BYTES * RELOCATION_BYTES
+    return numpy.frombuffer(content[:usable], dtype="<u8").reshape(-1, RELOCATION_BYTES // 8)
+
+
+def slot_symbols(elf: Elf) -> dict[int, int]:
+    """The number of the symbol whose address the loader writes into each slot."""
     found: dict[int, int] = {}
     for section_name in (".rela.plt", ".rela.dyn"):
-        content = elf.content(section_name)
-        usable = len(content) // RELOCATION_BYTES * RELOCATION_BYTES
-        rows = numpy.frombuffer(content[:usable], dtype="<u8").reshape(-1, RELOCATION_BYTES // 8)
+        rows = relocations(elf, section_name)
         for slot, info in rows[rows[:, 1] >> 32 != 0, :2].tolist():
             found.setdefault(slot, info >> 32)
     return found

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tlstax.collectors.binary.elf import SYMBOL, Elf, Section
-from tlstax.collectors.binary.import_stubs import RELOCATION_BYTES, STUB_BYTES
+from tlstax.collectors.binary.import_stubs import STUB_BYTES, relocations
 from tlstax.collectors.placement.probe_points import Finder
 
 if TYPE_CHECKING:
@@ -179,11 +179,7 @@ class _Pointers:
             raise RefusedError(f"{self._elf.name} keeps a pointer to it")
 
     def _read(self) -> set[int]:
-        import numpy  # imported here: only the planning child needs it
-
-        content = self._elf.content(".rela.dyn")
-        usable = len(content) // RELOCATION_BYTES * RELOCATION_BYTES
-        rows = numpy.frombuffer(content[:usable], dtype="<u8").reshape(-1, RELOCATION_BYTES // 8)
+        rows = relocations(self._elf, ".rela.dyn")
         kinds, numbers = rows[:, 1] & 0xFFFFFFFF, rows[:, 1] >> 32
         data = kinds != JUMP_SLOT
         if self._elf.section(".plt.got") is not None:

@@ -25,7 +25,9 @@ from tlstax.probes.model import Definition, Level
 FOLDER: Final = "plans"
 PLANS_MOST: Final = 64
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_CODE: Final = ("collectors/binary", "collectors/placement", "collectors/process", "probes")
+_CODE: Final = (
+    "collectors/binary", "collectors/host", "collectors/placement", "collectors/process", "probes",
+)  # fmt: skip
 _DEBUG: Final = Path("usr/lib/debug")
 
 
@@ -63,12 +65,15 @@ def keep_plan(key: str, target: Target, plan: Plan) -> None:
     if f"/proc/{target.pid}/" in text:  # something of this process alone is in it
         return
     path = _path(key)
+    scratch = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}")
-        scratch.touch(mode=0o600)
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
+        try:
+            scratch.touch(mode=0o600)
+            scratch.write_text(text, encoding="utf-8")
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
         by_age = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
         for old in by_age[:-PLANS_MOST]:
             old.unlink()

@@ -52,8 +52,8 @@ static __always_inline bool read_clocks(struct task_struct *task, u64 now,
  *   preempts it, up to 60 us earlier, and the scheduler charges the time since to the next thread.
  *
  * `late` is how much later the switch is than the timestamp, less the same of the switch to the
- * thread. It is counted as handed_ns: the ledger's time less this compares with the scheduler's,
- * although no count of the scheduler's is in it.
+ * thread. It is counted as handed_ns: the ledger's time less this compares with the scheduler's.
+ * Where the kernel shows its clocks, no count of the scheduler's is in it.
  */
 static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct *task, u64 now,
 				    bool runnable)
