@@ -41,7 +41,7 @@ NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
 # Tests that compare durations (marked `timing`), or look at what other tests change (`alone`), have
 # the host to themselves; the others use every CPU, the long ones first.
-AT_ONCE := --numprocesses auto --maxprocesses 4 --dist loadfile
+AT_ONCE := --numprocesses 4 --dist loadfile
 LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
@@ -145,9 +145,19 @@ tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 .PHONY: mutants
 mutants: packages-demo $(MUTANTS)
 
+# The same for preemptible kernels (see probes/bpf/preemption.bpf.h).
+.PHONY: mutants-guarded
+mutants-guarded: packages-demo $(MUTANTS:.bpf.o=-guarded.bpf.o)
+
 tests/truth/mutants/bin/%.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
 	@mkdir -p $(@D)
 	clang $(BPF_FLAGS) -DMUTANT_$(subst -,=,$*) -c $< -o $@.dwarf
+	bpftool gen object $@ $@.dwarf
+	rm -f $@.dwarf
+
+tests/truth/mutants/bin/%-guarded.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
+	@mkdir -p $(@D)
+	clang $(BPF_FLAGS) -DGUARDED -DMUTANT_$(subst -,=,$*) -c $< -o $@.dwarf
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
 
@@ -249,7 +259,7 @@ check-whatif: root-check-whatif test-install ## compare predictions of `tlstax w
 	$(BIN)/python tests/bench/whatif.py
 
 .PHONY: test-kernels
-test-kernels: root-test-kernels test-install packages-kernels ## kernel and truth tests on Debian's kernels, preemption modes and 4 CPUs in QEMU (hours)
+test-kernels: root-test-kernels test-install mutants-guarded packages-kernels ## kernel and truth tests on Debian's kernels, preemption modes and 4 CPUs in QEMU (hours)
 	$(BIN)/python tests/kernels/run.py
 
 .PHONY: test-servers

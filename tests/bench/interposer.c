@@ -2,12 +2,15 @@
 /*
  * interposer - clocks the public-key operations of a server from within, without probes.
  *
- * A library that is loaded before libcrypto (LD_PRELOAD) and defines the five functions that libssl
- * calls in a handshake. Each call is passed on, between two readings of CLOCK_MONOTONIC and two of
- * the CPU clock of the thread, and added to a file that INTERPOSER_SUMS names: one `struct sum` for
- * each function, in the order of `enum function`. The file is mapped and shared, so that it can be
- * read while the server runs. A function's time is its own, without that of the others within it: a
- * check of a chain checks signatures, also where the call comes from libcrypto itself.
+ * A library that is loaded before libcrypto (LD_PRELOAD) and defines the functions that libssl
+ * calls in a handshake for five operations. Each call is passed on, between two readings of
+ * CLOCK_MONOTONIC and two of the CPU clock of the thread, and added to a file that INTERPOSER_SUMS
+ * names: one `struct sum` for each operation, in the order of `enum operation`, and one for what
+ * the readings themselves take. The file is mapped and shared, so that it can be read while the
+ * server runs. A function's time is its own, without that of the others within it: a check of a
+ * chain checks signatures, also where the call comes from libcrypto itself. A function that calls
+ * another of the same operation (EVP_PKEY_keygen, from some versions on, EVP_PKEY_generate) is one
+ * operation.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -19,7 +22,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum function { SIGN, KEYGEN, DERIVE, VERIFY, CERTIFICATE, FUNCTIONS };
+enum operation { SIGN, KEYGEN, DERIVE, VERIFY, CERTIFICATE, OPERATIONS };
+#define READINGS OPERATIONS
+#define TRIALS 10000
 
 struct sum {
 	uint64_t call_count;
@@ -27,8 +32,34 @@ struct sum {
 	uint64_t cpu_ns;
 };
 
-static struct sum unread[FUNCTIONS];
+static struct sum unread[OPERATIONS + 1];
 static struct sum *sums = unread;
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec at;
+	clock_gettime(clock, &at);
+	return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
+}
+
+static void add(enum operation which, uint64_t wall_ns, uint64_t cpu_ns)
+{
+	__atomic_fetch_add(&sums[which].call_count, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&sums[which].wall_ns, wall_ns, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&sums[which].cpu_ns, cpu_ns, __ATOMIC_RELAXED);
+}
+
+/* What a function that does nothing would be said to take. */
+static void time_readings(void)
+{
+	for (int i = 0; i < TRIALS; i++) {
+		uint64_t cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+		uint64_t wall_ns = now_ns(CLOCK_MONOTONIC);
+		wall_ns = now_ns(CLOCK_MONOTONIC) - wall_ns;
+		cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
+		add(READINGS, wall_ns, cpu_ns);
+	}
+}
 
 static void __attribute__((constructor)) map_sums(void)
 {
@@ -40,24 +71,12 @@ static void __attribute__((constructor)) map_sums(void)
 	if (mapped != MAP_FAILED)
 		sums = mapped;
 	close(file);
-}
-
-static uint64_t now_ns(clockid_t clock)
-{
-	struct timespec at;
-	clock_gettime(clock, &at);
-	return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
+	time_readings();
 }
 
 /* Time of the functions here that the present one has called, wall and CPU. */
 static __thread uint64_t inner_wall_ns, inner_cpu_ns;
-
-static void add(enum function which, uint64_t wall_ns, uint64_t cpu_ns)
-{
-	__atomic_fetch_add(&sums[which].call_count, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&sums[which].wall_ns, wall_ns, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&sums[which].cpu_ns, cpu_ns, __ATOMIC_RELAXED);
-}
+static __thread int is_open[OPERATIONS];
 
 /* Defines a function that passes its arguments on; objects of libcrypto are opaque here. */
 #define CLOCKED(which, name, parameters, arguments)                         \
@@ -67,6 +86,9 @@ static void add(enum function which, uint64_t wall_ns, uint64_t cpu_ns)
 		static int(*next) parameters;                               \
 		if (!next)                                                  \
 			*(void **)&next = dlsym(RTLD_NEXT, #name);          \
+		if (is_open[which])                                         \
+			return next arguments;                              \
+		is_open[which] = 1;                                         \
 		uint64_t outer_wall_ns = inner_wall_ns;                     \
 		uint64_t outer_cpu_ns = inner_cpu_ns;                       \
 		inner_wall_ns = inner_cpu_ns = 0;                           \
@@ -78,6 +100,7 @@ static void add(enum function which, uint64_t wall_ns, uint64_t cpu_ns)
 		add(which, wall_ns - inner_wall_ns, cpu_ns - inner_cpu_ns); \
 		inner_wall_ns = outer_wall_ns + wall_ns;                    \
 		inner_cpu_ns = outer_cpu_ns + cpu_ns;                       \
+		is_open[which] = 0;                                         \
 		return result;                                              \
 	}
 
@@ -86,6 +109,8 @@ CLOCKED(SIGN, EVP_DigestSign,
 	 size_t length),
 	(context, made, bytes, text, length))
 CLOCKED(KEYGEN, EVP_PKEY_generate, (void *context, void **key), (context, key))
+CLOCKED(KEYGEN, EVP_PKEY_keygen, (void *context, void **key), (context, key))
+CLOCKED(KEYGEN, EVP_PKEY_paramgen, (void *context, void **key), (context, key))
 CLOCKED(DERIVE, EVP_PKEY_derive, (void *context, unsigned char *secret, size_t *bytes),
 	(context, secret, bytes))
 CLOCKED(VERIFY, EVP_DigestVerify,

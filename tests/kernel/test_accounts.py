@@ -17,6 +17,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import ProcessClock, System, Thread
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -62,7 +63,7 @@ def crowd(spawn: Callable[..., "subprocess.Popen[bytes]"], repository: Path) -> 
 def engine_on(crowd: Crowd, slots_count: int = 8192) -> Iterator[Engine]:
     """The engine, loaded and not attached."""
     _, plan = plan_in_child(crowd.pid)
-    engine = Engine(crowd.pid, plan, Options(slots_count=slots_count))
+    engine = Engine(crowd.pid, plan, Options(slots_count=slots_count, programs=safe_programs()))
     try:
         yield engine
     finally:

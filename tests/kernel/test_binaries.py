@@ -19,6 +19,7 @@ from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -161,7 +162,7 @@ class Measured:
         own = [site for site in self.plan.sites if site.boundary in OWN_BOUNDARIES]
         assert {site.boundary for site in own} == (OWN_BOUNDARIES if has_server else set())
         self.sources = _sources(target, self.plan)
-        engine = Engine(process.pid, self.plan, Options(sample_hz=0))
+        engine = Engine(process.pid, self.plan, Options(sample_hz=0, programs=safe_programs()))
         try:
             engine.attach()
             assert process.stdin is not None

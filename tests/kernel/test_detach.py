@@ -16,6 +16,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -68,7 +69,7 @@ def test_the_engine_attaches_and_leaves_nothing(
 ) -> None:
     assert breakpoints(target.pid) == 0
     _, plan = plan_in_child(target.pid, extra=repository / "tests/testprogs")
-    engine = Engine(target.pid, plan, Options())
+    engine = Engine(target.pid, plan, Options(programs=safe_programs()))
     try:
         engine.attach()
         assert breakpoints(target.pid) > 10
@@ -86,7 +87,7 @@ def test_detaching_while_the_target_is_busy(
     assert target.stdin is not None
     target.stdin.write(b"g")
     for _ in range(3):
-        engine = Engine(target.pid, plan, Options())
+        engine = Engine(target.pid, plan, Options(programs=safe_programs()))
         try:
             engine.attach()
             time.sleep(0.1)

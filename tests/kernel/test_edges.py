@@ -20,6 +20,7 @@ from tlstax.collectors.capture.schema import Ledger, SampleStack, Window
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -58,7 +59,7 @@ def answer(process: Target) -> None:
 def engine_on(pid: int) -> Iterator[Engine]:
     """The engine, attached."""
     _, plan = plan_in_child(pid)
-    engine = Engine(pid, plan, Options())
+    engine = Engine(pid, plan, Options(programs=safe_programs()))
     try:
         engine.attach()
         yield engine

@@ -20,6 +20,7 @@ from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.process.target import open_target
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.probes.definitions import load_definitions
+from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 CALLS = 1000
@@ -161,7 +162,9 @@ def test_each_call_is_one_entry_and_one_exit(
         assert process.stdout.readline() == b"ready\n"
         target = open_target(process.pid)
         planned = plan(target, load_definitions(tmp_path))
-        engine = Engine(process.pid, planned, Options(sample_hz=0, features=features))
+        engine = Engine(
+            process.pid, planned, Options(sample_hz=0, features=features, programs=safe_programs())
+        )
         try:
             engine.attach()
             process.stdin.write(b"g")

@@ -4,7 +4,8 @@
     python tests/kernels/run.py [--machine MACHINE]... [-k EXPRESSION] [TEST...]
 
 A machine is a kernel with a preemption mode and a number of CPUs. All tests run once on each
-kernel, and on the other machines those that preemption and CPUs can matter to.
+kernel, and on the other machines those that preemption and CPUs can matter to. The table keeps the
+rows of machines that were not run, each with the commit that it was run on.
 
 Tests marked `timing` are left out unless they have tolerances for it: an emulated CPU keeps no
 tight time limits.
@@ -62,6 +63,7 @@ class Row(NamedTuple):
     machine: Machine
     kernel: str
     preemption: str
+    commit: str
     passed_count: int
     failed: list[str]
     skipped: list[str]  # reasons
@@ -90,7 +92,15 @@ def results(machine: Machine, outcome: guest.Outcome, duration_s: float) -> Row:
                 passed_count += 1
     complaints = [line for line in outcome.console.splitlines() if COMPLAINT.search(line)]
     name = kernel.strip() or "did not boot"
-    return Row(machine, name, preemption, passed_count, failed, skipped, duration_s, complaints)
+    return Row(
+        machine, name, preemption, commit(), passed_count, failed, skipped, duration_s, complaints
+    )
+
+
+def commit() -> str:
+    """What is tested, with a + when files differ from it."""
+    git = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty=+", "--exclude=*"]
+    return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test(machine: Machine, tests: list[str], arguments: list[str]) -> Row:
@@ -116,30 +126,46 @@ def test(machine: Machine, tests: list[str], arguments: list[str]) -> Row:
     return row
 
 
-def table(rows: list[Row]) -> str:
-    """The rows in Markdown, with what failed and what was skipped below."""
-    lines = ["| Debian | kernel | preemption | CPUs | passed | failed | skipped |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for row in rows:
-        what = f"{row.machine.suite} | {row.kernel} | {row.preemption} | {row.machine.cpus_count}"
-        counts = f"{row.passed_count} | {len(row.failed)} | {len(row.skipped)}"
-        lines.append(f"| {what} | {counts} |")
-    lines.append("")
+def entries(rows: list[Row]) -> dict[str, list[str]]:
+    """The lines about each machine: its row of the table, then what failed and was skipped."""
+    lines = {}
     for row in rows:
         name = row.machine.name
-        lines += [f"- {name}, failed: {one}" for one in row.failed]
-        lines += [f"- {name}, skipped: {reason}" for reason in row.skipped]
-        lines += [f"- {name}, the kernel said: `{line}`" for line in row.complaints[:3]]
-    return "\n".join(lines).rstrip() + "\n"
+        what = f"{name} | {row.kernel} | {row.preemption} | {row.machine.cpus_count}"
+        counts = f"{row.passed_count} | {len(row.failed)} | {len(row.skipped)}"
+        took = f"{row.duration_s / 60:.0f} min"
+        lines[name] = [f"| {what} | {counts} | {took} | {row.commit} |"]
+        lines[name] += [f"- {name}, failed: {one}" for one in row.failed]
+        lines[name] += [f"- {name}, skipped: {reason}" for reason in row.skipped]
+        lines[name] += [f"- {name}, the kernel said: `{line}`" for line in row.complaints[:3]]
+    return lines
 
 
-def write_table(page: Path, text: str) -> None:
-    """Put the table between its markers."""
-    content = page.read_text() if page.exists() else "# Limits\n"
-    if BEGIN not in content:
-        content += f"\n## Kernels\n\n{BEGIN}\n{END}\n"
-    head, _, rest = content.partition(BEGIN)
-    _, _, tail = rest.partition(END)
+def known_entries(text: str) -> dict[str, list[str]]:
+    """What `entries` gave when `text` was written, for machines that there still are."""
+    lines: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        name = re.split(r"[ ,]", line[2:], maxsplit=1)[0]
+        if any(name == machine.name for machine in MACHINES):
+            lines.setdefault(name, []).append(line)
+    return lines
+
+
+def table(known: dict[str, list[str]]) -> str:
+    """The rows in Markdown, with what failed and what was skipped below."""
+    lines = ["| machine | kernel | preemption | CPUs | passed | failed | skipped | took | commit |",
+             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    known = {one.name: known[one.name] for one in MACHINES if one.name in known}
+    lines += [line for of_one in known.values() for line in of_one if line.startswith("|")]
+    notes = [line for of_one in known.values() for line in of_one if not line.startswith("|")]
+    return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
+
+
+def write_table(page: Path, rows: list[Row]) -> None:
+    """Put the rows between the table's markers."""
+    head, _, rest = page.read_text().partition(BEGIN)
+    before, _, tail = rest.partition(END)
+    text = table(known_entries(before) | entries(rows))
     page.write_text(f"{head}{BEGIN}\n{text}{END}{tail}")
 
 
@@ -148,18 +174,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     names = [machine.name for machine in MACHINES]
     parser.add_argument("--machine", action="append", choices=names, help="default: all of them")
-    parser.add_argument("-k", metavar="EXPRESSION", help="as pytest's; the table is not written")
+    parser.add_argument("-k", metavar="EXPRESSION", help="as pytest's; the table stays as it is")
     parser.add_argument("tests", nargs="*", metavar="TEST")
     options = parser.parse_args()
     machines = [one for one in MACHINES if one.name in (options.machine or names)]
     suites = dict.fromkeys(machine.suite for machine in machines)
     subprocess.run([Path(__file__).with_name("fetch"), CACHE, *suites], check=True)
     narrowed = ["-k", options.k] if options.k else []
-    rows = [test(machine, options.tests, narrowed) for machine in machines]
-    text = table(rows)
-    print(text)
-    if not (options.machine or options.k or options.tests):
-        write_table(REPOSITORY / "docs/limits.md", text)
+    rows = []
+    for machine in machines:
+        rows.append(test(machine, options.tests, narrowed))
+        if not (options.k or options.tests):
+            write_table(REPOSITORY / "docs/limits.md", rows[-1:])
+    print(table(entries(rows)))
     return 1 if any(row.failed for row in rows) else 0
 
 

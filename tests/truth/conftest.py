@@ -25,6 +25,7 @@ from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.tests.memory_cost import page_ns
+from tlstax.tests.safe_programs import safe_programs
 
 PROGRAM_SECONDS, EXIT_PATIENCE_S = 120, 2
 FIRST_OF_ALL = -20  # nice
@@ -204,7 +205,7 @@ def measure(
     features = HOST
     if request.param == "uprobes-only":  # as on kernels before 6.3
         features = replace(HOST, socket_tracepoints=Feature(nothing))
-    options = Options(features=features)
+    options = Options(features=features, programs=safe_programs())
 
     def run(*arguments: object) -> Measured:
         with running(truth_program, *map(str, arguments)) as process:

@@ -21,6 +21,7 @@ from tlstax.collectors.placement.planning import plan_functions_in_child
 from tlstax.collectors.recording.engine.functions import FunctionEngine
 from tlstax.collectors.recording.function_windows import FunctionWindows, primitive_rows
 from tlstax.probes.model import CATEGORIES
+from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -54,6 +55,8 @@ class Counted:
 
 def count(program: Path, definitions: Path) -> Counted:
     """Run the program under the function engine."""
+    if safe_programs():
+        pytest.skip("--functions is refused on preemptible kernels since Linux 6.13")
     with subprocess.Popen(
         [program, str(ROUNDS), str(UNIT_US)],
         stdin=subprocess.PIPE,

@@ -13,6 +13,7 @@ import pytest
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -24,7 +25,7 @@ PATIENCE_S = 30.0
 def engine_on(pid: int, repository: Path) -> Engine:
     """The engine with the truth program's own definitions, not attached."""
     _, plan = plan_in_child(pid, extra=repository / "tests/testprogs")
-    return Engine(pid, plan, Options())
+    return Engine(pid, plan, Options(programs=safe_programs()))
 
 
 def accounts(engine: Engine) -> dict[int, SlotView]:

@@ -26,6 +26,7 @@ from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.probes.model import Level
+from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 ROUNDS, THREADS_MAX = 10_000, 16_384
@@ -70,7 +71,7 @@ def run(program: Path, way: str, level: Level, spawn: Spawn) -> Ended:
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     _, plan = plan_in_child(process.pid, level, program.parent.parent)
-    engine = Engine(process.pid, plan, Options(slots_count=THREADS_MAX))
+    engine = Engine(process.pid, plan, Options(slots_count=THREADS_MAX, programs=safe_programs()))
     try:
         engine.attach(dense=level >= Level.COMMAND, rare=level >= Level.HANDSHAKE)
         go(process, b"done\n")

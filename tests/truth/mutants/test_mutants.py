@@ -20,6 +20,7 @@ from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
+from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -48,7 +49,9 @@ def closed(
     """Closure of a recording of the load by a mutant, or by the programs that ship ("")."""
 
     def run(mutant: str) -> Closure:
-        programs = repository / f"tests/truth/mutants/bin/{mutant}.bpf.o" if mutant else None
+        kind = "-guarded" if safe_programs() else ""
+        mutants = repository / "tests/truth/mutants/bin"
+        programs = mutants / f"{mutant}{kind}.bpf.o" if mutant else None
         attached = Event()
         recording: list[Future[None]] = []
 

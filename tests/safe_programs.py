@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The ledger's programs as a recording chooses them, for tests that load them themselves."""
+
+from functools import cache
+from pathlib import Path
+
+from tlstax.collectors.preflight.examination import examine
+from tlstax.collectors.preflight.safety import restrictions
+from tlstax.collectors.recording.safe_request import programs_of
+
+
+@cache
+def safe_programs() -> Path | None:
+    """The object that this kernel bears; None: the usual one.
+
+    On a preemptible kernel since Linux 6.13 the usual one can end the kernel (private-stacks).
+    """
+    return programs_of(restrictions(examine(None)))
