@@ -31,7 +31,7 @@ from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.catalogue import find_kind
-from tlstax.workloads.servers.installing import place_of
+from tlstax.workloads.servers.installing import install, place_of
 from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.tls import TlsChoice
@@ -93,6 +93,7 @@ def read(sums: Path) -> dict[str, tuple[int, int, int]]:
 def measure(name: str, key: str, seconds: int, folder: Path) -> list[Line]:
     """One server with one kind of key."""
     kind = find_kind(name)
+    install(kind)
     root = place_of(kind) if kind.source.client == "debian-root" else Path("/")
     inside = root / str(folder).lstrip("/")
     inside.mkdir(parents=True, exist_ok=True)
