@@ -2,6 +2,7 @@
 """Every thread has one account, or is counted once as having none."""
 
 import json
+import resource
 import signal
 import subprocess
 import threading
@@ -192,6 +193,8 @@ def recorded(
 def test_five_thousand_threads_have_an_account_each(
     crowd: Crowd, tlstax: list[str], tmp_path: Path
 ) -> None:
+    # The room follows from how many files the process may open, as a connection needs one.
+    resource.prlimit(crowd.pid, resource.RLIMIT_NOFILE, (2 * MANY, 2 * MANY))
     crowd.do("+", MANY // 2)
     with recorded(crowd, tlstax, tmp_path / "a"):
         crowd.do("+", MANY // 2)

@@ -40,7 +40,7 @@ def test_every_phase_is_counted_as_often_as_it_happened(
 
 @pytest.mark.timing(emulated=True)
 def test_the_ledger_closes_to_the_threads_own_clocks(
-    measure: Callable[..., Any], tmp_path: Path
+    measure: Callable[..., Any], tmp_path: Path, emulated_cpu: bool
 ) -> None:
     run = measure("states", tmp_path / "disk", ROUNDS, UNIT_MS)
     (books,) = run.books
@@ -49,9 +49,11 @@ def test_the_ledger_closes_to_the_threads_own_clocks(
     ready = sum(ns for cell, ns in books["cells"].items() if cell.endswith("/runnable"))
     assert sum(ledger.cells.values()) == ledger.lifetime_ns
     assert ledger.lifetime_ns >= lifetime
-    # A thread may wait for a CPU before its first and after its last look at the clock.
+    # A thread may wait for a CPU before its first and after its last look at the clock, and on an
+    # emulated CPU long enough after each wait to count.
     kept = ledger.lifetime_ns - ledger.state_ns("runnable")
-    assert kept == pytest.approx(lifetime - ready, rel=0.01, abs=2_000_000)
+    most = 0.05 if emulated_cpu else 0.01
+    assert kept == pytest.approx(lifetime - ready, rel=most, abs=2_000_000)
     ran_ns = ledger.state_ns("on_cpu") - ledger.uncounted_ns
     assert ran_ns == pytest.approx(books["cpu_ns"], rel=0.02, abs=2_000_000)
 
