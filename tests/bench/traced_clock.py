@@ -154,16 +154,17 @@ def readings(sums: dict[str, dict[str, int]]) -> dict[str, Reading]:
     before_ns, after_ns = sums.get("@before_ns", {}), sums.get("@after_ns", {})
     nothing = str(len(OPERATIONS))
     reading_ns = cpu_ns[nothing] / calls[nothing]
-    return {
-        name: Reading(
-            calls[key],
-            cpu_ns[key] - calls[key] * reading_ns,
-            max(0.0, before_ns.get(key, 0) - calls[key] * reading_ns if key in before_ns else 0.0),
-            after_ns.get(key, 0),
-        )
-        for name, key in zip(OPERATIONS, map(str, range(len(OPERATIONS))), strict=True)
-        if key in calls
-    }
+    found = {}
+    for number, name in enumerate(OPERATIONS):
+        key = str(number)
+        if count := calls.get(key, 0):
+            readings_ns = count * reading_ns  # part of what lies before the clock's end
+            before, after = before_ns.get(key, 0), after_ns.get(key, 0)
+            found[name] = Reading(
+                count, cpu_ns[key] - readings_ns, max(0.0, before - readings_ns), after,
+                apart_ns=max(before, after) / count,
+            )  # fmt: skip
+    return found
 
 
 def _numbers(value: Any) -> dict[str, int]:
