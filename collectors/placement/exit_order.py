@@ -127,7 +127,7 @@ class Exits:
             want.returned,
             strays=want.enters,
             stepped=stepped,
-            all_followed=_is_phase_of_handshake(boundary) and not stepped,
+            all_followed=boundary.only_in == "handshake" and boundary.is_rare and not stepped,
         )
         spots = [PlacedProbes(*spot) for spot in around]
         if not inside:
@@ -139,11 +139,6 @@ class Exits:
         if unseen or not always:
             spots = [s._replace(point=replace(s.point, stray=True)) for s in spots]
         return [PlacedProbes("enter", want.mapped, want.finder.elf, enter), *spots]
-
-
-def _is_phase_of_handshake(boundary: Boundary) -> bool:
-    """Whether its time is that of one operation, and its returns may be single-stepped."""
-    return boundary.only_in == "handshake" and boundary.is_rare
 
 
 def _require_rare(want: _Wanted) -> None:

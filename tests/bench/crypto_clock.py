@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Does tlstax time the public-key operations of a handshake correctly? A second clock in the server.
+"""Does tlstax time the public-key operations of a handshake correctly? Two clocks, one server.
 
-A storm of connects with client certificates meets a server while tlstax records. A second clock sees
-the same calls with the same caches: a library loaded before libcrypto (preloaded_clock.py) where that
-is shared, bpftrace (traced_clock.py) where the TLS library is linked into the server. The numbers of
-calls must be equal, and CPU times agree within 5 %: wall time also holds the waits of a busy host,
-some of which fall between the two clocks. Traps of probes that only one of the clocks contains are
-taken off in the last column; the smaller difference counts.
+A storm of connects with client certificates meets a server while tlstax records. A second clock
+sees the same calls with the same caches: a library loaded before libcrypto (preloaded_clock.py)
+where that is shared, bpftrace (traced_clock.py) where the TLS library is linked into the server.
+The numbers of calls must be equal, and CPU times agree within 5 %: wall time also holds the waits
+of a busy host, some of which fall between the two clocks. Traps of probes that only one of the
+clocks contains are taken off in the last column; the smaller difference counts.
 
-A recording that cannot judge is told, and measured again, at most three times. Run by
+A recording that cannot judge is named, and measured again, at most three times. Run by
 `make check-crypto-cost`; exit status 1 where an operation does not agree or was not judged.
 """
 
@@ -69,7 +69,7 @@ def measure_shared(
         " them, or is linked -Bsymbolic), which files the signature checks of a chain under the"
         " chain check: the sum of both is judged, for each chain check."
     )  # fmt: skip
-    lines = compare(recording, between(before, after, recording.traps_ns), passes)
+    lines = compare(recording, between(before, after, recording), passes)
     return recording, lines, remark
 
 

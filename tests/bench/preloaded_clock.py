@@ -16,14 +16,16 @@ from typing import Final
 from tlstax.collectors.binary.elf import SYMBOL, Elf
 from tlstax.collectors.binary.import_stubs import relocations
 from tlstax.collectors.process.target import open_target
-from tlstax.tests.bench.second_clock import OPERATIONS, Reading
+from tlstax.tests.bench.second_clock import OPERATIONS, Reading, Recording
 from tlstax.workloads.servers.catalogue import ServerKind
 from tlstax.workloads.servers.installing import install, place_of
 
 SOURCE: Final = Path(__file__).with_name("interposer.c")
 INNER: Final = "EVP_DigestVerify"
 """What a chain check calls within libcrypto."""
-_SUM: Final = struct.Struct("3Q")  # calls, wall time, CPU time
+READINGS: Final = "readings"
+_ROWS: Final = (*OPERATIONS, READINGS)
+_SUM: Final = struct.Struct("2Q")  # calls, CPU time
 _ENTRY: Final = struct.Struct("<QQ")  # of .dynamic
 _SYMBOLIC, _FLAGS, _DF_SYMBOLIC = 16, 30, 2  # elf.h
 
@@ -40,14 +42,10 @@ class Preloaded:
             ("INTERPOSER_SUMS", f"{seen_as}/sums"),
         )
 
-    def read(self) -> dict[str, Reading]:
-        """Calls and CPU time by operation so far, without that of the readings."""
-        *found, readings = _SUM.iter_unpack(self._sums.read_bytes())
-        reading_ns = readings[2] / max(1, readings[0])
-        return {
-            name: Reading(calls, cpu_ns - calls * reading_ns)
-            for name, (calls, _, cpu_ns) in zip(OPERATIONS, found, strict=True)
-        }
+    def read(self) -> dict[str, tuple[int, int]]:
+        """Calls and CPU time by operation so far, and of the readings alone."""
+        rows = _SUM.iter_unpack(self._sums.read_bytes())
+        return {name: (count, cpu_ns) for name, (count, cpu_ns) in zip(_ROWS, rows, strict=True)}
 
 
 @contextmanager
@@ -76,17 +74,27 @@ def _build(folder: Path) -> None:
 
 
 def between(
-    before: Mapping[str, Reading], after: Mapping[str, Reading], traps_ns: Mapping[str, int]
+    before: Mapping[str, tuple[int, int]],
+    after: Mapping[str, tuple[int, int]],
+    recording: Recording,
 ) -> dict[str, Reading]:
-    """What was added from one reading of the sums to another."""
-    return {
-        name: Reading(
-            after[name].call_count - before[name].call_count,
-            after[name].cpu_ns - before[name].cpu_ns,
-            traps_ns.get(name, 0),
+    """What was added from one reading of the sums to another.
+
+    Without what the readings take. Where tlstax sees the end in a caller, its time contains the
+    second one.
+    """
+    trials, trials_ns = after[READINGS]
+    reading_ns = trials_ns / max(1, trials)
+    found = {}
+    for name in OPERATIONS:
+        count, cpu_ns = (new - old for new, old in zip(after[name], before[name], strict=True))
+        found[name] = Reading(
+            count,
+            cpu_ns - count * reading_ns,
+            recording.traps_ns.get(name, 0),
+            recording.ends_outside.get(name, 0) * reading_ns,
         )
-        for name in OPERATIONS
-    }
+    return found
 
 
 def inner_calls_pass(pid: int) -> bool:

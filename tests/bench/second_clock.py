@@ -85,13 +85,32 @@ class Recording:
     """What the hypervisor took from the host meanwhile."""
 
     @property
+    def ends_outside(self) -> Mapping[str, int]:
+        """How often the end of each operation was seen in a caller of the function."""
+        return self._hits(inside=False)[0]
+
+    @property
     def traps_ns(self) -> Mapping[str, int]:
-        """What the hits of each operation's probes took, by their calibrated cost."""
-        sums: Counter[str] = Counter()
+        """Calibrated cost of the probes that a clock around the functions contains, and tlstax not.
+
+        Of a hit within the function: all. tlstax's own time contains the end of its entry's trap
+        and the beginning of its exit's: where the exit is in a caller, that makes up for the
+        entry, which the clock contains.
+        """
+        inside, outside = self._hits(inside=True)[1], self._hits(inside=False)[1]
+        return {name: max(0, inside[name] - outside[name]) for name in inside}
+
+    def _hits(self, *, inside: bool) -> tuple[Counter[str], Counter[str]]:
+        """Hits of probes in the functions, or of those in their callers, and what they took."""
+        entered = {(one.boundary, one.function) for one in self.probes if one.event == "enter"}
+        count: Counter[str] = Counter()
+        cost_ns: Counter[str] = Counter()
         for probe in self.probes:
-            operation = probe.boundary.split("_")[0]
-            sums[operation] += round(probe.hits_count * (probe.cost_ns or 0.0))
-        return sums
+            if ((probe.boundary, probe.function) in entered) == inside:
+                operation = probe.boundary.split("_")[0]
+                count[operation] += probe.hits_count
+                cost_ns[operation] += round(probe.hits_count * (probe.cost_ns or 0.0))
+        return count, cost_ns
 
 
 def read_recording(capture: Path) -> Recording:

@@ -141,7 +141,7 @@ def _attach_point(site: Site) -> str:
     """Where a site lies, as bpftrace writes it. Raises SystemExit for a site without a name."""
     with Elf(site.object.open_path) as elf:
         starts = [symbol.address for symbol in elf.find(re.compile(re.escape(site.function)))]
-    if not starts or site.event == "enter" and site.virtual_address not in starts:
+    if not starts or (site.event == "enter" and site.virtual_address not in starts):
         raise SystemExit(f"{site.function}: its entry cannot be traced by name")
     start = max(start for start in starts if start <= site.virtual_address)
     offset = site.virtual_address - start
