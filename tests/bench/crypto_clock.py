@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tlstax import TlstaxError
 from tlstax.certs.generate import KeyKind
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
@@ -119,10 +120,14 @@ def check(name: str, key: str, seconds: int, folder: Path) -> list[str]:
     measure = measure_shared if name in SHARED else measure_linked_in
     why = ""
     for number in range(1, TRIES + 1):
-        recording, lines, remark = measure(name, key, seconds, folder)
-        print(f"\n{name}, {key}, recording {number} of at most {TRIES}")
-        show(lines, recording, remark)
-        why = why_unfit(recording, lines, name in LINKED_IN)
+        print(f"\n{name}, {key}, recording {number} of at most {TRIES}", flush=True)
+        try:
+            recording, lines, remark = measure(name, key, seconds, folder)
+        except TlstaxError as error:
+            why = str(error)
+        else:
+            show(lines, recording, remark)
+            why = why_unfit(recording, lines, name in LINKED_IN)
         if not why:
             return [f"{name} {key} {line.operation}" for line in lines if not line.agrees]
         print(f"THIS RECORDING CANNOT JUDGE: {why}", flush=True)
@@ -142,7 +147,7 @@ def main() -> int:
                         help=f"one of {', '.join(servers)}")  # fmt: skip
     parser.add_argument("--key", action="append", choices=KEYS, metavar="KEY",
                         help=f"one of {', '.join(KEYS)}")  # fmt: skip
-    parser.add_argument("--seconds", type=int, default=2, help="of the storm")
+    parser.add_argument("--seconds", type=int, default=3, help="of the storm")
     options = parser.parse_args()
     bad: list[str] = []
     with tempfile.TemporaryDirectory(prefix="tlstax-clock-") as place:
