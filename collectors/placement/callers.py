@@ -47,6 +47,7 @@ class _How(NamedTuple):
     returned: bool
     strays: bool
     stepped: bool
+    all_followed: bool
     stray: bool = False  # every exit is
 
 
@@ -67,14 +68,16 @@ class Callers:
         returned: bool = False,
         strays: bool = False,
         stepped: bool = False,
+        all_followed: bool = False,
     ) -> tuple[list[CallerSpot], bool]:
         """Entry and exit of the function at each of its callers, and whether no exit is missing.
 
         `strays`: whether an exit may also be crossed by a path without the call; `stepped`: whether
-        it may be single-stepped where no instruction behind the call is emulated. Raises
-        RefusedError.
+        it may be single-stepped where no instruction behind the call is emulated;
+        `all_followed`: refuse a function that may be called from code behind a jump table, whose
+        call would end at the next boundary. Raises RefusedError.
         """
-        how = _How(tuple(events), argument, returned, strays, stepped)
+        how = _How(tuple(events), argument, returned, strays, stepped, all_followed)
         return self._points(defined_in, symbol, how, 0)
 
     def _points(
@@ -96,7 +99,10 @@ class Callers:
                 found.append(CallerSpot(event, mapped, finder.elf, point))
             if "exit" not in how.events:
                 continue
-            complete = complete and not _hidden(finder, calls)
+            hidden = _hidden(finder, calls)
+            if hidden and how.all_followed:
+                raise RefusedError(f"{hidden} may call it from behind a jump table")
+            complete = complete and not hidden
             for caller in _jumping(finder, calls):
                 try:
                     exits, all_seen = self._behind(mapped, caller, how, depth)
@@ -178,12 +184,12 @@ def _jumping(finder: Finder, calls: set[int]) -> Iterator[Symbol]:
             yield caller
 
 
-def _hidden(finder: Finder, calls: set[int]) -> bool:
-    """Whether some may be real calls in code that is not followed, behind a jump table."""
-    return any(
-        flow.open_ends and not places <= flow.at.keys()
-        for _, flow, places in _by_function(finder, calls)
-    )
+def _hidden(finder: Finder, calls: set[int]) -> str:
+    """A function with what may be real calls in code that is not followed, behind a jump table."""
+    for caller, flow, places in _by_function(finder, calls):
+        if flow.open_ends and not places <= flow.at.keys():
+            return caller.name
+    return ""
 
 
 def _around(

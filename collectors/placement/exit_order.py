@@ -127,6 +127,7 @@ class Exits:
             want.returned,
             strays=want.enters,
             stepped=stepped,
+            all_followed=boundary.only_in == "handshake" and boundary.is_rare and not stepped,
         )
         spots = [PlacedProbes(*spot) for spot in around]
         if not inside:

@@ -3,14 +3,15 @@
  * interposer - clocks the public-key operations of a server from within, without probes.
  *
  * A library that is loaded before libcrypto (LD_PRELOAD) and defines the functions that libssl
- * calls in a handshake for five operations. Each call is passed on, between two readings of
- * CLOCK_MONOTONIC and two of the CPU clock of the thread, and added to a file that INTERPOSER_SUMS
- * names: one `struct sum` for each operation, in the order of `enum operation`, and one for what
- * the readings themselves take. The file is mapped and shared, so that it can be read while the
- * server runs. A function's time is its own, without that of the others within it: a check of a
- * chain checks signatures, also where the call comes from libcrypto itself. A function that calls
- * another of the same operation (EVP_PKEY_keygen, from some versions on, EVP_PKEY_generate) is one
- * operation.
+ * calls in a handshake for five operations. Each call is passed on, between two readings of the CPU
+ * clock of the thread, and added to a file that INTERPOSER_SUMS names: one `struct sum` for each
+ * operation, in the order of `enum operation`, and one for what the readings themselves take.
+ * tlstax may see the end of a call only after this library has returned, so nothing that can wait
+ * for memory comes after the last reading: the call is counted before it. The file is mapped and
+ * shared, so that it can be read while the server runs. A function's time is its own, without that
+ * of the others within it: a check of a chain checks signatures, also where the call comes from
+ * libcrypto itself. A function that calls another of the same operation (EVP_PKEY_keygen, from some
+ * versions on, EVP_PKEY_generate) is one operation.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,24 +29,26 @@ enum operation { SIGN, KEYGEN, DERIVE, VERIFY, CERTIFICATE, OPERATIONS };
 
 struct sum {
 	uint64_t call_count;
-	uint64_t wall_ns;
 	uint64_t cpu_ns;
 };
 
 static struct sum unread[OPERATIONS + 1];
 static struct sum *sums = unread;
 
-static uint64_t now_ns(clockid_t clock)
+static uint64_t now_ns(void)
 {
 	struct timespec at;
-	clock_gettime(clock, &at);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
 	return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
 }
 
-static void add(enum operation which, uint64_t wall_ns, uint64_t cpu_ns)
+static void count(enum operation which)
 {
 	__atomic_fetch_add(&sums[which].call_count, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&sums[which].wall_ns, wall_ns, __ATOMIC_RELAXED);
+}
+
+static void add(enum operation which, uint64_t cpu_ns)
+{
 	__atomic_fetch_add(&sums[which].cpu_ns, cpu_ns, __ATOMIC_RELAXED);
 }
 
@@ -53,11 +56,9 @@ static void add(enum operation which, uint64_t wall_ns, uint64_t cpu_ns)
 static void time_readings(void)
 {
 	for (int i = 0; i < TRIALS; i++) {
-		uint64_t cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
-		uint64_t wall_ns = now_ns(CLOCK_MONOTONIC);
-		wall_ns = now_ns(CLOCK_MONOTONIC) - wall_ns;
-		cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
-		add(READINGS, wall_ns, cpu_ns);
+		uint64_t cpu_ns = now_ns();
+		count(READINGS);
+		add(READINGS, now_ns() - cpu_ns);
 	}
 }
 
@@ -74,34 +75,31 @@ static void __attribute__((constructor)) map_sums(void)
 	time_readings();
 }
 
-/* Time of the functions here that the present one has called, wall and CPU. */
-static __thread uint64_t inner_wall_ns, inner_cpu_ns;
+/* CPU time of the functions here that the present one has called. */
+static __thread uint64_t inner_ns;
 static __thread int is_open[OPERATIONS];
 
 /* Defines a function that passes its arguments on; objects of libcrypto are opaque here. */
-#define CLOCKED(which, name, parameters, arguments)                         \
-	int name parameters;                                                \
-	int name parameters                                                 \
-	{                                                                   \
-		static int(*next) parameters;                               \
-		if (!next)                                                  \
-			*(void **)&next = dlsym(RTLD_NEXT, #name);          \
-		if (is_open[which])                                         \
-			return next arguments;                              \
-		is_open[which] = 1;                                         \
-		uint64_t outer_wall_ns = inner_wall_ns;                     \
-		uint64_t outer_cpu_ns = inner_cpu_ns;                       \
-		inner_wall_ns = inner_cpu_ns = 0;                           \
-		uint64_t cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);          \
-		uint64_t wall_ns = now_ns(CLOCK_MONOTONIC);                 \
-		int result = next arguments;                                \
-		wall_ns = now_ns(CLOCK_MONOTONIC) - wall_ns;                \
-		cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;          \
-		add(which, wall_ns - inner_wall_ns, cpu_ns - inner_cpu_ns); \
-		inner_wall_ns = outer_wall_ns + wall_ns;                    \
-		inner_cpu_ns = outer_cpu_ns + cpu_ns;                       \
-		is_open[which] = 0;                                         \
-		return result;                                              \
+#define CLOCKED(which, name, parameters, arguments)                \
+	int name parameters;                                       \
+	int name parameters                                        \
+	{                                                          \
+		static int(*next) parameters;                      \
+		if (!next)                                         \
+			*(void **)&next = dlsym(RTLD_NEXT, #name); \
+		if (is_open[which])                                \
+			return next arguments;                     \
+		is_open[which] = 1;                                \
+		uint64_t outer_ns = inner_ns;                      \
+		inner_ns = 0;                                      \
+		uint64_t cpu_ns = now_ns();                        \
+		int result = next arguments;                       \
+		count(which);                                      \
+		cpu_ns = now_ns() - cpu_ns;                        \
+		add(which, cpu_ns - inner_ns);                     \
+		inner_ns = outer_ns + cpu_ns;                      \
+		is_open[which] = 0;                                \
+		return result;                                     \
 	}
 
 CLOCKED(SIGN, EVP_DigestSign,

@@ -29,6 +29,7 @@ missing = "-"
 """
 OFTEN = 'action = "phase"\nphase = "tde"'
 RARE = 'action = "phase"\nphase = "connect"'
+OPERATION = 'action = "phase"\nphase = "sign"\nonly_in = "handshake"'
 EXIT_ONLY = 'action = "base_idle"'
 PROGRAM = 'const char version[] = "Own 7"; int f(int); int (*volatile pointer)(int) = f;'
 CALLED = 'const char version[] = "Own 7"; int f(int);'
@@ -41,6 +42,9 @@ BARE = assembly("f", *CALL, *END)
 TABLE = assembly("f", *CALL, "jmp *(%rdx,%rax,8)", *END)
 OTHER = assembly("g", "push %rbx", "call *%rdi", "nop", *END)
 TAIL = OTHER + assembly("f", *CALL, "pop %rbx", "jmp g")
+BEHIND_TABLE = assembly(
+    "g", "push %rbx", "jmp *(%rdx,%rax,8)", "call f", "test %eax,%eax", "je 1f", "1:", *END
+)
 INDIRECT = assembly("f", *CALL, "pop %rbx", "jmp *%rax")
 
 
@@ -94,13 +98,15 @@ E = 4  # the condition code of `je`
         (KNOWN + INDIRECT, OFTEN, [("main", "jg", -1)]),
         (POINTED + BARE, RARE, [("f", "ret", -1)]),
         (POINTED + TABLE, RARE, [("f", "ret", -1)]),
+        (KNOWN + BARE + BEHIND_TABLE, OPERATION, [("f", "ret", -1)]),
         (POINTED + BARE, OFTEN, []),
         (POINTED + INDIRECT, RARE, []),
         (POINTED + TAIL, EXIT_ONLY, [("f", "jmp", -1)]),
         (POINTED + BARE, EXIT_ONLY, [("f", "ret", -1)]),
     ],
     ids=["inside", "direction", "jump into another", "caller", "caller of an indirect jump", "ret",
-         "ret behind a table", "next boundary", "indirect jump", "jump out", "ret, exit only"],
+         "ret behind a table", "ret, a caller behind a table", "next boundary",
+         "indirect jump", "jump out", "ret, exit only"],
 )  # fmt: skip
 def test_the_first_way_that_serves_is_taken(
     exits: PlanOf, source: str, what: str, expected: list[tuple[str, str, int]]
