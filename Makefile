@@ -8,8 +8,8 @@ SHELL := /bin/bash
 
 # Debian packages, by what needs them. mariadb-install-db calls my_print_defaults of
 # mariadb-client-core. bpftool strips DWARF from the BPF objects and keeps BTF.
-PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 make mariadb-client-core mariadb-server-core openssl \
-	python3-venv sysbench
+PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 libc6-dev libelf-dev make mariadb-client-core mariadb-server-core openssl \
+	python3-venv sysbench zlib1g-dev
 PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core g++ gcc gdb git libbpf-tools libc6-dev libssl-dev linux-perf \
 	iproute2 openssh-client openssh-server percona-toolkit stunnel4 sysstat
 PACKAGES_DRIVERS := libdbd-mariadb-perl libdbd-mysql-perl php-cli php-mysql
@@ -34,7 +34,14 @@ PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tes
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
 	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE CLOCK_PERCENT-103 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3))
 DELAYLINE := workloads/transports/delayline
-C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c \
+RECORDER := collectors/recorder/bin/tlstax-recorder
+RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o
+RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
+RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
+RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
+	-ffile-prefix-map=$(CURDIR)=.
+C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c \
 	tests/bench/interposer.c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
@@ -55,7 +62,7 @@ help: ## list the targets
 ##@ Install
 
 .PHONY: install
-install: packages-demo python bpf assets ## install what `tlstax` needs (Debian packages, .venv, BPF objects, web assets)
+install: packages-demo python bpf recorder assets ## install what `tlstax` needs (Debian packages, .venv, BPF objects, web assets)
 	@echo "tlstax is ready: $(BIN)/tlstax --help"
 
 .PHONY: packages-demo packages-drivers packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports
@@ -116,6 +123,16 @@ $(DELAYLINE): $(DELAYLINE).c | packages-demo
 	@echo "==> $@"
 	clang -std=gnu11 -O2 -Wall -Wextra -Werror -o $@ $<
 
+.PHONY: recorder
+recorder: packages-demo $(RECORDER) ## build the static recorder: one file that records on any host
+
+# The same bytes from the same sources: no paths, no times, no build-id of the linker's own.
+$(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packages-demo
+	@echo "==> $@"
+	@mkdir -p $(@D)
+	clang $(RECORDER_FLAGS) -Os -ffunction-sections -fdata-sections -static -no-pie -Wl,--gc-sections -Wl,--build-id=sha1 \
+		-s -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
+
 .PHONY: assets
 assets: $(VENDOR)/VERSIONS ## fetch the web libraries that the HTML report embeds
 
@@ -167,7 +184,7 @@ test: root-test test-install ## all tests except the benchmarks
 	exit $$status
 
 .PHONY: test-install
-test-install: packages-test python-dev bpf assets test-assets testprogs mutants
+test-install: packages-test python-dev bpf recorder assets test-assets testprogs mutants
 
 .PHONY: $(RUNGS:%=test-%)
 test-unit: test-install ## functions and files; no root needed
@@ -292,5 +309,5 @@ statistics-docs: python-dev ## simulate the coverage of every kind of interval: 
 
 .PHONY: clean
 clean: ## remove build results (not the Debian packages)
-	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin tests/truth/mutants/bin $(DELAYLINE)
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o $(dir $(RECORDER)) tests/testprogs/bin tests/truth/mutants/bin $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
