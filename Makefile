@@ -130,7 +130,7 @@ recorder: packages-demo $(RECORDER) ## build the static recorder: one file that 
 $(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packages-demo
 	@echo "==> $@"
 	@mkdir -p $(@D)
-	clang $(RECORDER_FLAGS) -Os -ffunction-sections -fdata-sections -static -no-pie -Wl,--gc-sections -Wl,--build-id=sha1 \
+	clang $(RECORDER_FLAGS) -Os -ffunction-sections -fdata-sections -static -Wl,--gc-sections -Wl,--build-id=sha1 \
 		-s -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
 
 .PHONY: assets

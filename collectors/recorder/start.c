@@ -97,20 +97,19 @@ int links_ready(void)
 	return links_prepare();
 }
 
-static void read_cpu_model(char *model, size_t size)
+static void read_cpu_facts(struct stream_start *start)
 {
 	static struct lines lines;
-	const char *name = "model name";
 
-	strcpy(model, "unknown");
+	strcpy(start->cpu_model, "unknown");
 	if (!lines_open(&lines, "/proc/cpuinfo"))
 		return;
-	for (char *line; (line = lines_next(&lines));) {
+	for (char *line; (line = lines_next(&lines)) && *line;) {
 		const char *value = strstr(line, ": ");
-		if (!strncmp(line, name, strlen(name)) && value) {
-			snprintf(model, size, "%s", value + 2);
-			break;
-		}
+		if (value && !strncmp(line, "model name", 10))
+			snprintf(start->cpu_model, sizeof(start->cpu_model), "%s", value + 2);
+		if (value && (!strncmp(line, "flags", 5) || !strncmp(line, "Features", 8)))
+			snprintf(start->cpu_flags, sizeof(start->cpu_flags), "%s", value + 2);
 	}
 	lines_close(&lines);
 }
@@ -143,7 +142,7 @@ static bool put_start(const struct engine *engine, const struct target *target,
 	snprintf(start->kernel, sizeof(start->kernel), "%s", host.release);
 	snprintf(start->machine, sizeof(start->machine), "%.15s", host.machine);
 	snprintf(start->recorder, sizeof(start->recorder), "%s", TLSTAX_VERSION);
-	read_cpu_model(start->cpu_model, sizeof(start->cpu_model));
+	read_cpu_facts(start);
 	return true;
 }
 

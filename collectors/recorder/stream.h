@@ -73,6 +73,7 @@ struct stream_start {
 	char machine[16];
 	char recorder[16]; /* version of the recorder */
 	char cpu_model[64];
+	char cpu_flags[2048]; /* features of the CPU, as the kernel lists them */
 };
 
 /* Code mapped into the target; its path follows. */
