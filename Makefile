@@ -41,7 +41,7 @@ RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probe
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
 	-ffile-prefix-map=$(CURDIR)=.
-C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c \
+C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/recorder/*.c tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c \
 	tests/bench/interposer.c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
@@ -53,7 +53,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += bench-crypto-loop check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += bench-crypto-loop test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -132,6 +132,24 @@ $(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packa
 	@mkdir -p $(@D)
 	clang $(RECORDER_FLAGS) -Os -ffunction-sections -fdata-sections -static -Wl,--gc-sections -Wl,--build-id=sha1 \
 		-s -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
+
+# With the address and undefined sanitizers: parts of the recorder alone, and all of it.
+SANITIZED := tests/recorder/bin
+SANITIZE := gcc $(RECORDER_FLAGS) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -iquote collectors/recorder
+
+$(SANITIZED)/plan_fuzz: $(addprefix collectors/recorder/,plan.c words.c failure.c)
+$(SANITIZED)/stream_load: $(addprefix collectors/recorder/,output.c failure.c)
+$(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) | packages-test
+	@mkdir -p $(@D)
+	$(SANITIZE) -o $@ $(filter %.c,$^) -lz
+
+$(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packages-test
+	@mkdir -p $(@D)
+	$(SANITIZE) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
+
+.PHONY: test-recorder-sanitizers
+test-recorder-sanitizers: root-test-recorder-sanitizers test-install $(addprefix $(SANITIZED)/,plan_fuzz stream_load tlstax-recorder) ## fuzz the recorder's plan reader, and test all of it, with ASan and UBSan (5 minutes)
+	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/kernel/test_recorder.py
 
 .PHONY: assets
 assets: $(VENDOR)/VERSIONS ## fetch the web libraries that the HTML report embeds
@@ -296,8 +314,9 @@ test-bpftrace: root-test-bpftrace test-install ## test the bpftrace programs wit
 	TLSTAX_BPFTRACE="$$($(NEWER) bpftrace)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/sources/test_bpftrace.py
 
 .PHONY: capture-docs
-capture-docs: python ## regenerate docs/capture.md, report-json.md, report.schema.json and the tables of sources.md and preflight.md
+capture-docs: python ## regenerate docs/capture.md, stream.md, report-json.md, report.schema.json and the tables of sources.md and preflight.md
 	$(BIN)/python -m tlstax.collectors.capture.document > docs/capture.md
+	$(BIN)/python -m tlstax.collectors.recording.stream.document > docs/stream.md
 	$(BIN)/python -m tlstax.analysis.document.field_reference > docs/report-json.md
 	$(BIN)/python -m tlstax.analysis.document.json_schema > docs/report.schema.json
 	$(BIN)/python -m tlstax.collectors.sources.registry docs/sources.md
@@ -309,5 +328,5 @@ statistics-docs: python-dev ## simulate the coverage of every kind of interval: 
 
 .PHONY: clean
 clean: ## remove build results (not the Debian packages)
-	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o $(dir $(RECORDER)) tests/testprogs/bin tests/truth/mutants/bin $(DELAYLINE)
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o $(dir $(RECORDER)) tests/testprogs/bin tests/truth/mutants/bin $(SANITIZED) $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

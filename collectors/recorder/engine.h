@@ -5,7 +5,7 @@
 
 #include <bpf/libbpf.h>
 
-#include "features.h"
+#include "kernel_features.h"
 #include "ledger.h"
 #include "plan.h"
 #include "target.h"

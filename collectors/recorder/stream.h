@@ -68,8 +68,8 @@ struct stream_start {
 	u32 switch_has_state;	/* 1: sched_switch passes the state of the thread that leaves */
 	u32 reserved;
 	char level[16]; /* what is recorded: sample, handshake, command, record */
-	char hostname[64];
-	char kernel[64];
+	char hostname[72];
+	char kernel[72];
 	char machine[16];
 	char recorder[16]; /* version of the recorder */
 	char cpu_model[64];

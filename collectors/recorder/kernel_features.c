@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "features.h"
+#include "kernel_features.h"
 
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -91,7 +91,8 @@ static int load_counter(int map)
 		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0},
 		{.code = BPF_JMP | BPF_EXIT},
 	};
-	LIBBPF_OPTS(bpf_prog_load_opts, options, .expected_attach_type = ATTACH_UPROBE_MULTI);
+	LIBBPF_OPTS(bpf_prog_load_opts, options,
+		    .expected_attach_type = (enum bpf_attach_type)ATTACH_UPROBE_MULTI);
 
 	return bpf_prog_load(BPF_PROG_TYPE_KPROBE, "tlstax_trial", "GPL", code, COUNT(code),
 			     &options);

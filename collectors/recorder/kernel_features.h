@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* What this kernel can do, found by trying it or in its types, never by its version. */
-#ifndef TLSTAX_FEATURES_H
-#define TLSTAX_FEATURES_H
+#ifndef TLSTAX_KERNEL_FEATURES_H
+#define TLSTAX_KERNEL_FEATURES_H
 
 #include "types.h"
 
