@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -366,11 +366,7 @@ def test_a_process_without_the_file_is_refused(plan_path: Path, spawn: Record) -
     assert "has no file with build-id" in refused(recorder, TARGET)
 
 
-@pytest.fixture(params=["handshake", "sample"])
-def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    yield request.param
-
-
+@pytest.mark.parametrize("level", ["handshake", "sample"])
 def test_a_lower_level_records_less(
     server: "subprocess.Popen[bytes]", record_it: Record, level: str, tmp_path: Path
 ) -> None:

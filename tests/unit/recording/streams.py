@@ -25,7 +25,7 @@ def frame(sequence: int, kind: str, content: bytes) -> bytes:
     return bytes(head) + padded
 
 
-def struct(name: str, **values: Any) -> bytes:
+def struct(name: str, /, **values: Any) -> bytes:
     """A structure of the stream."""
     return bytes(KNOWN.layout(name)(**values))
 
