@@ -12,7 +12,6 @@ The file needs no library and no other file. Copy it where the server runs; it m
 import argparse
 import shutil
 import sys
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +37,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def recorder_path() -> Path:
     """The executable that was built. Raises TlstaxError (HOST) if it was not."""
-    path = Path(str(resources.files("tlstax.collectors"))) / "recorder" / "bin" / NAME
+    path = Path(__file__).resolve().parents[1] / "recorder" / "bin" / NAME
     if not path.is_file():
         raise TlstaxError(
             f"{NAME} is missing",

@@ -8,10 +8,11 @@ import ctypes
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+_ROOT: Final = Path(__file__).resolve().parents[3]
+_HEADERS: Final = (_ROOT / "probes/bpf/counts.h", _ROOT / "collectors/recorder/stream.h")
 _TYPES: Final[dict[str, Any]] = {
     "u8": ctypes.c_uint8,
     "u16": ctypes.c_uint16,
@@ -81,12 +82,7 @@ class Definition:
 @cache
 def definition() -> Definition:
     """What this version of tlstax writes and reads."""
-    recorder = Path(str(resources.files("tlstax.collectors"))) / "recorder"
-    probes = Path(str(resources.files("tlstax.probes"))) / "bpf"
-    return parse(
-        (probes / "counts.h").read_text(encoding="utf-8"),
-        (recorder / "stream.h").read_text(encoding="utf-8"),
-    )
+    return parse(*(path.read_text(encoding="utf-8") for path in _HEADERS))
 
 
 def parse(*headers: str) -> Definition:

@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from tlstax.collectors.process.build_id import build_id_of
@@ -28,10 +29,13 @@ def recorded_objects(
         segments.setdefault(key, []).append(part)
         builds[key] = bytes(entry.build_id[: min(entry.build_id_bytes, 32)]).hex()
     names = {each.build_id: each.path for each in planned if each.build_id}
-    return tuple(
+    found = [
         _object(key, names.get(builds[key], key[2]), builds[key], tuple(parts))
         for key, parts in segments.items()
-    )
+    ]
+    paths = {each.path for each in found}
+    unmapped = (replace(each, segments=()) for each in planned if each.path not in paths)
+    return (*found, *unmapped)
 
 
 def special_mappings(mappings: Iterable[Mapping]) -> list[tuple[int, int, str]]:

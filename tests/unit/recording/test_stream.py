@@ -89,15 +89,16 @@ def test_a_stream_that_is_cut_has_the_windows_up_to_there(
     kinds = [kind for kind, _ in parts]
     first_totals = ends[kinds.index("WINDOW")]
     for cut in {*range(ends[kinds.index("SLOT") - 1], len(whole), 7), *ends}:
+        capture.unlink(missing_ok=True)
         done = sum(
             1 for kind, end in zip(kinds, ends, strict=True) if kind == "WINDOW" and end <= cut
         )
         if cut < first_totals:
             with pytest.raises(TlstaxError, match="cannot import"):
-                import_stream(io.BytesIO(whole[:cut]), "x.stream", capture, overwrite=True)
+                import_stream(io.BytesIO(whole[:cut]), "x.stream", capture, overwrite=False)
             assert not capture.exists()
             continue
-        text = import_stream(io.BytesIO(whole[:cut]), "x.stream", capture, overwrite=True)
+        text = import_stream(io.BytesIO(whole[:cut]), "x.stream", capture, overwrite=False)
         assert text.startswith(f"{done - 1} windows")
         assert ("has no end" in text) == (cut < len(whole))
 
