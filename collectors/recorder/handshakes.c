@@ -8,11 +8,12 @@
 #include "stream.h"
 #include "totals.h"
 
-void handshakes_drain(struct engine *engine, bool discard)
+bool handshakes_drain(struct engine *engine, bool discard)
 {
 	u64 *consumer = engine->ring_consumer;
 	const u64 *producer = engine->ring_producer;
 	const u8 *data = (const u8 *)engine->ring_producer + sysconf(_SC_PAGESIZE);
+	bool has_room = true;
 	u64 at = *consumer, end = __atomic_load_n(producer, __ATOMIC_ACQUIRE);
 
 	while (at < end) {
@@ -23,7 +24,8 @@ void handshakes_drain(struct engine *engine, bool discard)
 		u32 bytes = length & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
 		if (!(length & BPF_RINGBUF_DISCARD_BIT) && !discard) {
 			struct handshake *frame = output_put(STREAM_HANDSHAKE, sizeof(*frame));
-			if (!frame)
+			has_room = frame != NULL;
+			if (!has_room)
 				break; /* it stays in the ring, which counts what finds no room */
 			memcpy(frame, (const u8 *)head + BPF_RINGBUF_HDR_SZ,
 			       bytes < sizeof(*frame) ? bytes : sizeof(*frame));
@@ -33,4 +35,5 @@ void handshakes_drain(struct engine *engine, bool discard)
 	}
 	output_commit();
 	__atomic_store_n(consumer, at, __ATOMIC_RELEASE);
+	return has_room;
 }

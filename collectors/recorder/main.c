@@ -17,6 +17,7 @@
 
 #include "engine.h"
 #include "failure.h"
+#include "links.h"
 #include "options.h"
 #include "output.h"
 #include "start.h"
@@ -27,6 +28,8 @@
 
 #define DRAIN_NS (250 * NS_PER_MS)
 #define STUCK_NS (2 * NS_PER_S)
+
+enum { ATTEMPTS = 16 }; /* to send what had no room, each with an empty queue */
 
 static struct plan plan;
 static struct target target;
@@ -102,7 +105,7 @@ static void record(const struct options *options, int output)
 		if (now >= end_ns || watchdog_check() || is_reader_lost(output))
 			return;
 		if (now >= window_ns) {
-			window_cut(&windows, &engine, target.pid);
+			window_cut(&windows, &engine, target.pid, monotonic_ns());
 			window_ns = monotonic_ns() + options->window_ns;
 			drain_ns = monotonic_ns() + DRAIN_NS;
 		} else if (now >= drain_ns) {
@@ -140,15 +143,16 @@ static void put_end(u64 end_ns, u64 detach_ns)
 /* Read, detach, then say the rest. */
 static void finish(bool is_attached)
 {
-	if (is_attached) {
-		window_drain(&engine);
-		window_cut(&windows, &engine, target.pid);
-	}
 	u64 before_ns = monotonic_ns();
+	bool is_cut = !is_attached || window_cut(&windows, &engine, target.pid, before_ns);
+
 	statistics_turn(false);
 	engine_detach(&engine);
 	u64 end_ns = monotonic_ns();
 	watchdog_arm(false);
+	/* What had no room is still in the maps. */
+	for (int i = 0; !is_cut && i < ATTEMPTS && !output_finish(STUCK_NS); i++)
+		is_cut = window_cut(&windows, &engine, target.pid, before_ns);
 	if (is_attached) {
 		target_send_mappings(&target);
 		output_commit();
@@ -204,9 +208,9 @@ static int begin(const struct options *options, const char *text, size_t length,
 	struct settings settings;
 
 	if (start_check(options, &plan) || target_open(&target, options->pid) ||
-	    target_verify(&target, &plan) || start_settings(options, &plan, &settings) ||
+	    target_verify(&target, &plan) || start_settings(options, &plan, &target, &settings) ||
 	    engine_load(&engine, &plan, &target, &settings) ||
-	    totals_prepare(&engine, &plan, &target) || links_ready())
+	    totals_prepare(&engine, &plan, &target) || links_prepare())
 		return -1;
 	watchdog_arm(true);
 	statistics_turn(true);
@@ -215,7 +219,7 @@ static int begin(const struct options *options, const char *text, size_t length,
 	if (start_put(&engine, &target, options, text, length))
 		return -1;
 	*is_attached = true;
-	if (!window_cut(&windows, &engine, target.pid))
+	if (!window_cut(&windows, &engine, target.pid, monotonic_ns()))
 		return fail(EXIT_CODE_USAGE,
 			    "the queue is too small for the accounts of all threads: "
 			    "give more than --queue %zuK",

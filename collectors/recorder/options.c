@@ -23,7 +23,8 @@ static const char help[] =
 	"  --for TIME       end after this time, such as 30s or 500ms (until it is interrupted)\n"
 	"  --window TIME    length of a window (1s)\n"
 	"  --sample-hz N    CPU samples a second and CPU; 0: none (99)\n"
-	"  --slots N        threads that can have an account at a time (8192)\n"
+	"  --slots N        threads that can have an account at a time (8192, or 4 times those "
+	"there)\n"
 	"  --level LEVEL    record less than the plan: sample or handshake\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
 	"  --any-kernel     use a plan that was made on another kernel release\n"
@@ -139,7 +140,6 @@ int options_parse(struct options *options, int count, char **arguments)
 	*options = (struct options){
 		.window_ns = NS_PER_S,
 		.sample_hz = 99,
-		.slots = 8192,
 		.level = -1,
 		.queue_bytes = 8 << 20,
 	};

@@ -10,7 +10,8 @@ struct options {
 	int pid;
 	u64 for_ns; /* 0: until it is ended */
 	u64 window_ns;
-	u32 sample_hz, slots;
+	u32 sample_hz;
+	u32 slots; /* 0: by the threads of the target */
 	int level; /* -1: that of the plan */
 	size_t queue_bytes;
 	bool any_kernel;

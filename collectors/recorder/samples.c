@@ -47,8 +47,9 @@ static void put_stack(const struct engine *engine, s32 stack, bool is_kernel)
 	*frame = (struct stream_stack){(u32)stack, depth};
 	memcpy(frame + 1, addresses, depth * sizeof(u64));
 	is_sent[number / 8] |= (u8)(1 << number % 8);
+	/* All but the leaf are return addresses: the call is just before them. */
 	for (u32 i = 0; is_kernel && i < depth; i++)
-		kernel_address_add(addresses[i]);
+		kernel_address_add(addresses[i] - (i > 0));
 }
 
 static void put_samples(const struct engine *engine, u32 count)

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "failure.h"
-#include "links.h"
 #include "output.h"
 #include "proc.h"
 #include "stream.h"
@@ -78,23 +77,30 @@ int start_check(const struct options *options, const struct plan *plan)
 	return 0;
 }
 
+/* Room for threads that the server may come to have, as far as that is cheap. */
+enum { SLOTS_LEAST = 8192, SLOTS_FACTOR = 4, SLOTS_MOST = 1 << 16 };
+
+static u32 slots_for(u32 threads_count)
+{
+	u64 wanted = (u64)threads_count * SLOTS_FACTOR;
+
+	if (wanted < SLOTS_LEAST)
+		return SLOTS_LEAST;
+	return wanted < SLOTS_MOST ? (u32)wanted : SLOTS_MOST;
+}
+
 int start_settings(const struct options *options, const struct plan *plan,
-		   struct settings *settings)
+		   const struct target *target, struct settings *settings)
 {
 	*settings = (struct settings){
 		.level = options->level < 0 ? plan->level : (enum level)options->level,
 		.sample_hz = plan->has_samples ? options->sample_hz : 0,
-		.slots = options->slots,
+		.slots = options->slots ? options->slots : slots_for(target->threads_count),
 	};
 	if (settings->level == LEVEL_SAMPLE && !settings->sample_hz)
 		return fail(EXIT_CODE_USAGE,
 			    "nothing would be recorded: no samples at level sample");
 	return 0;
-}
-
-int links_ready(void)
-{
-	return links_prepare();
 }
 
 static void read_cpu_facts(struct stream_start *start)

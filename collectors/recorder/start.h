@@ -13,10 +13,7 @@ const char *start_read_plan(const char *path, struct plan *plan, size_t *length)
 int start_check(const struct options *options, const struct plan *plan);
 
 int start_settings(const struct options *options, const struct plan *plan,
-		   struct settings *settings);
-
-/* Threads that close links. */
-int links_ready(void);
+		   const struct target *target, struct settings *settings);
 
 /* The frames that stand once at the beginning: the recording, the plan, mappings. */
 int start_put(const struct engine *engine, struct target *target, const struct options *options,

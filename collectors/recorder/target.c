@@ -89,6 +89,7 @@ int target_open(struct target *target, int pid)
 	target->own_pid = (int)field_of(status, "NSpid:", true);
 	if (!target->own_pid)
 		target->own_pid = pid;
+	target->threads_count = (u32)field_of(status, "Threads:", false);
 	target->start_ticks = start_ticks_of(pid);
 	return 0;
 }

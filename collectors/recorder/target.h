@@ -9,6 +9,7 @@ struct target {
 	int pid, own_pid;
 	int pidfd;
 	u64 start_ticks;
+	u32 threads_count;	    /* when it was opened */
 	int files[PLAN_FILES_MOST]; /* descriptor of each file of the plan, -1: not in use */
 };
 

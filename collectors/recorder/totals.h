@@ -25,8 +25,8 @@ bool counters_put(struct engine *engine);
 void accounts_forget(void);
 void counters_forget(void);
 
-/* Handshakes that ended. They are committed at once; what has no room stays in the ring. */
-void handshakes_drain(struct engine *engine, bool discard);
+/* Handshakes that ended. They are committed at once; false: what has no room stays in the ring. */
+bool handshakes_drain(struct engine *engine, bool discard);
 
 /* Samples and waits as far as there is room; `walked` is the number of waits. */
 void samples_drain(struct engine *engine, u64 *walked, bool discard);

@@ -31,9 +31,10 @@ static void watch(pid_t recorder)
 		bool is_armed = __atomic_load_n(&shared->is_armed, __ATOMIC_RELAXED);
 		if (!is_armed || now < beat_ns || now - beat_ns <= STALE_NS)
 			continue;
-		kill(recorder, SIGKILL);
-		tell("the recorder did not run for 2 s and was killed; its probes are gone. "
+		/* First: it dies with the recorder. */
+		tell("the recorder did not run for 2 s and is killed, which removes its probes. "
 		     "The stream is readable up to there");
+		kill(recorder, SIGKILL);
 		_exit(0);
 	}
 }

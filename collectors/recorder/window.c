@@ -119,15 +119,16 @@ static bool no_room(struct windows *windows)
 	return false;
 }
 
-bool window_cut(struct windows *windows, struct engine *engine, int pid)
+bool window_cut(struct windows *windows, struct engine *engine, int pid, u64 end_ns)
 {
 	static u64 last_end_ns, last_cpu_ns;
 	struct process_counts counts;
-	u64 walked = 0, before_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID), end_ns = monotonic_ns();
+	u64 walked = 0;
 	bool is_base = !windows->number;
 
 	u64 cpu_ns = read_counts(engine, pid, &counts);
-	if (!accounts_put(engine, false) || !counters_put(engine))
+	if (!handshakes_drain(engine, is_base) || !accounts_put(engine, false) ||
+	    !counters_put(engine))
 		return no_room(windows);
 	u64 read_ns = monotonic_ns();
 	if (!output_has_room(sizeof(struct stream_window)))
@@ -141,7 +142,6 @@ bool window_cut(struct windows *windows, struct engine *engine, int pid)
 	window->read_ns = read_ns;
 	window->process_cpu_ns = cpu_ns;
 	output_commit();
-	handshakes_drain(engine, is_base);
 	accounts_recycle(engine);
 	if (!is_base) {
 		tune_waits(engine, walked, end_ns - last_end_ns);
@@ -153,7 +153,6 @@ bool window_cut(struct windows *windows, struct engine *engine, int pid)
 	last_cpu_ns = cpu_ns;
 	windows->number++;
 	windows->is_full = false;
-	windows->cut_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - before_ns;
 	return true;
 }
 

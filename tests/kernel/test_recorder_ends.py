@@ -59,7 +59,7 @@ def test_a_stopped_recorder_is_killed(
     assert await_no_probes(breakpoints, recorded_server.pid, GONE_SECONDS) <= GONE_SECONDS
     assert recorder.wait(10) == -signal.SIGKILL
     assert recorder.stderr is not None
-    assert b"did not run for 2 s and was killed" in recorder.stderr.read()
+    assert b"did not run for 2 s and is killed" in recorder.stderr.read()
 
 
 def test_ctrl_z_does_not_stop_it(record_it: Record) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
-_HEADERS: Final = (_ROOT / "probes/bpf/counts.h", _ROOT / "collectors/recorder/stream.h")
+_HEADERS: Final = ("probes/bpf/counts.h", "probes/bpf/ledger.h", "collectors/recorder/stream.h")
+_SKIPPED: Final = ("latency_shard", "thread_slot", "site_hits", "config")  # in no frame
 _TYPES: Final[dict[str, Any]] = {
     "u8": ctypes.c_uint8,
     "u16": ctypes.c_uint16,
@@ -26,6 +27,7 @@ _STRUCT: Final = re.compile(
     r"(?:/\*(?P<text>[^*]*)\*/\n)?struct (?P<name>\w+) \{\n(?P<body>.*?)^\};", re.M | re.S
 )
 _MEMBER: Final = re.compile(r"(?:struct )?(\w+) (\w+)(?:\[(\w+)\])?;(?:\s*/\*(.*?)\*/)?", re.S)
+_SIZE: Final = re.compile(r"\b([A-Z_]+) = (\d+)\b")
 _CONSTANT: Final = re.compile(r"(STREAM_[A-Z_]+) = (\w+),(?:\s*/\*(.*?)\*/)?", re.S)
 
 
@@ -82,29 +84,36 @@ class Definition:
 @cache
 def definition() -> Definition:
     """What this version of tlstax writes and reads."""
-    return parse(*(path.read_text(encoding="utf-8") for path in _HEADERS))
+    return parse(*((_ROOT / path).read_text(encoding="utf-8") for path in _HEADERS))
 
 
 def parse(*headers: str) -> Definition:
     """The structures and constants of some headers, in which nothing is used before it stands."""
     structures: dict[str, Structure] = {}
     constants: dict[str, Constant] = {}
+    sizes: dict[str, int] = {}
     for header in headers:
+        sizes |= {name: int(value) for name, value in _SIZE.findall(header)}
         for match in _STRUCT.finditer(header):
-            made = _structure(match["name"], _plain(match["text"]), match["body"], structures)
-            structures[made.name] = made
+            if match["name"] not in _SKIPPED:
+                text = _plain(match["text"])
+                made = _structure(match["name"], text, match["body"], structures, sizes)
+                structures[made.name] = made
         for name, value, text in _CONSTANT.findall(header):
             constants[name] = Constant(name, int(value, 0), _plain(text))
     return Definition(structures, constants)
 
 
-def _structure(name: str, text: str, body: str, known: dict[str, Structure]) -> Structure:
+def _structure(
+    name: str, text: str, body: str, known: dict[str, Structure], sizes: dict[str, int]
+) -> Structure:
     fields: list[tuple[str, Any]] = []
     parts: list[tuple[str, str, str]] = []
     for kind, member, count, comment in _MEMBER.findall(body):
         of = known[kind].layout if kind in known else _TYPES[kind]
-        fields.append((member, of * int(count) if count else of))
-        parts.append((member, f"{kind}[{count}]" if count else kind, _plain(comment)))
+        length = sizes[count] if count in sizes else int(count or 0)
+        fields.append((member, of * length if length else of))
+        parts.append((member, f"{kind}[{length}]" if length else kind, _plain(comment)))
     layout = type(name, (ctypes.LittleEndianStructure,), {"_fields_": tuple(fields)})
     members = tuple(
         Member(member, kind, getattr(layout, member).offset, words) for member, kind, words in parts

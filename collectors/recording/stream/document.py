@@ -32,6 +32,7 @@ is a sequence of frames, to a file, a pipe or a socket.
   target and in the kernel are in it, and paths of its files: keep a stream like a core file's
   list of mappings. A capture holds no address.
 """
+_OF_LEDGER: Final = ("thread_counts", "handshake")
 
 
 def stream_markdown() -> str:
@@ -39,7 +40,7 @@ def stream_markdown() -> str:
     known = definition()
     parts = [_HEAD, "## Frames\n", *_frames(known), ""]
     for name, structure in known.structures.items():
-        if name.startswith("stream_") or name == "thread_counts":
+        if name.startswith("stream_") or name in _OF_LEDGER:
             parts += [f"## {name}\n", *_members(structure), ""]
     return "\n".join(parts).rstrip() + "\n"
 
