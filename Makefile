@@ -53,7 +53,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += bench-crypto-loop test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -239,6 +239,10 @@ bench-overhead: root-bench-overhead test-install packages-bench ## overhead of t
 
 bench-placement: root-bench-placement test-install ## overhead of planned probes against probes at function start
 	$(BIN)/python tests/bench/placement.py
+
+.PHONY: bench-recorder
+bench-recorder: root-bench-recorder test-install ## what the static recorder costs with 100, 1,000 and 5,000 threads (2 minutes)
+	$(BIN)/python tests/bench/recorder.py
 
 .PHONY: plan-table
 plan-table: python-dev ## write docs/measurements/placement-exits.md: how the end of each boundary is seen on each installed server
