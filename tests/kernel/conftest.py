@@ -226,7 +226,9 @@ def record_it(
 ) -> Callable[..., "subprocess.Popen[bytes]"]:
     """Start the recorder on the server; its stream goes to a pipe unless told otherwise."""
 
-    def run(*more: object, stdout: Any = subprocess.PIPE) -> "subprocess.Popen[bytes]":
+    def run(
+        *more: object, stdout: Any = subprocess.PIPE, pipe_bytes: int = -1
+    ) -> "subprocess.Popen[bytes]":
         command = [
             PROGRAM,
             "--plan",

@@ -108,7 +108,7 @@ def test_the_capture_has_what_a_report_needs(
     meta = {row.key: row.value for row in rows_of(recorded[2], Meta)}
     assert meta["engine"] == "native"
     assert meta["target_ending"] == "it was running"
-    assert sum(row.hit_count for row in rows_of(recorded[2], Probe)) > HANDSHAKES
+    assert sum(row.hits_count for row in rows_of(recorded[2], Probe)) > HANDSHAKES
     assert main(["report", str(recorded[2])]) == OK
     text = capsys.readouterr().out
     assert "handshake" in text

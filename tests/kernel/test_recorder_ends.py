@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How recordings of the static recorder end, and that nothing of it stays."""
 
-import fcntl
 import io
 import signal
 import subprocess
@@ -84,10 +83,10 @@ def test_a_pipe_that_nobody_reads(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
 ) -> None:
     """It ends when pipe and queue are full, and the reader took nothing for two seconds."""
-    recorder = record_it("--window", "10ms", "--queue", "256K", "--sample-hz", "999")
+    recorder = record_it(
+        "--window", "10ms", "--queue", "256K", "--sample-hz", "999", pipe_bytes=4096
+    )
     await_attached(recorder)
-    assert recorder.stdout is not None
-    fcntl.fcntl(recorder.stdout, fcntl.F_SETPIPE_SZ, 4096)
     serve(recorded_server)
     assert recorder.stderr is not None
     said = recorder.stderr.read()
@@ -112,10 +111,10 @@ def test_a_reader_that_goes_away(
 def test_a_slow_reader_costs_windows_and_no_record(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, tmp_path: Path
 ) -> None:
-    recorder = record_it("--window", "10ms", "--queue", "256K", "--sample-hz", "999")
+    recorder = record_it(
+        "--window", "10ms", "--queue", "256K", "--sample-hz", "999", pipe_bytes=4096
+    )
     await_attached(recorder)
-    assert recorder.stdout is not None
-    fcntl.fcntl(recorder.stdout, fcntl.F_SETPIPE_SZ, 4096)
     serve(recorded_server)
     time.sleep(1.0)
     recorder.send_signal(signal.SIGTERM)
@@ -150,7 +149,10 @@ def test_a_target_that_ends(recorded_server: "subprocess.Popen[bytes]", record_i
 def test_a_target_that_executes_another_program(
     program: Path, started: Started, repository: Path, tmp_path: Path, spawn: Record
 ) -> None:
-    target = started(program, "execute", "/bin/sleep", "20")
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    script.chmod(0o755)
+    target = started(program, "execute", script, "20")
     path = tmp_path / "x.plan"
     path.write_text(plan_text(target.pid, repository))
     command = [PROGRAM, "--plan", path, "--pid", str(target.pid)]
