@@ -32,6 +32,7 @@ from tlstax.tests.kernel.recorder_runs import (
     serve,
 )
 
+DENSE = ("--window", "10ms", "--queue", "256K", "--sample-hz", "999")  # fills pipes
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 
