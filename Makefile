@@ -53,7 +53,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -213,6 +213,10 @@ test-truth: test-install ## measure programs with known phases, sleeps and spins
 test-e2e: test-install ## real server, clients and browser
 $(RUNGS:%=test-%): test-%:
 	$(PYTEST) tests/$*
+
+.PHONY: test-truth-recorder
+test-truth-recorder: root-test-truth-recorder test-install ## the truth tests through the static recorder
+	TLSTAX_TRUTH_BY=recorder $(PYTEST) tests/truth
 
 .PHONY: lint
 lint: packages-lint python-dev ## ruff, mypy --strict, clang-format, shellcheck

@@ -134,6 +134,21 @@ static bool put_slot(struct sent *entry, const struct thread_slot *copy, struct 
 	return true;
 }
 
+/* Whether a thread did nothing since its account was sent. Few of its cache lines are touched. */
+static bool is_resting(const struct sent *entry, const struct thread_slot *place)
+{
+	const struct stream_slot *slot = &entry->slot;
+
+	return entry->generation == generation && slot->status == THREAD_LIVE &&
+	       place->status == THREAD_LIVE && place->last_ns == slot->last_ns &&
+	       place->tid == slot->tid && place->thread_start_ns == slot->thread_start_ns &&
+	       place->state == slot->state && place->owner == slot->owner &&
+	       place->counts.switch_count == slot->counts.switch_count &&
+	       place->counts.cpu_ns == slot->counts.cpu_ns &&
+	       place->counts.wait_ns == slot->counts.wait_ns &&
+	       (entry->looks_count == LOOKS_MOST || slot->role != ROLE_BACKGROUND || slot->span);
+}
+
 bool accounts_put(struct engine *engine, bool ended_only)
 {
 	static struct thread_slot copy;
@@ -146,6 +161,8 @@ bool accounts_put(struct engine *engine, bool ended_only)
 			(const void *)(engine->slots + (size_t)i * sizeof(struct thread_slot));
 		u32 status = __atomic_load_n(&place->status, __ATOMIC_ACQUIRE);
 		if (status == THREAD_FREE || (ended_only && status != THREAD_EXITED))
+			continue;
+		if (is_resting(&sent[i], place))
 			continue;
 		copy_slot(place, &copy);
 		describe(&copy, i, &slot);

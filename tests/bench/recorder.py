@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the static recorder costs with many threads: start, windows, memory, detaching.
 
-`make bench-recorder` runs it: the program of many threads (tests/testprogs/crowd.c), of which
-every second one works in each window, recorded for some seconds by the recorder.
+`make bench-recorder` runs it: the program of many threads (tests/testprogs/crowd.c), which rest, or
+of which every second one works in each window, recorded for some seconds by the recorder.
 """
 
 import itertools
@@ -19,10 +19,10 @@ from tlstax.collectors.recording.stream.frames import Reading, read_frames, reco
 from tlstax.tests.kernel.recorder_runs import plan_text
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SECONDS, SPIN_US = 20, 200
+SECONDS, SPIN_US = 10, 200
 
 
-def measure(threads_count: int, folder: Path) -> str:
+def measure(threads_count: int, is_busy: bool, folder: Path) -> str:
     """One row of the table."""
     program = REPOSITORY / "tests/testprogs/bin/crowd"
     with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as p:
@@ -44,14 +44,16 @@ def measure(threads_count: int, folder: Path) -> str:
                 recorder.stderr.readline()
                 ready_ms = (time.monotonic() - began_s) * 1e3
                 while recorder.poll() is None:
-                    p.stdin.write(f"! {SPIN_US}\n".encode())
-                    p.stdout.readline()
+                    if is_busy:
+                        p.stdin.write(f"! {SPIN_US}\n".encode())
+                        p.stdout.readline()
                     time.sleep(0.5)
         p.kill()
-    return row(threads_count, stream, ready_ms)
+    name = f"{threads_count:,}, {'half of them work' if is_busy else 'all rest'}"
+    return row(name, stream, ready_ms)
 
 
-def row(threads_count: int, stream: Path, ready_ms: float) -> str:
+def row(name: str, stream: Path, ready_ms: float) -> str:
     """What the stream says of its recorder."""
     known = definition()
     frames = list(read_frames(stream.open("rb"), Reading()))
@@ -62,13 +64,14 @@ def row(threads_count: int, stream: Path, ready_ms: float) -> str:
         (now.own_cpu_ns - before.own_cpu_ns) / 1e6 for before, now in itertools.pairwise(windows)
     ]
     length_s = (windows[-1].end_ns - windows[0].end_ns) / 1e9
+    private_bytes = min(window.resident_bytes for window in windows) - start.slots_bytes
     cells = (
-        f"{threads_count:,}",
+        name,
         f"{start.start_cpu_ns / 1e6:.0f} ms",
         f"{ready_ms:.0f} ms",
         f"{statistics.median(spent_ms):.2f} ({min(spent_ms):.2f}..{max(spent_ms):.2f}) ms",
         f"{sum(spent_ms) / length_s / 10:.3f} %",
-        f"{max(window.resident_bytes for window in windows) / 1e6:.1f} MB",
+        f"{private_bytes / 1e6:.1f} MB",
         f"{end.detach_ns / 1e6:.0f} ms",
         f"{stream.stat().st_size / length_s / 1e3:.0f} KB/s",
     )
@@ -77,11 +80,12 @@ def row(threads_count: int, stream: Path, ready_ms: float) -> str:
 
 def main() -> None:
     """Print the table."""
-    print("| threads | CPU until attached | ready after | CPU a window of 1 s | of a CPU | resident"
+    print("| threads | CPU until attached | ready after | CPU a window of 1 s | of a CPU | memory"
           " | detached in | stream |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for count in map(int, sys.argv[1:] or ("100", "1000", "5000")):
-            print(measure(count, Path(folder)), flush=True)
+            for is_busy in (False, True):
+                print(measure(count, is_busy, Path(folder)), flush=True)
 
 
 if __name__ == "__main__":
