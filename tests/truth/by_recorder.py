@@ -18,7 +18,7 @@ def record(pid: int, plan_text: str, folder: Path, run: Callable[[], None]) -> "
     """Record while `run` runs."""
     plan, stream = folder / "truth.plan", folder / "truth.stream"
     plan.write_text(plan_text)
-    command = [recorder_path(), "--plan", plan, "--pid", str(pid), "--window", WINDOW]
+    command = [str(recorder_path()), "--plan", str(plan), "--pid", str(pid), "--window", WINDOW]
     with (
         stream.open("wb") as out,
         subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as recorder,
