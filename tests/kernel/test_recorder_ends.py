@@ -99,7 +99,8 @@ def test_a_pipe_that_nobody_reads(
 def test_a_reader_that_goes_away(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
 ) -> None:
-    recorder = record_it()
+    """Noticed at once, not only when something is written."""
+    recorder = record_it("--window", "1m", pipe_bytes=1 << 20)
     await_attached(recorder)
     assert recorder.stdout is not None
     recorder.stdout.close()

@@ -17,7 +17,7 @@ from tlstax.collectors.recording.stream import document
 from tlstax.collectors.recording.stream.frames import Reading, read_frames
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream_capture import import_stream
-from tlstax.tests.unit.recording.streams import slot, stream, struct, window
+from tlstax.tests.unit.recording.streams import frame, slot, stream, struct, window
 
 COMMAND_ON_CPU = 12 * 8
 SECOND = 1_000_000_000
@@ -83,12 +83,12 @@ def test_a_stream_becomes_a_capture(whole: bytes, tmp_path: Path) -> None:
 def test_a_stream_that_is_cut_has_the_windows_up_to_there(
     parts: list[tuple[str, bytes]], whole: bytes, tmp_path: Path
 ) -> None:
-    """At every byte behind the plan, which alone is long."""
+    """At the end of every frame and inside of them, behind the plan, which alone is long."""
     capture = tmp_path / "a.tlstax"
     ends = [len(stream(parts[: index + 1])) for index in range(len(parts))]
     kinds = [kind for kind, _ in parts]
     first_totals = ends[kinds.index("WINDOW")]
-    for cut in {*range(ends[kinds.index("SLOT") - 1], len(whole), 7), *ends}:
+    for cut in {*range(ends[kinds.index("SLOT") - 1], len(whole), 61), *ends}:
         capture.unlink(missing_ok=True)
         done = sum(
             1 for kind, end in zip(kinds, ends, strict=True) if kind == "WINDOW" and end <= cut
@@ -108,13 +108,22 @@ def test_every_flipped_bit_is_noticed(whole: bytes) -> None:
     reading = Reading()
     all_frames = list(read_frames(io.BytesIO(whole), reading))
     assert reading.why_ended == ""
-    for _ in range(400):
+    for _ in range(120):
         flipped = bytearray(whole)
         flipped[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
         reading = Reading()
         found = list(read_frames(io.BytesIO(bytes(flipped)), reading))
         assert reading.why_ended != ""
         assert found == all_frames[: len(found)]
+
+
+def test_a_missing_frame_is_noticed(parts: list[tuple[str, bytes]]) -> None:
+    frames = [frame(number, *part) for number, part in enumerate(parts)]
+    del frames[4]
+    reading = Reading()
+    found = list(read_frames(io.BytesIO(b"".join(frames)), reading))
+    assert reading.why_ended == "a frame is missing"
+    assert len(found) == 4
 
 
 @pytest.mark.parametrize(
