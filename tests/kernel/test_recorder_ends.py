@@ -102,6 +102,7 @@ def test_a_reader_that_goes_away(
     """Noticed at once, not only when something is written."""
     recorder = record_it("--window", "1m", pipe_bytes=1 << 20)
     await_attached(recorder)
+    time.sleep(0.5)  # all that it has to write is in the pipe
     assert recorder.stdout is not None
     recorder.stdout.close()
     assert recorder.wait(GONE_SECONDS) == IO
