@@ -3,6 +3,7 @@
 
 import io
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -178,3 +179,31 @@ def test_a_lower_level_records_less(
     assert len(rows_of(capture, Handshake)) == expected
     assert rows_of(capture, Ledger) == []
     assert {row.level for row in rows_of(capture, Window)} == {level}
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers need shared libraries")
+def test_it_runs_in_an_empty_directory(
+    recorded_server: "subprocess.Popen[bytes]", plan_path: Path, spawn: Record, tmp_path: Path
+) -> None:
+    """With /proc and /sys alone, which are mounted where only this test sees them."""
+    root = tmp_path / "root"
+    for name in ("proc", "sys"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(PROGRAM, root / "recorder")
+    shutil.copy(plan_path, root / "plan")
+    script = """
+        set -e
+        mount --rbind /proc "$1/proc"
+        mount --rbind /sys "$1/sys"
+        exec chroot "$1" /recorder --plan /plan --pid "$2" --window 100ms
+    """
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", root, str(recorded_server.pid)]
+    recorder = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    await_attached(recorder)
+    serve(recorded_server)
+    recorder.send_signal(signal.SIGTERM)
+    stream, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == OK, errors
+    capture = tmp_path / "a.tlstax"
+    import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
+    assert len(rows_of(capture, Handshake)) == HANDSHAKES
