@@ -59,13 +59,16 @@ static void *call_probed(void *unused)
 /* Where a function of this executable is in its file. */
 static u64 file_offset_of(u64 address)
 {
-	const ElfW(Phdr) *segment = (const void *)getauxval(AT_PHDR);
+	const ElfW(Phdr) *segments = (const void *)getauxval(AT_PHDR);
 	unsigned long count = getauxval(AT_PHNUM);
 
-	for (; count--; segment++)
-		if (segment->p_type == PT_LOAD && address >= segment->p_vaddr &&
-		    address < segment->p_vaddr + segment->p_memsz)
-			return address - segment->p_vaddr + segment->p_offset;
+	for (unsigned long i = 0; i < count; i++) /* where it was loaded, if that may be anywhere */
+		if (segments[i].p_type == PT_PHDR)
+			address -= (u64)(unsigned long)segments - segments[i].p_vaddr;
+	for (unsigned long i = 0; i < count; i++)
+		if (segments[i].p_type == PT_LOAD && address >= segments[i].p_vaddr &&
+		    address < segments[i].p_vaddr + segments[i].p_memsz)
+			return address - segments[i].p_vaddr + segments[i].p_offset;
 	return 0;
 }
 

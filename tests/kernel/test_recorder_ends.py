@@ -2,8 +2,10 @@
 """How recordings of the static recorder end, and that nothing of it stays."""
 
 import io
+import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -49,6 +51,7 @@ def test_nothing_stays(
     assert leftover() == set()
 
 
+@pytest.mark.timing
 def test_a_stopped_recorder_is_killed(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
 ) -> None:
@@ -114,15 +117,28 @@ def test_a_reader_that_goes_away(
 def test_a_slow_reader_costs_windows_and_no_record(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, tmp_path: Path
 ) -> None:
-    recorder = record_it(
-        "--window", "10ms", "--queue", "256K", "--sample-hz", "999", pipe_bytes=4096
-    )
+    recorder = record_it(*DENSE, pipe_bytes=4096)
     await_attached(recorder)
+    parts: list[bytes] = []
+    is_served = threading.Event()
+
+    def read_slowly() -> None:
+        assert recorder.stdout is not None
+        while not is_served.wait(0.05):
+            parts.append(os.read(recorder.stdout.fileno(), 4096))
+        parts.append(recorder.stdout.read())
+
+    reader = threading.Thread(target=read_slowly)
+    reader.start()
     serve(recorded_server)
-    time.sleep(1.0)
     recorder.send_signal(signal.SIGTERM)
-    stream, errors = recorder.communicate(timeout=60)
-    assert recorder.returncode == OK, errors
+    is_served.set()
+    reader.join(60)
+    assert recorder.stderr is not None
+    said = recorder.stderr.read()
+    assert recorder.wait(60) == OK, said
+    stream = b"".join(parts)
+    assert last_of(stream, "end").merged_count > 0
     import_stream(io.BytesIO(stream), "x", tmp_path / "a.tlstax", overwrite=False)
     assert len(rows_of(tmp_path / "a.tlstax", Handshake)) == HANDSHAKES
 

@@ -17,7 +17,7 @@ from tlstax.collectors.recording.stream.frames import Reading, counted, read_fra
 FOLDER = os.environ.get("SANITIZED", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="run `make test-recorder-sanitizers`")
 
-MUTANTS, RECORDS = "300000", "200000"
+MUTANTS, RECORDS = "100000", "100000"
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
