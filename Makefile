@@ -8,8 +8,8 @@ SHELL := /bin/bash
 
 # Debian packages, by what needs them. mariadb-install-db calls my_print_defaults of
 # mariadb-client-core. bpftool strips DWARF from the BPF objects and keeps BTF.
-PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 make mariadb-client-core mariadb-server-core openssl \
-	python3-venv sysbench
+PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 libc6-dev libelf-dev make mariadb-client-core mariadb-server-core openssl \
+	python3-venv sysbench zlib1g-dev
 PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core g++ gcc gdb git libbpf-tools libc6-dev libssl-dev linux-perf \
 	iproute2 openssh-client openssh-server percona-toolkit stunnel4 sysstat
 PACKAGES_DRIVERS := libdbd-mariadb-perl libdbd-mysql-perl php-cli php-mysql
@@ -34,7 +34,14 @@ PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tes
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
 	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE CLOCK_PERCENT-103 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3))
 DELAYLINE := workloads/transports/delayline
-C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c \
+RECORDER := collectors/recorder/bin/tlstax-recorder
+RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o
+RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
+RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
+RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
+	-ffile-prefix-map=$(CURDIR)=.
+C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/recorder/*.c tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c \
 	tests/bench/interposer.c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
@@ -46,7 +53,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += bench-crypto-loop check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -55,7 +62,7 @@ help: ## list the targets
 ##@ Install
 
 .PHONY: install
-install: packages-demo python bpf assets ## install what `tlstax` needs (Debian packages, .venv, BPF objects, web assets)
+install: packages-demo python bpf recorder assets ## install what `tlstax` needs (Debian packages, .venv, BPF objects, web assets)
 	@echo "tlstax is ready: $(BIN)/tlstax --help"
 
 .PHONY: packages-demo packages-drivers packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports
@@ -115,6 +122,34 @@ probes/bpf/ledger_guarded.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*
 $(DELAYLINE): $(DELAYLINE).c | packages-demo
 	@echo "==> $@"
 	clang -std=gnu11 -O2 -Wall -Wextra -Werror -o $@ $<
+
+.PHONY: recorder
+recorder: packages-demo $(RECORDER) ## build the static recorder: one file that records on any host
+
+# The same bytes from the same sources: no paths, no times, no build-id of the linker's own.
+$(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packages-demo
+	@echo "==> $@"
+	@mkdir -p $(@D)
+	clang $(RECORDER_FLAGS) -Os -ffunction-sections -fdata-sections -static -Wl,--gc-sections -Wl,--build-id=sha1 \
+		-s -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
+
+# With the address and undefined sanitizers: parts of the recorder alone, and all of it.
+SANITIZED := tests/recorder/bin
+SANITIZE := gcc $(RECORDER_FLAGS) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -iquote collectors/recorder
+
+$(SANITIZED)/plan_fuzz: $(addprefix collectors/recorder/,plan.c words.c failure.c)
+$(SANITIZED)/stream_load: $(addprefix collectors/recorder/,output.c failure.c)
+$(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) | packages-test
+	@mkdir -p $(@D)
+	$(SANITIZE) -o $@ $(filter %.c,$^) -lz
+
+$(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packages-test
+	@mkdir -p $(@D)
+	$(SANITIZE) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
+
+.PHONY: test-recorder-sanitizers
+test-recorder-sanitizers: root-test-recorder-sanitizers test-install $(addprefix $(SANITIZED)/,plan_fuzz stream_load tlstax-recorder) ## fuzz the recorder's plan reader, and test all of it, with ASan and UBSan (5 minutes)
+	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/kernel/test_recorder.py tests/kernel/test_recorder_ends.py
 
 .PHONY: assets
 assets: $(VENDOR)/VERSIONS ## fetch the web libraries that the HTML report embeds
@@ -177,7 +212,7 @@ test: root-test test-install ## all tests except the benchmarks
 	exit $$status
 
 .PHONY: test-install
-test-install: packages-test python-dev bpf assets test-assets testprogs mutants
+test-install: packages-test python-dev bpf recorder assets test-assets testprogs mutants
 
 .PHONY: $(RUNGS:%=test-%)
 test-unit: test-install ## functions and files; no root needed
@@ -188,6 +223,10 @@ test-truth: test-install ## measure programs with known phases, sleeps and spins
 test-e2e: test-install ## real server, clients and browser
 $(RUNGS:%=test-%): test-%:
 	$(PYTEST) tests/$*
+
+.PHONY: test-truth-recorder
+test-truth-recorder: root-test-truth-recorder test-install ## the truth tests through the static recorder
+	TLSTAX_TRUTH_BY=recorder $(PYTEST) tests/truth
 
 .PHONY: lint
 lint: packages-lint python-dev ## ruff, mypy --strict, clang-format, shellcheck
@@ -214,6 +253,10 @@ bench-overhead: root-bench-overhead test-install packages-bench ## overhead of t
 
 bench-placement: root-bench-placement test-install ## overhead of planned probes against probes at function start
 	$(BIN)/python tests/bench/placement.py
+
+.PHONY: bench-recorder
+bench-recorder: root-bench-recorder test-install ## what the static recorder costs with 100, 1,000 and 5,000 threads (2 minutes)
+	$(BIN)/python tests/bench/recorder.py
 
 .PHONY: plan-table
 plan-table: python-dev ## write docs/measurements/placement-exits.md: how the end of each boundary is seen on each installed server
@@ -289,8 +332,9 @@ test-bpftrace: root-test-bpftrace test-install ## test the bpftrace programs wit
 	TLSTAX_BPFTRACE="$$($(NEWER) bpftrace)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/sources/test_bpftrace.py
 
 .PHONY: capture-docs
-capture-docs: python ## regenerate docs/capture.md, report-json.md, report.schema.json and the tables of sources.md and preflight.md
+capture-docs: python ## regenerate docs/capture.md, stream.md, report-json.md, report.schema.json and the tables of sources.md and preflight.md
 	$(BIN)/python -m tlstax.collectors.capture.document > docs/capture.md
+	$(BIN)/python -m tlstax.collectors.recording.stream.document > docs/stream.md
 	$(BIN)/python -m tlstax.analysis.document.field_reference > docs/report-json.md
 	$(BIN)/python -m tlstax.analysis.document.json_schema > docs/report.schema.json
 	$(BIN)/python -m tlstax.collectors.sources.registry docs/sources.md
@@ -302,5 +346,5 @@ statistics-docs: python-dev ## simulate the coverage of every kind of interval: 
 
 .PHONY: clean
 clean: ## remove build results (not the Debian packages)
-	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin tests/truth/mutants/bin $(DELAYLINE)
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o $(dir $(RECORDER)) tests/testprogs/bin tests/truth/mutants/bin $(SANITIZED) $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,10 +2,10 @@
 """Show where the time goes when a MySQL-family server speaks TLS."""
 
 import argparse
-import importlib
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from tlstax import ExitCode, TlstaxError, __version__
@@ -19,8 +19,9 @@ COMMANDS = {
     "doctor": ("collectors.commands.doctor", "try what this host and a process can bear"),
     "attach": ("collectors.commands.attach", "record a running server"),
     "top": ("analysis.report.commands.top", "watch a server's TLS work live"),
+    "recorder": ("collectors.commands.recorder", "write out the static recorder"),
     "pmp": ("collectors.commands.pmp", "sample all threads by stopping the server"),
-    "import": ("collectors.commands.import_recording", "convert perf.data or folded stacks"),
+    "import": ("collectors.commands.import_recording", "convert a stream, perf.data or stacks"),
     "report": ("analysis.report.commands.report", "explain a capture"),
     "diff": ("analysis.report.commands.diff", "compare two recordings"),
     "whatif": ("analysis.report.commands.whatif", "predict what a change would cost"),
@@ -56,7 +57,7 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     for name, (module, summary) in COMMANDS.items():
         if name == chosen:
             passed = {key: partial(call_late, at) for key, at in PASSED.get(name, {}).items()}
-            importlib.import_module(f"tlstax.{module}").register(subparsers, **passed)
+            resolve_name(f"tlstax.{module}:register")(subparsers, **passed)
         else:
             subparsers.add_parser(name, help=summary)
     return parser
@@ -64,8 +65,7 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
 
 def call_late(place: str, *arguments: Any, **named: Any) -> Any:
     """Call MODULE:FUNCTION, which is imported only now."""
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(f"tlstax.{module}"), name)(*arguments, **named)
+    return resolve_name(f"tlstax.{place}")(*arguments, **named)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

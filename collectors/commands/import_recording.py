@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Turn a recording of another tool into a capture that `tlstax report` explains.
+"""Turn a stream of the recorder, or a recording of another tool, into a capture.
 
+    tlstax-recorder --plan server.plan --pid PID --for 30s > x.stream
+    tlstax import x.stream -o server.tlstax
     perf record -k CLOCK_MONOTONIC -F 99 --call-graph dwarf,16384 -p PID -- sleep 30
     tlstax import perf.data -o server.tlstax
     tlstax import script.txt --hz 99 -o server.tlstax      what `perf script` printed
     profile-bpfcc -f -F 99 -p PID 30 > x.folded
     tlstax import x.folded --hz 99 -o server.tlstax
 
-A file that does not begin like perf's or its text is read as folded stacks, `frame;frame COUNT`,
-without files or threads. Texts do not contain the sampling rate: give it with --hz.
-Only names and counts are imported. Phases are inferred from the boundary functions in the stacks;
-there is no ledger, and times are numbers of samples. Functions without a name are described if
-their file is on this host with the build-id that perf recorded.
-Exit status: 0; 1 perf or its file cannot be read; 2 wrong arguments; 3 perf is not installed.
+A stream becomes what `tlstax attach` would have recorded; one that was cut has the windows up to
+there. Addresses are named in files on this host that have the recorded build-ids.
+A file that begins like none of these is read as folded stacks, `frame;frame COUNT`, without files
+or threads. Texts do not contain the sampling rate: give it with --hz.
+Of other tools only names and counts are imported. Phases are inferred from the boundary functions
+in the stacks; there is no ledger, and times are numbers of samples. Functions without a name are
+described if their file is on this host with the build-id that perf recorded.
+Exit status: 0; 1 perf or its file cannot be read; 2 wrong arguments; 3 perf is not installed; 5 a
+stream cannot be used.
 """
 
 import argparse
@@ -26,6 +31,8 @@ from pathlib import Path
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import write_whole
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream_capture import import_stream
 from tlstax.collectors.sources.perf.recording import read_data
 from tlstax.collectors.sources.perf.rows import FIRST_ID, PerfRows
 from tlstax.collectors.sources.perf.script import begins_sample, parse
@@ -39,7 +46,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add `tlstax import`."""
     parser = subparsers.add_parser(
         "import",
-        help="make a capture of a perf.data file or folded stacks",
+        help="make a capture of a stream, a perf.data file or folded stacks",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -47,7 +54,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "recording",
         type=Path,
         metavar="FILE",
-        help="perf.data, text of `perf script`, folded stacks",
+        help="stream, perf.data, text of `perf script`, folded stacks",
     )
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="capture to write"
@@ -69,6 +76,12 @@ def _hz(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Read the recording, write the capture."""
+    if _is_stream(options.recording):
+        with options.recording.open("rb") as stream:
+            name = str(options.recording)
+            text = import_stream(stream, name, options.output, options.force)
+        print(f"{options.output}: {text}", file=sys.stderr)
+        return int(ExitCode.OK)
     rows, engine = _read(options.recording, options.root, options.hz)
     samples = sum(row.sample_count for row in rows if isinstance(row, schema.SampleStack))
     if not samples:
@@ -85,6 +98,15 @@ def run(options: argparse.Namespace) -> int:
     write_whole(options.output, [*meta, target, *rows], options.force)
     print(f"{options.output}: {samples} samples", file=sys.stderr)
     return int(ExitCode.OK)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a file begins like a stream of the recorder."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == definition().number("MAGIC").to_bytes(4, "little")
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
 
 
 def _read(path: Path, root: str, hz: float | None) -> tuple[list[schema.Row], str]:

@@ -7,6 +7,9 @@ instruction (one trap) or single-steps it (two traps, about 35 times as long), w
 why it is there. Then come the cost per command, handshake and connection, what is unusual about the
 process, and what is unavailable. `-v` adds what was not chosen, and why.
 
+`--output FILE` writes the plan as a text for `tlstax-recorder`, which records every process of the
+same build with it (docs/plan-file.md).
+
 Costs are those of this host, measured on tlstax's own code (see `tlstax doctor --calibrate`).
 """
 
@@ -59,6 +62,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     accept_option(plan)
     plan.add_argument("--json", action="store_true", help="machine-readable output")
+    plan.add_argument(
+        "--output", type=Path, metavar="FILE", help="write a plan file for tlstax-recorder instead"
+    )
+    plan.add_argument("--force", action="store_true", help="replace an existing plan file")
     plan.set_defaults(run=run_plan)
 
 
@@ -73,6 +80,8 @@ def run_plan(options: argparse.Namespace) -> int:
     from tlstax.collectors.process.target import open_target
     from tlstax.probes.definitions import load_definitions
 
+    if options.output:
+        return _write_plan_file(options)
     definitions = load_definitions(options.definitions)
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     target = open_target(pid)
@@ -91,4 +100,21 @@ def run_plan(options: argparse.Namespace) -> int:
         document |= function_listing.as_document(functions)
         lines += function_listing.as_lines(functions)
     print(json.dumps(document, indent=2) if options.json else "\n".join(lines))
+    return int(ExitCode.OK)
+
+
+def _write_plan_file(options: argparse.Namespace) -> int:
+    """Write the plan for the recorder. Raises TlstaxError when the process cannot be recorded."""
+    from tlstax.collectors.placement.planning import plan_in_child
+    from tlstax.collectors.process.find_process import find_by_name
+    from tlstax.collectors.recording.safe_request import preflight
+    from tlstax.collectors.recording.stream.plan_file import plan_file_text, write_plan_file
+
+    pid = options.pid if options.pid is not None else find_by_name(options.name)
+    safety = preflight(pid, options.accept)
+    level = min(Level[options.level.upper()], safety.level_most)
+    role = "client" if options.client else "server"
+    target, planned = plan_in_child(pid, level, options.definitions, role, safety.limits)
+    write_plan_file(options.output, plan_file_text(target, planned, safety), options.force)
+    print(f"{options.output}: {len(planned.sites)} probes for {target.exe}")
     return int(ExitCode.OK)

@@ -12,8 +12,8 @@ from tlstax import __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.clock import monotonic_ns
 
-_PRIVACY: Final = "no payload, SQL text, key, password or pointer is recorded"
-_CRYPTO_FLAGS: Final = frozenset(
+PRIVACY: Final = "no payload, SQL text, key, password or pointer is recorded"
+CRYPTO_FLAGS: Final = frozenset(
     ("aes", "pclmulqdq", "sha_ni", "avx", "avx2", "avx512f", "vaes", "vpclmulqdq", "bmi2", "adx")
 )
 
@@ -29,7 +29,7 @@ def recording_facts(engine: str, level: str, **further: object) -> list[schema.M
         "engine": engine,
         "command_level": level,
         **further,
-        "privacy": _PRIVACY,
+        "privacy": PRIVACY,
     }
     return [schema.Meta(key, str(value)) for key, value in values.items()]
 
@@ -40,7 +40,7 @@ def cpu_facts() -> dict[str, object]:
     return {
         "cpu_count": os.cpu_count(),
         "cpu_model": cpu_field("model name"),
-        "cpu_flags": " ".join(sorted(_CRYPTO_FLAGS.intersection(flags))),
+        "cpu_flags": " ".join(sorted(CRYPTO_FLAGS.intersection(flags))),
     }
 
 

@@ -30,9 +30,10 @@ def to_text(plan: Plan, objects: Sequence[MappedObject]) -> str:
 def from_text(text: str, pid: int, objects: Sequence[MappedObject]) -> Plan:
     """The plan for a process that has the same files. Raises NoFitError."""
     try:
-        made = _made(Plan, json.loads(text), in_order(objects))
-    except (AttributeError, ValueError, TypeError, LookupError, RecursionError) as error:
+        plain = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise NoFitError(str(error)) from None
+    made = made_of(Plan, plain, in_order(objects))
     assert isinstance(made, Plan)
     return dataclasses.replace(made, pid=pid)
 
@@ -40,6 +41,19 @@ def from_text(text: str, pid: int, objects: Sequence[MappedObject]) -> Plan:
 def text_of(value: object, objects: Sequence[MappedObject] = ()) -> str:
     """Data classes as JSON, equal ones as equal text."""
     return json.dumps(_plain(value, objects), separators=(",", ":"))
+
+
+def plain_of(value: object, objects: Sequence[MappedObject]) -> Any:
+    """A value of a plan as plain data, in which objects are numbers of `objects`."""
+    return _plain(value, objects)
+
+
+def made_of(kind: Any, value: Any, objects: Sequence[MappedObject]) -> Any:
+    """A value of a type from what plain_of() made of it. Raises NoFitError."""
+    try:
+        return _made(kind, value, objects)
+    except (AttributeError, ValueError, TypeError, LookupError, RecursionError) as error:
+        raise NoFitError(str(error)) from None
 
 
 def in_order(objects: Sequence[MappedObject]) -> list[MappedObject]:

@@ -5,6 +5,7 @@ No figure here comes from the ledger's cells. The counts are read where a window
 beside the accounts, and the rows are the differences.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tlstax.collectors.capture import schema
@@ -28,8 +29,9 @@ class _Sums:
 class KernelClocks:
     """The counts of one target from window to window."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, now_ns: Callable[[], int] = monotonic_ns) -> None:
         self._engine = engine
+        self._now_ns = now_ns
         self._sums = _Sums()
         self._edges_ns = [0, 0]
         self._last = engine.counts.read()
@@ -41,7 +43,7 @@ class KernelClocks:
 
     def accounts_read(self, edge_ns: int) -> None:
         """The accounts of the edge at this time have been read."""
-        self._edges_ns = [self._edges_ns[1], monotonic_ns() - edge_ns]
+        self._edges_ns = [self._edges_ns[1], self._now_ns() - edge_ns]
 
     def end(self) -> None:
         """A window ends now, before its accounts are read."""

@@ -2,6 +2,8 @@
 """CPU times of the host and memory of this process, read from /proc."""
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -22,3 +24,23 @@ def resident_bytes() -> int:
     """Resident memory of this process."""
     text = Path("/proc/self/statm").read_text(encoding="ascii")
     return int(text.split()[1]) * _PAGE_BYTES
+
+
+class Clocks:
+    """The clocks of a recording by this process, and the memory that it uses."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        """`now_ns`: CLOCK_MONOTONIC."""
+        self.now_ns = now_ns
+
+    def host_times(self) -> tuple[int, int, int, int, int]:
+        """As the function of that name."""
+        return host_times()
+
+    def own_cpu_ns(self) -> int:
+        """CPU time of the recorder."""
+        return time.process_time_ns()
+
+    def resident_bytes(self) -> int:
+        """Memory of the recorder."""
+        return resident_bytes()

@@ -7,7 +7,6 @@ current phase and state: windows join without a gap. Time charged after the wind
 the next one, so that a window's rows add up to its length.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -32,7 +31,7 @@ from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.handshake_rows import handshake_row
 from tlstax.collectors.recording.kernel_clocks import KernelClocks
-from tlstax.collectors.recording.proc_clocks import host_times, resident_bytes
+from tlstax.collectors.recording.proc_clocks import Clocks
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
 from tlstax.collectors.recording.thread_roles import ThreadRoles
@@ -77,11 +76,12 @@ class WindowCutter:
         start_ns: int | None = None,
         wait_share: int = 1,
         all_clocks: bool = False,
+        clocks: Clocks | None = None,
     ) -> None:
         """Everything up to `start_ns`, or to now, is excluded from the first window.
 
         The stacks of one wait in `wait_share` are walked at first. Clocks are kept of threads that
-        serve connections, or of all of them (`all_clocks`).
+        serve connections, or of all of them (`all_clocks`). `clocks`: of another recorder.
         """
         self._roles = roles
         self._engine = engine
@@ -94,10 +94,11 @@ class WindowCutter:
         self._losses: dict[str, int] = {}
         self._wait_share = wait_share
         self._all_clocks = all_clocks
-        self._host = host_times()
-        self._own_cpu_ns = time.process_time_ns()
-        self._start_ns = start_ns or monotonic_ns()
-        self._clocks = KernelClocks(engine)
+        self._recorder = clocks or Clocks(lambda: monotonic_ns())
+        self._host = self._recorder.host_times()
+        self._own_cpu_ns = self._recorder.own_cpu_ns()
+        self._start_ns = start_ns or self._recorder.now_ns()
+        self._clocks = KernelClocks(engine, self._recorder.now_ns)
         self._discard()
 
     def _discard(self) -> None:
@@ -127,7 +128,7 @@ class WindowCutter:
         Returns the time of the restart, at which the current window ends.
         """
         self._counted = self._engine.maps.latency_counts()
-        start_ns = monotonic_ns()
+        start_ns = self._recorder.now_ns()
         self._clocks.begin()
         self._forget_past(start_ns)
         self._engine.maps.waits()
@@ -151,7 +152,7 @@ class WindowCutter:
         window = self.windows_count
         # After an exec, everything belongs to another program.
         start_ns = self._start_ns
-        end_ns = self._engine.maps.executed_ns() or end_ns or monotonic_ns()
+        end_ns = self._engine.maps.executed_ns() or end_ns or self._recorder.now_ns()
         self._start_ns = end_ns
         rows: list[schema.Row] = [
             schema.Window(window, run_id, start_ns, end_ns, self._target_id, level)
@@ -327,12 +328,12 @@ class WindowCutter:
         return {kind: count for kind, count in lost.items() if count}
 
     def _system(self, window: int) -> schema.System:
-        host, own = host_times(), time.process_time_ns()
+        host, own = self._recorder.host_times(), self._recorder.own_cpu_ns()
         user, system, interrupt, steal, idle = (
             now - before for now, before in zip(host, self._host, strict=True)
         )
-        row = schema.System(
-            window, user, system, interrupt, steal, idle, own - self._own_cpu_ns, resident_bytes()
-        )
+        resident = self._recorder.resident_bytes()
+        own_spent = own - self._own_cpu_ns
+        row = schema.System(window, user, system, interrupt, steal, idle, own_spent, resident)
         self._host, self._own_cpu_ns = host, own
         return row

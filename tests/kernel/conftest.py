@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tlstax.collectors.host.bpf import Command, next_id
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.cgroups import group_of
+from tlstax.tests.kernel.recorder_runs import HANDSHAKES, PROGRAM, Record, Started, plan_text
 
 IDENTIFIED = (Command.PROG_GET_NEXT_ID, Command.MAP_GET_NEXT_ID, Command.LINK_GET_NEXT_ID)
 FREED_SECONDS = 30.0
@@ -203,3 +205,40 @@ def replaced(
     path.unlink()
     path.write_bytes(program.read_bytes())
     return process
+
+
+@pytest.fixture
+def recorded_server(program: Path, started: Started) -> "subprocess.Popen[bytes]":
+    """The truth program, which waits for a byte and then serves."""
+    return started(program, "tls", "s" * HANDSHAKES)
+
+
+@pytest.fixture
+def plan_path(recorded_server: "subprocess.Popen[bytes]", repository: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "server.plan"
+    path.write_text(plan_text(recorded_server.pid, repository))
+    return path
+
+
+@pytest.fixture
+def record_it(
+    recorded_server: "subprocess.Popen[bytes]", plan_path: Path, spawn: Record
+) -> Callable[..., "subprocess.Popen[bytes]"]:
+    """Start the recorder on the server; its stream goes to a pipe unless told otherwise."""
+
+    def run(
+        *more: object, stdout: Any = subprocess.PIPE, pipe_bytes: int = -1
+    ) -> "subprocess.Popen[bytes]":
+        command = [
+            PROGRAM,
+            "--plan",
+            plan_path,
+            "--pid",
+            recorded_server.pid,
+            "--window",
+            "100ms",
+            *more,
+        ]
+        return spawn([str(part) for part in command], stdout=stdout, stderr=subprocess.PIPE)
+
+    return run

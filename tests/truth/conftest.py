@@ -21,11 +21,14 @@ from tlstax.collectors.capture.vocabulary import PHASES, STATES
 from tlstax.collectors.host.features import HOST, Feature
 from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.tests.memory_cost import page_ns
 from tlstax.tests.safe_programs import safe_programs
+from tlstax.tests.truth.by_recorder import Recorded, record
 
 PROGRAM_SECONDS, EXIT_PATIENCE_S = 120, 2
 FIRST_OF_ALL = -20  # nice
@@ -35,6 +38,9 @@ TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
 # A trap costs an emulated CPU some hundred microseconds.
 EMULATED_SHARE, EMULATED_NS = 0.25, 25_000_000
 OUTCOMES = ("success", "failure", "abandoned")
+ENGINES = ["kernel-tells", "uprobes-only"]
+if os.environ.get("TLSTAX_TRUTH_BY") == "recorder":
+    ENGINES = ["recorder"]
 Losses = Callable[[Mapping[str, int]], dict[str, int]]
 
 
@@ -194,13 +200,48 @@ def await_exits(engine: Engine, pid: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture(params=["kernel-tells", "uprobes-only"])
+def measured_by_recorder(
+    process: "subprocess.Popen[bytes]", definitions: Path, folder: Path, real_losses: Losses
+) -> Measured:
+    """A run of the program that waits for its go byte, by the static recorder."""
+    lines: list[dict[str, Any]] = []
+
+    def go() -> None:
+        assert process.stdin is not None
+        process.stdin.write(b"g")
+        lines.extend(lines_until(process, "done"))
+
+    text = plan_file_text(*plan_in_child(process.pid, extra=definitions), Safety())
+    recorded = record(process.pid, text, folder, go)
+    return measured_of(process.pid, lines, recorded, real_losses)
+
+
+def measured_of(
+    pid: int, lines: list[dict[str, Any]], engine: Engine | Recorded, real_losses: Losses
+) -> Measured:
+    """What the program said, beside what an engine holds."""
+    ledgers: dict[int, list[Ledger]] = {}
+    for slot in engine.maps.slots():
+        ledgers.setdefault(slot.tid, []).append(view(slot))
+    return Measured(
+        pid=pid,
+        books=[line for line in lines if line["kind"] == "thread"],
+        handshakes=[line for line in lines if line["kind"] == "handshake"],
+        ledgers=ledgers,
+        records=engine.maps.handshake_records(),
+        losses=real_losses(engine.loss_counts()),
+    )
+
+
+@pytest.fixture(params=ENGINES)
 def measure(
-    request: pytest.FixtureRequest, truth_program: Path, repository: Path, real_losses: Losses
-) -> Callable[..., Measured]:
+    request: pytest.FixtureRequest, truth_program: Path, repository: Path, real_losses: Losses,
+    tmp_path: Path,
+) -> Callable[..., Measured]:  # fmt: skip
     """Run the program under the engine, with every boundary seen.
 
-    Once with what the kernel's own events tell, where it has them, and once with probes only.
+    Once with what the kernel's own events tell, where it has them, and once with probes only. With
+    TLSTAX_TRUTH_BY=recorder the static recorder does it (`make test-truth-recorder`).
     """
     features = HOST
     if request.param == "uprobes-only":  # as on kernels before 6.3
@@ -210,6 +251,9 @@ def measure(
     def run(*arguments: object) -> Measured:
         with running(truth_program, *map(str, arguments)) as process:
             lines_until(process, "ready")
+            if request.param == "recorder":
+                definitions = repository / "tests/testprogs"
+                return measured_by_recorder(process, definitions, tmp_path, real_losses)
             _, plan = plan_in_child(process.pid, extra=repository / "tests/testprogs")
             truth = [site for site in plan.sites if site.function.startswith("tt_")]
             assert truth, "the program's own functions were not found"
@@ -220,17 +264,7 @@ def measure(
                 process.stdin.write(b"g")
                 lines = lines_until(process, "done")
                 await_exits(engine, process.pid)
-                ledgers: dict[int, list[Ledger]] = {}
-                for slot in engine.maps.slots():
-                    ledgers.setdefault(slot.tid, []).append(view(slot))
-                return Measured(
-                    pid=process.pid,
-                    books=[line for line in lines if line["kind"] == "thread"],
-                    handshakes=[line for line in lines if line["kind"] == "handshake"],
-                    ledgers=ledgers,
-                    records=engine.maps.handshake_records(),
-                    losses=real_losses(engine.loss_counts()),
-                )
+                return measured_of(process.pid, lines, engine, real_losses)
             finally:
                 engine.close()
 

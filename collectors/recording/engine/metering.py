@@ -54,12 +54,18 @@ class SpanOverhead:
 class Meter:
     """Reads an engine's counters and multiplies their differences by costs."""
 
-    def __init__(self, engine: Engine, sites: Sequence[Site], levels: Sequence[Level]) -> None:
-        """`levels` is the level of each site."""
+    def __init__(
+        self,
+        engine: Engine,
+        sites: Sequence[Site],
+        levels: Sequence[Level],
+        cpus_count: int | None = None,
+    ) -> None:
+        """`levels` is the level of each site; `cpus_count`: CPUs, if not those of this host."""
         self._engine = engine
         self._levels = levels
         self._sites = sites
-        self._cpus = os.cpu_count() or 1
+        self._cpus = cpus_count or os.cpu_count() or 1
         self._clock = (~engine.pid << 3) | 2  # CPUCLOCK_SCHED of a process (clock_getcpuclockid(3))
         self._statistics: int | None = None
         self._programs: dict[str, tuple[int, int]] = {}

@@ -252,7 +252,7 @@ class Engine:
                 site.event,
                 File(site.object.path, self._files.path(site.object)),
                 site.file_offset,
-                _cookie(number, site),
+                cookie_of(number, site),
                 site.kind == "uretprobe",
             )
             for number, site in enumerate(self.plan.sites)
@@ -323,7 +323,7 @@ def level_of(site: Site) -> Level:
     return Level.COMMAND if site.action in _DENSE_ACTIONS else Level.RECORD
 
 
-def _cookie(number: int, site: Site) -> int:
+def cookie_of(number: int, site: Site) -> int:
     """The attach cookie of a site of the plan."""
     return layout.cookie(
         Action[site.action.upper()],

@@ -35,6 +35,7 @@ ROOMS: Final = (
     "collectors.placement",
     "collectors.preflight",
     "collectors.recording.engine",
+    "collectors.recording.stream",
     "collectors.recording",
     "collectors.sources",
     "collectors.microbench",

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Write out the static recorder: one file that records on a host without tlstax and Python.
+
+    tlstax recorder --output tlstax-recorder
+    tlstax probes plan PID --output server.plan        on a host with the same server and kernel
+    ./tlstax-recorder --plan server.plan --pid PID --for 30s > x.stream
+    tlstax import x.stream -o server.tlstax
+
+The file needs no library and no other file. Copy it where the server runs; it must run as root.
+"""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+
+NAME: Final = "tlstax-recorder"
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `tlstax recorder`."""
+    parser = subparsers.add_parser(
+        "recorder",
+        help="write out the static recorder",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="executable to write"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+    parser.set_defaults(run=run)
+
+
+def recorder_path() -> Path:
+    """The executable that was built. Raises TlstaxError (HOST) if it was not."""
+    path = Path(__file__).resolve().parents[1] / "recorder" / "bin" / NAME
+    if not path.is_file():
+        raise TlstaxError(
+            f"{NAME} is missing",
+            "it was not built",
+            "run `make recorder`, or install a wheel that contains it",
+            ExitCode.HOST,
+        )
+    return path
+
+
+def run(options: argparse.Namespace) -> int:
+    """Copy the executable."""
+    source = recorder_path()
+    try:
+        with (
+            options.output.open("wb" if options.force else "xb") as file,
+            source.open("rb") as made,
+        ):
+            shutil.copyfileobj(made, file)
+        options.output.chmod(0o755)
+    except FileExistsError:
+        raise _unwritable(
+            options.output,
+            "the file exists",
+            "choose another name, or give --force",
+            ExitCode.USAGE,
+        ) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise _unwritable(
+            options.output, reason, "choose another directory", ExitCode.IO
+        ) from error
+    print(f"{options.output}: {source.stat().st_size} bytes", file=sys.stderr)
+    return int(ExitCode.OK)
+
+
+def _unwritable(path: Path, why: str, do: str, code: ExitCode) -> TlstaxError:
+    return TlstaxError(f"cannot write {path}", why, do, code)

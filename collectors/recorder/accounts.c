@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The accounts of threads. */
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "failure.h"
+#include "output.h"
+#include "stream.h"
+#include "totals.h"
+
+enum { CELLS = PHASES * STATES + PHASES, ATTEMPTS = 4, LOOKS_MOST = 3 };
+
+/* What was sent of a slot. Pages of slots that were never in use are not touched. */
+static struct sent {
+	struct stream_slot slot;
+	u64 cells[CELLS];
+	u32 generation; /* 0: nothing was sent */
+	u32 looks_count;
+	bool is_ended; /* the slot is given back after the next commit */
+} * sent;
+static u32 generation = 1, slots_count;
+static u64 ended_count;
+
+int totals_prepare(struct engine *engine, const struct plan *plan, const struct target *target)
+{
+	slots_count = engine->settings.slots;
+	sent = mmap(NULL, sizeof(*sent) * slots_count, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (sent == MAP_FAILED)
+		return fail(EXIT_CODE_HOST, "no memory for %u threads: %s", slots_count,
+			    strerror(errno));
+	return roles_prepare(plan, target);
+}
+
+/* A copy that no charge interrupted: the time of the last charge is the same afterwards. */
+static void copy_slot(const struct thread_slot *slot, struct thread_slot *copy)
+{
+	for (int i = 0; i < ATTEMPTS; i++) {
+		memcpy(copy, slot, offsetof(struct thread_slot, frames));
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (__atomic_load_n(&slot->last_ns, __ATOMIC_ACQUIRE) == copy->last_ns)
+			return;
+	}
+}
+
+static void describe(const struct thread_slot *copy, u32 index, struct stream_slot *slot)
+{
+	*slot = (struct stream_slot){
+		.index = index,
+		.tid = copy->tid,
+		.status = copy->status,
+		.role = copy->role,
+		.state = copy->state,
+		.owner = copy->owner,
+		.healed_count = copy->healed_count,
+		.thread_start_ns = copy->thread_start_ns,
+		.first_ns = copy->first_ns,
+		.last_ns = copy->last_ns,
+		.uncertain_ns = copy->uncertain_ns,
+		.steal_ns = copy->steal_ns,
+		.handed_ns = copy->handed_ns,
+		.first_counts = copy->first_counts,
+		.counts = copy->counts,
+	};
+	memcpy(slot->comm, copy->comm, sizeof(slot->comm));
+}
+
+/* Whether nothing changed but the time at which the kernel's counts were read. */
+static bool is_same(const struct stream_slot *old, const struct stream_slot *new)
+{
+	struct stream_slot with_time = *new;
+
+	with_time.counts.time_ns = old->counts.time_ns;
+	with_time.cells_count = old->cells_count;
+	return old->counts.time_ns && !memcmp(old, &with_time, sizeof(with_time));
+}
+
+static void look_at_stack(struct sent *entry, const struct thread_slot *copy,
+			  struct stream_slot *slot)
+{
+	if (memcmp(entry->slot.comm, slot->comm, sizeof(slot->comm)) != 0)
+		entry->looks_count = 0;
+	else
+		slot->span = entry->slot.span;
+	if (copy->role != ROLE_BACKGROUND || !copy->stack_base || slot->span ||
+	    copy->status == THREAD_EXITED || entry->looks_count == LOOKS_MOST)
+		return;
+	entry->looks_count++;
+	slot->span = role_span(copy->stack_base);
+}
+
+static u64 cell_of(const struct thread_slot *copy, u32 index)
+{
+	return index < PHASES * STATES ? copy->ns[index / STATES][index % STATES]
+				       : copy->count[index - PHASES * STATES];
+}
+
+static bool put_slot(struct sent *entry, const struct thread_slot *copy, struct stream_slot *slot)
+{
+	bool is_other = entry->slot.tid != slot->tid ||
+			entry->slot.thread_start_ns != slot->thread_start_ns;
+	u32 changed[CELLS];
+
+	if (!entry->generation || is_other) {
+		memset(entry, 0, sizeof(*entry));
+		entry->slot.tid = slot->tid;
+	}
+	look_at_stack(entry, copy, slot);
+	bool is_again = entry->generation && entry->generation != generation;
+	for (u32 i = 0; i < CELLS; i++)
+		if (is_again || cell_of(copy, i) != entry->cells[i])
+			changed[slot->cells_count++] = i;
+	if (entry->generation == generation && !slot->cells_count && is_same(&entry->slot, slot))
+		return true;
+	struct stream_slot *frame = output_put(
+		STREAM_SLOT, sizeof(*slot) + slot->cells_count * sizeof(struct stream_cell));
+	if (!frame)
+		return false;
+	*frame = *slot;
+	struct stream_cell *cells = (void *)(frame + 1);
+	for (u32 i = 0; i < slot->cells_count; i++) {
+		entry->cells[changed[i]] = cell_of(copy, changed[i]);
+		cells[i] = (struct stream_cell){changed[i], entry->cells[changed[i]]};
+	}
+	entry->slot = *slot;
+	entry->generation = generation;
+	if (slot->status == THREAD_EXITED) {
+		entry->is_ended = true;
+		ended_count++;
+	}
+	return true;
+}
+
+/* Whether a thread did nothing since its account was sent. Few of its cache lines are touched. */
+static bool is_resting(const struct sent *entry, const struct thread_slot *place)
+{
+	const struct stream_slot *slot = &entry->slot;
+
+	return entry->generation == generation && slot->status == THREAD_LIVE &&
+	       place->status == THREAD_LIVE && place->last_ns == slot->last_ns &&
+	       place->tid == slot->tid && place->thread_start_ns == slot->thread_start_ns &&
+	       place->state == slot->state && place->owner == slot->owner &&
+	       place->counts.switch_count == slot->counts.switch_count &&
+	       place->counts.cpu_ns == slot->counts.cpu_ns &&
+	       place->counts.wait_ns == slot->counts.wait_ns &&
+	       (entry->looks_count == LOOKS_MOST || slot->role != ROLE_BACKGROUND || slot->span);
+}
+
+bool accounts_put(struct engine *engine, bool ended_only)
+{
+	static struct thread_slot copy;
+	struct lifecycle now;
+	struct stream_slot slot;
+
+	engine_read_lifecycle(engine, &now);
+	for (u32 i = 0; i < now.fresh_count && i < slots_count; i++) {
+		const struct thread_slot *place =
+			(const void *)(engine->slots + (size_t)i * sizeof(struct thread_slot));
+		u32 status = __atomic_load_n(&place->status, __ATOMIC_ACQUIRE);
+		if (status == THREAD_FREE || (ended_only && status != THREAD_EXITED))
+			continue;
+		if (is_resting(&sent[i], place))
+			continue;
+		copy_slot(place, &copy);
+		describe(&copy, i, &slot);
+		if (!put_slot(&sent[i], &copy, &slot))
+			return false;
+	}
+	return true;
+}
+
+void accounts_recycle(struct engine *engine)
+{
+	static const struct thread_slot empty;
+
+	for (u32 i = 0; i < slots_count && ended_count; i++) {
+		if (!sent[i].generation || !sent[i].is_ended)
+			continue;
+		ended_count--;
+		memset(&sent[i], 0, sizeof(sent[i]));
+		bpf_map_update_elem(engine->slots_fd, &i, &empty, 0);
+		u64 recycled = engine->free_slots[0];
+		engine->free_slots[1 + recycled % slots_count] = i;
+		/* Last: now the programs may take it. */
+		__atomic_store_n(&engine->free_slots[0], recycled + 1, __ATOMIC_RELEASE);
+	}
+}
+
+void accounts_forget(void)
+{
+	generation++;
+	for (u32 i = 0; i < slots_count && ended_count; i++)
+		if (sent[i].generation && sent[i].is_ended) {
+			sent[i].is_ended = false;
+			ended_count--;
+		}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* CPUs, latencies, hits and programs: counters that only grow. */
+#include <bpf/bpf.h>
+#include <string.h>
+
+#include "output.h"
+#include "stream.h"
+#include "totals.h"
+
+static u64 sent_latency[PHASES][LATENCY_BUCKETS];
+static struct stream_hits sent_hits[MAX_SITES];
+static struct stream_cpu sent_cpus[CPUS_MOST];
+static u64 missed_count;
+
+static bool put_latency(const struct engine *engine)
+{
+	static u64 sums[LATENCY_BUCKETS];
+
+	for (u32 phase = 0; phase < PHASES; phase++) {
+		memset(sums, 0, sizeof(sums));
+		for (u32 shard = 0; shard < engine->shards_count; shard++)
+			for (u32 i = 0; i < LATENCY_BUCKETS; i++)
+				sums[i] += engine->latency[shard].count[phase][i];
+		for (u32 i = 0; i < LATENCY_BUCKETS; i++) {
+			if (sums[i] == sent_latency[phase][i])
+				continue;
+			struct stream_latency *frame = output_put(STREAM_LATENCY, sizeof(*frame));
+			if (!frame)
+				return false;
+			*frame = (struct stream_latency){phase, i, sums[i]};
+			sent_latency[phase][i] = sums[i];
+		}
+	}
+	return true;
+}
+
+static bool put_hits(const struct engine *engine)
+{
+	for (u32 site = 0; site < MAX_SITES; site++) {
+		struct stream_hits now = {.site = site};
+		for (u32 shard = 0; shard < engine->shards_count; shard++) {
+			now.count += engine->hits[shard].count[site];
+			now.begun += engine->hits[shard].begun[site];
+			now.healed += engine->hits[shard].healed[site];
+		}
+		if (now.count == sent_hits[site].count && now.begun == sent_hits[site].begun &&
+		    now.healed == sent_hits[site].healed)
+			continue;
+		struct stream_hits *frame = output_put(STREAM_HITS, sizeof(*frame));
+		if (!frame)
+			return false;
+		*frame = sent_hits[site] = now;
+	}
+	return true;
+}
+
+static bool put_cpus(const struct engine *engine)
+{
+	for (u32 i = 0; i < engine->cpus_count; i++) {
+		const struct cpu_counts *cpu = &engine->cpus[i];
+		struct stream_cpu now = {i, cpu->target_cpu_ns + cpu->running_ns,
+					 cpu->sample_count};
+		if (now.target_cpu_ns == sent_cpus[i].target_cpu_ns &&
+		    now.sample_count == sent_cpus[i].sample_count)
+			continue;
+		struct stream_cpu *frame = output_put(STREAM_CPU, sizeof(*frame));
+		if (!frame)
+			return false;
+		*frame = sent_cpus[i] = now;
+	}
+	return true;
+}
+
+static bool put_programs(const struct engine *engine)
+{
+	missed_count = 0;
+	for (u32 i = 0; i < engine->programs_count; i++) {
+		const struct engine_program *program = &engine->programs[i];
+		struct bpf_prog_info info = {0};
+		u32 length = sizeof(info);
+		int fd = bpf_program__fd(program->program);
+		if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &length))
+			continue; /* not loaded here */
+		struct stream_program *frame = output_put(STREAM_PROGRAM, sizeof(*frame));
+		if (!frame)
+			return false;
+		strncpy(frame->name, program->name, sizeof(frame->name) - 1);
+		frame->run_ns = info.run_time_ns;
+		frame->run_count = info.run_cnt;
+		frame->missed_count = info.recursion_misses;
+		if (strcmp(program->name, "on_sample") != 0)
+			missed_count += info.recursion_misses;
+	}
+	return true;
+}
+
+bool counters_put(struct engine *engine)
+{
+	return put_cpus(engine) && put_latency(engine) && put_hits(engine) && put_programs(engine);
+}
+
+u64 missed_runs(void)
+{
+	return missed_count;
+}
+
+void counters_forget(void)
+{
+	memset(sent_latency, 0, sizeof(sent_latency));
+	memset(sent_hits, 0, sizeof(sent_hits));
+	memset(sent_cpus, 0, sizeof(sent_cpus));
+}

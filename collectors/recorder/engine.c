@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "engine.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "failure.h"
+#include "links.h"
+#include "objects.h"
+#include "proc.h"
+#include "watchdog.h"
+
+static char log_text[512];
+
+static int keep_line(enum libbpf_print_level level, const char *format, va_list arguments)
+{
+	char line[256];
+
+	if (level > LIBBPF_INFO)
+		return 0;
+	vsnprintf(line, sizeof(line), format, arguments);
+	line[strcspn(line, "\n")] = 0;
+	size_t used = strlen(log_text), more = strlen(line) + 2;
+	if (used + more >= sizeof(log_text)) /* the last lines say why */
+		used = 0;
+	snprintf(log_text + used, sizeof(log_text) - used, "%s%s", used ? "; " : "", line);
+	return 0;
+}
+
+const char *engine_log(void)
+{
+	return log_text;
+}
+
+static int refused(const char *what, int error)
+{
+	return fail(EXIT_CODE_HOST, "%s: %s%s%s%s", what, strerror(error < 0 ? -error : error),
+		    *log_text ? " (" : "", log_text, *log_text ? ")" : "");
+}
+
+static struct bpf_map *data_map(const struct engine *engine, const char *suffix)
+{
+	struct bpf_map *map = NULL;
+
+	while ((map = bpf_object__next_map(engine->object, map))) {
+		const char *name = bpf_map__name(map);
+		size_t length = strlen(name), wanted = strlen(suffix);
+		if (length >= wanted && !strcmp(name + length - wanted, suffix))
+			return map;
+	}
+	return NULL;
+}
+
+static struct bpf_map *map_of(const struct engine *engine, const char *name)
+{
+	return bpf_object__find_map_by_name(engine->object, name);
+}
+
+static void add_program(struct engine *engine, const char *name)
+{
+	struct bpf_program *program = bpf_object__find_program_by_name(engine->object, name);
+
+	engine->programs[engine->programs_count++] = (struct engine_program){name, program, false};
+}
+
+static void fill_config(const struct engine *engine, const struct plan *plan,
+			const struct target *target, struct config *config)
+{
+	*config = (struct config){
+		.tgid = target->pid,
+		.switch_has_state = engine->features.switch_has_state,
+		.client = plan->role,
+		.covered_by_tracepoint = engine->is_covered,
+		.slots = engine->settings.slots,
+		.shards = engine->shards_count,
+		.no_user_stacks = !plan->has_user_stacks,
+		.off_version = plan->accessors[ACCESSOR_VERSION],
+		.off_rwstate = plan->accessors[ACCESSOR_RWSTATE],
+		.off_state = plan->accessors[ACCESSOR_STATE],
+		.off_hit = plan->accessors[ACCESSOR_HIT],
+		.off_session = plan->accessors[ACCESSOR_SESSION],
+		.off_session_cipher = plan->accessors[ACCESSOR_SESSION_CIPHER],
+		.off_cipher_id = plan->accessors[ACCESSOR_CIPHER_ID],
+		.off_server = plan->accessors[ACCESSOR_SERVER],
+	};
+	fill_wait_kinds(config->wait_kind);
+}
+
+static int configure(struct engine *engine, const struct plan *plan, const struct target *target)
+{
+	struct bpf_map *constants = data_map(engine, ".rodata.config");
+	struct config config;
+	int error;
+
+	fill_config(engine, plan, target, &config);
+	error = bpf_map__set_initial_value(constants, &config, sizeof(config));
+	if (!error)
+		error = bpf_map__set_max_entries(map_of(engine, "slots"), engine->settings.slots);
+	if (!error)
+		error = bpf_map__set_max_entries(map_of(engine, "free_slots"),
+						 engine->settings.slots + 1);
+	if (!error)
+		error = bpf_map__set_max_entries(map_of(engine, "latency"), engine->shards_count);
+	if (!error)
+		error = bpf_map__set_max_entries(map_of(engine, "hits"), engine->shards_count);
+	if (!error)
+		error = bpf_map__set_max_entries(map_of(engine, "cpus"), engine->cpus_count);
+	for (u32 i = 0; i < engine->programs_count && !error; i++) {
+		struct engine_program *entry = &engine->programs[i];
+		if (!strcmp(entry->name, "on_receive") || !strcmp(entry->name, "on_send"))
+			error = bpf_program__set_autoload(entry->program, engine->is_covered);
+		if (!error && engine->features.has_multi &&
+		    (!strcmp(entry->name, "on_enter") || !strcmp(entry->name, "on_leave")))
+			error = bpf_program__set_expected_attach_type(
+				entry->program, (enum bpf_attach_type)ATTACH_UPROBE_MULTI);
+	}
+	return error ? refused("cannot set up the programs", error) : 0;
+}
+
+/* The memory of an array map, 0 bytes: of the whole map. NULL: an error. */
+static void *memory_of(const struct engine *engine, const char *name, size_t entry_bytes,
+		       bool writable)
+{
+	struct bpf_map *map = map_of(engine, name);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	if (bpf_map__value_size(map) != entry_bytes) {
+		fail(EXIT_CODE_HOST,
+		     "the programs are of another build: values of %s have %u bytes", name,
+		     bpf_map__value_size(map));
+		return NULL;
+	}
+	size_t bytes = entry_bytes * bpf_map__max_entries(map);
+	void *memory =
+		mmap(NULL, (bytes + page - 1) / page * page,
+		     PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, bpf_map__fd(map), 0);
+	if (memory == MAP_FAILED) {
+		refused("cannot map the programs' memory", errno);
+		return NULL;
+	}
+	return memory;
+}
+
+static int map_ring(struct engine *engine)
+{
+	struct bpf_map *map = map_of(engine, "records");
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	engine->ring_bytes = bpf_map__max_entries(map);
+	engine->ring_consumer =
+		mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+	engine->ring_producer = mmap(NULL, page + 2 * (size_t)engine->ring_bytes, PROT_READ,
+				     MAP_SHARED, bpf_map__fd(map), (off_t)page);
+	if (engine->ring_consumer == MAP_FAILED || engine->ring_producer == MAP_FAILED)
+		return refused("cannot map the ring buffer", errno);
+	return 0;
+}
+
+static int map_memory(struct engine *engine)
+{
+	engine->slots_fd = bpf_map__fd(map_of(engine, "slots"));
+	engine->lifecycle_fd = bpf_map__fd(data_map(engine, ".data.lifecycle"));
+	engine->control_fd = bpf_map__fd(data_map(engine, ".data.control"));
+	engine->samples_fd = bpf_map__fd(map_of(engine, "samples"));
+	engine->offcpu_fd = bpf_map__fd(map_of(engine, "offcpu"));
+	engine->stacks_fd = bpf_map__fd(map_of(engine, "stacks"));
+	engine->more_stacks_fd = bpf_map__fd(map_of(engine, "more_stacks"));
+	engine->slots = memory_of(engine, "slots", sizeof(struct thread_slot), true);
+	engine->free_slots = memory_of(engine, "free_slots", sizeof(u64), true);
+	engine->latency = memory_of(engine, "latency", sizeof(struct latency_shard), false);
+	engine->hits = memory_of(engine, "hits", sizeof(struct site_hits), false);
+	engine->losses = memory_of(engine, "losses", sizeof(u64), false);
+	engine->process_counts =
+		memory_of(engine, "process_counts", sizeof(struct process_counts), true);
+	engine->cpus = memory_of(engine, "cpus", sizeof(struct cpu_counts), true);
+	return failure.code ? -1 : map_ring(engine);
+}
+
+static struct bpf_link *iterator_of(struct engine *engine, const char *name, int pid)
+{
+	struct bpf_program *program = bpf_object__find_program_by_name(engine->object, name);
+	union bpf_iter_link_info process = {.task = {.pid = (u32)pid}};
+	LIBBPF_OPTS(bpf_iter_attach_opts, options, .link_info = &process,
+		    .link_info_len = sizeof(process));
+	struct bpf_link *link = pid ? bpf_program__attach_iter(program, &options) : NULL;
+
+	/* Kernels before 6.1 iterate all processes. */
+	return link ? link : bpf_program__attach_iter(program, NULL);
+}
+
+int engine_load(struct engine *engine, const struct plan *plan, const struct target *target,
+		const struct settings *settings)
+{
+	static u32 cpus[CPUS_MOST];
+	size_t size;
+
+	engine->settings = *settings;
+	engine->control.offcpu_mask = 0;
+	libbpf_set_print(keep_line);
+	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
+	if (features_find(&engine->features))
+		return -1;
+	u32 count = read_cpus("possible", cpus, CPUS_MOST);
+	engine->cpus_count = count ? cpus[count - 1] + 1 : 1;
+	count = read_cpus("online", cpus, CPUS_MOST);
+	engine->shards_count = count ? cpus[count - 1] + 1 : 1;
+	if (engine->shards_count > SHARDS_MOST)
+		engine->shards_count = SHARDS_MOST;
+	for (u32 i = 0; i < plan->sites_count; i++)
+		engine->is_covered |= plan->sites[i].is_covered && engine->features.has_sockets;
+	const void *content = object_content(plan->is_guarded, &size);
+	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "ledger");
+	engine->object = bpf_object__open_mem(content, size, &options);
+	if (!engine->object)
+		return refused("cannot read the programs", errno);
+	static const char *const names[] = {
+		"on_switch",	  "on_wakeup", "on_receive", "on_send",	 "on_fork",
+		"on_exit_thread", "on_exec",   "on_sample",  "on_enter", "on_leave"};
+	for (u32 i = 0; i < COUNT(names); i++)
+		add_program(engine, names[i]);
+	if (configure(engine, plan, target))
+		return -1;
+	int error = bpf_object__load(engine->object);
+	if (error)
+		return refused("the kernel refused the programs", error);
+	if (map_memory(engine))
+		return -1;
+	engine->each_thread = iterator_of(engine, "each_thread", 0);
+	engine->each_counts = iterator_of(engine, "each_counts", target->pid);
+	if (!engine->each_thread || !engine->each_counts)
+		return refused("cannot attach the iterators", errno);
+	malloc_trim(0); /* the kernel's types took 20 MB */
+	return 0;
+}
+
+int engine_iterate(struct bpf_link *iterator)
+{
+	char text[256];
+	int fd = bpf_iter_create(bpf_link__fd(iterator));
+
+	if (fd < 0)
+		return -1;
+	while (read(fd, text, sizeof(text)) > 0)
+		;
+	close(fd);
+	return 0;
+}
+
+void engine_read_lifecycle(const struct engine *engine, struct lifecycle *lifecycle)
+{
+	if (bpf_map_lookup_elem(engine->lifecycle_fd, &(u32){0}, lifecycle))
+		*lifecycle = (struct lifecycle){0};
+}
+
+static int set_control(struct engine *engine)
+{
+	return bpf_map_update_elem(engine->control_fd, &(u32){0}, &engine->control, 0);
+}
+
+void engine_set_wait_share(struct engine *engine, u32 share)
+{
+	engine->control.offcpu_mask = share - 1;
+	set_control(engine);
+}
+
+bool engine_has_room(const struct engine *engine)
+{
+	struct lifecycle now;
+
+	engine_read_lifecycle(engine, &now);
+	return now.fresh_count < engine->settings.slots || now.reused_count < engine->free_slots[0];
+}
+
+static int attach_programs(struct engine *engine, const char *const *names, u32 count,
+			   enum link_group group)
+{
+	for (u32 i = 0; i < count; i++) {
+		struct bpf_program *program =
+			bpf_object__find_program_by_name(engine->object, names[i]);
+		int error = links_add(group, bpf_program__attach(program));
+		if (error)
+			return refused("cannot attach to the scheduler", error);
+		watchdog_beat();
+	}
+	return 0;
+}
+
+static int attach_dense(struct engine *engine, const struct plan *plan, const struct target *target)
+{
+	static const char *const names[] = {"on_switch", "on_wakeup", "on_receive", "on_send"};
+
+	engine->control.paused = 0;
+	set_control(engine);
+	if (attach_programs(engine, names, engine->is_covered ? 4 : 2, LINKS_DENSE) ||
+	    engine_iterate(engine->each_thread))
+		return -1;
+	return uprobes_attach(engine, plan, target, true);
+}
+
+int engine_attach(struct engine *engine, const struct plan *plan, const struct target *target)
+{
+	static const char *const names[] = {"on_fork", "on_exit_thread", "on_exec"};
+	bool has_ledger = engine->settings.level >= LEVEL_COMMAND;
+
+	engine->control.paused = 1;
+	set_control(engine);
+	if (attach_programs(engine, names, COUNT(names), LINKS_ALWAYS))
+		return -1;
+	if (has_ledger && attach_dense(engine, plan, target))
+		return -1;
+	if (engine->settings.level >= LEVEL_HANDSHAKE) {
+		if (!has_ledger && engine_iterate(engine->each_thread))
+			return -1;
+		if (uprobes_attach(engine, plan, target, false))
+			return -1;
+	}
+	return engine->settings.sample_hz ? sampler_attach(engine, false) : 0;
+}
+
+void engine_keep_up(struct engine *engine)
+{
+	static u64 refused_count;
+	struct lifecycle now;
+
+	engine_read_lifecycle(engine, &now);
+	if (now.untracked_count || now.refused_count > refused_count) {
+		refused_count = now.refused_count;
+		if (engine_has_room(engine))
+			engine_iterate(engine->each_thread);
+	}
+	if (engine->settings.sample_hz)
+		sampler_attach(engine, true);
+}
+
+void engine_detach(struct engine *engine)
+{
+	(void)engine;
+	links_close();
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The ledger's programs in the kernel: loaded, attached as planned, and their maps. */
+#ifndef TLSTAX_ENGINE_H
+#define TLSTAX_ENGINE_H
+
+#include <bpf/libbpf.h>
+
+#include "kernel_features.h"
+#include "ledger.h"
+#include "plan.h"
+#include "target.h"
+
+enum { SHARDS_MOST = 256, CPUS_MOST = 4096, PROGRAMS_MOST = 16 };
+
+struct settings {
+	enum level level;
+	u32 sample_hz, slots;
+};
+
+/* A program whose runs are counted. */
+struct engine_program {
+	const char *name;
+	struct bpf_program *program;
+	bool is_on;
+};
+
+struct engine {
+	struct settings settings;
+	struct features features;
+	bool is_covered; /* the tracepoints of sockets replace the probes that the plan marks */
+	u32 cpus_count;	 /* numbers that a CPU can have */
+	u32 shards_count;
+	struct bpf_object *object;
+	struct control control;
+	struct engine_program programs[PROGRAMS_MOST];
+	u32 programs_count;
+	int slots_fd, lifecycle_fd, control_fd, samples_fd, offcpu_fd, stacks_fd, more_stacks_fd;
+	/* The maps' memory. */
+	u8 *slots;
+	volatile u64 *free_slots;
+	struct latency_shard *latency;
+	struct site_hits *hits;
+	volatile u64 *losses;
+	struct process_counts *process_counts;
+	struct cpu_counts *cpus;
+	void *ring_consumer, *ring_producer;
+	u32 ring_bytes;
+	struct bpf_link *each_thread, *each_counts;
+};
+
+/* Load the programs for a target and a plan. */
+int engine_load(struct engine *engine, const struct plan *plan, const struct target *target,
+		const struct settings *settings);
+
+/*
+ * Attach the scheduler's tracepoints, then the boundaries, then the sampler: in that order no
+ * boundary fires in a thread that has no account in the ledger yet.
+ */
+int engine_attach(struct engine *engine, const struct plan *plan, const struct target *target);
+
+void engine_detach(struct engine *engine);
+
+/* Between two windows: accounts of threads that found no room, CPUs that came online. */
+void engine_keep_up(struct engine *engine);
+
+/* Walk the stacks of one wait in `share` (a power of two) from now on. */
+void engine_set_wait_share(struct engine *engine, u32 share);
+
+void engine_read_lifecycle(const struct engine *engine, struct lifecycle *lifecycle);
+
+/* Whether another thread could have an account. */
+bool engine_has_room(const struct engine *engine);
+
+/* Run an iterator over all it iterates. */
+int engine_iterate(struct bpf_link *iterator);
+
+/* Sample the CPUs that are online and are not sampled yet. */
+int sampler_attach(struct engine *engine, bool may_fail);
+
+/* Attach the sites of the plan that are (not) crossed often. */
+int uprobes_attach(struct engine *engine, const struct plan *plan, const struct target *target,
+		   bool is_dense);
+
+/* The wait_kind of ledger.h of each system call. */
+void fill_wait_kinds(u8 kinds[MAX_SYSCALLS]);
+
+/* The last lines that libbpf and the verifier printed. */
+const char *engine_log(void);
+
+#endif

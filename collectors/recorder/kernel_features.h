@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What this kernel can do, found by trying it or in its types, never by its version. */
+#ifndef TLSTAX_KERNEL_FEATURES_H
+#define TLSTAX_KERNEL_FEATURES_H
+
+#include "types.h"
+
+struct features {
+	bool has_multi;	       /* uprobe_multi links that see every thread of a process */
+	bool has_sockets;      /* sock_recv_length and sock_send_length */
+	bool switch_has_state; /* sched_switch passes the state of the thread that leaves */
+};
+
+/* Fails where the kernel has no types (BTF). */
+int features_find(struct features *features);
+
+/* A uprobe_multi link; its descriptor, or an error below 0. */
+int open_multi_link(int program, const char *path, const u64 *offsets, const u64 *cookies,
+		    u32 count, int pid, bool is_return);
+
+enum { ATTACH_UPROBE_MULTI = 48 }; /* linux/bpf.h since 6.6 */
+
+#endif

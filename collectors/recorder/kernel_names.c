@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Names of the kernel's addresses, from /proc/kallsyms: only this host can tell them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "output.h"
+#include "proc.h"
+#include "stream.h"
+#include "totals.h"
+#include "watchdog.h"
+
+enum { ADDRESSES_MOST = 16384, TABLE_SIZE = 4 * ADDRESSES_MOST, NAME_MOST = 96 };
+
+static u64 table[TABLE_SIZE]; /* open addressing; 0: empty */
+static u64 addresses[ADDRESSES_MOST];
+static u32 addresses_count;
+
+void kernel_address_add(u64 address)
+{
+	u32 place = (u32)((address * 0x9e3779b97f4a7c15ULL) >> 32) % TABLE_SIZE;
+
+	while (table[place] && table[place] != address)
+		place = (place + 1) % TABLE_SIZE;
+	if (table[place] || addresses_count == ADDRESSES_MOST)
+		return;
+	table[place] = address;
+	addresses[addresses_count++] = address;
+}
+
+static int compare(const void *left, const void *right)
+{
+	u64 a = *(const u64 *)left, b = *(const u64 *)right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* The first address that is not below `start`. */
+static u32 first_from(u64 start)
+{
+	u32 low = 0, high = addresses_count;
+
+	while (low < high) {
+		u32 middle = (low + high) / 2;
+		if (addresses[middle] < start)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Keep each symbol at the first address behind it, if no later one is there. */
+static void read_symbols(struct stream_kernel_name *names)
+{
+	static struct lines lines;
+	u32 count = 0;
+
+	if (!lines_open(&lines, "/proc/kallsyms"))
+		return;
+	for (char *line; (line = lines_next(&lines));) {
+		char *end;
+		u64 start = strtoull(line, &end, 16);
+		if (!(count++ & 4095))
+			watchdog_beat();
+		/* "ffffffff81000000 T _text"; __pfx_ names the padding before a function. */
+		if (end - line != 16 || !start || !strchr("tTwW", end[1]) ||
+		    !strncmp(end + 3, "__pfx_", 6))
+			continue;
+		u32 place = first_from(start);
+		if (place == addresses_count || names[place].address > start)
+			continue;
+		names[place].address = start;
+		size_t length = strcspn(end + 3, "\t");
+		if (length >= NAME_MOST)
+			length = NAME_MOST - 1;
+		memcpy(names[place].name, end + 3, length);
+		names[place].name[length] = 0;
+	}
+	lines_close(&lines);
+}
+
+void kernel_names_put(void)
+{
+	static struct stream_kernel_name names[ADDRESSES_MOST];
+
+	if (!addresses_count)
+		return;
+	qsort(addresses, addresses_count, sizeof(*addresses), compare);
+	read_symbols(names);
+	for (u32 i = 0; i < addresses_count; i++) {
+		if (i && names[i].address < names[i - 1].address)
+			names[i] = names[i - 1];
+		if (!names[i].address)
+			continue;
+		struct stream_kernel_name *frame = output_put(STREAM_KERNEL_NAME, sizeof(*frame));
+		if (!frame)
+			return;
+		*frame = names[i];
+		frame->address = addresses[i];
+		frame->offset_bytes = addresses[i] - names[i].address;
+	}
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "links.h"
+
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "failure.h"
+#include "watchdog.h"
+
+enum { LINKS_MOST = 2048, CLOSERS = 8 };
+
+static struct entry {
+	struct bpf_link *link; /* or NULL and: */
+	int fd;
+	enum link_group group;
+} entries[LINKS_MOST];
+static u32 entries_count;
+
+/* The group that is being closed, from entry `next` on; `busy` closers are at work. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t work, done;
+	enum link_group group;
+	u32 next, busy;
+	bool is_closing;
+} state = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.work = PTHREAD_COND_INITIALIZER,
+	.done = PTHREAD_COND_INITIALIZER,
+};
+
+static void close_entry(struct entry *entry)
+{
+	if (entry->link)
+		bpf_link__destroy(entry->link);
+	else if (entry->fd >= 0)
+		close(entry->fd);
+	entry->link = NULL;
+	entry->fd = -1;
+}
+
+/* The next entry of the group, NULL: none is left. Under the lock. */
+static struct entry *next_entry(void)
+{
+	while (state.next < entries_count) {
+		struct entry *entry = &entries[state.next++];
+		if (entry->group == state.group)
+			return entry;
+	}
+	return NULL;
+}
+
+static void *close_links(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&state.lock);
+	for (;;) {
+		struct entry *entry = state.is_closing ? next_entry() : NULL;
+		if (!entry) {
+			pthread_cond_wait(&state.work, &state.lock);
+			continue;
+		}
+		state.busy++;
+		pthread_mutex_unlock(&state.lock);
+		close_entry(entry);
+		pthread_mutex_lock(&state.lock);
+		state.busy--;
+		pthread_cond_signal(&state.done);
+	}
+	return NULL;
+}
+
+int links_prepare(void)
+{
+	pthread_t thread;
+
+	for (int i = 0; i < CLOSERS; i++) {
+		int error = pthread_create(&thread, NULL, close_links, NULL);
+		if (error)
+			return fail(EXIT_CODE_HOST, "cannot start a thread: %s", strerror(error));
+		pthread_detach(thread);
+	}
+	return 0;
+}
+
+static int keep(enum link_group group, struct bpf_link *link, int fd)
+{
+	if (entries_count == LINKS_MOST)
+		return -ENOSPC;
+	entries[entries_count++] = (struct entry){link, fd, group};
+	return 0;
+}
+
+int links_add(enum link_group group, struct bpf_link *link)
+{
+	if (!link)
+		return errno ? -errno : -EINVAL;
+	int error = keep(group, link, -1);
+	if (error)
+		bpf_link__destroy(link);
+	return error;
+}
+
+int links_add_fd(enum link_group group, int fd)
+{
+	if (fd < 0)
+		return fd;
+	int error = keep(group, NULL, fd);
+	if (error)
+		close(fd);
+	return error;
+}
+
+static bool is_group_left(void)
+{
+	for (u32 i = state.next; i < entries_count; i++)
+		if (entries[i].group == state.group)
+			return true;
+	return state.busy > 0;
+}
+
+void links_close(void)
+{
+	struct timespec until;
+
+	pthread_mutex_lock(&state.lock);
+	for (int group = 0; group < LINK_GROUPS; group++) {
+		state.group = (enum link_group)group;
+		state.next = 0;
+		state.is_closing = true;
+		pthread_cond_broadcast(&state.work);
+		while (is_group_left()) {
+			watchdog_beat();
+			clock_gettime(CLOCK_REALTIME, &until);
+			until.tv_nsec += 100 * (long)NS_PER_MS;
+			if (until.tv_nsec >= (long)NS_PER_S)
+				until.tv_sec++, until.tv_nsec -= (long)NS_PER_S;
+			pthread_cond_timedwait(&state.done, &state.lock, &until);
+		}
+		state.is_closing = false;
+	}
+	entries_count = 0;
+	pthread_mutex_unlock(&state.lock);
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * tlstax-recorder - record one process as planned, and write a stream.
+ *
+ * Everything that runs on a measured host while it is measured: no interpreter, no compiler, no
+ * other file. At the end of a window the totals are read, probes are detached if it was the last,
+ * and then a thread writes. docs/recorder.md describes its use.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "engine.h"
+#include "failure.h"
+#include "links.h"
+#include "options.h"
+#include "output.h"
+#include "start.h"
+#include "stream.h"
+#include "totals.h"
+#include "watchdog.h"
+#include "window.h"
+
+#define DRAIN_NS (250 * NS_PER_MS)
+#define STUCK_NS (2 * NS_PER_S)
+
+enum { ATTEMPTS = 16 }; /* to send what had no room, each with an empty queue */
+
+static struct plan plan;
+static struct target target;
+static struct engine engine;
+static struct windows windows;
+static int signals_fd;
+static char ending[192];
+
+static void end_target(const char *text, const char *name)
+{
+	snprintf(ending, sizeof(ending), "%s%s", text, name);
+	fail(EXIT_CODE_TARGET,
+	     "process %d ended while it was recorded: %s. The stream is complete until then",
+	     target.pid, ending);
+}
+
+/* Whether the reader of the stream is gone or takes nothing any more. */
+static bool is_reader_lost(int output)
+{
+	struct pollfd reader = {.fd = output};
+	int error = output_error();
+
+	if (!error && poll(&reader, 1, 0) == 1 && reader.revents & (POLLERR | POLLNVAL | POLLHUP))
+		error = EPIPE;
+	if (error == EPIPE)
+		fail(EXIT_CODE_IO,
+		     "the reader of the stream is gone: the recording ended and everything "
+		     "is detached");
+	else if (error)
+		fail(EXIT_CODE_IO,
+		     "the stream cannot be written: %s: the recording ended and everything "
+		     "is detached",
+		     strerror(error));
+	else if (windows.is_full && output_waiting_ns() > STUCK_NS)
+		fail(EXIT_CODE_IO,
+		     "the reader of the stream took nothing for 2 s and the queue is full: "
+		     "the recording ended and everything is detached");
+	else
+		return false;
+	return true;
+}
+
+/* Wait, at most until `wake_ns`; true: a signal ends the recording, or the target ended. */
+static bool wait_for_event(u64 wake_ns)
+{
+	struct pollfd events[] = {{.fd = target.pidfd, .events = POLLIN},
+				  {.fd = signals_fd, .events = POLLIN}};
+	u64 now = monotonic_ns();
+	int patience_ms = wake_ns > now ? (int)((wake_ns - now + NS_PER_MS - 1) / NS_PER_MS) : 0;
+	struct lifecycle life;
+
+	poll(events, COUNT(events), patience_ms);
+	watchdog_beat();
+	engine_read_lifecycle(&engine, &life);
+	if (life.executed_ns)
+		end_target("it executed ", target_program(&target));
+	else if (events[0].revents & POLLIN)
+		end_target("it exited or was killed", "");
+	return failure.code || events[1].revents & POLLIN;
+}
+
+static void record(const struct options *options, int output)
+{
+	u64 start_ns = monotonic_ns(), window_ns = start_ns + options->window_ns;
+	u64 drain_ns = start_ns + DRAIN_NS;
+	u64 end_ns = options->for_ns ? start_ns + options->for_ns : ~0ULL;
+
+	for (;;) {
+		u64 wake_ns = window_ns < drain_ns ? window_ns : drain_ns;
+		if (wait_for_event(wake_ns < end_ns ? wake_ns : end_ns))
+			return;
+		u64 now = monotonic_ns();
+		if (now >= end_ns || watchdog_check() || is_reader_lost(output))
+			return;
+		if (now >= window_ns) {
+			window_cut(&windows, &engine, target.pid, monotonic_ns());
+			window_ns = monotonic_ns() + options->window_ns;
+			drain_ns = monotonic_ns() + DRAIN_NS;
+		} else if (now >= drain_ns) {
+			window_drain(&engine);
+			drain_ns = monotonic_ns() + DRAIN_NS;
+		}
+	}
+}
+
+static void put_error(void)
+{
+	struct stream_error *error = output_put_alone(STREAM_ERROR, sizeof(*error));
+
+	if (!error)
+		return;
+	error->time_ns = monotonic_ns();
+	error->exit_code = (u64)failure.code;
+	memcpy(error->text, failure.text, sizeof(error->text));
+}
+
+static void put_end(u64 end_ns, u64 detach_ns)
+{
+	struct stream_end *end = output_put_alone(STREAM_END, sizeof(*end));
+
+	if (!end)
+		return;
+	end->time_ns = end_ns;
+	end->exit_code = (u64)failure.code;
+	end->windows_count = windows.number ? windows.number - 1 : 0;
+	end->merged_count = windows.merged_count;
+	end->detach_ns = detach_ns;
+	memcpy(end->ending, ending, sizeof(end->ending));
+}
+
+/* Read, detach, then say the rest. */
+static void finish(bool is_attached)
+{
+	u64 before_ns = monotonic_ns();
+	bool is_cut = !is_attached || window_cut(&windows, &engine, target.pid, before_ns);
+
+	statistics_turn(false);
+	engine_detach(&engine);
+	u64 end_ns = monotonic_ns();
+	watchdog_arm(false);
+	/* What had no room is still in the maps. */
+	for (int i = 0; !is_cut && i < ATTEMPTS && !output_finish(STUCK_NS); i++)
+		is_cut = window_cut(&windows, &engine, target.pid, before_ns);
+	if (is_attached) {
+		target_send_mappings(&target);
+		output_commit();
+		kernel_names_put();
+		output_commit();
+	}
+	if (!ending[0])
+		strcpy(ending, "it was running");
+	if (failure.code)
+		put_error();
+	if (is_attached)
+		put_end(end_ns, end_ns - before_ns);
+	output_commit();
+	u64 left = output_finish(STUCK_NS);
+	if (left)
+		fail(EXIT_CODE_IO, "the stream was not taken to its end: %llu bytes are lost",
+		     left);
+}
+
+static int block_signals(void)
+{
+	static const int ignored[] = {SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU};
+	sigset_t ending_set;
+
+	for (u32 i = 0; i < COUNT(ignored); i++)
+		signal(ignored[i], SIG_IGN);
+	sigemptyset(&ending_set);
+	sigaddset(&ending_set, SIGINT);
+	sigaddset(&ending_set, SIGTERM);
+	sigaddset(&ending_set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &ending_set, NULL);
+	signals_fd = signalfd(-1, &ending_set, SFD_CLOEXEC);
+	return signals_fd < 0 ? fail(EXIT_CODE_HOST, "no signalfd: %s", strerror(errno)) : 0;
+}
+
+static int open_output(const struct options *options)
+{
+	int fd = STDOUT_FILENO;
+
+	if (options->output)
+		fd = open(options->output, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return fail(EXIT_CODE_IO, "cannot create %s: %s", options->output, strerror(errno));
+	if (isatty(fd))
+		return fail(EXIT_CODE_USAGE,
+			    "the stream is not for a terminal: redirect it to a file");
+	return fd;
+}
+
+/* Everything up to the first window; what is attached is detached by finish(). */
+static int begin(const struct options *options, const char *text, size_t length, bool *is_attached)
+{
+	struct settings settings;
+
+	if (start_check(options, &plan) || target_open(&target, options->pid) ||
+	    target_verify(&target, &plan) || start_settings(options, &plan, &target, &settings) ||
+	    engine_load(&engine, &plan, &target, &settings) ||
+	    totals_prepare(&engine, &plan, &target) || links_prepare())
+		return -1;
+	watchdog_arm(true);
+	statistics_turn(true);
+	if (engine_attach(&engine, &plan, &target))
+		return -1;
+	if (start_put(&engine, &target, options, text, length))
+		return -1;
+	*is_attached = true;
+	if (!window_cut(&windows, &engine, target.pid, monotonic_ns()))
+		return fail(EXIT_CODE_USAGE,
+			    "the queue is too small for the accounts of all threads: "
+			    "give more than --queue %zuK",
+			    options->queue_bytes >> 10);
+	tell("attached to process %d", target.pid);
+	return 0;
+}
+
+int main(int count, char **arguments)
+{
+	struct options options;
+	bool is_attached = false;
+	size_t length = 0;
+	const char *text = NULL;
+	int output = -1;
+
+	int done = options_parse(&options, count, arguments);
+	if (done > 0)
+		return EXIT_CODE_OK;
+	if (!done && !block_signals())
+		text = start_read_plan(options.plan, &plan, &length);
+	if (text)
+		output = open_output(&options);
+	if (output >= 0 && !watchdog_start(output) && !output_open(output, options.queue_bytes)) {
+		if (!begin(&options, text, length, &is_attached))
+			record(&options, output);
+		finish(is_attached);
+	}
+	watchdog_stop();
+	if (failure.code)
+		tell("%s", failure.text);
+	else
+		tell("%llu windows recorded", windows.number ? windows.number - 1 : 0);
+	_exit(failure.code); /* the writer may be stuck in a write: it is not waited for */
+}

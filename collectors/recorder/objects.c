@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "objects.h"
+
+/* Aligned as libelf wants a file in memory. */
+#define EMBED(name, path)                                \
+	__asm__(".section .rodata\n"                     \
+		".balign 16\n" #name ":\n"               \
+		".incbin \"" path "\"\n" #name "_end:\n" \
+		".byte 0\n"                              \
+		".previous\n");                          \
+	extern const char name[], name##_end[]
+
+EMBED(ledger_object, "probes/bpf/ledger.bpf.o");
+EMBED(guarded_object, "probes/bpf/ledger_guarded.bpf.o");
+
+const void *object_content(bool is_guarded, size_t *size)
+{
+	if (is_guarded) {
+		*size = (size_t)(guarded_object_end - guarded_object);
+		return guarded_object;
+	}
+	*size = (size_t)(ledger_object_end - ledger_object);
+	return ledger_object;
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The compiled BPF objects, which are part of the executable. */
+#ifndef TLSTAX_OBJECTS_H
+#define TLSTAX_OBJECTS_H
+
+#include "types.h"
+
+const void *object_content(bool is_guarded, size_t *size);
+
+#endif

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "failure.h"
+#include "stream.h"
+
+enum { SLOTS_MOST = 1 << 16, HZ_MOST = 10000 };
+
+static const char help[] =
+	"usage: tlstax-recorder --plan FILE --pid N [options] > FILE.stream\n"
+	"\n"
+	"Records a process as a plan of `tlstax probes plan PID --output FILE` says, and writes\n"
+	"a stream that `tlstax import` makes a capture of.\n"
+	"\n"
+	"  --plan FILE      what is probed\n"
+	"  --pid N          the process, by its id on the host\n"
+	"  --for TIME       end after this time, such as 30s or 500ms (until it is interrupted)\n"
+	"  --window TIME    length of a window (1s)\n"
+	"  --sample-hz N    CPU samples a second and CPU; 0: none (99)\n"
+	"  --slots N        threads that can have an account at a time (8192, or 4 times those "
+	"there)\n"
+	"  --level LEVEL    record less than the plan: sample or handshake\n"
+	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
+	"  --any-kernel     use a plan that was made on another kernel release\n"
+	"  --output FILE    write there instead of standard output; the file must not exist\n"
+	"  --version, --help\n"
+	"\n"
+	"Exit status: 0; 1 the recorder failed; 2 wrong arguments or plan; 3 the host lacks\n"
+	"something; 4 the process cannot be recorded, is not the one of the plan, or ended;\n"
+	"6 the stream could not be written.\n";
+
+static const struct option names[] = {
+	{"plan", required_argument, NULL, 'p'},
+	{"pid", required_argument, NULL, 'i'},
+	{"for", required_argument, NULL, 'f'},
+	{"window", required_argument, NULL, 'w'},
+	{"sample-hz", required_argument, NULL, 's'},
+	{"slots", required_argument, NULL, 't'},
+	{"level", required_argument, NULL, 'l'},
+	{"queue", required_argument, NULL, 'q'},
+	{"any-kernel", no_argument, NULL, 'k'},
+	{"output", required_argument, NULL, 'o'},
+	{"version", no_argument, NULL, 'v'},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+static bool number(const char *text, u64 least, u64 most, u64 *value)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtoull(text, &end, 10);
+	return !errno && *text >= '0' && *text <= '9' && !*end && *value >= least && *value <= most;
+}
+
+/* 30s, 500ms, 2m. */
+static bool duration(const char *text, u64 *value_ns)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	double amount = strtod(text, &end);
+	double unit_ns = !strcmp(end, "ms")  ? 1e6
+			 : !strcmp(end, "s") ? 1e9
+			 : !strcmp(end, "m") ? 6e10
+					     : 0;
+	if (!unit_ns || amount * unit_ns < 1e7 || amount * unit_ns > 1e17)
+		return false;
+	*value_ns = (u64)(amount * unit_ns);
+	return true;
+}
+
+static bool size(const char *text, size_t *bytes)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	unsigned long long amount = strtoull(text, &end, 10);
+	u32 shift = !strcmp(end, "M") ? 20 : !strcmp(end, "K") ? 10 : 64;
+	if (shift == 64 || amount > (1ULL << 30) >> shift || amount << shift < 1 << 18)
+		return false;
+	*bytes = (size_t)(amount << shift);
+	return true;
+}
+
+static bool take(struct options *options, int letter, const char *value)
+{
+	u64 count = 0;
+
+	switch (letter) {
+	case 'p':
+		options->plan = value;
+		return true;
+	case 'o':
+		options->output = value;
+		return true;
+	case 'i':
+		if (!number(value, 1, 1 << 30, &count))
+			return false;
+		options->pid = (int)count;
+		return true;
+	case 'f':
+		return duration(value, &options->for_ns);
+	case 'w':
+		return duration(value, &options->window_ns);
+	case 's':
+		if (!number(value, 0, HZ_MOST, &count))
+			return false;
+		options->sample_hz = (u32)count;
+		return true;
+	case 't':
+		if (!number(value, 1, SLOTS_MOST, &count))
+			return false;
+		options->slots = (u32)count;
+		return true;
+	case 'l':
+		options->level = level_by_name(value, strlen(value));
+		return options->level >= 0;
+	case 'q':
+		return size(value, &options->queue_bytes);
+	default:
+		options->any_kernel = true;
+		return true;
+	}
+}
+
+int options_parse(struct options *options, int count, char **arguments)
+{
+	int letter, place = 0;
+
+	*options = (struct options){
+		.window_ns = NS_PER_S,
+		.sample_hz = 99,
+		.level = -1,
+		.queue_bytes = 8 << 20,
+	};
+	opterr = 0;
+	while ((letter = getopt_long(count, arguments, ":", names, &place)) >= 0) {
+		if (letter == 'h' || letter == 'v') {
+			fputs(letter == 'h' ? help : "tlstax-recorder " TLSTAX_VERSION "\n",
+			      stdout);
+			return 1;
+		}
+		if (letter == '?' || letter == ':')
+			return fail(EXIT_CODE_USAGE, "unknown option or no value: %s. See --help",
+				    arguments[optind - 1]);
+		if (!take(options, letter, optarg))
+			return fail(EXIT_CODE_USAGE,
+				    "--%s %s is out of range or unknown. See --help",
+				    names[place].name, optarg);
+	}
+	if (optind < count)
+		return fail(EXIT_CODE_USAGE, "unknown argument: %s. See --help", arguments[optind]);
+	if (!options->plan || !options->pid)
+		return fail(EXIT_CODE_USAGE, "give --plan FILE and --pid N. See --help");
+	return 0;
+}

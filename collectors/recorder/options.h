@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The command line. */
+#ifndef TLSTAX_OPTIONS_H
+#define TLSTAX_OPTIONS_H
+
+#include "plan.h"
+
+struct options {
+	const char *plan, *output;
+	int pid;
+	u64 for_ns; /* 0: until it is ended */
+	u64 window_ns;
+	u32 sample_hz;
+	u32 slots; /* 0: by the threads of the target */
+	int level; /* -1: that of the plan */
+	size_t queue_bytes;
+	bool any_kernel;
+};
+
+/* -1: failure says what is wrong. 1: help or version was printed. */
+int options_parse(struct options *options, int count, char **arguments);
+
+#endif

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "proc.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+ssize_t read_text(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	text[0] = 0;
+	if (fd < 0)
+		return -1;
+	ssize_t got = read(fd, text, size - 1);
+	close(fd);
+	text[got > 0 ? got : 0] = 0;
+	return got;
+}
+
+bool lines_open(struct lines *lines, const char *path)
+{
+	lines->fd = open(path, O_RDONLY | O_CLOEXEC);
+	lines->used = lines->at = 0;
+	lines->is_over = false;
+	return lines->fd >= 0;
+}
+
+char *lines_next(struct lines *lines)
+{
+	for (;;) {
+		char *start = lines->text + lines->at;
+		char *end = memchr(start, '\n', lines->used - lines->at);
+		if (!end && (lines->is_over || lines->used - lines->at == sizeof(lines->text) - 1))
+			end = lines->used > lines->at ? lines->text + lines->used : NULL;
+		if (end) {
+			*end = 0;
+			lines->at = (size_t)(end - lines->text) + 1;
+			if (lines->at > lines->used)
+				lines->at = lines->used;
+			return start;
+		}
+		if (lines->is_over)
+			return NULL;
+		lines->used -= lines->at;
+		memmove(lines->text, start, lines->used);
+		lines->at = 0;
+		ssize_t got = read(lines->fd, lines->text + lines->used,
+				   sizeof(lines->text) - 1 - lines->used);
+		lines->is_over = got <= 0;
+		lines->used += got > 0 ? (size_t)got : 0;
+	}
+}
+
+void lines_close(struct lines *lines)
+{
+	close(lines->fd);
+}
+
+u32 read_cpus(const char *name, u32 *cpus, u32 most)
+{
+	char path[64], text[4096], *at = text;
+	u32 count = 0;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/%s", name);
+	if (read_text(path, text, sizeof(text)) <= 0)
+		return 0;
+	while (*at >= '0' && *at <= '9') {
+		u32 first = (u32)strtoul(at, &at, 10);
+		u32 last = *at == '-' ? (u32)strtoul(at + 1, &at, 10) : first;
+		for (u32 cpu = first; cpu <= last && count < most; cpu++)
+			cpus[count++] = cpu;
+		at += *at == ',';
+	}
+	return count;
+}
+
+void read_host_times(u64 times[5])
+{
+	u64 tick_ns = NS_PER_S / (u64)sysconf(_SC_CLK_TCK);
+	unsigned long long t[8] = {0};
+	char text[512];
+
+	read_text("/proc/stat", text, sizeof(text));
+	sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3],
+	       &t[4], &t[5], &t[6], &t[7]);
+	times[0] = (t[0] + t[1]) * tick_ns;
+	times[1] = t[2] * tick_ns;
+	times[2] = (t[5] + t[6]) * tick_ns;
+	times[3] = t[7] * tick_ns;
+	times[4] = (t[3] + t[4]) * tick_ns;
+}
+
+u64 read_resident_bytes(void)
+{
+	unsigned long long pages = 0;
+	char text[128];
+
+	read_text("/proc/self/statm", text, sizeof(text));
+	sscanf(text, "%*u %llu", &pages);
+	return pages * (u64)sysconf(_SC_PAGESIZE);
+}

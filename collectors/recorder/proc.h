@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Texts of /proc and /sys. */
+#ifndef TLSTAX_PROC_H
+#define TLSTAX_PROC_H
+
+#include <sys/types.h>
+
+#include "types.h"
+
+/* The beginning of a file as a string; its length, below 0: it cannot be read. */
+ssize_t read_text(const char *path, char *text, size_t size);
+
+/* Lines of a file, one at a time; long ones are cut. Only one file at a time. */
+struct lines {
+	int fd;
+	size_t used, at;
+	bool is_over;
+	char text[65536];
+};
+
+bool lines_open(struct lines *lines, const char *path);
+char *lines_next(struct lines *lines);
+void lines_close(struct lines *lines);
+
+/* CPUs of /sys/devices/system/cpu/NAME (a list such as 0-3,6); how many were put into `cpus`. */
+u32 read_cpus(const char *name, u32 *cpus, u32 most);
+
+/* User, system, interrupt, steal and idle time of the host. */
+void read_host_times(u64 times[5]);
+
+u64 read_resident_bytes(void);
+
+#endif

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The CPU samples: one perf event for each CPU that is online, also for those that come later. */
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "engine.h"
+#include "failure.h"
+#include "links.h"
+#include "proc.h"
+
+static u8 is_sampled[CPUS_MOST];
+
+static int sample_cpu(struct engine *engine, u32 cpu)
+{
+	struct perf_event_attr attributes = {
+		.type = PERF_TYPE_SOFTWARE,
+		.size = sizeof(attributes),
+		.config = PERF_COUNT_SW_CPU_CLOCK,
+		.sample_freq = engine->settings.sample_hz,
+		.freq = 1,
+		.exclude_idle = 1,
+	};
+	struct bpf_program *program = bpf_object__find_program_by_name(engine->object, "on_sample");
+	int fd = (int)syscall(SYS_perf_event_open, &attributes, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	int error = links_add(LINKS_SAMPLER, bpf_program__attach_perf_event(program, fd));
+	if (error)
+		close(fd);
+	return error;
+}
+
+int sampler_attach(struct engine *engine, bool may_fail)
+{
+	static u32 cpus[CPUS_MOST];
+	static u8 is_online[CPUS_MOST];
+	u32 count = read_cpus("online", cpus, CPUS_MOST);
+
+	memset(is_online, 0, sizeof(is_online));
+	for (u32 i = 0; i < count; i++)
+		if (cpus[i] < CPUS_MOST)
+			is_online[cpus[i]] = 1;
+	for (u32 i = 0; i < CPUS_MOST; i++) /* the kernel ended the event of one that left */
+		is_sampled[i] &= is_online[i];
+	for (u32 i = 0; i < count; i++) {
+		if (cpus[i] >= CPUS_MOST || is_sampled[cpus[i]])
+			continue;
+		int error = sample_cpu(engine, cpus[i]);
+		if (error && !may_fail)
+			return fail(
+				EXIT_CODE_HOST,
+				"cannot sample CPU %u: %s. Record without samples: --sample-hz 0",
+				cpus[i], strerror(-error));
+		is_sampled[cpus[i]] = !error;
+	}
+	return 0;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The stream: what the recorder writes and collectors/recording/stream reads.
+ *
+ * This header is the only definition. Python reads it (collectors/recording/stream/definition.py),
+ * and docs/stream.md is made of it: each comment becomes the description of what it stands beside.
+ * Numbers are little-endian, records are aligned to 8 bytes, times are CLOCK_MONOTONIC nanoseconds.
+ */
+#ifndef TLSTAX_STREAM_H
+#define TLSTAX_STREAM_H
+
+#include "counts.h"
+
+enum {
+	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
+	STREAM_VERSION = 1,
+	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
+	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
+};
+
+/* What a frame holds. */
+enum stream_type {
+	STREAM_START = 1,	 /* struct stream_start: the recording */
+	STREAM_PLAN = 2,	 /* a part of the plan file, as text */
+	STREAM_MAPPING = 3,	 /* struct stream_mapping and a path: code mapped into the target */
+	STREAM_SLOT = 4,	 /* struct stream_slot and its cells: accounts that changed */
+	STREAM_CPU = 5,		 /* struct stream_cpu: CPUs that changed */
+	STREAM_LATENCY = 6,	 /* struct stream_latency: buckets that changed */
+	STREAM_HITS = 7,	 /* struct stream_hits: sites that changed */
+	STREAM_PROGRAM = 8,	 /* struct stream_program: every BPF program */
+	STREAM_STACK = 9,	 /* struct stream_stack and its addresses: stacks seen first */
+	STREAM_SAMPLE = 10,	 /* struct stream_sample: CPU samples of the window */
+	STREAM_WAIT = 11,	 /* struct stream_wait: walked waits of the window */
+	STREAM_HANDSHAKE = 12,	 /* struct handshake of ledger.h: handshakes that ended */
+	STREAM_WINDOW = 13,	 /* struct stream_window: a window ends; all before belongs to it */
+	STREAM_KERNEL_NAME = 14, /* struct stream_kernel_name: a name of a kernel address */
+	STREAM_ERROR = 15,	 /* struct stream_error: why the recording failed */
+	STREAM_END = 16,	 /* struct stream_end: the recording ended in order */
+};
+
+/* The head of every frame. */
+struct stream_head {
+	u32 magic;	  /* STREAM_MAGIC */
+	u16 type;	  /* enum stream_type */
+	u16 version;	  /* STREAM_VERSION */
+	u32 length_bytes; /* of what follows the head; a multiple of 8, padded with zeros */
+	u32 sequence;	  /* number of the frame, from 0 */
+	u32 crc32; /* of the head with this field 0, and of what follows it (as zlib's crc32) */
+	u32 used_bytes; /* of what follows, without the padding */
+};
+
+/* The recording and its host. */
+struct stream_start {
+	u64 wall_ns; /* CLOCK_REALTIME at monotonic_ns */
+	u64 monotonic_ns;
+	u64 window_ns;	  /* asked length of a window */
+	u64 start_cpu_ns; /* CPU time of the recorder until it was attached */
+	u64 start_ticks;  /* of the target: when it started, in clock ticks since boot */
+	u64 slots_bytes;  /* kernel memory of the accounts */
+	s32 pid;	  /* of the target */
+	s32 own_pid;	  /* of the target in its own pid namespace */
+	u32 sample_hz;
+	u32 slots_count;	/* threads that can have an account at a time */
+	u32 cpus_count;		/* numbers that a CPU of the host can have */
+	u32 online_count;	/* CPUs that were online */
+	u32 multi;		/* 1: uprobe_multi links; 0: a perf event for each probe */
+	u32 socket_tracepoints; /* 1: they replace the probes that the plan marks */
+	u32 switch_has_state;	/* 1: sched_switch passes the state of the thread that leaves */
+	u32 reserved;
+	char level[16]; /* what is recorded: sample, handshake, command, record */
+	char hostname[72];
+	char kernel[72];
+	char machine[16];
+	char recorder[16]; /* version of the recorder */
+	char cpu_model[64];
+	char cpu_flags[2048]; /* features of the CPU, as the kernel lists them */
+};
+
+/* Code mapped into the target; its path follows. */
+struct stream_mapping {
+	u64 start; /* process address */
+	u64 end;
+	u64 file_offset;
+	u64 inode;
+	u32 device_major;
+	u32 device_minor;
+	u32 path_bytes; /* 0: mapped without a file */
+	u32 build_id_bytes;
+	u8 build_id[32];
+};
+
+/* A thread's account: totals since it began. Cells that did not change are left out. */
+struct stream_slot {
+	u32 index; /* of the slot; another thread may have it later */
+	u32 tid;
+	u32 status; /* enum thread_status of ledger.h */
+	u32 role;   /* number of the capture's role */
+	u32 state;  /* enum state of ledger.h, now */
+	u32 owner;  /* enum phase of ledger.h, now */
+	u32 healed_count;
+	u32 span; /* 1 + number of the plan's span on the thread's stack; 0: none */
+	u64 thread_start_ns;
+	u64 first_ns; /* when it got its account */
+	u64 last_ns;  /* everything up to here is charged */
+	u64 uncertain_ns;
+	s64 steal_ns;
+	s64 handed_ns;
+	struct thread_counts first_counts; /* by the kernel, when it got its account */
+	struct thread_counts counts;	   /* by the kernel, at the end of the window */
+	char comm[16];
+	u32 cells_count; /* struct stream_cell that follow */
+	u32 reserved;
+};
+
+/* A cell of an account that changed. */
+struct stream_cell {
+	u64 index; /* below 128: 8 * phase + state, ns; from 128 on: phase, instances that ended */
+	u64 value;
+};
+
+/* A CPU since the programs were loaded. */
+struct stream_cpu {
+	u64 number;
+	u64 target_cpu_ns; /* CPU time of the target on it, by the scheduler */
+	u64 sample_count;
+};
+
+/* A bucket of a phase's latencies. */
+struct stream_latency {
+	u32 phase;
+	u32 bucket;
+	u64 count;
+};
+
+/* A site of the plan. */
+struct stream_hits {
+	u64 site;
+	u64 count;
+	u64 begun;  /* phases that its hits began */
+	u64 healed; /* those of them whose end was not seen */
+};
+
+/* A BPF program. */
+struct stream_program {
+	char name[16];
+	u64 run_ns; /* while the kernel's statistics were on */
+	u64 run_count;
+	u64 missed_count; /* runs that the kernel left out because one was active on the CPU */
+};
+
+/* A stack; its addresses follow, leaf first. */
+struct stream_stack {
+	u32 id;
+	u32 depth;
+};
+
+/* CPU samples at one place. */
+struct stream_sample {
+	u32 phase;
+	s32 syscall;	/* -1: in user mode */
+	s32 user_stack; /* id of a stack; below 0: none */
+	s32 kernel_stack;
+	u64 user_ip; /* where the thread was, when its stack could not be kept */
+	u64 kernel_ip;
+	u64 count;
+};
+
+/* Waits at one place. */
+struct stream_wait {
+	u32 phase;
+	u32 state;
+	s32 syscall;
+	s32 user_stack;
+	s32 kernel_stack;
+	u32 reserved;
+	u64 count;
+	u64 time_ns;
+};
+
+/* A window ends. Window 0 holds the totals at which the recording begins. */
+struct stream_window {
+	u64 number;
+	u64 end_ns;	     /* it began where the one before ended */
+	u64 read_ns;	     /* when the last account had been read */
+	u64 executed_ns;     /* when the target executed another program; 0: it did not */
+	u64 process_cpu_ns;  /* CPU clock of the target; all bits set: it is gone */
+	u64 switch_count;    /* of all threads, by the kernel */
+	u64 thread_count;    /* that live */
+	u64 account_count;   /* of them with an account */
+	u64 has_wait;	     /* 1: the kernel counts the time that threads wait for a CPU */
+	u64 forked_count;    /* processes that the target started */
+	u64 untracked_count; /* threads that live and have no account */
+	u64 wait_share;	     /* the stacks of one wait in so many were walked */
+	u64 timed;	     /* 1: the kernel's statistics of BPF programs were on */
+	u64 merged_count;    /* windows that were not cut because the stream was full */
+	u64 own_cpu_ns;	     /* CPU time of the recorder and its watchdog */
+	u64 resident_bytes;  /* memory of the recorder */
+	u64 host_user_ns;
+	u64 host_system_ns;
+	u64 host_interrupt_ns;
+	u64 host_steal_ns;
+	u64 host_idle_ns;
+	u64 losses[16]; /* enum loss of ledger.h */
+};
+
+/* The function at an address of the kernel. */
+struct stream_kernel_name {
+	u64 address;
+	u64 offset_bytes; /* of the address in the function */
+	char name[96];
+};
+
+/* Why the recording failed. */
+struct stream_error {
+	u64 time_ns;
+	u64 exit_code; /* of tlstax: docs/exit-codes.md */
+	char text[512];
+};
+
+/* The end of a recording. */
+struct stream_end {
+	u64 time_ns; /* when everything was detached */
+	u64 exit_code;
+	u64 windows_count;
+	u64 merged_count; /* windows that were not cut because the stream was full */
+	u64 detach_ns;	  /* how long detaching took */
+	char ending[192]; /* how the target ended, or "it was running" */
+};
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The process that is recorded: whether it is the one that the plan is for, and when it ends. */
+#ifndef TLSTAX_TARGET_H
+#define TLSTAX_TARGET_H
+
+#include "plan.h"
+
+struct target {
+	int pid, own_pid;
+	int pidfd;
+	u64 start_ticks;
+	u32 threads_count;	    /* when it was opened */
+	int files[PLAN_FILES_MOST]; /* descriptor of each file of the plan, -1: not in use */
+};
+
+/* Open process `pid`. Fails with a sentence if it cannot be recorded. */
+int target_open(struct target *target, int pid);
+
+/* Compare the target's files with the plan: build-ids, and the code at every site. */
+int target_verify(struct target *target, const struct plan *plan);
+
+/* Put a frame for each mapping of code that was not sent yet; false: no room. */
+bool target_send_mappings(struct target *target);
+
+/* The process address of a place in a file of the plan, 0: it is not mapped. */
+u64 target_address(const struct target *target, u32 file, u64 offset);
+
+/* The program that the target runs now, for a sentence. */
+const char *target_program(const struct target *target);
+
+#endif

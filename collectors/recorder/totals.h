@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The running totals of the programs, as frames: what changed since it was sent last.
+ *
+ * Everything that a window holds is sent as a whole or, if the stream has no room, not at all. It
+ * then stays in the kernel and comes with the next window; totals_forget() sends all of it again.
+ */
+#ifndef TLSTAX_TOTALS_H
+#define TLSTAX_TOTALS_H
+
+#include "engine.h"
+
+int totals_prepare(struct engine *engine, const struct plan *plan, const struct target *target);
+
+/* Frames of accounts; with `ended_only` of threads that have ended. false: no room. */
+bool accounts_put(struct engine *engine, bool ended_only);
+
+/* Give the slots of ended threads back, after what accounts_put() put was committed. */
+void accounts_recycle(struct engine *engine);
+
+/* CPUs, latencies, hits and programs. */
+bool counters_put(struct engine *engine);
+
+/* What was put was not committed: send everything again. */
+void accounts_forget(void);
+void counters_forget(void);
+
+/* Handshakes that ended. They are committed at once; false: what has no room stays in the ring. */
+bool handshakes_drain(struct engine *engine, bool discard);
+
+/* Samples and waits as far as there is room; `walked` is the number of waits. */
+void samples_drain(struct engine *engine, u64 *walked, bool discard);
+void stacks_forget(void);
+
+/* Runs that the kernel left out, of all programs; with counters_put(). */
+u64 missed_runs(void);
+
+/* The role that a thread's stack shows: 1 + number of the span, 0: none. */
+int roles_prepare(const struct plan *plan, const struct target *target);
+u32 role_span(u64 stack_base);
+
+/* Names of the kernel's functions for the addresses that were sent; after detaching. */
+void kernel_address_add(u64 address);
+void kernel_names_put(void);
+
+#endif

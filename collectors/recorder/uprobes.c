@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine.h"
+#include "failure.h"
+#include "links.h"
+#include "watchdog.h"
+
+/* Sites of one file and program. */
+struct group {
+	u32 file;
+	bool is_exit, is_return;
+	u32 count;
+	u64 offsets[PLAN_SITES_MOST], cookies[PLAN_SITES_MOST];
+};
+
+static int attach_group(struct engine *engine, const struct group *group, int file, int pid,
+			enum link_group links)
+{
+	struct bpf_program *program = bpf_object__find_program_by_name(
+		engine->object, group->is_exit ? "on_leave" : "on_enter");
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	if (engine->features.has_multi)
+		return links_add_fd(links, open_multi_link(bpf_program__fd(program), path,
+							   group->offsets, group->cookies,
+							   group->count, pid, group->is_return));
+	for (u32 i = 0; i < group->count; i++) {
+		LIBBPF_OPTS(bpf_uprobe_opts, options, .bpf_cookie = group->cookies[i],
+			    .retprobe = group->is_return);
+		int error =
+			links_add(links, bpf_program__attach_uprobe_opts(
+						 program, pid, path, group->offsets[i], &options));
+		if (error)
+			return error;
+		watchdog_beat();
+	}
+	return 0;
+}
+
+static void gather(const struct engine *engine, const struct plan *plan, bool is_dense,
+		   struct group *group)
+{
+	group->count = 0;
+	for (u32 i = 0; i < plan->sites_count; i++) {
+		const struct plan_site *site = &plan->sites[i];
+		if (site->file != group->file || site->is_exit != group->is_exit ||
+		    site->is_return != group->is_return || site->is_dense != is_dense ||
+		    (site->is_covered && engine->is_covered))
+			continue;
+		group->offsets[group->count] = site->offset;
+		group->cookies[group->count++] = site->cookie;
+	}
+}
+
+int uprobes_attach(struct engine *engine, const struct plan *plan, const struct target *target,
+		   bool is_dense)
+{
+	static struct group group;
+
+	/* Exits first: an entry whose exit is not yet probed would look like a missed exit. */
+	for (int pass = 0; pass < 4; pass++)
+		for (group.file = 0; group.file < plan->files_count; group.file++) {
+			group.is_exit = pass < 2;
+			group.is_return = pass % 2;
+			gather(engine, plan, is_dense, &group);
+			if (!group.count)
+				continue;
+			watchdog_beat();
+			int error = attach_group(engine, &group, target->files[group.file],
+						 target->pid, is_dense ? LINKS_DENSE : LINKS_RARE);
+			if (error)
+				return fail(EXIT_CODE_HOST, "cannot probe %s: %s",
+					    plan->files[group.file].path, strerror(-error));
+		}
+	return 0;
+}

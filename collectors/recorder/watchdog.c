@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "watchdog.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "failure.h"
+
+#define STALE_NS (2 * NS_PER_S)
+#define STEP_NS (250 * NS_PER_MS)
+
+static struct shared {
+	u64 beat_ns;
+	u32 is_armed;
+} * shared;
+static pid_t watchdog;
+
+static void watch(pid_t recorder)
+{
+	for (;;) {
+		nanosleep(&(struct timespec){.tv_nsec = (long)STEP_NS}, NULL);
+		if (getppid() != recorder)
+			_exit(0);
+		u64 beat_ns = __atomic_load_n(&shared->beat_ns, __ATOMIC_RELAXED);
+		u64 now = monotonic_ns();
+		bool is_armed = __atomic_load_n(&shared->is_armed, __ATOMIC_RELAXED);
+		if (!is_armed || now < beat_ns || now - beat_ns <= STALE_NS)
+			continue;
+		/* First: it dies with the recorder. */
+		tell("the recorder did not run for 2 s and is killed, which removes its probes. "
+		     "The stream is readable up to there");
+		kill(recorder, SIGKILL);
+		_exit(0);
+	}
+}
+
+int watchdog_start(int output_fd)
+{
+	pid_t recorder = getpid();
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	if (shared == MAP_FAILED)
+		return fail(EXIT_CODE_HOST, "cannot map memory: %s", strerror(errno));
+	watchdog = fork();
+	if (watchdog < 0)
+		return fail(EXIT_CODE_HOST, "cannot start the watchdog: %s", strerror(errno));
+	if (watchdog)
+		return 0;
+	/* A session of its own: a signal to the recorder's process group does not stop it, too. */
+	setsid();
+	prctl(PR_SET_NAME, "tlstax-watchdog");
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	close(output_fd); /* the reader sees the end when the recorder ends */
+	close(STDIN_FILENO);
+	watch(recorder);
+	_exit(0);
+}
+
+void watchdog_beat(void)
+{
+	__atomic_store_n(&shared->beat_ns, monotonic_ns(), __ATOMIC_RELAXED);
+}
+
+void watchdog_arm(bool on)
+{
+	watchdog_beat();
+	__atomic_store_n(&shared->is_armed, on, __ATOMIC_RELEASE);
+}
+
+int watchdog_check(void)
+{
+	if (waitpid(watchdog, NULL, WNOHANG) == 0)
+		return 0;
+	watchdog = 0;
+	return fail(EXIT_CODE_FAILED, "the watchdog ended: recording does not go on without it");
+}
+
+u64 watchdog_cpu_ns(void)
+{
+	return watchdog ? clock_ns(process_clock(watchdog)) : 0;
+}
+
+void watchdog_stop(void)
+{
+	if (watchdog > 0) {
+		kill(watchdog, SIGKILL);
+		waitpid(watchdog, NULL, 0);
+	}
+	watchdog = 0;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A second process that kills the recorder when it hangs or is stopped: the kernel then removes
+ * every probe. It holds no descriptor of a probe itself.
+ */
+#ifndef TLSTAX_WATCHDOG_H
+#define TLSTAX_WATCHDOG_H
+
+#include "types.h"
+
+/* Start it: before threads, and before anything is attached. `output_fd` is closed in it. */
+int watchdog_start(int output_fd);
+
+/* The recorder is alive. Call it at least once a second while something is attached. */
+void watchdog_beat(void);
+
+/* Whether a heartbeat is expected: while probes are attached. */
+void watchdog_arm(bool on);
+
+/* Fail if the watchdog has ended: without it a stopped recorder would stay attached. */
+int watchdog_check(void);
+
+/* CPU time that it has used. */
+u64 watchdog_cpu_ns(void);
+
+void watchdog_stop(void);
+
+#endif

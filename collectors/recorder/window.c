@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "window.h"
+
+#include <bpf/bpf.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "output.h"
+#include "proc.h"
+#include "stream.h"
+#include "totals.h"
+#include "watchdog.h"
+
+/* Walks of waits a second beyond which half as many are made, and below which twice as many. */
+enum { WAITS_MANY = 2000, WAITS_FEW = 200, SHARE_MOST = 1 << 12, ATTEMPTS = 3 };
+
+/* The kernel times the programs in the first of so many windows, until the target was busy in one
+ * (as collectors/recording/engine/schedule.py). */
+enum { TIMED_EVERY = 31, BUSY_DIVISOR = 10 };
+
+static u32 wait_share = 1;
+static int statistics_fd = -1;
+
+void statistics_turn(bool on)
+{
+	if (on && statistics_fd < 0)
+		statistics_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+	if (!on && statistics_fd >= 0) {
+		close(statistics_fd);
+		statistics_fd = -1;
+	}
+}
+
+/* The kernel's counts of the process; its CPU clock is read just before. */
+static u64 read_counts(const struct engine *engine, int pid, struct process_counts *counts)
+{
+	u64 clock = 0;
+
+	for (int i = 0; i < ATTEMPTS; i++) {
+		memset(engine->process_counts, 0, sizeof(*counts));
+		for (u32 cpu = 0; cpu < engine->cpus_count; cpu++)
+			engine->cpus[cpu].running_ns = 0;
+		clock = clock_ns(process_clock(pid));
+		engine_iterate(engine->each_counts);
+		*counts = *engine->process_counts;
+		/* Else a thread ended meanwhile: its switches are in both sums, or in none. */
+		if (counts->ended_switch_count == counts->ended_before_count)
+			break;
+	}
+	return clock ? clock + counts->uncounted_ns : ~0ULL;
+}
+
+/* Keep stack walks of waits cheap: halve or double the share that is walked. */
+static void tune_waits(struct engine *engine, u64 walked, u64 span_ns)
+{
+	u64 least_ns = 50 * NS_PER_MS;
+	u32 share = wait_share;
+	double walks =
+		(double)walked / share * 1e9 / (double)(span_ns > least_ns ? span_ns : least_ns);
+
+	if (walks > WAITS_MANY && share < SHARE_MOST)
+		share *= 2;
+	else if (walks < WAITS_FEW && share > 1)
+		share /= 2;
+	if (share != wait_share)
+		engine_set_wait_share(engine, share);
+	wait_share = share;
+}
+
+static void time_programs(u64 number, u64 cpu_ns, u64 span_ns)
+{
+	static bool saw_load;
+
+	if (number % TIMED_EVERY == 0)
+		saw_load = false;
+	else if (statistics_fd >= 0 && cpu_ns >= span_ns / BUSY_DIVISOR)
+		saw_load = true;
+	statistics_turn(!saw_load);
+}
+
+static void describe(const struct windows *windows, const struct engine *engine,
+		     const struct process_counts *counts, struct stream_window *window)
+{
+	struct lifecycle life;
+	u64 host[5];
+
+	engine_read_lifecycle(engine, &life);
+	read_host_times(host);
+	window->number = windows->number;
+	window->executed_ns = life.executed_ns;
+	window->switch_count = counts->switch_count + counts->ended_switch_count;
+	window->thread_count = counts->thread_count;
+	window->account_count = counts->account_count;
+	window->has_wait = counts->has_wait;
+	window->forked_count = life.forked_count;
+	window->untracked_count = life.untracked_count;
+	window->wait_share = wait_share;
+	window->timed = statistics_fd >= 0;
+	window->merged_count = windows->merged_count;
+	window->own_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) + watchdog_cpu_ns();
+	window->resident_bytes = read_resident_bytes();
+	window->host_user_ns = host[0];
+	window->host_system_ns = host[1];
+	window->host_interrupt_ns = host[2];
+	window->host_steal_ns = host[3];
+	window->host_idle_ns = host[4];
+	for (u32 i = 0; i < LOSSES; i++)
+		window->losses[i] = engine->losses[i];
+	window->losses[LOSS_PROBE_RECURSION_MISSED] += missed_runs();
+}
+
+static bool no_room(struct windows *windows)
+{
+	output_rollback();
+	accounts_forget();
+	counters_forget();
+	windows->merged_count++;
+	windows->is_full = true;
+	return false;
+}
+
+bool window_cut(struct windows *windows, struct engine *engine, int pid, u64 end_ns)
+{
+	static u64 last_end_ns, last_cpu_ns;
+	struct process_counts counts;
+	u64 walked = 0;
+	bool is_base = !windows->number;
+
+	u64 cpu_ns = read_counts(engine, pid, &counts);
+	if (!handshakes_drain(engine, is_base) || !accounts_put(engine, false) ||
+	    !counters_put(engine))
+		return no_room(windows);
+	u64 read_ns = monotonic_ns();
+	if (!output_has_room(sizeof(struct stream_window)))
+		return no_room(windows);
+	samples_drain(engine, &walked, is_base);
+	struct stream_window *window = output_put_alone(STREAM_WINDOW, sizeof(*window));
+	if (!window) /* cannot be: samples_drain() leaves room for it */
+		return no_room(windows);
+	describe(windows, engine, &counts, window);
+	window->end_ns = window->executed_ns ? window->executed_ns : end_ns;
+	window->read_ns = read_ns;
+	window->process_cpu_ns = cpu_ns;
+	output_commit();
+	accounts_recycle(engine);
+	if (!is_base) {
+		tune_waits(engine, walked, end_ns - last_end_ns);
+		time_programs(windows->number, cpu_ns == ~0ULL ? 0 : cpu_ns - last_cpu_ns,
+			      end_ns - last_end_ns);
+		engine_keep_up(engine);
+	}
+	last_end_ns = end_ns;
+	last_cpu_ns = cpu_ns;
+	windows->number++;
+	windows->is_full = false;
+	return true;
+}
+
+void window_drain(struct engine *engine)
+{
+	handshakes_drain(engine, false);
+	if (accounts_put(engine, true)) {
+		output_commit();
+		accounts_recycle(engine);
+	} else {
+		output_rollback();
+		accounts_forget();
+	}
+}

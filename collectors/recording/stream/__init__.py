@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What goes to the static recorder and what comes from it: plan files and streams."""

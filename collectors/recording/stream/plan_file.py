@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Plan files: what will be probed in a build, as text that a DBA can read and a recorder obeys.
+
+docs/plan-file.md describes the format. The recorder (collectors/recorder/plan.c) reads the words of
+each line; what a capture needs beside them is JSON behind them, which it skips.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.placement.model import Plan, Site
+from tlstax.collectors.placement.plan_text import NoFitError, made_of, plain_of
+from tlstax.collectors.preflight.safety import Note, Safety
+from tlstax.collectors.process.mappings import MappedObject, TextSegment, open_mapped
+from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.engine.ledger_layout import MAX_SITES
+from tlstax.collectors.recording.engine.native import cookie_of, dense
+from tlstax.probes.model import Level
+
+FORMAT_VERSION: Final = 1
+CODE_BYTES: Final = 16
+_PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%")
+_WHOLE: Final = 1 << 62  # bytes: a file whose mappings are not known is one segment
+_ABOUT: Final = ("libraries", "missing", "role_marks", "notes", "host_costs", "gaps")
+_SITE: Final = re.compile(
+    r"site (\d+) file=(\d+) offset=(0x[0-9a-f]+) event=(\w+) kind=(\w+) often=(yes|no)"
+    r" unless=(never|socket-tracepoints) cookie=(0x[0-9a-f]+) bytes=([0-9a-f]+) (\{.*\})"
+)
+_FILE: Final = re.compile(r"file (\d+) build-id=(none|[0-9a-f]+) path=(\S+)")
+_HEAD: Final = """\
+# What tlstax probes in one build of a server: see docs/plan-file.md. This file alone does nothing:
+# `tlstax-recorder --plan FILE --pid N` compares builds and code with a process, then attaches.
+"""
+
+
+class PlanFileError(Exception):
+    """A text is no plan file of this version; says the line and why."""
+
+
+@dataclass(frozen=True)
+class PlanFile:
+    """A plan that is not for one process only."""
+
+    plan: Plan
+    exe: str
+    architecture: str
+    kernel: str
+    safety: Safety
+    objects: tuple[MappedObject, ...]
+
+
+def plan_file_text(target: Target, plan: Plan, safety: Safety) -> str:
+    """The plan of a process as text. Raises TlstaxError if it has too many probes."""
+    if len(plan.sites) > MAX_SITES:
+        raise TlstaxError(
+            f"cannot write a plan with {len(plan.sites)} probes",
+            f"the programs support at most {MAX_SITES}",
+            "use fewer definitions",
+            ExitCode.USAGE,
+        )
+    host = os.uname()
+    objects = _files_of(target, plan)
+    lines = [
+        f"tlstax-plan {FORMAT_VERSION}",
+        *_HEAD.splitlines(),
+        f"architecture {host.machine}",
+        f"kernel {host.release}",
+        f"level {plan.level.name.lower()}",
+        f"role {plan.role}",
+        f"programs {'ledger_guarded' if safety.guarded else 'ledger'}",
+        f"samples {_yes(safety.samples)}",
+        f"user-stacks {_yes(safety.user_stacks)}",
+        *(f"accessor {name} {offset}" for name, offset in plan.accessors.items() if offset >= 0),
+        *(_file_line(number, mapped) for number, mapped in enumerate(objects)),
+        *_span_lines(plan, objects),
+        *_site_lines(plan, objects),
+        f"about exe {json.dumps(target.exe)}",
+        f"about safety {json.dumps([list(note) for note in safety.notes])}",
+        *(f"about {key} {_json(plain_of(getattr(plan, key), objects))}" for key in _ABOUT),
+    ]
+    return "\n".join([*lines, f"end {len(lines) + 1}"]) + "\n"
+
+
+def _files_of(target: Target, plan: Plan) -> list[MappedObject]:
+    """The files that the plan speaks of, and the program."""
+    used = {site.object for site in plan.sites} | {target.program}
+    used |= {mapped for library in plan.libraries for mapped in library.objects}
+    for mark in plan.role_marks:
+        for start, _ in mark.spans:
+            used |= {
+                mapped
+                for mapped in target.objects
+                if any(part.start <= start < part.end for part in mapped.segments)
+            }
+    return sorted(used, key=lambda mapped: (mapped.path, mapped.device, mapped.inode))
+
+
+def _file_line(number: int, mapped: MappedObject) -> str:
+    path = quote_from_bytes(os.fsencode(mapped.path), safe=_PLAIN)
+    return f"file {number} build-id={mapped.build_id or 'none'} path={path or '-'}"
+
+
+def _span_lines(plan: Plan, objects: Sequence[MappedObject]) -> Iterator[str]:
+    number = 0
+    for mark in plan.role_marks:
+        for file, offset, length in plain_of(mark, objects)["spans"]:
+            yield f"span {number} file={file} offset={offset:#x} length={length}"
+            number += 1
+
+
+def _site_lines(plan: Plan, objects: Sequence[MappedObject]) -> Iterator[str]:
+    for number, site in enumerate(plan.sites):
+        yield (
+            f"site {number} file={objects.index(site.object)} {_words(number, site, plan)}"
+            f" bytes={_code(site).hex()} {_json(plain_of(site, objects))}"
+        )
+
+
+def _words(number: int, site: Site, plan: Plan) -> str:
+    """What the recorder does with a site; follows from its description."""
+    covered = plan.covered_by_tracepoint(site)
+    return (
+        f"offset={site.file_offset:#x} event={site.event} kind={site.kind}"
+        f" often={_yes(dense(site))} unless={'socket-tracepoints' if covered else 'never'}"
+        f" cookie={cookie_of(number, site):#x}"
+    )
+
+
+def _code(site: Site) -> bytes:
+    """The bytes of the file at a site, which the recorder compares."""
+    descriptor = open_mapped(site.object)
+    try:
+        return os.pread(descriptor, CODE_BYTES, site.file_offset)
+    finally:
+        os.close(descriptor)
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def write_plan_file(path: Path, text: str, overwrite: bool) -> None:
+    """Write a plan file. Raises TlstaxError: USAGE if it exists, IO if it cannot be written."""
+    try:
+        with path.open("w" if overwrite else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise TlstaxError(
+            f"cannot write the plan {path}",
+            "the file exists",
+            "choose another name, or give --force",
+            ExitCode.USAGE,
+        ) from None
+    except OSError as error:
+        raise TlstaxError(
+            f"cannot write the plan {path}",
+            error.strerror or str(error),
+            "choose another directory",
+            ExitCode.IO,
+        ) from error
+
+
+# ---- reading ----
+
+
+def read_plan_file(text: str) -> PlanFile:
+    """The plan of a text. Raises PlanFileError."""
+    lines = text.split("\n")
+    if lines[0] != f"tlstax-plan {FORMAT_VERSION}":
+        raise PlanFileError(f"line 1: it is no plan file of version {FORMAT_VERSION}")
+    if len(lines) < 2 or lines[-1] or lines[-2] != f"end {len(lines) - 1}":
+        raise PlanFileError("it was cut: the last line is not the end")
+    try:
+        return _read(lines[1:-2])
+    except (NoFitError, ValueError, KeyError, TypeError, LookupError, RecursionError) as error:
+        raise PlanFileError(f"{type(error).__name__}: {error}") from None
+
+
+def _read(lines: list[str]) -> PlanFile:
+    words: dict[str, str] = {}
+    about: dict[str, Any] = {}
+    accessors: dict[str, int] = {}
+    objects: list[MappedObject] = []
+    sites: list[str] = []
+    for line in lines:
+        name, _, rest = line.partition(" ")
+        if name == "about":
+            key, _, value = rest.partition(" ")
+            about[key] = json.loads(value)
+        elif name == "accessor":
+            accessor, _, offset = rest.partition(" ")
+            accessors[accessor] = int(offset)
+        elif name == "file":
+            objects.append(_object(line, len(objects)))
+        elif name == "site":
+            sites.append(line)
+        elif name not in ("span", "") and not name.startswith("#"):
+            words[name] = rest
+    plain = {key: about[key] for key in _ABOUT} | {
+        "pid": 0,
+        "level": _level_number(words["level"]),
+        "sites": [_site(number, line) for number, line in enumerate(sites)],
+        "accessors": accessors,
+        "role": words["role"],
+        "refused": [],
+    }
+    plan: Plan = made_of(Plan, plain, objects)
+    for number, (line, site) in enumerate(zip(sites, plan.sites, strict=True)):
+        if _words(number, site, plan) not in line:
+            raise PlanFileError(f"site {number}: its words are not those of its description")
+    notes = tuple(Note(str(hazard), str(text)) for hazard, text in about["safety"])
+    safety = Safety(
+        samples=words["samples"] == "yes",
+        user_stacks=words["user-stacks"] == "yes",
+        guarded=words["programs"] == "ledger_guarded",
+        notes=notes,
+    )
+    exe = str(about["exe"])
+    return PlanFile(plan, exe, words["architecture"], words["kernel"], safety, tuple(objects))
+
+
+def _object(line: str, number: int) -> MappedObject:
+    match = _FILE.fullmatch(line)
+    if match is None or int(match[1]) != number:
+        raise PlanFileError(f"file {number}: not a file with its build-id and path")
+    path = "" if match[3] == "-" else os.fsdecode(unquote_to_bytes(match[3]))
+    segment = TextSegment(0, _WHOLE, 0)
+    build_id = "" if match[2] == "none" else match[2]
+    return MappedObject(path, "", "0:0", number, build_id, False, (segment,))
+
+
+def _site(number: int, line: str) -> dict[str, Any]:
+    match = _SITE.fullmatch(line)
+    if match is None or int(match[1]) != number:
+        raise PlanFileError(f"site {number}: not the words of a site")
+    described: dict[str, Any] = json.loads(match[10])
+    if described.get("object") != int(match[2]):
+        raise PlanFileError(f"site {number}: its file is not that of its description")
+    return described
+
+
+def _level_number(name: str) -> int:
+    return int(Level[name.upper()])

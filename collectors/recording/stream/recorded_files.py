@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The files of a recorded process, as far as files of the same build are on this host."""
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from tlstax.collectors.process.build_id import build_id_of
+from tlstax.collectors.process.mappings import DELETED, MappedObject, TextSegment
+
+Mapping = tuple[Any, bytes]
+"""struct stream_mapping, and the path."""
+
+
+def recorded_objects(
+    mappings: Iterable[Mapping], planned: Sequence[MappedObject]
+) -> tuple[MappedObject, ...]:
+    """The mapped files. One without a readable file here can be located, but not named."""
+    segments: dict[tuple[str, int, str], list[TextSegment]] = {}
+    builds: dict[tuple[str, int, str], str] = {}
+    for entry, raw in mappings:
+        if not entry.inode:
+            continue
+        path = os.fsdecode(raw).removesuffix(DELETED)
+        key = (f"{entry.device_major:02x}:{entry.device_minor:02x}", int(entry.inode), path)
+        part = TextSegment(int(entry.start), int(entry.end), int(entry.file_offset))
+        segments.setdefault(key, []).append(part)
+        builds[key] = bytes(entry.build_id[: min(entry.build_id_bytes, 32)]).hex()
+    names = {each.build_id: each.path for each in planned if each.build_id}
+    found = [
+        _object(key, names.get(builds[key], key[2]), builds[key], tuple(parts))
+        for key, parts in segments.items()
+    ]
+    paths = {each.path for each in found}
+    unmapped = (replace(each, segments=()) for each in planned if each.path not in paths)
+    return (*found, *unmapped)
+
+
+def special_mappings(mappings: Iterable[Mapping]) -> list[tuple[int, int, str]]:
+    """(start, end, name) of executable mappings without a file."""
+    return [
+        (int(entry.start), int(entry.end), os.fsdecode(raw) or "[anonymous]")
+        for entry, raw in mappings
+        if not entry.inode
+    ]
+
+
+def _object(
+    key: tuple[str, int, str], path: str, build_id: str, segments: tuple[TextSegment, ...]
+) -> MappedObject:
+    device, inode, seen_path = key
+    open_path, identity = "", (0, 0)
+    for candidate in dict.fromkeys((seen_path, path)):
+        with suppress(OSError):
+            descriptor = os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                if build_id and build_id_of(descriptor) == build_id:
+                    found = os.fstat(descriptor)
+                    open_path, identity = candidate, (found.st_dev, found.st_ino)
+                    break
+            finally:
+                os.close(descriptor)
+    return MappedObject(path, open_path, device, inode, build_id, False, segments, None, identity)

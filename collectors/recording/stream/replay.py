@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A stream as an engine: the totals of one window after another, for what reads a live engine.
+
+`WindowCutter` and `KernelClocks` make the same rows of both, so no logic is written twice.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from tlstax.collectors.placement.model import Plan, Site
+from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.engine.counts_layout import Lifecycle
+from tlstax.collectors.recording.engine.kernel_counts import CpuReading, ProcessReading
+from tlstax.collectors.recording.engine.ledger_maps import SlotView
+from tlstax.collectors.recording.engine.native import (
+    DENSE_TRACEPOINTS,
+    RARE_TRACEPOINTS,
+    SOCKET_TRACEPOINTS,
+)
+from tlstax.collectors.recording.engine.sampler import SAMPLER
+from tlstax.collectors.recording.stream.totals import Totals
+
+_GONE: Final = (1 << 64) - 1
+
+
+class Replay(Totals):
+    """What `LedgerMaps`, `KernelCounts` and `Engine` say, of a stream."""
+
+    # ---- as LedgerMaps ----
+
+    def slots(self) -> Iterator[SlotView]:
+        """Every thread's account; those that ended stay until `recycle`."""
+        for account in (*self.ended.values(), *self.accounts.values()):
+            if account.view is not None:
+                yield account.view
+
+    def recycle(self, index: int) -> None:
+        """Forget the thread that ended in a slot: the first of them."""
+        key = next(key for key in self.ended if key[0] == index)
+        del self.ended[key]
+
+    def span_of(self, slot: SlotView) -> int:
+        """1 + number of the span that the thread's stack showed; 0: none."""
+        key = (slot.index, slot.tid, slot.thread_start_ns)
+        account = self.accounts.get(key) or self.ended.get(key)
+        return account.span if account else 0
+
+    def latency_counts(self) -> dict[int, tuple[int, ...]]:
+        """Histogram of each phase that ended."""
+        return {phase: tuple(counts) for phase, counts in sorted(self.latency.items())}
+
+    def site_phases(self, sites_count: int) -> list[tuple[int, int]]:
+        """Phases that the hits of each site began, and those whose end was not seen."""
+        return [self.hits.get(number, (0, 0, 0))[1:] for number in range(sites_count)]
+
+    def handshake_records(self) -> list[layout.HandshakeRecord]:
+        """The handshakes that ended in the window."""
+        return self.window_records
+
+    def samples(self) -> list[tuple[layout.SampleKey, int]]:
+        """The CPU samples of the window."""
+        return self.window_samples
+
+    def waits(self) -> list[tuple[layout.OffcpuKey, layout.OffcpuValue]]:
+        """The walked waits of the window."""
+        return self.window_waits
+
+    def stack_addresses(self, stack: int) -> tuple[int, ...]:
+        """Addresses of a stack, leaf first."""
+        return self.stacks.get(stack, ())
+
+    def executed_ns(self) -> int:
+        """When the target executed another program; 0: it did not."""
+        return int(self.window.executed_ns)
+
+    def forked_count(self) -> int:
+        """Processes that the target started."""
+        return int(self.window.forked_count)
+
+    def lifecycle(self) -> Lifecycle:
+        """What the programs counted of threads without an account."""
+        return Lifecycle(untracked_count=self.window.untracked_count)
+
+    # ---- as KernelCounts ----
+
+    def read(self) -> ProcessReading:
+        """The counts of the process at the end of the window."""
+        now = self.window
+        nothing = CpuReading(0, 0)
+        return ProcessReading(
+            None if now.process_cpu_ns == _GONE else int(now.process_cpu_ns),
+            int(now.switch_count),
+            int(now.thread_count),
+            int(now.account_count),
+            bool(now.has_wait),
+            tuple(self.cpus.get(cpu, nothing) for cpu in range(self.start.cpus_count)),
+        )
+
+    # ---- as Engine ----
+
+    @property
+    def maps(self) -> "Replay":
+        """The maps, which are here."""
+        return self
+
+    @property
+    def counts(self) -> "Replay":
+        """The kernel's counts, which are here."""
+        return self
+
+    @property
+    def pid(self) -> int:
+        """The process that was recorded."""
+        return int(self.start.pid)
+
+    @property
+    def plan(self) -> Plan:
+        """What was probed."""
+        return self.plan_file.plan
+
+    @property
+    def multi(self) -> bool:
+        """Whether one link took all probes of a file."""
+        return bool(self.start.multi)
+
+    @property
+    def tracepoints(self) -> tuple[str, ...]:
+        """The programs behind tracepoints."""
+        sockets = tuple(SOCKET_TRACEPOINTS) if self.start.socket_tracepoints else ()
+        return (*DENSE_TRACEPOINTS, *sockets, *RARE_TRACEPOINTS)
+
+    def is_attached(self, site: Site) -> bool:
+        """Whether a site of the plan had a probe: a tracepoint may have replaced it."""
+        return not (self.start.socket_tracepoints and self.plan.covered_by_tracepoint(site))
+
+    def site_hits(self) -> list[int]:
+        """Hits of each site of the plan so far."""
+        return [self.hits.get(number, (0,))[0] for number in range(len(self.plan.sites))]
+
+    def loss_counts(self) -> dict[str, int]:
+        """Everything that was lost or repaired so far, by kind."""
+        losses: Iterable[int] = self.window.losses
+        return dict(zip(layout.LOSS_NAMES, losses, strict=False))
+
+    def program_times(self) -> dict[str, tuple[int, int]]:
+        """Run time in ns and runs of each program while the kernel's statistics were on."""
+        names = (*self.tracepoints, SAMPLER, "on_enter", "on_leave")
+        return {name: self.programs.get(name, (0, 0)) for name in names}
+
+    def program_costs(self) -> dict[str, tuple[str, int, float | None]]:
+        """Kind, runs and mean ns a run of the programs behind tracepoints and the sampler."""
+        costs: dict[str, tuple[str, int, float | None]] = {}
+        for name in (*self.tracepoints, SAMPLER):
+            run_ns, runs = self.programs.get(name, (0, 0))
+            kind = "perf_event" if name == SAMPLER else "tp_btf"
+            costs[name] = (kind, runs, run_ns / runs if runs else None)
+        return costs
+
+    def keep_up(self) -> None:
+        """The recorder did."""
+
+    def walk_one_wait_in(self, share: int) -> None:
+        """The recorder did."""

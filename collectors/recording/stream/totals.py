@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The totals that a stream holds, window by window: each frame is added to what is known."""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
+
+from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.engine.kernel_counts import CpuReading
+from tlstax.collectors.recording.engine.ledger_maps import Counts, SlotView
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.frames import (
+    Frame,
+    Reading,
+    counted,
+    read_frames,
+    record,
+    records,
+)
+from tlstax.collectors.recording.stream.plan_file import PlanFile, read_plan_file
+
+_NUMBERS: Final = definition()
+_CELLS: Final = layout.PHASE_CELLS * layout.STATE_CELLS
+_HANDSHAKE_BYTES: Final = ctypes.sizeof(layout.HandshakeRecord)
+
+
+class StreamError(Exception):
+    """A stream without what every recording begins with, or with what no recorder writes."""
+
+
+@dataclass
+class Account:
+    """A thread's account so far."""
+
+    cells: list[int] = field(default_factory=lambda: [0] * (_CELLS + layout.PHASE_CELLS))
+    view: SlotView | None = None
+    span: int = 0
+
+
+class Totals:
+    """The totals of one stream; `next_window` goes on to those of the next window."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        """Read up to the first totals. Raises StreamError."""
+        self.reading = Reading()
+        self._frames = read_frames(stream, self.reading)
+        self.start: Any = None
+        self.window: Any = None  # the last that ended
+        self.error: Any = None
+        self.end: Any = None
+        self.mappings: list[tuple[Any, bytes]] = []
+        self.kernel_names: dict[int, tuple[str, int]] = {}
+        self._plan_parts: list[bytes] = []
+        self.accounts: dict[tuple[int, int, int], Account] = {}
+        self.ended: dict[tuple[int, int, int], Account] = {}
+        self.cpus: dict[int, CpuReading] = {}
+        self.latency: dict[int, list[int]] = {}
+        self.hits: dict[int, tuple[int, int, int]] = {}
+        self.programs: dict[str, tuple[int, int]] = {}
+        self.stacks: dict[int, tuple[int, ...]] = {}
+        self.window_samples: list[tuple[layout.SampleKey, int]] = []
+        self.window_waits: list[tuple[layout.OffcpuKey, layout.OffcpuValue]] = []
+        self.window_records: list[layout.HandshakeRecord] = []
+        self._takers: dict[int, Callable[[bytes], None]] = {
+            _NUMBERS.number(name): taker
+            for name, taker in (
+                ("START", self._take_start),
+                ("PLAN", self._plan_parts.append),
+                ("MAPPING", self._take_mapping),
+                ("SLOT", self._take_slots),
+                ("CPU", self._take_cpus),
+                ("LATENCY", self._take_latency),
+                ("HITS", self._take_hits),
+                ("PROGRAM", self._take_programs),
+                ("STACK", self._take_stacks),
+                ("SAMPLE", self._take_samples),
+                ("WAIT", self._take_waits),
+                ("HANDSHAKE", self._take_handshakes),
+                ("KERNEL_NAME", self._take_kernel_names),
+                ("ERROR", self._take_error),
+                ("END", self._take_end),
+            )
+        }
+        has_totals = self.next_window()
+        if not (has_totals and self._plan_parts and self._has_start()):
+            raise StreamError(self._why() or "it ends before the first window")
+        self.plan_file: PlanFile = read_plan_file(
+            b"".join(self._plan_parts).decode("utf-8", "surrogateescape")
+        )
+
+    def _has_start(self) -> bool:
+        return self.start is not None
+
+    def _why(self) -> str:
+        if self.error is not None:
+            return str(self.error.text.decode("utf-8", "replace"))
+        return self.reading.why_ended
+
+    def next_window(self) -> bool:
+        """Read on to the end of the next window; False if no more windows follow.
+
+        What stands behind the last window (names, the end) has then been read. A window that was
+        cut has no end and is left out. Raises StreamError for what no recorder writes.
+        """
+        self.window_samples, self.window_waits, self.window_records = [], [], []
+        try:
+            for frame in self._frames:
+                if self._take(frame):
+                    return True
+        except (ValueError, IndexError, OverflowError) as error:
+            raise StreamError(f"it holds what no recorder writes ({error})") from None
+        return False
+
+    def _take(self, frame: Frame) -> bool:
+        """Take a frame; True if a window ends with it."""
+        if frame.type == _NUMBERS.number("WINDOW"):
+            self.window = record("window", frame.content)
+            return True
+        taker = self._takers.get(frame.type)
+        if taker is None:
+            raise ValueError(f"frame of type {frame.type}")
+        taker(frame.content)
+        return False
+
+    # ---- what frames hold ----
+
+    def _take_start(self, content: bytes) -> None:
+        if self.start is not None:
+            raise ValueError("a second start")
+        self.start = record("start", content)
+
+    def _take_error(self, content: bytes) -> None:
+        self.error = record("error", content)
+
+    def _take_end(self, content: bytes) -> None:
+        self.end = record("end", content)
+
+    def _take_mapping(self, content: bytes) -> None:
+        self.mappings.extend(counted("mapping", content, "path_bytes", 1))
+
+    def _take_slots(self, content: bytes) -> None:
+        cell_bytes = _NUMBERS.structures["stream_cell"].size_bytes
+        for slot, cells in counted("slot", content, "cells_count", cell_bytes):
+            key = (slot.index, slot.tid, slot.thread_start_ns)
+            account = self.accounts.setdefault(key, Account())
+            for cell in records("cell", cells):
+                account.cells[cell.index] = cell.value
+            account.span = slot.span
+            account.view = _view(slot, account.cells)
+            if slot.status == layout.ThreadStatus.EXITED:
+                self.ended[key] = self.accounts.pop(key)
+
+    def _take_cpus(self, content: bytes) -> None:
+        for cpu in records("cpu", content):
+            if cpu.number >= self.start.cpus_count:
+                raise ValueError(f"CPU {cpu.number}")
+            self.cpus[cpu.number] = CpuReading(cpu.target_cpu_ns, cpu.sample_count)
+
+    def _take_latency(self, content: bytes) -> None:
+        for entry in records("latency", content):
+            if entry.phase >= layout.PHASE_CELLS:
+                raise ValueError(f"phase {entry.phase}")
+            counts = self.latency.setdefault(entry.phase, [0] * layout.LATENCY_BUCKETS)
+            counts[entry.bucket] = entry.count
+
+    def _take_hits(self, content: bytes) -> None:
+        for entry in records("hits", content):
+            self.hits[entry.site] = (entry.count, entry.begun, entry.healed)
+
+    def _take_programs(self, content: bytes) -> None:
+        for entry in records("program", content):
+            self.programs[entry.name.decode("ascii")] = (entry.run_ns, entry.run_count)
+
+    def _take_stacks(self, content: bytes) -> None:
+        for stack, raw in counted("stack", content, "depth", 8):
+            addresses = memoryview(raw).cast("Q").tolist()
+            self.stacks[stack.id] = tuple(addresses)
+
+    def _take_samples(self, content: bytes) -> None:
+        for entry in records("sample", content):
+            key = layout.SampleKey(
+                *(entry.phase, entry.syscall, entry.user_stack, entry.kernel_stack),
+                *(entry.user_ip, entry.kernel_ip),
+            )
+            self.window_samples.append((key, entry.count))
+
+    def _take_waits(self, content: bytes) -> None:
+        for entry in records("wait", content):
+            key = layout.OffcpuKey(
+                *(entry.phase, entry.state, entry.syscall, entry.user_stack, entry.kernel_stack)
+            )
+            self.window_waits.append((key, layout.OffcpuValue(entry.count, entry.time_ns)))
+
+    def _take_handshakes(self, content: bytes) -> None:
+        if len(content) % _HANDSHAKE_BYTES:
+            raise ValueError("a handshake record of another length")
+        for start in range(0, len(content), _HANDSHAKE_BYTES):
+            self.window_records.append(layout.HandshakeRecord.from_buffer_copy(content, start))
+
+    def _take_kernel_names(self, content: bytes) -> None:
+        for entry in records("kernel_name", content):
+            name = entry.name.decode("utf-8", "replace")
+            self.kernel_names[entry.address] = (name, entry.offset_bytes)
+
+
+def _view(slot: Any, cells: list[int]) -> SlotView:
+    if slot.owner >= layout.PHASE_CELLS or slot.state >= layout.STATE_CELLS:
+        raise ValueError(f"phase {slot.owner} and state {slot.state}")
+    return SlotView(
+        index=slot.index,
+        tid=slot.tid,
+        exited=slot.status == layout.ThreadStatus.EXITED,
+        paused=slot.status == layout.ThreadStatus.PAUSED,
+        role=slot.role,
+        comm=bytes(slot.comm),
+        thread_start_ns=slot.thread_start_ns,
+        first_ns=slot.first_ns,
+        last_ns=slot.last_ns,
+        state=slot.state,
+        owner=slot.owner,
+        uncertain_ns=slot.uncertain_ns,
+        steal_ns=slot.steal_ns,
+        handed_ns=slot.handed_ns,
+        healed_count=slot.healed_count,
+        cells=tuple(cells[:_CELLS]),
+        counts=tuple(cells[_CELLS:]),
+        first_counts=_counts(slot.first_counts),
+        kernel_counts=_counts(slot.counts),
+    )
+
+
+def _counts(counts: Any) -> Counts:
+    return Counts(
+        *(counts.time_ns, counts.cpu_ns, counts.wait_ns, counts.switch_count, counts.seen_count)
+    )

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the tests of the static recorder share."""
+
+import io
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.commands.recorder import recorder_path
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
+
+OK, USAGE, TARGET, IO = 0, 2, 4, 6
+HANDSHAKES = 200
+SIZE_MOST, GONE_SECONDS = 2 << 20, 3.0
+Started = Callable[..., "subprocess.Popen[bytes]"]
+Breakpoints = Callable[[int], int]
+Leftover = Callable[[], set[tuple[str, int]]]
+Record = Callable[..., "subprocess.Popen[bytes]"]
+PROGRAM = Path(os.environ.get("TLSTAX_RECORDER") or recorder_path())
+SANITIZED = "TLSTAX_RECORDER" in os.environ
+
+
+def plan_text(pid: int, repository: Path) -> str:
+    target, plan = plan_in_child(pid, extra=repository / "tests/testprogs")
+    return plan_file_text(target, plan, Safety())
+
+
+def await_attached(recorder: "subprocess.Popen[bytes]") -> None:
+    """Until it says so."""
+    assert recorder.stderr is not None
+    line = recorder.stderr.readline()
+    assert b"attached to" in line, line + recorder.stderr.read()
+
+
+def serve(server: "subprocess.Popen[bytes]") -> None:
+    """Let the server serve all of it; it then waits to be ended."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write(b"g")
+    while b'"done"' not in (line := server.stdout.readline()):
+        assert line, "the server ended"
+
+
+def frames_of(stream: bytes) -> tuple[Counter[int], Reading]:
+    """How many frames of each type there are."""
+    reading = Reading()
+    return Counter(frame.type for frame in read_frames(io.BytesIO(stream), reading)), reading
+
+
+def last_of(stream: bytes, kind: str) -> Any:
+    """The structure of the last frame of a type."""
+    wanted = definition().number(kind.upper())
+    found = [f for f in read_frames(io.BytesIO(stream), Reading()) if f.type == wanted]
+    return record(kind, found[-1].content)
+
+
+def await_no_probes(breakpoints: Breakpoints, pid: int, seconds: float) -> float:
+    """How long it takes until the process has none of the planned breakpoints."""
+    before_s = time.monotonic()
+    while breakpoints(pid) and time.monotonic() < before_s + 4 * seconds:
+        time.sleep(0.05)
+    return time.monotonic() - before_s
+
+
+def rows_of(capture: Path, table: type[Any]) -> list[Any]:
+    with CaptureReader.open(capture) as reader:
+        return list(reader.rows(table))

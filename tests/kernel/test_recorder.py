@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The static recorder: what it records, and what it refuses."""
+
+import io
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tlstax import TlstaxError
+from tlstax.__main__ import main
+from tlstax.collectors.capture.schema import Handshake, Ledger, Meta, Probe, Thread, Window
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.tests.kernel.recorder_runs import (
+    HANDSHAKES,
+    OK,
+    PROGRAM,
+    SANITIZED,
+    SIZE_MOST,
+    TARGET,
+    Record,
+    Started,
+    await_attached,
+    frames_of,
+    rows_of,
+    serve,
+)
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers need shared libraries")
+def test_it_is_one_static_file() -> None:
+    assert "statically linked" in subprocess.check_output(["file", PROGRAM], text=True)
+    done = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False)
+    assert "not a dynamic executable" in done.stdout + done.stderr
+    assert PROGRAM.stat().st_size <= SIZE_MOST
+
+
+@pytest.fixture
+def recorded(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, measured: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[int, bytes, Path]:  # fmt: skip
+    """The server's pid, the stream of all that it served, and the capture of that."""
+
+    def measure() -> tuple[int, bytes, Path]:
+        recorder = record_it()
+        await_attached(recorder)
+        serve(recorded_server)
+        time.sleep(0.3)
+        recorder.send_signal(signal.SIGTERM)
+        stream, errors = recorder.communicate(timeout=60)
+        assert recorder.returncode == OK, errors
+        capture = tmp_path_factory.mktemp("recorded") / "a.tlstax"
+        import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
+        return recorded_server.pid, stream, capture
+
+    found: tuple[int, bytes, Path] = measured("recorded", measure)
+    return found
+
+
+def test_every_handshake_is_recorded(recorded: tuple[int, bytes, Path]) -> None:
+    handshakes = rows_of(recorded[2], Handshake)
+    assert [row.outcome for row in handshakes] == ["success"] * HANDSHAKES
+    assert {row.tls_version for row in handshakes} == {"TLSv1.3"}
+    assert all(row.end_ns > row.start_ns for row in handshakes)
+
+
+def test_as_many_as_the_other_engine_records(
+    program: Path, started: Started, repository: Path
+) -> None:
+    other = started(program, "tls", "s" * HANDSHAKES)
+    _, plan = plan_in_child(other.pid, extra=repository / "tests/testprogs")
+    engine = Engine(other.pid, plan, Options())
+    try:
+        engine.attach()
+        serve(other)
+        assert len(engine.maps.handshake_records()) == HANDSHAKES
+    finally:
+        engine.close()
+
+
+def test_the_ledger_adds_up_to_the_windows(recorded: tuple[int, bytes, Path]) -> None:
+    windows = {row.window_id: row.end_ns - row.start_ns for row in rows_of(recorded[2], Window)}
+    threads = {row.thread_id: row for row in rows_of(recorded[2], Thread)}
+    (first,) = (row for row in threads.values() if row.tid == recorded[0])
+    spent: Counter[int] = Counter()
+    for row in rows_of(recorded[2], Ledger):
+        if row.thread_id == first.thread_id:
+            spent[row.window_id] += row.time_ns
+    assert len(windows) >= 3
+    assert dict(spent) == windows, "the first thread lived in all of them"
+
+
+def test_the_capture_has_what_a_report_needs(
+    recorded: tuple[int, bytes, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    meta = {row.key: row.value for row in rows_of(recorded[2], Meta)}
+    assert meta["engine"] == "native"
+    assert meta["target_ending"] == "it was running"
+    assert sum(row.hits_count for row in rows_of(recorded[2], Probe)) > HANDSHAKES
+    assert main(["report", str(recorded[2])]) == OK
+    text = capsys.readouterr().out
+    assert "handshake" in text
+    assert f"{HANDSHAKES}" in text
+
+
+def test_the_stream_ends_in_order(recorded: tuple[int, bytes, Path]) -> None:
+    counts, reading = frames_of(recorded[1])
+    assert reading.why_ended == ""
+    known = definition()
+    assert counts[known.number("END")] == counts[known.number("START")] == 1
+    assert counts[known.number("ERROR")] == 0
+    assert b"password" not in recorded[1]
+
+
+def refused(recorder: "subprocess.Popen[bytes]", code: int) -> str:
+    """What it says when it refuses; nothing was attached, and no window recorded."""
+    stream, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == code, errors
+    assert frames_of(stream)[0][definition().number("WINDOW")] == 0
+    text = errors.decode()
+    with pytest.raises(TlstaxError, match=re.escape(text.partition(": ")[2].strip()[:60])):
+        import_stream(io.BytesIO(stream), "x.stream", Path("/nowhere/a.tlstax"), overwrite=False)
+    return text
+
+
+def test_another_build_is_refused_by_name(record_it: Record, plan_path: Path) -> None:
+    text = plan_path.read_text()
+    (line,) = (ln for ln in text.splitlines() if ln.startswith("file ") and ln.endswith("/truth"))
+    found = line.split("build-id=")[1].split()[0]
+    plan_path.write_text(text.replace(f"build-id={found}", f"build-id={'ab' * 20}"))
+    said = refused(record_it(), TARGET)
+    assert "truth cannot be probed" in said
+    assert found in said
+    assert "ab" * 20 in said
+
+
+def test_other_code_at_a_site_is_refused_by_name(record_it: Record, plan_path: Path) -> None:
+    text = plan_path.read_text()
+    (line,) = (line for line in text.splitlines() if line.startswith("site 3 "))
+    code = line.split(" bytes=")[1].split()[0]
+    other = f"{int(code, 16) ^ 1:0{len(code)}x}"
+    plan_path.write_text(text.replace(line, line.replace(f" bytes={code}", f" bytes={other}")))
+    assert "the code at site 3 " in refused(record_it(), TARGET)
+
+
+def test_a_process_without_the_file_is_refused(plan_path: Path, spawn: Record) -> None:
+    other = spawn(["/bin/sleep", "60"])
+    command = [PROGRAM, "--plan", plan_path, "--pid", str(other.pid)]
+    recorder = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert "has no file with build-id" in refused(recorder, TARGET)
+
+
+@pytest.mark.parametrize("level", ["handshake", "sample"])
+def test_a_lower_level_records_less(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, level: str, tmp_path: Path
+) -> None:
+    recorder = record_it("--level", level)
+    await_attached(recorder)
+    serve(recorded_server)
+    recorder.send_signal(signal.SIGTERM)
+    stream, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == OK, errors
+    capture = tmp_path / "a.tlstax"
+    import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
+    expected = HANDSHAKES if level == "handshake" else 0
+    assert len(rows_of(capture, Handshake)) == expected
+    assert rows_of(capture, Ledger) == []
+    assert {row.level for row in rows_of(capture, Window)} == {level}
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers need shared libraries")
+def test_it_runs_in_an_empty_directory(
+    recorded_server: "subprocess.Popen[bytes]", plan_path: Path, spawn: Record, tmp_path: Path
+) -> None:
+    """With /proc and /sys alone, which are mounted where only this test sees them."""
+    root = tmp_path / "root"
+    for name in ("proc", "sys"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(PROGRAM, root / "recorder")
+    shutil.copy(plan_path, root / "plan")
+    script = """
+        set -e
+        mount --rbind /proc "$1/proc"
+        mount --rbind /sys "$1/sys"
+        exec chroot "$1" /recorder --plan /plan --pid "$2" --window 100ms
+    """
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", root, str(recorded_server.pid)]
+    recorder = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    await_attached(recorder)
+    serve(recorded_server)
+    recorder.send_signal(signal.SIGTERM)
+    stream, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == OK, errors
+    capture = tmp_path / "a.tlstax"
+    import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
+    assert len(rows_of(capture, Handshake)) == HANDSHAKES

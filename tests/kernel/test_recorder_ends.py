@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How recordings of the static recorder end, and that nothing of it stays."""
+
+import io
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.capture.schema import Handshake
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.tests.kernel.recorder_runs import (
+    GONE_SECONDS,
+    HANDSHAKES,
+    IO,
+    OK,
+    PROGRAM,
+    TARGET,
+    Breakpoints,
+    Leftover,
+    Record,
+    Started,
+    await_attached,
+    await_no_probes,
+    frames_of,
+    last_of,
+    plan_text,
+    rows_of,
+    serve,
+)
+
+DENSE = ("--window", "10ms", "--queue", "256K", "--sample-hz", "999")  # fills pipes
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+
+def test_nothing_stays(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints,
+    leftover: Leftover,
+) -> None:  # fmt: skip
+    recorder = record_it("--for", "500ms")
+    await_attached(recorder)
+    assert breakpoints(recorded_server.pid) > 10
+    _, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == OK, errors
+    assert breakpoints(recorded_server.pid) == 0
+    assert leftover() == set()
+
+
+@pytest.mark.timing
+def test_a_stopped_recorder_is_killed(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
+) -> None:
+    recorder = record_it(stdout=subprocess.DEVNULL)
+    await_attached(recorder)
+    assert breakpoints(recorded_server.pid) > 10
+    recorder.send_signal(signal.SIGSTOP)
+    assert await_no_probes(breakpoints, recorded_server.pid, GONE_SECONDS) <= GONE_SECONDS
+    assert recorder.wait(10) == -signal.SIGKILL
+    assert recorder.stderr is not None
+    assert b"did not run for 2 s and is killed" in recorder.stderr.read()
+
+
+def test_ctrl_z_does_not_stop_it(record_it: Record) -> None:
+    recorder = record_it("--for", "1s")
+    await_attached(recorder)
+    recorder.send_signal(signal.SIGTSTP)
+    _, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == OK, errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_signals_end_it_in_order(record_it: Record, number: signal.Signals) -> None:
+    recorder = record_it()
+    await_attached(recorder)
+    recorder.send_signal(number)
+    stream, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == OK, errors
+    assert frames_of(stream)[0][definition().number("END")] == 1
+
+
+def test_a_pipe_that_nobody_reads(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
+) -> None:
+    """It ends when pipe and queue are full, and the reader took nothing for two seconds."""
+    recorder = record_it(
+        "--window", "10ms", "--queue", "256K", "--sample-hz", "999", pipe_bytes=4096
+    )
+    await_attached(recorder)
+    serve(recorded_server)
+    assert recorder.stderr is not None
+    said = recorder.stderr.read()
+    assert recorder.wait(60) == IO, said
+    assert b"took nothing for 2 s" in said
+    assert breakpoints(recorded_server.pid) == 0
+
+
+def test_a_reader_that_goes_away(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
+) -> None:
+    """Noticed at once, not only when something is written."""
+    recorder = record_it("--window", "1m", pipe_bytes=1 << 20)
+    await_attached(recorder)
+    time.sleep(0.5)  # all that it has to write is in the pipe
+    assert recorder.stdout is not None
+    recorder.stdout.close()
+    assert recorder.wait(GONE_SECONDS) == IO
+    assert recorder.stderr is not None
+    assert b"reader of the stream is gone" in recorder.stderr.read()
+    assert breakpoints(recorded_server.pid) == 0
+
+
+def test_a_slow_reader_costs_windows_and_no_record(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, tmp_path: Path
+) -> None:
+    recorder = record_it(*DENSE, pipe_bytes=4096)
+    await_attached(recorder)
+    parts: list[bytes] = []
+    is_served = threading.Event()
+
+    def read_slowly() -> None:
+        assert recorder.stdout is not None
+        while not is_served.wait(0.05):
+            parts.append(os.read(recorder.stdout.fileno(), 4096))
+        parts.append(recorder.stdout.read())
+
+    reader = threading.Thread(target=read_slowly)
+    reader.start()
+    serve(recorded_server)
+    recorder.send_signal(signal.SIGTERM)
+    is_served.set()
+    reader.join(60)
+    assert recorder.stderr is not None
+    said = recorder.stderr.read()
+    assert recorder.wait(60) == OK, said
+    stream = b"".join(parts)
+    assert last_of(stream, "end").merged_count > 0
+    import_stream(io.BytesIO(stream), "x", tmp_path / "a.tlstax", overwrite=False)
+    assert len(rows_of(tmp_path / "a.tlstax", Handshake)) == HANDSHAKES
+
+
+def test_a_full_disk_ends_it(record_it: Record) -> None:
+    with open("/dev/full", "wb") as full:
+        recorder = record_it(stdout=full)
+        await_attached(recorder)
+        assert recorder.wait(60) == IO
+    assert recorder.stderr is not None
+    assert b"No space left on device" in recorder.stderr.read()
+
+
+def test_a_target_that_ends(recorded_server: "subprocess.Popen[bytes]", record_it: Record) -> None:
+    recorder = record_it()
+    await_attached(recorder)
+    serve(recorded_server)
+    assert recorded_server.stdin is not None
+    recorded_server.stdin.write(b"x")
+    stream, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == TARGET
+    assert b"it exited or was killed" in errors
+    assert last_of(stream, "end").ending == b"it exited or was killed"
+    assert frames_of(stream)[0][definition().number("ERROR")] == 1
+
+
+def test_a_target_that_executes_another_program(
+    program: Path, started: Started, repository: Path, tmp_path: Path, spawn: Record
+) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    script.chmod(0o755)
+    target = started(program, "execute", script, "20")
+    path = tmp_path / "x.plan"
+    path.write_text(plan_text(target.pid, repository))
+    command = [PROGRAM, "--plan", path, "--pid", str(target.pid)]
+    recorder = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    await_attached(recorder)
+    assert target.stdin is not None
+    target.stdin.write(b"g")
+    stream, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == TARGET
+    assert b"it executed /" in errors
+    assert last_of(stream, "window").executed_ns > 0

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Plan files: what is written is read back, by Python and by the recorder, and nothing else."""
+
+import random
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.commands.recorder import recorder_path
+from tlstax.collectors.placement.model import Plan
+from tlstax.collectors.preflight.safety import Note, Safety
+from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.engine.native import cookie_of
+from tlstax.collectors.recording.stream.plan_file import (
+    PlanFileError,
+    plan_file_text,
+    read_plan_file,
+)
+
+USAGE, TARGET = 2, 4
+NOBODY = "1073741823"  # more than the kernel's most pids
+SAFETY = Safety(notes=(Note("made-up", "A note.\nWith two lines."),), guarded=True)
+Refusal = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def text(tls_target: Target, tls_plan: Plan) -> str:
+    return plan_file_text(tls_target, tls_plan, SAFETY)
+
+
+@pytest.fixture
+def refusal(tmp_path: Path) -> Refusal:
+    """Why the recorder refuses a text; "" if it takes it (and then finds no such process)."""
+
+    def run(text: str) -> str:
+        path = tmp_path / "x.plan"
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        done = subprocess.run(
+            [recorder_path(), "--plan", path, "--pid", NOBODY],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        if done.returncode == TARGET:
+            assert "no such process" in done.stderr
+            return ""
+        assert done.returncode == USAGE, done.stderr
+        return done.stderr
+
+    return run
+
+
+def test_what_is_written_is_read(text: str, tls_plan: Plan, tls_target: Target) -> None:
+    read = read_plan_file(text)
+    assert read.exe == tls_target.exe
+    assert read.safety == replace(SAFETY, limits=read.safety.limits)
+    assert len(read.plan.sites) == len(tls_plan.sites) > 10
+    for number, (site, other) in enumerate(zip(tls_plan.sites, read.plan.sites, strict=True)):
+        assert replace(other, object=site.object) == site
+        assert (other.object.path, other.object.build_id) == (
+            site.object.path,
+            site.object.build_id,
+        )
+        assert cookie_of(number, other) == cookie_of(number, site)
+    for name in ("missing", "accessors", "role", "notes", "host_costs", "gaps", "level"):
+        assert getattr(read.plan, name) == getattr(tls_plan, name)
+    assert [each.id for each in read.plan.libraries] == [each.id for each in tls_plan.libraries]
+
+
+def test_a_dba_can_read_what_is_probed(text: str, tls_plan: Plan) -> None:
+    for number, site in enumerate(tls_plan.sites):
+        (line,) = (line for line in text.splitlines() if line.startswith(f"site {number} "))
+        assert f"offset={site.file_offset:#x} event={site.event}" in line
+        assert f'"function":"{site.function}"' in line
+        assert f'"reason":"{site.reason}"' in line
+
+
+def test_the_recorder_takes_it(text: str, refusal: Refusal) -> None:
+    assert refusal(text) == ""
+
+
+def test_a_cut_plan_is_refused(text: str, refusal: Refusal) -> None:
+    lines = text.splitlines(keepends=True)
+    for count in random.Random(1).sample(range(len(lines)), 25):
+        for cut in ("".join(lines[:count]), "".join(lines[:count]) + lines[count][:-9]):
+            with pytest.raises(PlanFileError):
+                read_plan_file(cut)
+            assert "refused" in refusal(cut)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("tlstax-plan 1\n", "tlstax-plan 2\n", "format is version 2"),
+        ("tlstax-plan 1\n", "", "not a plan file"),
+        ("architecture x86_64", "architecture aarch64", "it is for aarch64, this host is"),
+        ("level record", "level all", "not one of its values"),
+        ("level record", "level record\nlevel record", "given twice"),
+        ("level record\n", "", "lines are missing"),
+        ("role server", "rule server", "unknown"),
+        ("accessor ssl_version ", "accessor ssl_password ", "does not know"),
+        ("site 1 file=", "site 2 file=", "not numbered from 0"),
+        ("site 1 file=", "site 1 file=9", "does not list"),
+        ("event=enter", "event=entry", "not the event"),
+        ("cookie=0x", "cookie=0xf0000000000000000", "cookie is not"),
+        (" bytes=", " bytes=zz", "no bytes"),
+        ("build-id=", "build-id=xyz", "not a build-id"),
+        ("\nend ", "\nend 1", "lines are missing"),
+    ],
+)
+def test_a_changed_plan_is_refused_by_name(
+    text: str, refusal: Refusal, old: str, new: str, why: str
+) -> None:
+    assert old in text
+    assert why in refusal(text.replace(old, new, 1))
+
+
+def test_a_plan_of_another_kernel_needs_a_word(text: str, refusal: Refusal) -> None:
+    (kernel,) = (line for line in text.splitlines() if line.startswith("kernel "))
+    said = refusal(text.replace(kernel, "kernel 5.14.0-1.el9"))
+    assert "judged on Linux 5.14.0-1.el9" in said
+    assert "--any-kernel" in said
+
+
+def test_words_and_description_of_a_site_agree(text: str) -> None:
+    for old, new in (("event=enter", "event=exit"), ("often=no", "often=yes")):
+        with pytest.raises(PlanFileError, match="site"):
+            read_plan_file(text.replace(old, new, 1))
+
+
+def test_flipped_bytes_end_neither_reader(text: str, refusal: Refusal) -> None:
+    chance = random.Random(7)
+    raw = text.encode()
+    for _ in range(60):
+        place = chance.randrange(len(raw))
+        flipped = bytearray(raw)
+        flipped[place] ^= 1 << chance.randrange(8)
+        mutant = bytes(flipped).decode("utf-8", "surrogateescape")
+        refusal(mutant)  # fails if the recorder ends in another way
+        try:
+            read_plan_file(mutant)
+        except PlanFileError:
+            continue

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The recorder in C and its Python side mean the same: numbers, names and limits of both."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode, __version__
+from tlstax.collectors.commands.recorder import recorder_path
+from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.engine.native import _ACCESSORS
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.probes.model import Level
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "collectors/recorder"
+SYSTEM_CALLS = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+
+
+def text_of(name: str) -> str:
+    return (FOLDER / name).read_text()
+
+
+def test_system_calls_wait_for_the_same() -> None:
+    names = dict(re.findall(r"#define __NR_(\w+) (\d+)", SYSTEM_CALLS.read_text()))
+    source = text_of("syscalls.c")
+    numbers = {f"SYS_{name}": int(number) for name, number in names.items()}
+    numbers |= {n: int(v) for n, v in re.findall(r"#define (CALL_\w+) (\d+)", source)}
+    kinds = bytearray(layout.MAX_SYSCALLS)
+    for name, kind in re.findall(r"\{(\w+), WAIT_(\w+)\}", source):
+        assert kinds[numbers[name]] == 0, f"{name} stands twice"
+        kinds[numbers[name]] = layout.Wait[kind]
+    assert bytes(kinds) == layout.wait_kinds()
+
+
+def test_exit_codes_are_those_of_tlstax() -> None:
+    codes = dict(re.findall(r"EXIT_CODE_(\w+) = (\d+)", text_of("failure.h")))
+    assert {name: int(code) for name, code in codes.items()}.items() <= {
+        code.name: int(code) for code in ExitCode
+    }.items()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PLAN_SITES_MOST", layout.MAX_SITES),
+        ("PLAN_SPANS_MOST", definition().number("SPANS_MOST")),
+    ],
+)
+def test_limits_are_the_same(name: str, value: int) -> None:
+    assert re.findall(rf"{name} = (\d+)", text_of("plan.h")) == [str(value)]
+
+
+def test_names_in_a_plan_are_the_same() -> None:
+    source = text_of("plan.c")
+    levels, accessors = (
+        re.findall(r'"(\w+)"', source.partition(start)[2].partition("}")[0])
+        for start in ("level_names[LEVELS] = {", "accessors[ACCESSORS] = {")
+    )
+    assert levels == [level.name.lower() for level in Level]
+    assert set(accessors) == set(_ACCESSORS)
+
+
+def test_it_has_the_version_of_tlstax() -> None:
+    said = subprocess.check_output([recorder_path(), "--version"], text=True)
+    assert said == f"tlstax-recorder {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--plan"],
+        ["--plan", "x"],
+        ["--plan", "x", "--pid", "none"],
+        ["--plan", "x", "--pid", "1", "--for", "1"],
+        ["--plan", "x", "--pid", "1", "--window", "1ms"],
+        ["--plan", "x", "--pid", "1", "--queue", "1K"],
+        ["--plan", "x", "--pid", "1", "more"],
+        ["--plan", "/nowhere/x", "--pid", "1"],
+        ["--plan", "/", "--pid", "1"],
+    ],
+)
+def test_wrong_arguments_are_named(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [recorder_path(), *arguments], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == ExitCode.USAGE
+    assert done.stdout == ""
+    assert done.stderr.startswith("tlstax-recorder: ")
+
+
+def test_help_names_every_option() -> None:
+    said = subprocess.check_output([recorder_path(), "--help"], text=True)
+    names = re.findall(r'\{"([a-z-]+)", \w+_argument', text_of("options.c"))
+    assert len(names) > 8
+    assert [name for name in names if f"--{name}" not in said] == []
+
+
+def test_it_has_no_paths_of_the_build() -> None:
+    content = recorder_path().read_bytes()
+    assert str(ROOT).encode() not in content

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Streams: whatever was cut, damaged or made up is refused, or read up to there."""
+
+import io
+import random
+from pathlib import Path
+
+import pytest
+
+from tlstax import TlstaxError
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Frame, Ledger, Meta, Window
+from tlstax.collectors.placement.model import Plan
+from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.stream import document
+from tlstax.collectors.recording.stream.frames import Reading, read_frames
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.tests.unit.recording.streams import frame, slot, stream, struct, window
+
+COMMAND_ON_CPU = 12 * 8
+SECOND = 1_000_000_000
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def plan_text(tls_target: Target, tls_plan: Plan) -> str:
+    return plan_file_text(tls_target, tls_plan, Safety())
+
+
+@pytest.fixture(scope="module")
+def parts(plan_text: str) -> list[tuple[str, bytes]]:
+    """A recording of two windows of a second, in which one thread computes."""
+    raw = plan_text.encode()
+    start = struct(
+        "start", pid=4711, sample_hz=99, cpus_count=1, online_count=1, level=b"record", multi=1
+    )
+    stack = struct("stack", id=3, depth=2) + (0xFFFFFFFF81000010).to_bytes(8, "little") * 2
+    sample = struct("sample", phase=12, syscall=-1, user_stack=-1, kernel_stack=3, count=5)
+    name = struct("kernel_name", address=0xFFFFFFFF81000010, offset_bytes=16, name=b"do_work")
+    return [
+        ("START", start),
+        *(("PLAN", raw[at : at + 65536]) for at in range(0, len(raw), 65536)),
+        ("SLOT", slot(7, {COMMAND_ON_CPU: SECOND}, SECOND)),
+        window(0, SECOND),
+        ("SLOT", slot(7, {COMMAND_ON_CPU: 2 * SECOND}, 2 * SECOND)),
+        ("STACK", stack),
+        ("SAMPLE", sample),
+        window(1, 2 * SECOND),
+        ("SLOT", slot(7, {COMMAND_ON_CPU: 3 * SECOND}, 3 * SECOND)),
+        window(2, 3 * SECOND),
+        ("KERNEL_NAME", name),
+        ("END", struct("end", time_ns=3 * SECOND, windows_count=2, ending=b"it was running")),
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(parts: list[tuple[str, bytes]]) -> bytes:
+    return stream(parts)
+
+
+def test_a_stream_becomes_a_capture(whole: bytes, tmp_path: Path) -> None:
+    capture = tmp_path / "a.tlstax"
+    text = import_stream(io.BytesIO(whole), "x.stream", capture, overwrite=False)
+    assert text == "2 windows of process 4711"
+    with CaptureReader.open(capture) as reader:
+        windows = list(reader.rows(Window))
+        ledger = list(reader.rows(Ledger))
+        meta = {row.key: row.value for row in reader.rows(Meta)}
+        symbols = {row.symbol for row in reader.rows(Frame)}
+    assert [(row.start_ns, row.end_ns) for row in windows] == [
+        (SECOND, 2 * SECOND),
+        (2 * SECOND, 3 * SECOND),
+    ]
+    assert [(row.phase, row.state, row.time_ns) for row in ledger] == [
+        ("command", "on_cpu", SECOND)
+    ] * 2
+    assert meta["target_ending"] == "it was running"
+    assert "do_work" in symbols
+
+
+def test_a_stream_that_is_cut_has_the_windows_up_to_there(
+    parts: list[tuple[str, bytes]], whole: bytes, tmp_path: Path
+) -> None:
+    """At the end of every frame and inside of them, behind the plan, which alone is long."""
+    capture = tmp_path / "a.tlstax"
+    ends = [len(stream(parts[: index + 1])) for index in range(len(parts))]
+    kinds = [kind for kind, _ in parts]
+    first_totals = ends[kinds.index("WINDOW")]
+    for cut in {*range(ends[kinds.index("SLOT") - 1], len(whole), 61), *ends}:
+        capture.unlink(missing_ok=True)
+        done = sum(
+            1 for kind, end in zip(kinds, ends, strict=True) if kind == "WINDOW" and end <= cut
+        )
+        if cut < first_totals:
+            with pytest.raises(TlstaxError, match="cannot import"):
+                import_stream(io.BytesIO(whole[:cut]), "x.stream", capture, overwrite=False)
+            assert not capture.exists()
+            continue
+        text = import_stream(io.BytesIO(whole[:cut]), "x.stream", capture, overwrite=False)
+        assert text.startswith(f"{done - 1} windows")
+        assert ("has no end" in text) == (cut < len(whole))
+
+
+def test_every_flipped_bit_is_noticed(whole: bytes) -> None:
+    chance = random.Random(3)
+    reading = Reading()
+    all_frames = list(read_frames(io.BytesIO(whole), reading))
+    assert reading.why_ended == ""
+    for _ in range(120):
+        flipped = bytearray(whole)
+        flipped[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        reading = Reading()
+        found = list(read_frames(io.BytesIO(bytes(flipped)), reading))
+        assert reading.why_ended != ""
+        assert found == all_frames[: len(found)]
+
+
+def test_a_missing_frame_is_noticed(parts: list[tuple[str, bytes]]) -> None:
+    frames = [frame(number, *part) for number, part in enumerate(parts)]
+    del frames[4]
+    reading = Reading()
+    found = list(read_frames(io.BytesIO(b"".join(frames)), reading))
+    assert reading.why_ended == "a frame is missing"
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("SLOT", slot(7, {999: 1}, SECOND)),
+        ("SLOT", slot(7, {}, SECOND, owner=77)),
+        ("SLOT", slot(7, {1: 1}, SECOND)[:-4]),
+        ("CPU", struct("cpu", number=1 << 40)),
+        ("LATENCY", struct("latency", phase=99, bucket=0, count=1)),
+        ("LATENCY", struct("latency", phase=1, bucket=640, count=1)),
+        ("STACK", struct("stack", id=1, depth=1 << 30)),
+        ("HANDSHAKE", b"\0" * 8),
+        ("START", struct("start", pid=1)),
+        ("WINDOW", b"\0" * 8),
+    ],
+)
+def test_what_no_recorder_writes_is_refused(
+    parts: list[tuple[str, bytes]], kind: str, content: bytes, tmp_path: Path
+) -> None:
+    capture = tmp_path / "a.tlstax"
+    first = next(index for index, part in enumerate(parts) if part[0] == "WINDOW")
+    planted = [*parts[: first + 1], (kind, content), *parts[first + 1 :]]
+    with pytest.raises(TlstaxError, match="no recorder writes"):
+        import_stream(io.BytesIO(stream(planted)), "x.stream", capture, overwrite=False)
+    assert not capture.exists()
+
+
+def test_another_version_is_refused_by_number(whole: bytes, tmp_path: Path) -> None:
+    other = whole[:6] + (2).to_bytes(2, "little") + whole[8:]
+    with pytest.raises(TlstaxError, match="version 2, and this tlstax reads 1"):
+        import_stream(io.BytesIO(other), "x.stream", tmp_path / "a.tlstax", overwrite=False)
+
+
+def test_the_page_is_that_of_the_header() -> None:
+    page = (ROOT / "docs/stream.md").read_text(encoding="utf-8")
+    assert page == document.stream_markdown()
