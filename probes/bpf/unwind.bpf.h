@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Walks user stacks by unwind tables: no frame pointers, no copy of the stack.
+ *
+ * A row tells where the caller's stack pointer, rbp and return address are. Work is bounded: at
+ * most UNWIND_FRAMES steps, each with two binary searches of fixed length and at most four reads.
+ * Global functions are verified once and not at each step of the loop, so no kernel needs
+ * bpf_loop().
+ */
+#ifndef TLSTAX_UNWIND_BPF_H
+#define TLSTAX_UNWIND_BPF_H
+
+#include "account.bpf.h"
+#include "unwind.h"
+
+#define CFA_MOST (1 << 23)   /* bytes of stack in one frame */
+#define GUESS_MOST (1 << 16) /* the same where only a frame pointer tells */
+#define NO_RANGE 0xffffffff
+enum { RIP_IN_PLT = 15, CALLER_SAVED_FRAMES = 2, RETURN_INSTANCES = 4 };
+
+/* The compiler must not see a bound: it would drop the mask that the verifier needs. */
+#define OPAQUE(value) asm volatile("" : "+r"(value))
+
+struct unwind_control unwind SEC(".data.unwind") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* the loader sets it */
+	__type(key, u32);
+	__type(value, struct unwind_chunk);
+} unwind_words SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct unwind_ranges);
+} unwind_ranges SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* the loader sets it */
+	__type(key, u32);
+	__type(value, struct unwind_rule);
+} unwind_rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WALK_COUNTS);
+	__type(key, u32);
+	__type(value, u64);
+} walk_counts SEC(".maps");
+
+/* Stacks that were sent, by a hash of their frames. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, UNWIND_STACKS);
+	__type(key, u64);
+	__type(value, u32);
+} walked_ids SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, UNWIND_MEMORY);
+} walked_stacks SEC(".maps");
+
+u32 walked_count SEC(".data.walked") = 0;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct return_instance {
+	unsigned long orig_ret_vaddr;
+	bool chained;
+	struct return_instance *next;
+};
+
+struct uprobe_task {
+	struct return_instance *return_instances;
+};
+
+struct xol_area {
+	unsigned long vaddr;
+};
+
+struct uprobes_state {
+	struct xol_area *xol_area;
+};
+
+struct mm_struct {
+	struct uprobes_state uprobes_state;
+};
+
+struct task_struct___uprobes {
+	struct mm_struct *mm;
+	struct uprobe_task *utask;
+};
+
+#pragma clang attribute pop
+
+struct walk {
+	u64 pc, sp, bp;
+	u64 hash;
+	u64 trampoline; /* where functions with a return probe return to; 0: there is none */
+	u64 instance;	/* struct return_instance of the innermost of them */
+	u32 range;	/* of the last address: the next one is often in the same file */
+	u32 steps;
+	u32 exact;   /* pc is the next instruction, not behind a call */
+	u32 guessed; /* pc was found by a frame pointer */
+	u32 guesses;
+	u32 reserved;
+	u64 reg[16]; /* by DWARF number, of the interrupted function */
+	struct walked_stack stack;
+};
+
+/* One for each program that walks: a sample can interrupt the scheduler's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, WALKERS);
+	__type(key, u32);
+	__type(value, struct walk);
+} walks SEC(".maps");
+
+static __always_inline u32 word_at(u32 at)
+{
+	u32 key = at / UNWIND_CHUNK_WORDS;
+	struct unwind_chunk *chunk = bpf_map_lookup_elem(&unwind_words, &key);
+	return chunk ? chunk->word[at % UNWIND_CHUNK_WORDS] : 0;
+}
+
+/* 1 if a <= b, as a number: a branch here would double the verifier's work at each step. */
+static __always_inline u64 not_above(u64 a, u64 b)
+{
+	u64 result = (a - b - 1) >> 63;
+	OPAQUE(result);
+	return result;
+}
+
+/* The mapping that contains an address, and in walk->range its number. */
+static __always_inline struct unwind_range *find_range(struct walk *walk, u64 pc)
+{
+	u32 active = unwind.active & 1;
+	struct unwind_ranges *all = bpf_map_lookup_elem(&unwind_ranges, &active);
+	if (!all)
+		return NULL;
+	u32 last = walk->range & (UNWIND_RANGES - 1);
+	if (pc >= all->range[last].start && pc < all->range[last].end)
+		return &all->range[last];
+	u64 behind = 0;
+#pragma unroll
+	for (u32 step = UNWIND_RANGES / 2; step; step /= 2) {
+		u64 at = behind + step - 1;
+		OPAQUE(at);
+		at &= UNWIND_RANGES - 1;
+		behind += not_above(all->range[at].start, pc) * step;
+	}
+	u64 at = behind - 1;
+	OPAQUE(at);
+	at &= UNWIND_RANGES - 1;
+	if (pc < all->range[at].start || pc >= all->range[at].end)
+		return NULL;
+	walk->range = at;
+	return &all->range[at];
+}
+
+/* The row that applies at an address; NO_RANGE if nothing is mapped there. */
+__noinline u32 find_row(struct walk *walk, u64 pc)
+{
+	if (!walk)
+		return NO_RANGE;
+	struct unwind_range *range = find_range(walk, pc);
+	if (!range)
+		return NO_RANGE;
+	u64 offset = pc - range->base;
+	u64 bucket = offset >> UNWIND_BUCKET_BITS;
+	u64 low = offset & ((1 << UNWIND_BUCKET_BITS) - 1);
+	if (bucket >= range->buckets)
+		return ROW_NONE;
+	u32 first = word_at(range->index + bucket);
+	u64 count = word_at(range->index + bucket + 1) - first, found = 0;
+#pragma unroll
+	for (u32 step = 1 << (UNWIND_BUCKET_BITS - 1); step; step /= 2) {
+		if (count < step) /* once false, it stays so: no more paths for the verifier */
+			continue;
+		u64 at = found + step;
+		u64 inside = not_above(at, count);
+		u64 row = word_at(first + at - 1);
+		found += (inside & not_above(row & 0xff, low)) * step;
+	}
+	return word_at(first + found - 1);
+}
+
+static __always_inline int read_stack(void *value, u32 size, u64 address)
+{
+	return bpf_probe_read_user(value, size, (void *)address);
+}
+
+/* A function with a return probe: the kernel knows where it really returns to. */
+static __always_inline void see_through_probe(struct walk *walk)
+{
+	struct return_instance *instance = (struct return_instance *)walk->instance;
+
+	for (u32 i = 0; i < RETURN_INSTANCES && instance; i++) {
+		walk->pc = BPF_CORE_READ(instance, orig_ret_vaddr);
+		bool chained = BPF_CORE_READ(instance, chained);
+		instance = BPF_CORE_READ(instance, next);
+		if (!chained)
+			break;
+	}
+	walk->instance = (u64)instance;
+}
+
+static __always_inline void keep_frame(struct walk *walk, u64 pc)
+{
+	u32 count = walk->stack.count;
+
+	walk->stack.frame[count & UNWIND_FRAMES] = pc;
+	walk->stack.count = count + 1;
+	walk->hash = (walk->hash ^ pc) * 0x9e3779b97f4a7c15ull;
+	walk->hash ^= walk->hash >> 29;
+}
+
+/* Without a row: the return address by frame pointer. */
+static __always_inline int step_by_frame_pointer(struct walk *walk, u32 otherwise)
+{
+	u64 saved[2];
+
+	if (walk->steps == 0 && !read_stack(&saved[1], sizeof(u64), walk->sp)) {
+		/* Assembly without rows is mostly a leaf that has pushed nothing. */
+		u32 row = find_row(walk, saved[1] - 1);
+		if (row != NO_RANGE && (row >> 8 & 7) != ROW_NONE) {
+			walk->pc = saved[1];
+			walk->sp += sizeof(u64);
+			return 0;
+		}
+	}
+	if (walk->bp < walk->sp || walk->bp - walk->sp > GUESS_MOST || walk->bp % sizeof(u64))
+		return otherwise;
+	if (read_stack(saved, sizeof(saved), walk->bp))
+		return WALK_UNREADABLE;
+	walk->sp = walk->bp + sizeof(saved);
+	walk->bp = saved[0];
+	walk->pc = saved[1];
+	walk->guessed = 1;
+	return 0;
+}
+
+/* The registers that the kernel stored when it called a signal handler. */
+static __always_inline int step_over_signal(struct walk *walk, struct unwind_rule *rule)
+{
+	u64 sp, bp, pc;
+
+	if (read_stack(&sp, sizeof(sp), walk->sp + rule->offset) ||
+	    read_stack(&bp, sizeof(bp), walk->sp + rule->saved_offset) ||
+	    read_stack(&pc, sizeof(pc), walk->sp + rule->add))
+		return WALK_UNREADABLE;
+	walk->sp = sp;
+	walk->bp = bp;
+	walk->pc = pc;
+	walk->exact = 1;
+	return 0;
+}
+
+/* The CFA of a rule; 0 with the reason in *why. */
+static __always_inline u64 cfa_of(struct walk *walk, struct unwind_rule *rule, int *why)
+{
+	u32 number = rule->reg & 15;
+	bool is_stack = rule->reg == 7 || rule->reg == 6;
+	u64 base = rule->reg == 7 ? walk->sp : rule->reg == 6 ? walk->bp : walk->reg[number];
+	u64 place;
+
+	*why = WALK_UNSUPPORTED;
+	if (rule->kind == RULE_PLT)
+		return walk->sp + rule->offset + ((walk->pc & RIP_IN_PLT) >= rule->reg ? 8 : 0);
+	/* Other registers are those of the interrupted function: its caller may still rely on them.
+	 */
+	if (!is_stack && walk->steps >= CALLER_SAVED_FRAMES)
+		return 0;
+	if (rule->kind == RULE_REGISTER)
+		return base + rule->offset;
+	if (rule->kind == RULE_INDIRECT)
+		place = base + rule->offset;
+	else if (rule->kind == RULE_SCALED)
+		place = walk->sp + rule->offset + base * rule->scale;
+	else
+		return 0;
+	if (read_stack(&place, sizeof(place), place)) {
+		*why = WALK_UNREADABLE;
+		return 0;
+	}
+	return place + rule->add;
+}
+
+/* To the caller whose stack pointer is `cfa`; its rbp is at `saved`, 0: as it is. */
+static __always_inline int step_to(struct walk *walk, u64 cfa, u64 saved)
+{
+	u64 both[2];
+
+	if (cfa <= walk->sp || cfa - walk->sp > CFA_MOST)
+		return WALK_UNREADABLE;
+	if (saved == cfa - sizeof(both)) {
+		if (read_stack(both, sizeof(both), saved))
+			return WALK_UNREADABLE;
+		walk->bp = both[0];
+	} else {
+		if (read_stack(&both[1], sizeof(u64), cfa - sizeof(u64)))
+			return WALK_UNREADABLE;
+		if (saved && read_stack(&walk->bp, sizeof(u64), saved))
+			return WALK_UNREADABLE;
+	}
+	walk->sp = cfa;
+	walk->pc = both[1];
+	return 0;
+}
+
+static __always_inline int step_by_rule(struct walk *walk, u32 number)
+{
+	struct unwind_rule *rule = bpf_map_lookup_elem(&unwind_rules, &number);
+	u64 saved = 0;
+	int why;
+
+	if (!rule)
+		return WALK_UNSUPPORTED;
+	if (rule->kind == RULE_SIGNAL)
+		return step_over_signal(walk, rule);
+	u64 cfa = cfa_of(walk, rule, &why);
+	if (!cfa)
+		return why;
+	if (rule->saved == SAVED_AT_CFA)
+		saved = cfa + rule->saved_offset;
+	else if (rule->saved == SAVED_AT_RBP)
+		saved = walk->bp + rule->saved_offset;
+	else if (rule->saved == SAVED_REGISTER && walk->steps == 0)
+		walk->bp = walk->reg[rule->saved_offset & 15];
+	return step_to(walk, cfa, saved);
+}
+
+/* One frame. 0: go on; else why the walk ends here, plus one. */
+__noinline int walk_step(struct walk *walk)
+{
+	if (!walk)
+		return WALK_UNSUPPORTED + 1;
+	u32 row = find_row(walk, walk->exact ? walk->pc : walk->pc - 1);
+	u32 kind = row >> 8 & 7, was_guessed = walk->guessed;
+	int failed;
+
+	if (row == NO_RANGE && walk->steps) {
+		/* What a frame pointer led to is no code: then it was none. */
+		if (was_guessed && walk->stack.count)
+			walk->stack.count--;
+		return WALK_NO_MAPPING + 1;
+	}
+	if (row != NO_RANGE && kind == ROW_END)
+		return WALK_COMPLETE + 1;
+	walk->guessed = 0;
+	walk->exact = 0;
+	if (row == NO_RANGE || kind == ROW_NONE) {
+		walk->guesses++;
+		failed = step_by_frame_pointer(walk,
+					       row == NO_RANGE ? WALK_NO_MAPPING : WALK_NO_ROW);
+	} else if (kind == ROW_RULE) {
+		failed = step_by_rule(walk, row >> 11);
+	} else {
+		u64 cfa = (kind == ROW_SP ? walk->sp : walk->bp) + (row >> 11 & 0x1fff) * 8;
+		u32 below = row >> 24;
+		failed = step_to(walk, cfa, below ? cfa - below * 8 : 0);
+	}
+	if (failed)
+		return failed + 1;
+	if (walk->trampoline && walk->pc == walk->trampoline)
+		see_through_probe(walk);
+	if (!walk->pc)
+		return WALK_COMPLETE + 1;
+	if (walk->stack.count >= UNWIND_FRAMES)
+		return WALK_TOO_DEEP + 1;
+	/* Readers take 1 from a return address: not from an interrupted instruction. */
+	keep_frame(walk, walk->pc + walk->exact);
+	walk->steps++;
+	return 0;
+}
+
+static __always_inline void count_walk(u32 what)
+{
+	u64 *count = bpf_map_lookup_elem(&walk_counts, &what);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+static __always_inline void begin_walk(struct walk *walk, struct task_struct *task)
+{
+	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct task_struct___uprobes *probed = (struct task_struct___uprobes *)task;
+
+	walk->reg[0] = user->ax;
+	walk->reg[1] = user->dx;
+	walk->reg[2] = user->cx;
+	walk->reg[3] = user->bx;
+	walk->reg[4] = user->si;
+	walk->reg[5] = user->di;
+	walk->reg[6] = user->bp;
+	walk->reg[7] = user->sp;
+	walk->reg[8] = user->r8;
+	walk->reg[9] = user->r9;
+	walk->reg[10] = user->r10;
+	walk->reg[11] = user->r11;
+	walk->reg[12] = user->r12;
+	walk->reg[13] = user->r13;
+	walk->reg[14] = user->r14;
+	walk->reg[15] = user->r15;
+	walk->pc = user->ip;
+	walk->sp = user->sp;
+	walk->bp = user->bp;
+	walk->hash = 0;
+	walk->steps = walk->guessed = walk->guesses = 0;
+	walk->exact = 1;
+	walk->stack.count = 0;
+	walk->trampoline = walk->instance = 0;
+	if (bpf_core_field_exists(probed->utask->return_instances)) {
+		walk->instance = (u64)BPF_CORE_READ(probed, utask, return_instances);
+		if (walk->instance)
+			walk->trampoline = BPF_CORE_READ(probed, mm, uprobes_state.xol_area, vaddr);
+	}
+}
+
+/* Walk to the thread's first function; counts how it ended. */
+static __always_inline void walk_all(struct walk *walk)
+{
+	u32 end = WALK_TOO_DEEP;
+
+	for (u32 i = 0; i <= UNWIND_FRAMES; i++) {
+		int ended = walk_step(walk);
+		if (ended) {
+			end = ended - 1;
+			break;
+		}
+	}
+	count_walk(end);
+	if (walk->guesses)
+		count_walk(WALK_BY_FRAME_POINTER);
+}
+
+/* The id of the stack, which is sent when it is seen for the first time; -1: it is lost. */
+__noinline int keep_walked(struct walk *walk)
+{
+	if (!walk || !walk->stack.count)
+		return -1;
+	u64 hash = walk->hash ^ walk->stack.count;
+	u32 *known = bpf_map_lookup_elem(&walked_ids, &hash);
+	if (known)
+		return *known;
+	u32 id = (__sync_fetch_and_add(&walked_count, 1) & (WALKED_STACK - 1)) | WALKED_STACK;
+	u64 bytes = walk->stack.count;
+	OPAQUE(bytes);
+	bytes = (bytes & UNWIND_FRAMES) * sizeof(u64) + 8;
+	walk->stack.id = id;
+	if (bpf_ringbuf_output(&walked_stacks, &walk->stack, bytes, BPF_RB_NO_WAKEUP)) {
+		count_walk(WALK_NOT_SENT);
+		return -1;
+	}
+	/* When this fails, the stack is sent again the next time. */
+	bpf_map_update_elem(&walked_ids, &hash, &id, BPF_NOEXIST);
+	return id;
+}
+
+/* The callers of a sampled instruction, which is left to `leaf`. */
+static __always_inline s32 walk_sample(struct task_struct *task, u64 *leaf)
+{
+	u32 key = WALKER_SAMPLE;
+	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
+
+	if (!walk)
+		return -1;
+	begin_walk(walk, task);
+	*leaf = walk->pc;
+	walk_all(walk);
+	return keep_walked(walk);
+}
+
+/* The stack of a thread that leaves the CPU. */
+static __always_inline s32 walk_waiting(struct task_struct *task)
+{
+	u32 key = WALKER_WAIT;
+	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
+
+	if (!walk)
+		return -1;
+	begin_walk(walk, task);
+	keep_frame(walk, walk->pc);
+	walk_all(walk);
+	return keep_walked(walk);
+}
+
+#endif
