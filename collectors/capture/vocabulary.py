@@ -115,6 +115,36 @@ LOSS_KINDS = (
         "the sample keeps only its innermost function; a wait keeps its phase and system call",
     ),
     LossKind(
+        "walk_no_mapping",
+        "a stack walk reached an address where no code is mapped, or code that was mapped just now",
+        "the stack lacks its outer frames",
+    ),
+    LossKind(
+        "walk_no_row",
+        "a stack walk reached code with neither call frame information nor a frame pointer",
+        "the stack lacks its outer frames",
+    ),
+    LossKind(
+        "walk_unsupported",
+        "a stack walk reached code whose call frame information tlstax does not follow",
+        "the stack lacks its outer frames",
+    ),
+    LossKind(
+        "walk_unreadable",
+        "a stack walk found its stack swapped out or overwritten",
+        "the stack lacks its outer frames",
+    ),
+    LossKind(
+        "walk_too_deep",
+        "a stack has more than 127 frames",
+        "the stack lacks its outer frames",
+    ),
+    LossKind(
+        "walk_not_sent",
+        "more new stacks in a window than their ring buffer holds",
+        "the sample keeps only its innermost function; a wait keeps its phase and system call",
+    ),
+    LossKind(
         "sample_map_full",
         "more distinct samples than the sample map holds",
         "samples are missing from the composition; ledger totals are still exact",

@@ -98,9 +98,7 @@ class Peer:
             raise
         try:
             self._symbolizer = Symbolizer(target)
-            self._stacks = StackStore(
-                self._engine.maps.stack_addresses, self._symbolizer, target_id
-            )
+            self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer, target_id)
             self._engine.walk_one_wait_in(WAIT_SHARE)
             self._engine.attach()
             if not still_runs(target):

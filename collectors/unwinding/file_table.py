@@ -43,7 +43,7 @@ class FileTable(NamedTuple):
     """How to find the caller from any instruction of a file. Addresses are the file's."""
 
     base: int  # address of the first bucket
-    index: Words  # first row of each bucket, and the number of rows
+    firsts: Words  # first row of each bucket, and the number of rows
     rows: Words  # the first one is NONE: for addresses before all others
     rules: tuple[Rule, ...]
     functions_count: int
@@ -53,12 +53,12 @@ class FileTable(NamedTuple):
     @property
     def buckets_count(self) -> int:
         """Buckets of text."""
-        return len(self.index) - 1
+        return len(self.firsts) - 1
 
     @property
     def words_count(self) -> int:
         """Words that the programs in the kernel need for it."""
-        return len(self.index) + len(self.rows)
+        return len(self.firsts) + len(self.rows)
 
     @property
     def unsupported_count(self) -> int:
@@ -72,7 +72,7 @@ class FileTable(NamedTuple):
         bucket = address - self.base >> BUCKET_BITS
         if not 0 <= bucket < self.buckets_count:
             return 0
-        first, end = int(self.index[bucket]), int(self.index[bucket + 1])
+        first, end = int(self.firsts[bucket]), int(self.firsts[bucket + 1])
         low = self.rows[first:end] & np.uint32(0xFF)
         found = first + int(np.searchsorted(low, address & 0xFF, side="right")) - 1
         return int(self.rows[found])
@@ -211,7 +211,7 @@ def to_bytes(table: FileTable) -> bytes:
         (
             _COUNTS.pack(
                 table.base,
-                len(table.index),
+                len(table.firsts),
                 len(table.rows),
                 len(table.rules),
                 table.functions_count,
@@ -220,7 +220,7 @@ def to_bytes(table: FileTable) -> bytes:
             ),
             identity,
             *(RULE_FORMAT.pack(*rule) for rule in table.rules),
-            table.index.astype("<u4").tobytes(),
+            table.firsts.astype("<u4").tobytes(),
             table.rows.astype("<u4").tobytes(),
         )
     )
@@ -265,9 +265,9 @@ def _require_sound(table: FileTable) -> None:
     numbers = table.rows[kinds == Kind.RULE] >> np.uint32(OFFSET_SHIFT)
     if table.base % (1 << BUCKET_BITS) or table.base >= 1 << 47:
         raise ValueError("its first address is not one of code")
-    if table.index[0] < 1 or table.index[-1] != len(table.rows):
+    if table.firsts[0] < 1 or table.firsts[-1] != len(table.rows):
         raise ValueError("its index does not fit its rows")
-    if (table.index[1:] < table.index[:-1]).any() or (kinds > Kind.END).any():
+    if (table.firsts[1:] < table.firsts[:-1]).any() or (kinds > Kind.END).any():
         raise ValueError("its rows are not in order")
     if len(numbers) and numbers.max() >= len(table.rules):
         raise ValueError("a row refers to a rule that it does not have")

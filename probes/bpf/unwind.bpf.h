@@ -10,48 +10,11 @@
 #ifndef TLSTAX_UNWIND_BPF_H
 #define TLSTAX_UNWIND_BPF_H
 
-#include "account.bpf.h"
-#include "unwind.h"
+#include "unwind_rows.bpf.h"
 
 #define CFA_MOST (1 << 23)   /* bytes of stack in one frame */
 #define GUESS_MOST (1 << 16) /* the same where only a frame pointer tells */
-#define NO_RANGE 0xffffffff
 enum { RIP_IN_PLT = 15, CALLER_SAVED_FRAMES = 2, RETURN_INSTANCES = 4 };
-
-/* The compiler must not see a bound: it would drop the mask that the verifier needs. */
-#define OPAQUE(value) asm volatile("" : "+r"(value))
-
-struct unwind_control unwind SEC(".data.unwind") = {};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* the loader sets it */
-	__type(key, u32);
-	__type(value, struct unwind_chunk);
-} unwind_words SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 2);
-	__type(key, u32);
-	__type(value, struct unwind_ranges);
-} unwind_ranges SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* the loader sets it */
-	__type(key, u32);
-	__type(value, struct unwind_rule);
-} unwind_rules SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, WALK_COUNTS);
-	__type(key, u32);
-	__type(value, u64);
-} walk_counts SEC(".maps");
 
 /* Stacks that were sent, by a hash of their frames. */
 struct {
@@ -99,21 +62,6 @@ struct task_struct___uprobes {
 
 #pragma clang attribute pop
 
-struct walk {
-	u64 pc, sp, bp;
-	u64 hash;
-	u64 trampoline; /* where functions with a return probe return to; 0: there is none */
-	u64 instance;	/* struct return_instance of the innermost of them */
-	u32 range;	/* of the last address: the next one is often in the same file */
-	u32 steps;
-	u32 exact;   /* pc is the next instruction, not behind a call */
-	u32 guessed; /* pc was found by a frame pointer */
-	u32 guesses;
-	u32 reserved;
-	u64 reg[16]; /* by DWARF number, of the interrupted function */
-	struct walked_stack stack;
-};
-
 /* One for each program that walks: a sample can interrupt the scheduler's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -121,75 +69,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct walk);
 } walks SEC(".maps");
-
-static __always_inline u32 word_at(u32 at)
-{
-	u32 key = at / UNWIND_CHUNK_WORDS;
-	struct unwind_chunk *chunk = bpf_map_lookup_elem(&unwind_words, &key);
-	return chunk ? chunk->word[at % UNWIND_CHUNK_WORDS] : 0;
-}
-
-/* 1 if a <= b, as a number: a branch here would double the verifier's work at each step. */
-static __always_inline u64 not_above(u64 a, u64 b)
-{
-	u64 result = (a - b - 1) >> 63;
-	OPAQUE(result);
-	return result;
-}
-
-/* The mapping that contains an address, and in walk->range its number. */
-static __always_inline struct unwind_range *find_range(struct walk *walk, u64 pc)
-{
-	u32 active = unwind.active & 1;
-	struct unwind_ranges *all = bpf_map_lookup_elem(&unwind_ranges, &active);
-	if (!all)
-		return NULL;
-	u32 last = walk->range & (UNWIND_RANGES - 1);
-	if (pc >= all->range[last].start && pc < all->range[last].end)
-		return &all->range[last];
-	u64 behind = 0;
-#pragma unroll
-	for (u32 step = UNWIND_RANGES / 2; step; step /= 2) {
-		u64 at = behind + step - 1;
-		OPAQUE(at);
-		at &= UNWIND_RANGES - 1;
-		behind += not_above(all->range[at].start, pc) * step;
-	}
-	u64 at = behind - 1;
-	OPAQUE(at);
-	at &= UNWIND_RANGES - 1;
-	if (pc < all->range[at].start || pc >= all->range[at].end)
-		return NULL;
-	walk->range = at;
-	return &all->range[at];
-}
-
-/* The row that applies at an address; NO_RANGE if nothing is mapped there. */
-__noinline u32 find_row(struct walk *walk, u64 pc)
-{
-	if (!walk)
-		return NO_RANGE;
-	struct unwind_range *range = find_range(walk, pc);
-	if (!range)
-		return NO_RANGE;
-	u64 offset = pc - range->base;
-	u64 bucket = offset >> UNWIND_BUCKET_BITS;
-	u64 low = offset & ((1 << UNWIND_BUCKET_BITS) - 1);
-	if (bucket >= range->buckets)
-		return ROW_NONE;
-	u32 first = word_at(range->index + bucket);
-	u64 count = word_at(range->index + bucket + 1) - first, found = 0;
-#pragma unroll
-	for (u32 step = 1 << (UNWIND_BUCKET_BITS - 1); step; step /= 2) {
-		if (count < step) /* once false, it stays so: no more paths for the verifier */
-			continue;
-		u64 at = found + step;
-		u64 inside = not_above(at, count);
-		u64 row = word_at(first + at - 1);
-		found += (inside & not_above(row & 0xff, low)) * step;
-	}
-	return word_at(first + found - 1);
-}
 
 static __always_inline int read_stack(void *value, u32 size, u64 address)
 {

@@ -78,8 +78,8 @@ def test_any_bytes_as_an_expression(data: bytes) -> None:
 def test_a_kept_table_is_read_back(table: FileTable) -> None:
     again = from_bytes(to_bytes(table))
     assert again.rows.tolist() == table.rows.tolist()
-    assert again.index.tolist() == table.index.tolist()
-    assert again._replace(rows=table.rows, index=table.index) == table
+    assert again.firsts.tolist() == table.firsts.tolist()
+    assert again._replace(rows=table.rows, firsts=table.firsts) == table
 
 
 def test_a_kept_table_of_another_version_is_refused(table: FileTable) -> None:
@@ -114,7 +114,7 @@ def test_a_forged_checksum_does_not_help(table: FileTable, data: st.DataObject) 
         found = from_bytes(forged)
     except ValueError:
         return
-    assert int(found.index.max()) <= len(found.rows)
+    assert int(found.firsts.max()) <= len(found.rows)
     for address in (found.base, found.base + found.buckets_count * 256 - 1):
         found.row(address)
 

@@ -67,6 +67,7 @@ def functions(path: Path, every: int = 1) -> Iterator[tuple[int, int, list[dict[
         entries = [entry for entry in dwarf.EH_CFI_entries() if isinstance(entry, FDE)]
         for entry in entries[::every]:
             start = entry["initial_location"]
+            assert entry.cie is not None
             is_signal = b"S" in entry.cie["augmentation"]
             # Without DW_CFA_GNU_args_size, which has no effect and which it refuses.
             entry.instructions[:] = [i for i in entry.instructions if int(i.opcode) != ARGS_SIZE]
