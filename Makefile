@@ -137,6 +137,10 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | pac
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl -lcrypto -lm
 
+tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
+	@mkdir -p $(@D)
+	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $<
+
 tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 	@mkdir -p $(@D)
 	g++ -std=c++17 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $<

@@ -114,30 +114,15 @@ LOSS_KINDS = (
         "more distinct stacks than the stack map holds, or a hash collision",
         "the sample keeps only its innermost function; a wait keeps its phase and system call",
     ),
-    LossKind(
-        "walk_no_mapping",
-        "a stack walk reached an address where no code is mapped, or code that was mapped just now",
-        "the stack lacks its outer frames",
-    ),
-    LossKind(
-        "walk_no_row",
-        "a stack walk reached code with neither call frame information nor a frame pointer",
-        "the stack lacks its outer frames",
-    ),
-    LossKind(
-        "walk_unsupported",
-        "a stack walk reached code whose call frame information tlstax does not follow",
-        "the stack lacks its outer frames",
-    ),
-    LossKind(
-        "walk_unreadable",
-        "a stack walk found its stack swapped out or overwritten",
-        "the stack lacks its outer frames",
-    ),
-    LossKind(
-        "walk_too_deep",
-        "a stack has more than 127 frames",
-        "the stack lacks its outer frames",
+    *(
+        LossKind(kind, f"a stack walk {met}", "the stack lacks its outer frames")
+        for kind, met in (
+            ("walk_no_mapping", "came to an address without code, or with code mapped just now"),
+            ("walk_no_row", "came to code with neither call frame information nor frame pointer"),
+            ("walk_unsupported", "came to call frame information that tlstax does not follow"),
+            ("walk_unreadable", "found its stack swapped out or overwritten"),
+            ("walk_too_deep", "found more than 127 frames"),
+        )
     ),
     LossKind(
         "walk_not_sent",
