@@ -34,7 +34,7 @@ PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tes
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
 	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE CLOCK_PERCENT-103 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3))
 DELAYLINE := workloads/transports/delayline
-C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c \
+C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h tests/truth/stacks/*.c) $(DELAYLINE).c \
 	tests/bench/interposer.c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
@@ -46,7 +46,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += bench-crypto-loop check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += check-stacks bench-crypto-loop check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -165,6 +165,12 @@ tests/truth/mutants/bin/%-guarded.bpf.o: probes/bpf/ledger.bpf.c $(wildcard prob
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
 
+tests/truth/stacks/bin/%.bpf.o: tests/truth/stacks/%.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
+	@mkdir -p $(@D)
+	clang $(BPF_FLAGS) -c $< -o $@.dwarf
+	bpftool gen object $@ $@.dwarf
+	rm -f $@.dwarf
+
 ##@ Run
 
 .PHONY: demo
@@ -245,6 +251,11 @@ check-closure: root-check-closure test-install packages-servers ## the figures o
 	$(BIN)/python tests/truth/closure/measure.py --rows closure.rows --page docs/measurements/closure.md
 	rm -f closure.rows
 
+STACKS := tests/truth/stacks
+.PHONY: check-stacks
+check-stacks: root-check-stacks test-install packages-servers $(STACKS)/bin/stackcheck.bpf.o ## walked stacks of a busy MariaDB, compared with libdw, frame pointers and perf (5 minutes)
+	$(BIN)/python $(STACKS)/measure.py --page docs/measurements/stacks.md
+
 .PHONY: bench-report
 bench-report: test-install ## time and memory of a report by size of the capture; folding compared with other tools
 	$(BIN)/python tests/bench/report_scale.py
@@ -306,5 +317,5 @@ statistics-docs: python-dev ## simulate the coverage of every kind of interval: 
 
 .PHONY: clean
 clean: ## remove build results (not the Debian packages)
-	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin tests/truth/mutants/bin $(DELAYLINE)
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o tests/testprogs/bin tests/truth/mutants/bin tests/truth/stacks/bin $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -90,6 +90,7 @@ static __always_inline void walk_all(struct walk *walk)
 			break;
 		}
 	}
+	walk->ended = end;
 	count_walk(end);
 	if (walk->guesses)
 		count_walk(WALK_BY_FRAME_POINTER);

@@ -53,7 +53,7 @@ struct walk {
 	u32 exact;   /* pc is the next instruction, not behind a call */
 	u32 guessed; /* pc was found by a frame pointer */
 	u32 guesses;
-	u32 reserved;
+	u32 ended;   /* why, enum walk_count */
 	u64 reg[16]; /* by DWARF number, of the interrupted function */
 	struct walked_stack stack;
 };
