@@ -30,6 +30,7 @@ _OFFSET_MOST: Final = (1 << 31) - 1
 
 # Where a register is: SAME, AT_CFA or another of Saved, a number, and an expression or b"".
 _Place = tuple[int, int, bytes]
+_Known = dict[tuple[int, int, bytes, _Place, _Place], int]
 _UNCHANGED: Final[_Place] = (Saved.SAME, 0, b"")
 
 
@@ -121,37 +122,36 @@ class Programs:
         """`word` packs a state."""
         self._word = word
         self._initial: dict[int, State] = {}
+        self._known: tuple[_Known, _Known] = ({}, {})
 
     def initial(self, place: int, common: Common) -> State:
         """The state in which the functions of a CIE begin."""
         state = self._initial.get(place)
         if state is None:
             first = State(is_signal_frame=common.is_signal_frame)
-            deltas: list[int] = []
-            state = _run(common.program, common, first, first, deltas.append, lambda _: None)
-            self._initial[place] = state
+            state = self._initial[place] = _run(common.program, common, first, None, {})
         return state
 
     def rows(self, place: int, common: Common, program: bytes) -> Rows:
         """The rows of a function."""
-        deltas: list[int] = []
-        words: list[int] = []
-        keep, word = words.append, self._word
+        rows = Rows([], [])
         first = self.initial(place, common)
-        _run(program, common, first, first, deltas.append, lambda state: keep(word(state)))
-        return Rows(deltas, words)
+        _run(program, common, first, (rows, self._word), self._known[first.is_signal_frame])
+        return rows
 
 
 def _run(
     program: bytes,
     common: Common,
-    state: State,
     initial: State,
-    add_delta: Callable[[int], None],
-    add_state: Callable[[State], None],
+    result: tuple[Rows, Callable[[State], int]] | None,
+    known: _Known,
 ) -> State:
-    """Run a program; a row is given to `add_delta` and `add_state` where its range ends."""
-    register, offset, expression, rbp, ra, is_signal_frame = state
+    """Run a program from an initial state; its rows are added to a result, where one is wanted.
+
+    `known` has the words of states, without whether they are of a signal frame: packing is slow.
+    """
+    register, offset, expression, rbp, ra, is_signal_frame = initial
     code_alignment, data_alignment = common.code_alignment, common.data_alignment
     remembered: list[State] = []
     data = program + _PADDING
@@ -218,14 +218,20 @@ def _run(
             elif name == RETURN_ADDRESS:
                 ra = initial.ra if place is None else place
         if location != begin:
-            add_delta(begin)
-            add_state(State(register, offset, expression, rbp, ra, is_signal_frame))
+            if result is not None:
+                key = (register, offset, expression, rbp, ra)
+                word = known.get(key)
+                if word is None:
+                    word = known[key] = result[1](State(*key, is_signal_frame))
+                result[0].deltas.append(begin)
+                result[0].words.append(word)
             begin = location
     final = State(register, offset, expression, rbp, ra, is_signal_frame)
     if position > end + len(_PADDING) or len(data) < position:
         raise IndexError("truncated")
-    add_delta(begin)
-    add_state(final)
+    if result is not None:
+        result[0].deltas.append(begin)
+        result[0].words.append(result[1](final))
     return final
 
 

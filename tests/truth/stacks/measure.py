@@ -114,10 +114,9 @@ def share(part: int, whole: int) -> str:
 def page(outcomes: list[Outcome], server: str) -> str:
     """The tables of the page."""
     lines = [
-        f"Server: {server}. A sample is whole if its outermost frame is the first function of a thread.",
+        f"Server: {server}. A stack is whole if its outermost frame is a thread's first function.",
         "",
-        "| load | samples | equal to libdw | copy too short | whole by tables | by frame pointers | "
-        "by `perf`, DWARF |",
+        "| load | samples | equal to libdw | copy too short | by tables | frame pointers | perf |",
         "|---|---|---|---|---|---|---|",
     ]
     for each in outcomes:
