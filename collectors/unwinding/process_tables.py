@@ -51,6 +51,7 @@ class Placed(NamedTuple):
     functions_count: int = 0
     unsupported_count: int = 0
     missing: str = ""
+    name: str = ""  # of the file
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _lay_out(pid: int, maps: str, before: Layout, words_most: int) -> Addition:
         key = (mapped.device, mapped.inode, mapped.build_id or mapped.path)
         placed = files.get(key)
         if placed is None:
-            placed = files[key] = _place(mapped, words)
+            placed = files[key] = _place(mapped, words)._replace(name=mapped.name)
         ranges += [_range_of(segment, mapped.headers, placed) for segment in mapped.segments]
     for start, end, name in read_special_maps(pid):
         placed, key = Placed(missing="generated code"), ("", 0, name)

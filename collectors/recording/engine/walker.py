@@ -16,7 +16,7 @@ from tlstax import TlstaxError
 from tlstax.collectors.recording.engine import loaded
 from tlstax.collectors.recording.engine.libbpf import BpfObject
 from tlstax.collectors.unwinding.process_tables import Addition, Layout, lay_out, maps_of
-from tlstax.collectors.unwinding.row_format import RULES_MOST
+from tlstax.collectors.unwinding.row_format import RULE_FORMAT, RULES_MOST
 
 WALKED_STACK: Final = 1 << 29
 CHUNK_WORDS: Final = 1024
@@ -37,6 +37,8 @@ WALK_COUNTS: Final = (
     "by_frame_pointer",
     "not_sent",
 )
+WALK_ENDS: Final = WALK_COUNTS[:6]
+"""Of these, exactly one for each walk."""
 LOSS_KINDS: Final = {
     "no_mapping": "walk_no_mapping",
     "no_row": "walk_no_row",
@@ -83,6 +85,21 @@ class Walker:
     def enabled(self) -> bool:
         """Whether stacks are walked by tables."""
         return any(placed.buckets for placed in self.layout.files.values())
+
+    @property
+    def tables_bytes(self) -> int:
+        """Kernel memory of the tables, without room for more."""
+        return self.layout.words_count * 4 + len(self.layout.rules) * RULE_FORMAT.size
+
+    def without_table(self) -> list[str]:
+        """Mapped code that has no table, and why."""
+        if not self.enabled:
+            return []
+        return [
+            f"{placed.name or key[2]} ({placed.missing})"
+            for key, placed in self.layout.files.items()
+            if placed.missing
+        ]
 
     def load(self, stack: ExitStack) -> None:
         """Fill the maps of the loaded programs; `stack` closes what is opened."""
