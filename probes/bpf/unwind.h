@@ -11,8 +11,9 @@ enum {
 	UNWIND_FRAMES = 127,	   /* deepest stack; the array has room for one more */
 	UNWIND_CHUNK_WORDS = 1024, /* the tables are an array of pages */
 	UNWIND_BUCKET_BITS = 8,	   /* bytes of text that share an entry of the index */
-	UNWIND_STACKS = 32768,	   /* stacks that were sent and need not be sent again */
-	UNWIND_MEMORY = 1 << 22,   /* bytes of the ring that new stacks are sent through */
+	UNWIND_MEMO_BITS = 11,
+	UNWIND_STACKS = 32768,	 /* stacks that were sent and need not be sent again */
+	UNWIND_MEMORY = 1 << 22, /* bytes of the ring that new stacks are sent through */
 };
 
 enum unwind_row { ROW_NONE, ROW_SP, ROW_BP, ROW_RULE, ROW_END };
@@ -66,6 +67,11 @@ struct unwind_ranges {
 
 struct unwind_chunk {
 	u32 word[UNWIND_CHUNK_WORDS];
+};
+
+/* Rows that were found lately, by return address: its low 40 bits, then the row without address. */
+struct unwind_memo {
+	u64 entry[1 << UNWIND_MEMO_BITS];
 };
 
 struct unwind_control {

@@ -43,6 +43,14 @@ struct {
 	__type(value, u64);
 } walk_counts SEC(".maps");
 
+/* Of 16 KB, so that the kernel keeps it in one piece and a look into it costs no page walk. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct unwind_memo);
+} unwind_memos SEC(".maps");
+
 struct walk {
 	u64 pc, sp, bp;
 	u64 hash;
@@ -125,6 +133,27 @@ __noinline u32 find_row(struct walk *walk, u64 pc)
 		found += (inside & not_above(row & 0xff, low)) * step;
 	}
 	return word_at(first + found - 1);
+}
+
+/* The row for a return address. Most were looked for before. */
+static __always_inline u32 find_row_again(struct walk *walk)
+{
+	u64 slot = (walk->pc * 0x9e3779b97f4a7c15ull) >> (64 - UNWIND_MEMO_BITS);
+	u64 tag = walk->pc << 24;
+	u32 key = 0;
+	struct unwind_memo *memo = bpf_map_lookup_elem(&unwind_memos, &key);
+
+	if (!memo)
+		return find_row(walk, walk->pc - 1);
+	OPAQUE(slot);
+	u64 *entry = &memo->entry[slot & ((1 << UNWIND_MEMO_BITS) - 1)];
+	u64 known = *entry;
+	if (known >> 24 == tag >> 24 && known)
+		return (u32)known << 8;
+	u32 row = find_row(walk, walk->pc - 1);
+	if (row != NO_RANGE)
+		*entry = tag | row >> 8;
+	return row;
 }
 
 #endif

@@ -190,7 +190,7 @@ __noinline int walk_step(struct walk *walk)
 {
 	if (!walk)
 		return WALK_UNSUPPORTED + 1;
-	u32 row = find_row(walk, walk->exact ? walk->pc : walk->pc - 1);
+	u32 row = walk->exact ? find_row(walk, walk->pc) : find_row_again(walk);
 	u32 kind = row >> 8 & 7, was_guessed = walk->guessed;
 	int failed;
 

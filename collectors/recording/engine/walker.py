@@ -20,6 +20,7 @@ from tlstax.collectors.unwinding.row_format import RULE_FORMAT, RULES_MOST
 
 WALKED_STACK: Final = 1 << 29
 CHUNK_WORDS: Final = 1024
+_MEMO_BYTES: Final = 8 << 11
 _ROOM_WORDS: Final = 1 << 17
 _LOOK_SECONDS: Final = 1.0
 _LOOK_ANYWAY_SECONDS: Final = 30.0
@@ -132,6 +133,7 @@ class Walker:
         self._active ^= 1
         fd = bpf.map_fd("unwind_ranges")
         loaded.map_update(fd, struct.pack("=I", self._active), addition.layout.ranges)
+        loaded.map_update(bpf.map_fd("unwind_memos"), bytes(4), bytes(_MEMO_BYTES))
         fd = bpf.map_fd_ending(".data.unwind")
         loaded.map_update(fd, bytes(4), struct.pack("=II", 1, self._active))
         self.layout = addition.layout
