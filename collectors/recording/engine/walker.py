@@ -133,9 +133,9 @@ class Walker:
         self._active ^= 1
         fd = bpf.map_fd("unwind_ranges")
         loaded.map_update(fd, struct.pack("=I", self._active), addition.layout.ranges)
-        loaded.map_update(bpf.map_fd("unwind_memos"), bytes(4), bytes(_MEMO_BYTES))
         fd = bpf.map_fd_ending(".data.unwind")
         loaded.map_update(fd, bytes(4), struct.pack("=II", 1, self._active))
+        loaded.map_update(bpf.map_fd("unwind_memos"), bytes(4), bytes(_MEMO_BYTES))
         self.layout = addition.layout
 
     def keep_up(self) -> None:
