@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.capture.vocabulary import WALK_LOSS_KINDS
 from tlstax.collectors.recording.engine import walker
 from tlstax.collectors.unwinding import table_cache
 from tlstax.collectors.unwinding.file_table import build, to_bytes
@@ -150,3 +151,4 @@ def test_the_header_agrees_on_counts_and_sizes() -> None:
     assert "WALKED_STACK = 1 << 29 " in text
     assert walker.WALKED_STACK == 1 << 29
     assert RULES_MOST == 4096
+    assert tuple(walker.LOSS_KINDS.values()) == tuple(kind.name for kind in WALK_LOSS_KINDS)
