@@ -139,7 +139,7 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | pac
 
 tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
 	@mkdir -p $(@D)
-	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $<
+	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
 
 tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 	@mkdir -p $(@D)

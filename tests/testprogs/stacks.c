@@ -7,6 +7,7 @@
  * compares the stacks that are recorded with the calls that are written here.
  */
 #include <alloca.h>
+#include <openssl/ssl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -21,6 +22,7 @@
 
 enum { DEPTH = 100 };
 
+void *tls_library = (void *)SSL_accept; /* tlstax records only what has one */
 static uint64_t spin_ns;
 static volatile uint64_t sink;
 

@@ -19,7 +19,7 @@ from tlstax.probes.model import Level
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 SPIN_MS, HZ = 400, 499
-THREAD = ["st_run", "thread", "start_thread"]
+THREAD = ["st_run", "thread"]
 HELD = ["st_spin", "st_hold"]
 STACKS = {
     "plain": [*HELD, "st_plain", *THREAD],
@@ -31,8 +31,8 @@ STACKS = {
     "frame": [*HELD, "st_hold_bp", "st_bare_frame", "st_frame", *THREAD],
 }
 BELOW_SIGNAL = ["st_signal", *THREAD]
-# Of glibc, without names in its symbol table: what calls start_thread, and what delivers a signal.
-NAMELESS = "["
+# What glibc begins a thread with, and calls "thread" from: with and without names.
+BEGINS = {"start_thread", "__GI___clone3", "__clone3", "clone3"}
 Spawn = Callable[..., "subprocess.Popen[Any]"]
 Stack = tuple[str, ...]
 
@@ -85,16 +85,9 @@ def recorded(
 
 
 def without_start(stack: Stack) -> list[str]:
-    """The stack up to start_thread, which must have at most one caller."""
-    names = ["start_thread" if name.startswith(NAMELESS) else name for name in stack]
-    while len(names) > 1 and names[-1] in ("start_thread", "clone3", "__clone3", "clone"):
-        if names[-2] not in ("start_thread", "thread"):
-            break
-        if names[-2] == "thread":
-            names[-1] = "start_thread"
-            break
-        names.pop()
-    return names
+    """The stack up to "thread"; all of it unless glibc's two functions are below."""
+    begins = [name for name in stack[-2:] if name in BEGINS or name.startswith("[libc+")]
+    return list(stack[:-2] if len(begins) == 2 else stack)
 
 
 def held(samples: Counter[Stack], leaf: str) -> Counter[Stack]:
@@ -137,7 +130,7 @@ def test_waits_have_whole_stacks(program: Path, spawn: Spawn) -> None:
     stacks = [stack for stack in waits if "thread" in stack]
     assert stacks
     for stack in stacks:
-        assert without_start(stack)[-2:] == ["thread", "start_thread"]
+        assert without_start(stack)[-1] == "thread"
 
 
 def test_without_tables_callers_are_missing(program: Path, spawn: Spawn) -> None:
