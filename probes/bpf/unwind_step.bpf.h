@@ -219,8 +219,8 @@ __noinline int walk_step(struct walk *walk)
 		return failed + 1;
 	if (walk->trampoline && walk->pc == walk->trampoline)
 		see_through_probe(walk);
-	if (!walk->pc)
-		return WALK_COMPLETE + 1;
+	if (!walk->pc) /* threads may begin so; what is no frame pointer may lead there, too */
+		return (walk->guessed ? WALK_NO_ROW : WALK_COMPLETE) + 1;
 	if (walk->stack.count >= UNWIND_FRAMES)
 		return WALK_TOO_DEEP + 1;
 	/* Readers take 1 from a return address: not from an interrupted instruction. */

@@ -75,8 +75,6 @@ class Walker:
             words = self.layout.words_count + self.layout.words_count // 4 + _ROOM_WORDS
             self._chunks_count = -(-words // CHUNK_WORDS)
             bpf.resize("unwind_rules", RULES_MOST)
-            bpf.resize("stacks", 8192)  # of the kernel only
-            bpf.resize("more_stacks", 4096)
         else:
             bpf.resize("walked_ids", 1)
             bpf.resize("walked_stacks", 4096)

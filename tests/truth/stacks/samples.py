@@ -19,6 +19,7 @@ from tlstax.tests.truth.stacks.libdw import Debugger
 OBJECT: Final = Path(__file__).parent / "bin" / "stackcheck.bpf.o"
 FRAMES: Final = 127
 HEAD: Final = struct.Struct("=IIiIQQQII16Q")
+START_FRAMES: Final = 3  # clone3, start_thread, and the function that the thread was given
 RED_ZONE_BYTES: Final = 128
 _CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -35,10 +36,18 @@ class Verdict:
     pointers_ns: list[int] = field(default_factory=list)
     frames: list[int] = field(default_factory=list)
     by_tables: Counter[str] = field(default_factory=Counter)  # file -> samples that reach the start
-    by_pointers: Counter[str] = field(default_factory=Counter)
+    pointer_ends: Counter[tuple[str, int]] = field(default_factory=Counter)
     by_file: Counter[str] = field(default_factory=Counter)
     starts: Counter[int] = field(default_factory=Counter)  # outermost addresses of whole stacks
     differences: list[str] = field(default_factory=list)
+
+    @property
+    def by_pointers(self) -> Counter[str]:
+        """Samples by file that reach the start by frame pointers: clone3 itself has none."""
+        reached: Counter[str] = Counter()
+        for (name, end), count in self.pointer_ends.items():
+            reached[name] += count if end in self.starts else 0
+        return reached
 
 
 class StackCheck:
@@ -107,9 +116,8 @@ class StackCheck:
             verdict.pointers_ns.append(pointers_ns)
         if WALK_COUNTS[end] == "complete" and frames:
             verdict.by_tables[name] += 1
-            verdict.starts[frames[-1]] += 1
-        if pointers and pointers[-1] in verdict.starts:
-            verdict.by_pointers[name] += 1
+            verdict.starts.update(frames[-START_FRAMES:])
+        verdict.pointer_ends[name, pointers[-1] if pointers else 0] += 1
         start = registers[7] - RED_ZONE_BYTES
         walked = self._debugger.walk(registers, pc, start, memory)
         expected = [
