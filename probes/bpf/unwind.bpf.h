@@ -42,6 +42,28 @@ static __always_inline void count_walk(u32 what)
 		__sync_fetch_and_add(count, 1);
 }
 
+enum { BREAKPOINT = 0xcc, NO_SYSCALL = -1 };
+
+/*
+ * In the trap of a probe, before the kernel has looked at it, pc is behind the breakpoint and the
+ * instruction, mostly a push, is still to come. Afterwards pc may be the same: then a saved
+ * register is on top of the stack, and before it a return address.
+ */
+static __always_inline void before_probe(struct walk *walk)
+{
+	u8 code = 0;
+	u64 top;
+
+	if (read_stack(&code, sizeof(code), walk->pc - 1) || code != BREAKPOINT ||
+	    read_stack(&top, sizeof(top), walk->sp))
+		return;
+	u32 row = find_row(walk, top - 1);
+	if (row != NO_RANGE && (row >> 8 & 7) != ROW_NONE)
+		walk->pc--;
+}
+
+enum { COPY_MOST = 16 }; /* bytes of an instruction that is stepped out of line */
+
 static __always_inline void begin_walk(struct walk *walk, struct task_struct *task)
 {
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -71,8 +93,18 @@ static __always_inline void begin_walk(struct walk *walk, struct task_struct *ta
 	walk->exact = 1;
 	walk->stack.count = 0;
 	walk->trampoline = walk->instance = 0;
+	if ((s64)user->orig_ax == NO_SYSCALL)
+		before_probe(walk);
 	if (bpf_core_field_exists(probed->utask->return_instances)) {
-		walk->instance = (u64)BPF_CORE_READ(probed, utask, return_instances);
+		struct uprobe_task *utask = BPF_CORE_READ(probed, utask);
+		if (!utask)
+			return;
+		if (BPF_CORE_READ(utask, active_uprobe)) {
+			u64 beyond = walk->pc - BPF_CORE_READ(utask, xol_vaddr);
+			if (beyond < COPY_MOST)
+				walk->pc = BPF_CORE_READ(utask, vaddr) + beyond;
+		}
+		walk->instance = (u64)BPF_CORE_READ(utask, return_instances);
 		if (walk->instance)
 			walk->trampoline = BPF_CORE_READ(probed, mm, uprobes_state.xol_area, vaddr);
 	}

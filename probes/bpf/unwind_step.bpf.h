@@ -17,7 +17,12 @@ struct return_instance {
 	struct return_instance *next;
 };
 
+struct uprobe;
+
 struct uprobe_task {
+	unsigned long vaddr; /* of the probed instruction */
+	struct uprobe *active_uprobe;
+	unsigned long xol_vaddr; /* of its copy, which is executed in its place */
 	struct return_instance *return_instances;
 };
 
