@@ -7,6 +7,7 @@
  * compares the stacks that are recorded with the calls that are written here.
  */
 #include <alloca.h>
+#include <dlfcn.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -178,6 +179,49 @@ PLACE void st_plain(void)
 	AFTER();
 }
 
+/* zlib's stream: its functions call `allocate`, so zlib is in the middle of the stack. */
+struct stream {
+	void *unused[8];
+	void *(*allocate)(void *, unsigned, unsigned);
+	void (*release)(void *, void *);
+	void *more[3];
+	unsigned long reserved;
+};
+
+PLACE void *st_called_back(void *opaque, unsigned items, unsigned size)
+{
+	(void)opaque, (void)items, (void)size;
+	st_hold();
+	AFTER();
+	return NULL; /* and zlib gives up */
+}
+
+static int (*begin)(struct stream *, int, int, int, int, int, const char *, int);
+
+PLACE void st_zlib(void)
+{
+	struct stream stream = {.allocate = st_called_back};
+
+	begin(&stream, 1, 8, 15, 8, 0, "1", sizeof(stream));
+	AFTER();
+}
+
+/* A library that is opened while it is recorded: once before its tables are there, once after. */
+PLACE void st_later(void)
+{
+	void *library = dlopen("libz.so.1", RTLD_NOW);
+	char byte;
+
+	begin = (int (*)(struct stream *, int, int, int, int, int, const char *, int))dlsym(
+		library, "deflateInit2_");
+	st_zlib();
+	puts("opened");
+	fflush(stdout);
+	if (read(STDIN_FILENO, &byte, 1) == 1)
+		st_zlib();
+	AFTER();
+}
+
 static const char *kind;
 
 PLACE void st_run(void)
@@ -196,6 +240,8 @@ PLACE void st_run(void)
 		st_leaf();
 	else if (!strcmp(kind, "frame"))
 		st_frame();
+	else if (!strcmp(kind, "later"))
+		st_later();
 	else if (!strcmp(kind, "deep"))
 		st_recursive(3 * DEPTH);
 	else

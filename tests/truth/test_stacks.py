@@ -5,6 +5,7 @@ A wrong caller in a flame graph accuses the wrong function; a missing one hides 
 """
 
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,8 @@ from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.probes.model import Level
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
-SPIN_MS, HZ = 400, 499
+SPIN_MS, HZ, SAMPLES_LEAST = 400, 499, 10
+NOTICED_S = 1.2  # the engine looks for new code at most once a second
 THREAD = ["st_run", "thread"]
 HELD = ["st_spin", "st_hold"]
 STACKS = {
@@ -58,6 +60,13 @@ def recorded(
         engine.attach()
         process.stdin.write(b"g")
         process.stdin.flush()
+        if kind == "later":
+            assert process.stdout.readline() == b"opened\n"
+            time.sleep(NOTICED_S)
+            engine.keep_up()
+            engine.maps.samples()
+            process.stdin.write(b"g")
+            process.stdin.flush()
         assert process.stdout.readline() == b"done\n"
         process.stdin.write(b"g")
         process.stdin.flush()
@@ -100,7 +109,7 @@ def test_every_frame(program: Path, kind: str, spawn: Spawn) -> None:
     samples, walks, _ = recorded(program, kind, spawn)
     found = held(samples, STACKS[kind][0])
     wrong = {stack: n for stack, n in found.items() if without_start(stack) != STACKS[kind]}
-    assert sum(found.values()) > SPIN_MS * HZ / 1000 / 4, samples
+    assert sum(found.values()) > SAMPLES_LEAST, samples
     assert not wrong
     assert walks["complete"] >= sum(found.values())
 
@@ -108,7 +117,7 @@ def test_every_frame(program: Path, kind: str, spawn: Spawn) -> None:
 def test_a_signal_handler_has_what_it_interrupted_as_caller(program: Path, spawn: Spawn) -> None:
     samples, _, _ = recorded(program, "signal", spawn)
     found = held(samples, "st_spin")
-    assert sum(found.values()) > SPIN_MS * HZ / 1000 / 4
+    assert sum(found.values()) > SAMPLES_LEAST
     for stack in found:
         assert list(stack[:3]) == [*HELD, "handler"]
         names = without_start(stack)
@@ -122,6 +131,19 @@ def test_a_stack_of_more_frames_than_fit_is_counted(program: Path, spawn: Spawn)
     found = held(samples, "st_spin")
     assert all(len(stack) == 128 for stack in found)
     assert walks["too_deep"] >= sum(found.values()) > 0
+
+
+def test_a_library_that_is_opened_later_is_walked_from_the_next_window_on(
+    program: Path, spawn: Spawn
+) -> None:
+    samples, _, _ = recorded(program, "later", spawn)
+    found = held(samples, "st_spin")
+    assert sum(found.values()) > SAMPLES_LEAST
+    for stack in found:
+        names = without_start(stack)
+        assert names[:3] == [*HELD, "st_called_back"], stack
+        assert names[-4:] == ["st_zlib", "st_later", *THREAD], stack
+        assert len(names) == 8, stack  # and one of zlib's
 
 
 def test_waits_have_whole_stacks(program: Path, spawn: Spawn) -> None:
