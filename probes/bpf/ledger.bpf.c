@@ -666,7 +666,8 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	key.kernel_stack = -1;
 	if (!(ctx->regs.cs & 3)) {
 		key.syscall = (s32)user->orig_ax;
-		key.kernel_stack = walk_stack(ctx, 0);
+		key.kernel_stack =
+			walks_by_tables() ? walk_kernel(ctx, WALKER_SAMPLE) : walk_stack(ctx, 0);
 		if (key.kernel_stack < 0)
 			key.kernel_ip = ctx->regs.ip;
 	}

@@ -151,6 +151,39 @@ __noinline int keep_walked(struct walk *walk)
 	return id;
 }
 
+/* A hash of a stack that the kernel walked. */
+__noinline int hash_frames(struct walk *walk)
+{
+	if (!walk)
+		return 0;
+	u64 hash = 0;
+	for (u32 i = 0; i < UNWIND_FRAMES; i++) {
+		if (i >= walk->stack.count)
+			break;
+		hash = (hash ^ walk->stack.frame[i]) * 0x9e3779b97f4a7c15ull;
+		hash ^= hash >> 29;
+	}
+	walk->hash = hash;
+	return 0;
+}
+
+/* The kernel's own stack, sent and numbered as those of the user are. */
+static __always_inline s32 walk_kernel(void *ctx, u32 walker)
+{
+	struct walk *walk = bpf_map_lookup_elem(&walks, &walker);
+
+	if (!walk)
+		return -1;
+	s64 bytes = bpf_get_stack(ctx, walk->stack.frame, UNWIND_FRAMES * sizeof(u64), 0);
+	if (bytes <= 0) {
+		count_loss(LOSS_KERNEL_STACK_FAILED);
+		return -1;
+	}
+	walk->stack.count = (u64)bytes / sizeof(u64);
+	hash_frames(walk);
+	return keep_walked(walk);
+}
+
 /* The callers of a sampled instruction, which is left to `leaf`. */
 static __always_inline s32 walk_sample(struct task_struct *task, u64 *leaf)
 {

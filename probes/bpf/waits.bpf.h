@@ -157,7 +157,8 @@ static __always_inline void walk_wait(void *ctx, struct task_struct *task, struc
 	if (slot->owner == PHASE_IDLE || bpf_get_prandom_u32() & mask)
 		return;
 	slot->wait_weight = mask + 1;
-	slot->wait_kernel_stack = walk_stack(ctx, 0);
+	slot->wait_kernel_stack =
+		walks_by_tables() ? walk_kernel(ctx, WALKER_WAIT) : walk_stack(ctx, 0);
 	slot->wait_user_stack =
 		walks_by_tables() ? walk_waiting(task) : walk_stack(ctx, BPF_F_USER_STACK);
 	slot->flags |= FLAG_WAIT_STACK;

@@ -134,9 +134,9 @@ class Engine:
         bpf.resize("free_slots", self.options.slots_count + 1)
         for name in ("latency", "hits"):
             bpf.resize(name, self._shards_count)
-        if self.walker.enabled:  # what is left for them are stacks of the kernel
-            bpf.resize("stacks", 8192)
-            bpf.resize("more_stacks", 4096)
+        if self.walker.enabled:  # stacks go through its ring
+            bpf.resize("stacks", 1)
+            bpf.resize("more_stacks", 1)
         kernel_counts.prepare(bpf)
         self._uprobes.prepare()
 
