@@ -15,7 +15,11 @@ from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
 
 # The recorder's own frames on top of a stack that was walked in the scheduler's tracepoint.
-_OWN_FRAMES: Final = ("bpf_", "__bpf_", "__traceiter_", "bpf:", "trace_event_raw")
+# The last name of the kernel's text is that of a program which is no longer loaded.
+_OWN_FRAMES: Final = (
+    *("bpf_", "__bpf_", "__traceiter_", "bpf:", "trace_event_raw"),
+    "_einittext",
+)
 
 
 class StackStore:
