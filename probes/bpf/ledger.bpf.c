@@ -671,7 +671,7 @@ int on_sample(struct bpf_perf_event_data *ctx)
 		if (key.kernel_stack < 0)
 			key.kernel_ip = ctx->regs.ip;
 	}
-	key.user_stack = walks_by_tables() ? walk_sample(task, &key.user_ip)
+	key.user_stack = walks_by_tables() ? walk_sample(task, !(ctx->regs.cs & 3), &key.user_ip)
 					   : walk_stack(ctx, BPF_F_USER_STACK);
 	if (key.user_stack < 0)
 		key.user_ip = user->ip;

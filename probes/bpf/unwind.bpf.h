@@ -93,8 +93,6 @@ static __always_inline void begin_walk(struct walk *walk, struct task_struct *ta
 	walk->exact = 1;
 	walk->stack.count = 0;
 	walk->trampoline = walk->instance = 0;
-	if ((s64)user->orig_ax == NO_SYSCALL)
-		before_probe(walk);
 	if (bpf_core_field_exists(probed->utask->return_instances)) {
 		struct uprobe_task *utask = BPF_CORE_READ(probed, utask);
 		if (!utask)
@@ -184,8 +182,12 @@ static __always_inline s32 walk_kernel(void *ctx, u32 walker)
 	return keep_walked(walk);
 }
 
-/* The callers of a sampled instruction, which is left to `leaf`. */
-static __always_inline s32 walk_sample(struct task_struct *task, u64 *leaf)
+/*
+ * The callers of a sampled instruction, which is left to `leaf`. Only a thread that is in the
+ * kernel can be in the trap of a probe: in front of others 0xcc is the padding between two
+ * functions.
+ */
+static __always_inline s32 walk_sample(struct task_struct *task, bool in_kernel, u64 *leaf)
 {
 	u32 key = WALKER_SAMPLE;
 	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
@@ -193,6 +195,9 @@ static __always_inline s32 walk_sample(struct task_struct *task, u64 *leaf)
 	if (!walk)
 		return -1;
 	begin_walk(walk, task);
+	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+	if (in_kernel && (s64)user->orig_ax == NO_SYSCALL)
+		before_probe(walk);
 	*leaf = walk->pc;
 	walk_all(walk);
 	return keep_walked(walk);
