@@ -212,6 +212,9 @@ static __always_inline s32 walk_waiting(struct task_struct *task)
 	if (!walk)
 		return -1;
 	begin_walk(walk, task);
+	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+	if ((s64)user->orig_ax == NO_SYSCALL)
+		before_probe(walk);
 	keep_frame(walk, walk->pc);
 	walk_all(walk);
 	return keep_walked(walk);

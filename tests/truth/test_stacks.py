@@ -20,6 +20,7 @@ from tlstax.probes.model import Level
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 SPIN_MS, HZ, SAMPLES_LEAST = 400, 499, 10
+WAITED_S = 0.2
 NOTICED_S = 1.2  # the engine looks for new code at most once a second
 THREAD = ["st_run", "thread"]
 HELD = ["st_spin", "st_hold"]
@@ -68,6 +69,7 @@ def recorded(
             process.stdin.write(b"g")
             process.stdin.flush()
         assert process.stdout.readline() == b"done\n"
+        time.sleep(WAITED_S)  # until it waits again
         process.stdin.write(b"g")
         process.stdin.flush()
         process.wait(30)
