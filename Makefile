@@ -41,7 +41,7 @@ RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probe
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
 	-ffile-prefix-map=$(CURDIR)=.
-C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/recorder/*.c tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h) $(DELAYLINE).c \
+C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/recorder/*.c tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h tests/truth/stacks/*.c) $(DELAYLINE).c \
 	tests/bench/interposer.c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
@@ -53,7 +53,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -172,6 +172,10 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | pac
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl -lcrypto -lm
 
+tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
+	@mkdir -p $(@D)
+	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
+
 tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 	@mkdir -p $(@D)
 	g++ -std=c++17 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $<
@@ -193,6 +197,12 @@ tests/truth/mutants/bin/%.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*
 tests/truth/mutants/bin/%-guarded.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
 	@mkdir -p $(@D)
 	clang $(BPF_FLAGS) -DGUARDED -DMUTANT_$(subst -,=,$*) -c $< -o $@.dwarf
+	bpftool gen object $@ $@.dwarf
+	rm -f $@.dwarf
+
+tests/truth/stacks/bin/%.bpf.o: tests/truth/stacks/%.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
+	@mkdir -p $(@D)
+	clang $(BPF_FLAGS) -c $< -o $@.dwarf
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
 
@@ -284,6 +294,11 @@ check-closure: root-check-closure test-install packages-servers ## the figures o
 	$(BIN)/python tests/truth/closure/measure.py --rows closure.rows --page docs/measurements/closure.md
 	rm -f closure.rows
 
+STACKS := tests/truth/stacks
+.PHONY: check-stacks
+check-stacks: root-check-stacks test-install packages-servers $(STACKS)/bin/stackcheck.bpf.o ## walked stacks of a busy MariaDB, compared with libdw, frame pointers and perf (5 minutes)
+	$(BIN)/python $(STACKS)/measure.py --page docs/measurements/stacks.md
+
 .PHONY: bench-report
 bench-report: test-install ## time and memory of a report by size of the capture; folding compared with other tools
 	$(BIN)/python tests/bench/report_scale.py
@@ -346,5 +361,5 @@ statistics-docs: python-dev ## simulate the coverage of every kind of interval: 
 
 .PHONY: clean
 clean: ## remove build results (not the Debian packages)
-	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o $(dir $(RECORDER)) tests/testprogs/bin tests/truth/mutants/bin $(SANITIZED) $(DELAYLINE)
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o $(dir $(RECORDER)) tests/testprogs/bin tests/truth/mutants/bin tests/truth/stacks/bin $(SANITIZED) $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

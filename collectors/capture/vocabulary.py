@@ -160,6 +160,23 @@ LOSS_KINDS = (
         "its on-CPU time since then is taken from the scheduler, which lags by some microseconds",
     ),
 )
+WALK_LOSS_KINDS = (
+    *(
+        LossKind(kind, f"a stack walk {met}", "the stack lacks its outer frames")
+        for kind, met in (
+            ("walk_no_mapping", "came to an address without code, or with code mapped just now"),
+            ("walk_no_row", "came to code with neither call frame information nor frame pointer"),
+            ("walk_unsupported", "came to call frame information that tlstax does not follow"),
+            ("walk_unreadable", "found its stack swapped out or overwritten"),
+            ("walk_too_deep", "found more than 127 frames"),
+        )
+    ),
+    LossKind(
+        "walk_not_sent",
+        "more new stacks in a window than their ring buffer holds",
+        "the sample keeps only its innermost function; a wait keeps its phase and system call",
+    ),
+)
 FUNCTION_LOSS_KINDS = (
     LossKind(
         "function_map_full",
@@ -232,7 +249,7 @@ DEPTH_LOSS_KINDS = (
 LOSSES = {
     kind.name: kind
     for kinds in (
-        *(LOSS_KINDS, FUNCTION_LOSS_KINDS, BPFTRACE_LOSS_KINDS, BCC_LOSS_KINDS),
+        *(LOSS_KINDS, WALK_LOSS_KINDS, FUNCTION_LOSS_KINDS, BPFTRACE_LOSS_KINDS, BCC_LOSS_KINDS),
         DEPTH_LOSS_KINDS,
     )
     for kind in kinds

@@ -73,6 +73,13 @@ def register(
         help="CPU samples per second and CPU, 0 to 999; 0 takes none (99)",
     )
     parser.add_argument(
+        "--stacks",
+        choices=("tables", "frame-pointers"),
+        default="tables",
+        help="how callers are found: by unwind tables of the server's files, or only by frame "
+        "pointers, which libssl and libcrypto lack (%(default)s)",
+    )
+    parser.add_argument(
         "--max-threads",
         type=thread_count,
         metavar="N",
@@ -226,6 +233,7 @@ def _request(
         capture=options.output,
         window_s=options.window or 1.0,
         sample_hz=options.sample_hz,
+        unwind_tables=options.stacks == "tables",
         level=options.level,
         threads_most=options.max_threads,
         budget=None if share == NO_BUDGET else share,

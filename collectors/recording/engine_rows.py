@@ -9,6 +9,7 @@ from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
 from tlstax.collectors.placement.model import FunctionPlan
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import programs_of
 from tlstax.collectors.recording.target_rows import probe_rows
@@ -22,7 +23,7 @@ def engine_options(request: Request) -> Options:
     room = request.threads_most or thread_room(request.pid)
     stacks = request.safety is None or request.safety.user_stacks
     programs = request.programs or programs_of(request.safety)
-    return Options(request.sample_hz, room, stacks, programs=programs)
+    return Options(request.sample_hz, room, stacks, request.unwind_tables, programs=programs)
 
 
 def engine_facts(
@@ -33,6 +34,7 @@ def engine_facts(
         "sample_hz": request.sample_hz,
         "probe_kind": "uprobe_multi" if engine.multi else "perf_event",
         "start_cpu_ns": start_cpu_ns,
+        **stack_facts(engine),
         "thread_room": engine.options.slots_count,
         "thread_room_bytes": engine.maps.slots_bytes,
     }
@@ -40,6 +42,15 @@ def engine_facts(
         asked["functions"] = ", ".join(request.functions)
         asked["missing_functions"] = ", ".join(functions.absent) or "none"
     return recording_facts("native", request.level.name.lower(), **cpu_facts(), **asked)
+
+
+def stack_facts(engine: Engine) -> dict[str, object]:
+    """How user stacks are walked, and what that needs."""
+    if not engine.options.user_stacks:
+        return {"user_stacks": "none"}
+    if not engine.walker.enabled:
+        return {"user_stacks": "frame pointers"}
+    return {"user_stacks": "unwind tables", "unwind_bytes": engine.walker.tables_bytes}
 
 
 def engine_probes(engine: Engine, functions: "FunctionRecording | None") -> list[schema.Probe]:
@@ -53,6 +64,13 @@ def engine_probes(engine: Engine, functions: "FunctionRecording | None") -> list
 def fate_rows(engine: Engine, ending: str) -> Iterable[schema.Row]:
     """How the target ended ("" while it runs), and the processes that it started."""
     yield schema.Meta("target_ending", ending or "it was running")
+    if engine.walker.enabled:
+        walks = engine.walker.counts()
+        yield schema.Meta("stack_walk_count", str(sum(walks[end] for end in WALK_ENDS)))
+        yield schema.Meta("stack_whole_count", str(walks["complete"]))
+    if missing := engine.walker.without_table():
+        text = f"{', '.join(missing)}: callers there are found by frame pointers, or are missing."
+        yield schema.Gap(1, "files without unwind tables", text)
     if count := engine.maps.forked_count():
         text = f"{count} were started while it was recorded; they are not measured."
         yield schema.Gap(1, "processes that it started", text)

@@ -45,6 +45,7 @@ class PeerRequest:
     role: str = "client"  # or "tunnel", "proxy"
     label: str = ""  # the name that reports show
     accepted: tuple[str, ...] = ()  # hazards whose safe variants are not applied
+    unwind_tables: bool = True
 
 
 def peer_request(request: Request, pid: int, role: str, label: str) -> PeerRequest:
@@ -57,6 +58,7 @@ def peer_request(request: Request, pid: int, role: str, label: str) -> PeerReque
         role,
         label,
         request.accepted,
+        request.unwind_tables,
     )
 
 
@@ -89,6 +91,7 @@ class Peer:
             sample_hz=request.sample_hz if safety.samples else 0,
             slots_count=thread_room(request.pid, least),
             user_stacks=safety.user_stacks,
+            unwind_tables=request.unwind_tables,
             programs=programs_of(safety),
         )
         try:
@@ -98,9 +101,7 @@ class Peer:
             raise
         try:
             self._symbolizer = Symbolizer(target)
-            self._stacks = StackStore(
-                self._engine.maps.stack_addresses, self._symbolizer, target_id
-            )
+            self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer, target_id)
             self._engine.walk_one_wait_in(WAIT_SHARE)
             self._engine.attach()
             if not still_runs(target):

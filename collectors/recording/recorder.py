@@ -89,7 +89,7 @@ class Recorder:
         )
         try:
             self._symbolizer = Symbolizer(self._target)
-            self._stacks = StackStore(self._engine.maps.stack_addresses, self._symbolizer)
+            self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
             try:
                 self._attach_functions()
                 self.schedule.attach()

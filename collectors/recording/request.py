@@ -24,6 +24,7 @@ class Request:
     clients: tuple[int, ...] = ()
     client_level: Level = Level.HANDSHAKE
     sources: SourceSet | None = None  # recorded in addition to the engine
+    unwind_tables: bool = True  # walk user stacks by them; else by frame pointers
     threads_most: int | None = None  # room in the ledger; None: by the limits of the process
     budget: float | None = None  # limit of the overhead, as a share of the server's CPU time
     accepted: tuple[str, ...] = ()  # hazards whose safe variants are not applied

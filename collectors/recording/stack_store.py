@@ -15,7 +15,11 @@ from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
 
 # The recorder's own frames on top of a stack that was walked in the scheduler's tracepoint.
-_OWN_FRAMES: Final = ("bpf_", "__bpf_", "__traceiter_", "bpf:", "trace_event_raw")
+# The last name of the kernel's text is that of a program which is no longer loaded.
+_OWN_FRAMES: Final = (
+    *("bpf_", "__bpf_", "__traceiter_", "bpf:", "trace_event_raw"),
+    "_einittext",
+)
 
 
 class StackStore:
@@ -34,13 +38,14 @@ class StackStore:
         self._frames: dict[tuple[bool, int], int] = {}  # (of the kernel, address) -> frame id
         self._unnamed: dict[tuple[bool, int], int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
-        self._ids: dict[tuple[bool, int], int | None] = {}
+        self._ids: dict[tuple[bool, int, int], int | None] = {}
         self._waits: set[int] = set()  # kernel stacks that begin with the recorder's own frames
 
     def user(self, stack: int, rows: list[schema.Row], leaf: int = 0) -> int | None:
         """The stored id of a user stack, None when there was none; new rows go to `rows`.
 
-        A stack that the kernel could not keep has only its `leaf`, the address of the instruction.
+        `leaf` is the address of the instruction, where the stack has only its callers. A stack that
+        the kernel could not keep has none.
         """
         return self._store(stack, False, rows, leaf)
 
@@ -82,13 +87,16 @@ class StackStore:
     def _store(self, stack: int, kernel: bool, rows: list[schema.Row], leaf: int = 0) -> int | None:
         if stack < 0:
             return self._keep((self._frame(leaf, kernel, rows),), rows) if leaf else None
-        key = (kernel, stack)
+        key = (kernel, stack, leaf)
         if key in self._ids:
             return self._ids[key]
+        addresses = self._addresses_of(stack)
+        if leaf:
+            addresses = (leaf, *addresses)
         # The return address of a call that never returns can be after the end of the function.
         frames = tuple(
             self._frame(address - (depth > 0), kernel, rows)
-            for depth, address in enumerate(self._addresses_of(stack))
+            for depth, address in enumerate(addresses)
         )
         stored = self._keep(frames, rows) if frames else None
         self._ids[key] = stored

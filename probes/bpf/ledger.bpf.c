@@ -12,7 +12,8 @@
  * Needs: BTF, ring buffer, task storage and bpf_task_pt_regs (kernel 5.15 or a backport);
  *        CAP_BPF and CAP_PERFMON, or root.
  * Blind to: time inside a phase whose entry probe was dropped (counted as uncertain); user stacks
- *           through code without frame pointers; what interrupts do in the thread's time.
+ *           through code with neither unwind tables nor frame pointers; what interrupts do in the
+ *           thread's time.
  * Example: tlstax attach --name mariadbd --for 30s -o server.tlstax
  *          tlstax report server.tlstax
  */
@@ -175,7 +176,7 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		slot->owner = PHASE_IDLE;
 	if (slot->handshake.active && wait.state == STATE_BLOCKED_NETWORK)
 		slot->handshake.network_wait_count++;
-	walk_wait(ctx, slot);
+	walk_wait(ctx, task, slot);
 }
 
 static __always_inline void switch_in(struct task_struct *task, u64 now)
@@ -665,11 +666,13 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	key.kernel_stack = -1;
 	if (!(ctx->regs.cs & 3)) {
 		key.syscall = (s32)user->orig_ax;
-		key.kernel_stack = walk_stack(ctx, 0);
+		key.kernel_stack =
+			walks_by_tables() ? walk_kernel(ctx, WALKER_SAMPLE) : walk_stack(ctx, 0);
 		if (key.kernel_stack < 0)
 			key.kernel_ip = ctx->regs.ip;
 	}
-	key.user_stack = walk_stack(ctx, BPF_F_USER_STACK);
+	key.user_stack = walks_by_tables() ? walk_sample(task, !(ctx->regs.cs & 3), &key.user_ip)
+					   : walk_stack(ctx, BPF_F_USER_STACK);
 	if (key.user_stack < 0)
 		key.user_ip = user->ip;
 	u64 *count = bpf_map_lookup_elem(&samples, &key);

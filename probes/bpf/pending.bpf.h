@@ -126,7 +126,9 @@ __noinline int begin_reading(struct thread_slot *slot, u64 now)
 		}
 		return 0;
 	}
-	struct frame *frame = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+	u32 top = depth - 1;
+	asm volatile("" : "+r"(top)); /* or the compiler drops the mask, which 6.1 needs */
+	struct frame *frame = &slot->frames[top & (MAX_FRAMES - 1)];
 	if (is_sending(slot)) { /* no send was seen */
 		heal_top(slot, now);
 		settle(slot, now);

@@ -4,6 +4,7 @@
 #define TLSTAX_WAITS_BPF_H
 
 #include "phases.bpf.h"
+#include "unwind.bpf.h"
 
 enum {
 	FILE_TYPE_MASK = 0170000,
@@ -62,6 +63,12 @@ static __always_inline s32 walk_stack(void *ctx, u64 flags)
 		count_loss(flags & BPF_F_USER_STACK ? LOSS_USER_STACK_FAILED
 						    : LOSS_KERNEL_STACK_FAILED);
 	return -1;
+}
+
+/* Else by frame pointers, in the kernel's own code. */
+static __always_inline bool walks_by_tables(void)
+{
+	return unwind.enabled && !config.no_user_stacks;
 }
 
 static __noinline struct file *file_of(struct task_struct *task, u32 descriptor)
@@ -143,15 +150,17 @@ static __always_inline void classify_wait(struct task_struct *task, struct threa
 }
 
 /* Idle waits are known by their phase; of the others a share is walked, weighted by its inverse. */
-static __always_inline void walk_wait(void *ctx, struct thread_slot *slot)
+static __always_inline void walk_wait(void *ctx, struct task_struct *task, struct thread_slot *slot)
 {
 	u32 mask = control.offcpu_mask;
 	slot->flags &= ~FLAG_WAIT_STACK;
 	if (slot->owner == PHASE_IDLE || bpf_get_prandom_u32() & mask)
 		return;
 	slot->wait_weight = mask + 1;
-	slot->wait_kernel_stack = walk_stack(ctx, 0);
-	slot->wait_user_stack = walk_stack(ctx, BPF_F_USER_STACK);
+	slot->wait_kernel_stack =
+		walks_by_tables() ? walk_kernel(ctx, WALKER_WAIT) : walk_stack(ctx, 0);
+	slot->wait_user_stack =
+		walks_by_tables() ? walk_waiting(task) : walk_stack(ctx, BPF_F_USER_STACK);
 	slot->flags |= FLAG_WAIT_STACK;
 }
 

@@ -17,7 +17,6 @@ from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.recording.engine import kernel_counts, loaded
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.kernel_counts import KernelCounts
-from tlstax.collectors.recording.engine.ledger_layout import Action
 from tlstax.collectors.recording.engine.ledger_maps import LedgerMaps
 from tlstax.collectors.recording.engine.libbpf import (
     BpfObject,
@@ -25,12 +24,14 @@ from tlstax.collectors.recording.engine.libbpf import (
     object_path,
 )
 from tlstax.collectors.recording.engine.sampler import SAMPLER, Sampler, online_cpus
+from tlstax.collectors.recording.engine.site_cookies import cookie_of
 from tlstax.collectors.recording.engine.uprobe_links import (
     Attachment,
     File,
     ProbedFiles,
     UprobeAttacher,
 )
+from tlstax.collectors.recording.engine.walker import WALKED_STACK, Walker
 from tlstax.probes.model import Level
 
 OBJECT_NAME: Final = "ledger.bpf.o"
@@ -59,6 +60,7 @@ class Options:
     sample_hz: int = 99
     slots_count: int = 1024
     user_stacks: bool = True
+    unwind_tables: bool = True  # walk user stacks by them; else by frame pointers
     features: Features = HOST
     programs: Path | None = None  # object to load instead of the one that ships: for tests
 
@@ -94,8 +96,10 @@ class Engine:
         self._dense_tracepoints = (*DENSE_TRACEPOINTS, *sockets)
         self.tracepoints = (*self._dense_tracepoints, *RARE_TRACEPOINTS)
         try:
+            self.walker = Walker(self._object, pid, options.user_stacks and options.unwind_tables)
             self._configure()
             self._object.load()
+            self.walker.load(self._stack)
             self.maps = LedgerMaps(
                 self._object, options.slots_count, self._shards_count, self._stack
             )
@@ -130,6 +134,9 @@ class Engine:
         bpf.resize("free_slots", self.options.slots_count + 1)
         for name in ("latency", "hits"):
             bpf.resize(name, self._shards_count)
+        if self.walker.enabled:  # stacks go through its ring
+            bpf.resize("stacks", 1)
+            bpf.resize("more_stacks", 1)
         kernel_counts.prepare(bpf)
         self._uprobes.prepare()
 
@@ -236,6 +243,13 @@ class Engine:
             if self.maps.has_room:
                 self.adopt_threads()
         self._sampler.keep_up()
+        self.walker.keep_up()
+
+    def stack_addresses(self, stack: int) -> tuple[int, ...]:
+        """Addresses of a stack, innermost first; empty when it was overwritten."""
+        if stack & WALKED_STACK:
+            return self.walker.addresses(stack)
+        return self.maps.stack_addresses(stack)
 
     def _attach_program(self, name: str, group: LinkGroup) -> None:
         group.callback(self._object.attach(name).close)
@@ -277,7 +291,7 @@ class Engine:
         for program in (*self.tracepoints, "on_enter", "on_leave"):
             fd = self._object.program_fd(program)
             counts[missed] += loaded.program_recursion_misses(fd)
-        return dict(zip(layout.LOSS_NAMES, counts, strict=True))
+        return dict(zip(layout.LOSS_NAMES, counts, strict=True)) | self.walker.losses()
 
     def program_costs(self) -> dict[str, tuple[str, int, float | None]]:
         """Kind, runs and mean ns a run of the programs behind tracepoints and the sampler.
@@ -321,29 +335,3 @@ def level_of(site: Site) -> Level:
     if not dense(site):
         return Level.HANDSHAKE
     return Level.COMMAND if site.action in _DENSE_ACTIONS else Level.RECORD
-
-
-def cookie_of(number: int, site: Site) -> int:
-    """The attach cookie of a site of the plan."""
-    return layout.cookie(
-        Action[site.action.upper()],
-        _phase(site),
-        number,
-        site.only_in == "handshake",
-        site.blocking,
-        site.success == "zero",
-        site.stack_bytes,
-        site.register,
-        site.state,
-        site.role,
-        site.side,
-        site.condition,
-        site.stray,
-        site.unseen_exits,
-    )
-
-
-def _phase(site: Site) -> str | None:
-    if site.action in ("handshake_bound", "handshake_call"):
-        return "handshake"
-    return site.phase or None

@@ -21,7 +21,8 @@ from tlstax.collectors.preflight.safety import Note, Safety
 from tlstax.collectors.process.mappings import MappedObject, TextSegment, open_mapped
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.engine.ledger_layout import MAX_SITES
-from tlstax.collectors.recording.engine.native import cookie_of, dense
+from tlstax.collectors.recording.engine.native import dense
+from tlstax.collectors.recording.engine.site_cookies import cookie_of
 from tlstax.probes.model import Level
 
 FORMAT_VERSION: Final = 1

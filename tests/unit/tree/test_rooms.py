@@ -32,6 +32,7 @@ ROOMS: Final = (
     "collectors.binary",
     "collectors.host",
     "collectors.process",
+    "collectors.unwinding",
     "collectors.placement",
     "collectors.preflight",
     "collectors.recording.engine",

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The attach cookie of a site of the plan: what a hit of its probe means to the programs."""
+
+from tlstax.collectors.placement.model import Site
+from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.engine.ledger_layout import Action
+
+
+def cookie_of(number: int, site: Site) -> int:
+    """The attach cookie of a site of the plan."""
+    return layout.cookie(
+        Action[site.action.upper()],
+        _phase(site),
+        number,
+        site.only_in == "handshake",
+        site.blocking,
+        site.success == "zero",
+        site.stack_bytes,
+        site.register,
+        site.state,
+        site.role,
+        site.side,
+        site.condition,
+        site.stray,
+        site.unseen_exits,
+    )
+
+
+def _phase(site: Site) -> str | None:
+    if site.action in ("handshake_bound", "handshake_call"):
+        return "handshake"
+    return site.phase or None

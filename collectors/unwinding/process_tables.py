@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The unwind tables of a process, laid out as the programs in the kernel read them.
+
+The tables of all files are words of one array, each file once. A range of addresses, one for each
+executable mapping, says where the table of its file begins. Building and laying out run in a
+forked child, because they need numpy and much memory for a moment.
+"""
+
+import os
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tlstax import TlstaxError
+from tlstax.collectors.host.child import run_in_child
+from tlstax.collectors.process.mappings import (
+    PROC,
+    MappedObject,
+    TextSegment,
+    open_mapped,
+    read_maps,
+    read_special_maps,
+    root_of,
+)
+from tlstax.collectors.unwinding.row_format import RULES_MOST
+
+if TYPE_CHECKING:
+    from tlstax.collectors.binary.elf import Headers
+    from tlstax.collectors.unwinding.file_table import FileTable
+
+RANGES_MOST: Final = 512
+WORDS_MOST: Final = 1 << 23
+RANGE: Final = struct.Struct("=QQQII")
+UNUSED: Final = RANGE.pack(1 << 62, 1 << 62, 0, 0, 0)
+_USER_END: Final = 1 << 47
+_PAGE: Final = 4096
+_MASK: Final = (1 << 64) - 1
+_VDSO: Final = "[vdso]"
+
+FileKey = tuple[str, int, str]
+
+
+class Placed(NamedTuple):
+    """Where the table of a file is. Without a table, `buckets` is 0 and `missing` says why."""
+
+    base: int = 0
+    index_word: int = 0
+    buckets: int = 0
+    functions_count: int = 0
+    unsupported_count: int = 0
+    missing: str = ""
+    name: str = ""  # of the file
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All tables of a process at one time."""
+
+    ranges: bytes = b""  # RANGES_MOST of RANGE, by address
+    files: Mapping[FileKey, Placed] = field(default_factory=dict)
+    words_count: int = 0
+    rules: tuple[bytes, ...] = ()
+    left_out_count: int = 0  # mappings that are more than the programs can keep
+
+
+class Addition(NamedTuple):
+    """A new layout, and the words to write from `first_word` on before it is used."""
+
+    layout: Layout
+    first_word: int
+    words: bytes
+
+
+def maps_of(pid: int) -> str:
+    """The executable mappings of a process as text; "" once it has ended."""
+    with suppress(OSError):
+        text = (PROC / str(pid) / "maps").read_text(errors="surrogateescape")
+        return "\n".join(line for line in text.split("\n") if _is_code(line))
+    return ""
+
+
+def _is_code(line: str) -> bool:
+    fields = line.split(" ", 2)
+    return len(fields) > 2 and "x" in fields[1]
+
+
+def lay_out(pid: int, maps: str, before: Layout, words_most: int = WORDS_MOST) -> Addition:
+    """The layout for these mappings; files that have a table in `before` keep it.
+
+    Raises TlstaxError if the child that does it fails.
+    """
+    return run_in_child(
+        "Reading the unwind tables of the process", lambda: _lay_out(pid, maps, before, words_most)
+    )
+
+
+class _Words:
+    """The words that come behind those of a layout, and its rules."""
+
+    def __init__(self, before: Layout, words_most: int) -> None:
+        self.first_word = before.words_count
+        self.parts: list[bytes] = []
+        self.count = before.words_count
+        self.rules = list(before.rules)
+        self._numbers = {rule: number for number, rule in enumerate(before.rules)}
+        self._most = words_most
+
+    def place(self, table: "FileTable") -> Placed:
+        """Add a table, its references made absolute."""
+        import numpy as np
+
+        from tlstax.collectors.unwinding.row_format import OFFSET_SHIFT, RULE_FORMAT, Kind
+
+        if self.count + table.words_count > self._most:
+            return Placed(missing="no room for its table")
+        rules = [RULE_FORMAT.pack(*rule) for rule in table.rules]
+        if len(self.rules) + len(set(rules) - self._numbers.keys()) > RULES_MOST:
+            return Placed(missing="no room for its rules")
+        for rule in rules:
+            if self._numbers.setdefault(rule, len(self.rules)) == len(self.rules):
+                self.rules.append(rule)
+        index, rows = self.count, table.rows.copy()
+        if rules:
+            numbers = np.array([self._numbers[rule] for rule in rules], np.uint32)
+            chosen = (rows >> np.uint32(8) & np.uint32(7)) == Kind.RULE
+            old = rows[chosen] >> np.uint32(OFFSET_SHIFT)
+            kept = rows[chosen] & np.uint32((1 << OFFSET_SHIFT) - 1)
+            rows[chosen] = kept | numbers[old] << np.uint32(OFFSET_SHIFT)
+        first_row = np.uint32(index + len(table.firsts))
+        self.parts += [(table.firsts + first_row).tobytes(), rows.tobytes()]
+        self.count += table.words_count
+        return Placed(
+            table.base, index, table.buckets_count, table.functions_count, table.unsupported_count
+        )
+
+
+def _lay_out(pid: int, maps: str, before: Layout, words_most: int) -> Addition:
+    words = _Words(before, words_most)
+    files = dict(before.files)
+    ranges: list[tuple[int, int, int, int, int]] = []
+    for mapped in read_maps(pid, maps, (), root_of(pid)):
+        key = (mapped.device, mapped.inode, mapped.build_id or mapped.path)
+        placed = files.get(key)
+        if placed is None:
+            placed = files[key] = _place(mapped, words)._replace(name=mapped.name)
+        ranges += [_range_of(segment, mapped.headers, placed) for segment in mapped.segments]
+    for start, end, name in read_special_maps(pid):
+        placed, key = Placed(missing="generated code"), ("", 0, name)
+        if name == _VDSO:
+            placed = files[key] = files.get(key) or _place_vdso(words)
+        base = start + placed.base if placed.buckets else 0
+        ranges.append((start, end, base, placed.index_word, placed.buckets))
+    ranges = sorted(each for each in ranges if each[1] <= _USER_END)
+    packed = b"".join(RANGE.pack(*each) for each in ranges[:RANGES_MOST])
+    left_out_count = max(0, len(ranges) - RANGES_MOST)
+    packed += UNUSED * (RANGES_MOST - min(len(ranges), RANGES_MOST))
+    layout = Layout(packed, files, words.count, tuple(words.rules), left_out_count)
+    return Addition(layout, words.first_word, b"".join(words.parts))
+
+
+def _range_of(
+    segment: TextSegment, headers: "Headers | None", placed: Placed
+) -> tuple[int, int, int, int, int]:
+    """Addresses of a mapping, and of the first bucket of its table in the process."""
+    if headers is not None and placed.buckets:
+        for part in headers.segments:
+            first = part.offset & -_PAGE
+            if part.executable and first <= segment.file_offset < part.offset + part.file_size:
+                bias = segment.start - segment.file_offset + part.offset - part.address
+                base = (placed.base + bias) & _MASK
+                return segment.start, segment.end, base, placed.index_word, placed.buckets
+    return segment.start, segment.end, 0, 0, 0
+
+
+def _place(mapped: MappedObject, words: _Words) -> Placed:
+    from tlstax.collectors.binary.elf import Elf
+    from tlstax.collectors.unwinding.file_table import build
+    from tlstax.collectors.unwinding.table_cache import keep_table, kept_table
+
+    table = kept_table(mapped.build_id)
+    if table is None:
+        if not mapped.open_path:
+            return Placed(missing=mapped.unreachable or "it is not an ELF file")
+        descriptor = -1
+        try:
+            descriptor = open_mapped(mapped)
+            with Elf(f"/proc/self/fd/{descriptor}", mapped.headers) as elf:
+                table = build(elf)
+        except TlstaxError as error:
+            return Placed(missing=error.why)
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+        if table is None:
+            return Placed(missing="it has no call frame information")
+        keep_table(table)
+    return words.place(table)
+
+
+def _place_vdso(words: _Words) -> Placed:
+    from tlstax.collectors.unwinding.vdso import vdso_table
+
+    table = vdso_table()
+    return (
+        Placed(missing="it has no call frame information") if table is None else words.place(table)
+    )

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Walks user stacks by unwind tables: no frame pointers, no copy of the stack.
+ *
+ * A row tells where the caller's stack pointer, rbp and return address are. Work is bounded: at
+ * most UNWIND_FRAMES steps, each with two binary searches of fixed length and at most four reads.
+ * Global functions are verified once and not at each step of the loop, so no kernel needs
+ * bpf_loop().
+ */
+#ifndef TLSTAX_UNWIND_BPF_H
+#define TLSTAX_UNWIND_BPF_H
+
+#include "unwind_step.bpf.h"
+
+/* Stacks that were sent, by a hash of their frames. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, UNWIND_STACKS);
+	__type(key, u64);
+	__type(value, u32);
+} walked_ids SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, UNWIND_MEMORY);
+} walked_stacks SEC(".maps");
+
+u32 walked_count SEC(".data.walked") = 0;
+
+/* One for each program that walks: a sample can interrupt the scheduler's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, WALKERS);
+	__type(key, u32);
+	__type(value, struct walk);
+} walks SEC(".maps");
+
+static __always_inline void count_walk(u32 what)
+{
+	u64 *count = bpf_map_lookup_elem(&walk_counts, &what);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+enum { BREAKPOINT = 0xcc, NO_SYSCALL = -1 };
+
+/*
+ * In the trap of a probe, before the kernel has looked at it, pc is behind the breakpoint and the
+ * instruction, mostly a push, is still to come. Afterwards pc may be the same: then a saved
+ * register is on top of the stack, and before it a return address.
+ */
+static __always_inline void before_probe(struct walk *walk)
+{
+	u8 code = 0;
+	u64 top;
+
+	if (read_stack(&code, sizeof(code), walk->pc - 1) || code != BREAKPOINT ||
+	    read_stack(&top, sizeof(top), walk->sp))
+		return;
+	u32 row = find_row(walk, top - 1);
+	if (row != NO_RANGE && (row >> 8 & 7) != ROW_NONE)
+		walk->pc--;
+}
+
+enum { COPY_MOST = 16 }; /* bytes of an instruction that is stepped out of line */
+
+static __always_inline void begin_walk(struct walk *walk, struct task_struct *task)
+{
+	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct task_struct___uprobes *probed = (struct task_struct___uprobes *)task;
+
+	walk->reg[0] = user->ax;
+	walk->reg[1] = user->dx;
+	walk->reg[2] = user->cx;
+	walk->reg[3] = user->bx;
+	walk->reg[4] = user->si;
+	walk->reg[5] = user->di;
+	walk->reg[6] = user->bp;
+	walk->reg[7] = user->sp;
+	walk->reg[8] = user->r8;
+	walk->reg[9] = user->r9;
+	walk->reg[10] = user->r10;
+	walk->reg[11] = user->r11;
+	walk->reg[12] = user->r12;
+	walk->reg[13] = user->r13;
+	walk->reg[14] = user->r14;
+	walk->reg[15] = user->r15;
+	walk->pc = user->ip;
+	walk->sp = user->sp;
+	walk->bp = user->bp;
+	walk->hash = 0;
+	walk->steps = walk->guessed = walk->guesses = 0;
+	walk->exact = 1;
+	walk->stack.count = 0;
+	walk->trampoline = walk->instance = 0;
+	if (bpf_core_field_exists(probed->utask->return_instances)) {
+		struct uprobe_task *utask = BPF_CORE_READ(probed, utask);
+		if (!utask)
+			return;
+		if (BPF_CORE_READ(utask, active_uprobe)) {
+			u64 beyond = walk->pc - BPF_CORE_READ(utask, xol_vaddr);
+			if (beyond < COPY_MOST)
+				walk->pc = BPF_CORE_READ(utask, vaddr) + beyond;
+		}
+		walk->instance = (u64)BPF_CORE_READ(utask, return_instances);
+		if (walk->instance)
+			walk->trampoline = BPF_CORE_READ(probed, mm, uprobes_state.xol_area, vaddr);
+	}
+}
+
+/* Walk to the thread's first function; counts how it ended. */
+static __always_inline void walk_all(struct walk *walk)
+{
+	u32 end = WALK_TOO_DEEP;
+
+	for (u32 i = 0; i <= UNWIND_FRAMES; i++) {
+		int ended = walk_step(walk);
+		if (ended) {
+			end = ended - 1;
+			break;
+		}
+	}
+	walk->ended = end;
+	count_walk(end);
+	if (walk->guesses)
+		count_walk(WALK_BY_FRAME_POINTER);
+}
+
+/* The id of the stack, which is sent when it is seen for the first time; -1: it is lost. */
+__noinline int keep_walked(struct walk *walk)
+{
+	if (!walk || !walk->stack.count)
+		return -1;
+	u64 hash = walk->hash ^ walk->stack.count;
+	u32 *known = bpf_map_lookup_elem(&walked_ids, &hash);
+	if (known)
+		return *known;
+	u32 id = (__sync_fetch_and_add(&walked_count, 1) & (WALKED_STACK - 1)) | WALKED_STACK;
+	u64 bytes = walk->stack.count;
+	OPAQUE(bytes);
+	bytes = (bytes & UNWIND_FRAMES) * sizeof(u64) + 8;
+	walk->stack.id = id;
+	if (bpf_ringbuf_output(&walked_stacks, &walk->stack, bytes, BPF_RB_NO_WAKEUP)) {
+		count_walk(WALK_NOT_SENT);
+		return -1;
+	}
+	/* When this fails, the stack is sent again the next time. */
+	bpf_map_update_elem(&walked_ids, &hash, &id, BPF_NOEXIST);
+	return id;
+}
+
+/* A hash of a stack that the kernel walked. */
+__noinline int hash_frames(struct walk *walk)
+{
+	if (!walk)
+		return 0;
+	u64 hash = 0;
+	for (u32 i = 0; i < UNWIND_FRAMES; i++) {
+		if (i >= walk->stack.count)
+			break;
+		hash = (hash ^ walk->stack.frame[i]) * 0x9e3779b97f4a7c15ull;
+		hash ^= hash >> 29;
+	}
+	walk->hash = hash;
+	return 0;
+}
+
+/* The kernel's own stack, sent and numbered as those of the user are. */
+static __always_inline s32 walk_kernel(void *ctx, u32 walker)
+{
+	struct walk *walk = bpf_map_lookup_elem(&walks, &walker);
+
+	if (!walk)
+		return -1;
+	s64 bytes = bpf_get_stack(ctx, walk->stack.frame, UNWIND_FRAMES * sizeof(u64), 0);
+	if (bytes <= 0) {
+		count_loss(LOSS_KERNEL_STACK_FAILED);
+		return -1;
+	}
+	walk->stack.count = (u64)bytes / sizeof(u64);
+	hash_frames(walk);
+	return keep_walked(walk);
+}
+
+/*
+ * The callers of a sampled instruction, which is left to `leaf`. Only a thread that is in the
+ * kernel can be in the trap of a probe: in front of others 0xcc is the padding between two
+ * functions.
+ */
+static __always_inline s32 walk_sample(struct task_struct *task, bool in_kernel, u64 *leaf)
+{
+	u32 key = WALKER_SAMPLE;
+	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
+
+	if (!walk)
+		return -1;
+	begin_walk(walk, task);
+	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+	if (in_kernel && (s64)user->orig_ax == NO_SYSCALL)
+		before_probe(walk);
+	*leaf = walk->pc;
+	walk_all(walk);
+	return keep_walked(walk);
+}
+
+/* The stack of a thread that leaves the CPU. */
+static __always_inline s32 walk_waiting(struct task_struct *task)
+{
+	u32 key = WALKER_WAIT;
+	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
+
+	if (!walk)
+		return -1;
+	begin_walk(walk, task);
+	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+	if ((s64)user->orig_ax == NO_SYSCALL)
+		before_probe(walk);
+	keep_frame(walk, walk->pc);
+	walk_all(walk);
+	return keep_walked(walk);
+}
+
+#endif

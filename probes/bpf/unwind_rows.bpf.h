@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The unwind tables, and how to find the row for an address in them. */
+#ifndef TLSTAX_UNWIND_ROWS_BPF_H
+#define TLSTAX_UNWIND_ROWS_BPF_H
+
+#include "account.bpf.h"
+#include "unwind.h"
+
+#define NO_RANGE 0xffffffff
+
+/* The compiler must not see a bound: it would drop the mask that the verifier needs. */
+#define OPAQUE(value) asm volatile("" : "+r"(value))
+
+struct unwind_control unwind SEC(".data.unwind") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* the loader sets it */
+	__type(key, u32);
+	__type(value, struct unwind_chunk);
+} unwind_words SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct unwind_ranges);
+} unwind_ranges SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* the loader sets it */
+	__type(key, u32);
+	__type(value, struct unwind_rule);
+} unwind_rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WALK_COUNTS);
+	__type(key, u32);
+	__type(value, u64);
+} walk_counts SEC(".maps");
+
+/* Of 16 KB, so that the kernel keeps it in one piece and a look into it costs no page walk. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct unwind_memo);
+} unwind_memos SEC(".maps");
+
+struct walk {
+	u64 pc, sp, bp;
+	u64 hash;
+	u64 trampoline; /* where functions with a return probe return to; 0: there is none */
+	u64 instance;	/* struct return_instance of the innermost of them */
+	u32 range;	/* of the last address: the next one is often in the same file */
+	u32 steps;
+	u32 exact;   /* pc is the next instruction, not behind a call */
+	u32 guessed; /* pc was found by a frame pointer */
+	u32 guesses;
+	u32 ended;   /* why, enum walk_count */
+	u64 reg[16]; /* by DWARF number, of the interrupted function */
+	struct walked_stack stack;
+};
+
+static __always_inline u32 word_at(u32 at)
+{
+	u32 key = at / UNWIND_CHUNK_WORDS;
+	struct unwind_chunk *chunk = bpf_map_lookup_elem(&unwind_words, &key);
+	return chunk ? chunk->word[at % UNWIND_CHUNK_WORDS] : 0;
+}
+
+/* 1 if a <= b, as a number: a branch here would double the verifier's work at each step. */
+static __always_inline u64 not_above(u64 a, u64 b)
+{
+	u64 result = (a - b - 1) >> 63;
+	OPAQUE(result);
+	return result;
+}
+
+/* The mapping that contains an address, and in walk->range its number. */
+static __always_inline struct unwind_range *find_range(struct walk *walk, u64 pc)
+{
+	u32 active = unwind.active & 1;
+	struct unwind_ranges *all = bpf_map_lookup_elem(&unwind_ranges, &active);
+	if (!all)
+		return NULL;
+	u32 last = walk->range & (UNWIND_RANGES - 1);
+	if (pc >= all->range[last].start && pc < all->range[last].end)
+		return &all->range[last];
+	u64 behind = 0;
+#pragma unroll
+	for (u32 step = UNWIND_RANGES / 2; step; step /= 2) {
+		u64 at = behind + step - 1;
+		OPAQUE(at);
+		at &= UNWIND_RANGES - 1;
+		behind += not_above(all->range[at].start, pc) * step;
+	}
+	u64 at = behind - 1;
+	OPAQUE(at);
+	at &= UNWIND_RANGES - 1;
+	if (pc < all->range[at].start || pc >= all->range[at].end)
+		return NULL;
+	walk->range = at;
+	return &all->range[at];
+}
+
+/* The row that applies at an address; NO_RANGE if nothing is mapped there. */
+__noinline u32 find_row(struct walk *walk, u64 pc)
+{
+	if (!walk)
+		return NO_RANGE;
+	struct unwind_range *range = find_range(walk, pc);
+	if (!range)
+		return NO_RANGE;
+	u64 offset = pc - range->base;
+	u64 bucket = offset >> UNWIND_BUCKET_BITS;
+	u64 low = offset & ((1 << UNWIND_BUCKET_BITS) - 1);
+	if (bucket >= range->buckets)
+		return ROW_NONE;
+	u32 first = word_at(range->index + bucket);
+	u64 count = word_at(range->index + bucket + 1) - first, found = 0;
+#pragma unroll
+	for (u32 step = 1 << (UNWIND_BUCKET_BITS - 1); step; step /= 2) {
+		if (count < step) /* once false, it stays so: no more paths for the verifier */
+			continue;
+		u64 at = found + step;
+		u64 inside = not_above(at, count);
+		u64 row = word_at(first + at - 1);
+		found += (inside & not_above(row & 0xff, low)) * step;
+	}
+	return word_at(first + found - 1);
+}
+
+/* The row for a return address. Most were looked for before. */
+static __always_inline u32 find_row_again(struct walk *walk)
+{
+	u64 slot = (walk->pc * 0x9e3779b97f4a7c15ull) >> (64 - UNWIND_MEMO_BITS);
+	u64 tag = walk->pc << 24;
+	u32 key = 0;
+	struct unwind_memo *memo = bpf_map_lookup_elem(&unwind_memos, &key);
+
+	if (!memo)
+		return find_row(walk, walk->pc - 1);
+	OPAQUE(slot);
+	u64 *entry = &memo->entry[slot & ((1 << UNWIND_MEMO_BITS) - 1)];
+	u64 known = *entry;
+	if (known >> 24 == tag >> 24 && known)
+		return (u32)known << 8;
+	u32 row = find_row(walk, walk->pc - 1);
+	if (row != NO_RANGE)
+		*entry = tag | row >> 8;
+	return row;
+}
+
+#endif
