@@ -110,6 +110,11 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 		error = bpf_map__set_max_entries(map_of(engine, "hits"), engine->shards_count);
 	if (!error)
 		error = bpf_map__set_max_entries(map_of(engine, "cpus"), engine->cpus_count);
+	/* No unwind tables yet: stacks are walked by frame pointers. */
+	if (!error)
+		error = bpf_map__set_max_entries(map_of(engine, "walked_ids"), 1);
+	if (!error)
+		error = bpf_map__set_max_entries(map_of(engine, "walked_stacks"), 4096);
 	for (u32 i = 0; i < engine->programs_count && !error; i++) {
 		struct engine_program *entry = &engine->programs[i];
 		if (!strcmp(entry->name, "on_receive") || !strcmp(entry->name, "on_send"))

@@ -2,6 +2,7 @@
 #include "watchdog.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,9 +32,12 @@ static void watch(pid_t recorder)
 		bool is_armed = __atomic_load_n(&shared->is_armed, __ATOMIC_RELAXED);
 		if (!is_armed || now < beat_ns || now - beat_ns <= STALE_NS)
 			continue;
-		/* First: it dies with the recorder. */
-		tell("the recorder did not run for 2 s and is killed, which removes its probes. "
-		     "The stream is readable up to there");
+		/* First: it dies with the recorder. Not where that could wait for a reader. */
+		struct pollfd said = {.fd = STDERR_FILENO, .events = POLLOUT};
+		if (poll(&said, 1, 0) == 1 && said.revents & POLLOUT)
+			tell("the recorder did not run for 2 s and is killed, which removes its "
+			     "probes. "
+			     "The stream is readable up to there");
 		kill(recorder, SIGKILL);
 		_exit(0);
 	}

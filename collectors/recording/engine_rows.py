@@ -64,6 +64,13 @@ def engine_probes(engine: Engine, functions: "FunctionRecording | None") -> list
 def fate_rows(engine: Engine, ending: str) -> Iterable[schema.Row]:
     """How the target ended ("" while it runs), and the processes that it started."""
     yield schema.Meta("target_ending", ending or "it was running")
+    if count := engine.maps.forked_count():
+        text = f"{count} were started while it was recorded; they are not measured."
+        yield schema.Gap(1, "processes that it started", text)
+
+
+def walk_rows(engine: Engine) -> Iterable[schema.Row]:
+    """How many stacks were walked by unwind tables, how many whole, and what has no table."""
     if engine.walker.enabled:
         walks = engine.walker.counts()
         yield schema.Meta("stack_walk_count", str(sum(walks[end] for end in WALK_ENDS)))
@@ -71,6 +78,3 @@ def fate_rows(engine: Engine, ending: str) -> Iterable[schema.Row]:
     if missing := engine.walker.without_table():
         text = f"{', '.join(missing)}: callers there are found by frame pointers, or are missing."
         yield schema.Gap(1, "files without unwind tables", text)
-    if count := engine.maps.forked_count():
-        text = f"{count} were started while it was recorded; they are not measured."
-        yield schema.Gap(1, "processes that it started", text)

@@ -30,6 +30,7 @@ from tlstax.collectors.recording.engine_rows import (
     engine_options,
     engine_probes,
     fate_rows,
+    walk_rows,
 )
 from tlstax.collectors.recording.peers import PeerSet, peer_request
 from tlstax.collectors.recording.request import Request
@@ -299,6 +300,7 @@ class Recorder:
             self._writer.add(engine_probes(self._engine, self._functions))
             self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
             self._writer.add(fate_rows(self._engine, self.ending))
+            self._writer.add(walk_rows(self._engine))
             self._writer.add(self.schedule.facts())
             self._detach()
             self._writer.add(self._stop_sources())
