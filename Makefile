@@ -272,7 +272,7 @@ bench-recorder: root-bench-recorder test-install ## what the static recorder cos
 plan-table: python-dev ## write docs/measurements/placement-exits.md: how the end of each boundary is seen on each installed server
 	$(BIN)/python tests/plan_table.py docs/measurements/placement-exits.md
 
-check-crypto-cost: root-check-crypto-cost test-install packages-servers ## compare recorded crypto times with a second clock in the same server (4 minutes)
+check-crypto-cost: root-check-crypto-cost test-install packages-servers ## compare recorded crypto times with a second clock on the same calls, seven servers (6 minutes)
 	$(BIN)/python tests/bench/crypto_clock.py
 
 .PHONY: bench-crypto-loop
