@@ -90,7 +90,7 @@ $(VENV)/bin/python: | packages-demo
 
 $(VENV)/.ready: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	@echo "==> Python packages"
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e .
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[fleet]'
 	touch $@
 
 $(VENV)/.ready-dev: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
