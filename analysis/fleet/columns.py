@@ -200,7 +200,9 @@ class Stacks(NamedTuple):
     kind: Annotated[str, "on_cpu or off_cpu"]
     phase: Annotated[str, "phase"]
     state: Annotated[str, "state of the wait; on_cpu for CPU time"]
-    category: Annotated[str, "category of the CPU time, see capture.md; '' of waits and of the rest"]
+    category: Annotated[
+        str, "category of the CPU time, see capture.md; '' of waits and of the rest"
+    ]
     syscall: Annotated[int, "system call number; -1 = none"]
     user_stack_id: Annotated[int, "user stack; 0 = none"]
     kernel_stack_id: Annotated[int, "kernel stack; 0 = none"]

@@ -46,7 +46,7 @@ def bucket(value_ns: float) -> int:
 
 def upper(index: int) -> float:
     """The upper, inclusive bound of a bucket in ns."""
-    return float(2.0 ** ((index + 1) / _STEPS))
+    return math.exp2((index + 1) / _STEPS)
 
 
 def lower(index: int) -> float:
@@ -83,13 +83,12 @@ def quantile(counts: Mapping[int, float], q: float) -> float | None:
     if total <= 0:
         return None
     below = 0.0
-    index, inside = max(counts), 1.0
     for index, count in sorted(counts.items()):
         if below + count >= q * total:
             inside = (q * total - below) / count if count else 1.0
-            break
+            return math.exp2((index + inside) / _STEPS)
         below += count
-    return lower(index) * (upper(index) / lower(index)) ** inside
+    return upper(max(counts))
 
 
 def below(counts: Mapping[int, float], value_ns: float) -> float:

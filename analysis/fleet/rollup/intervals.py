@@ -18,7 +18,6 @@ from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
 from tlstax.analysis.rows.ledger import SERVED_PHASES
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS, REPAIRS
 
 WALL: Final = "handshake_wall"
@@ -129,9 +128,9 @@ def _add_ledger(
         if row.phase in RECORD_PHASES:
             records[row.window_id, row.phase] += row.time_ns
     _add_record_crypto(sums.interval, records, starts, counts)
-    for row in tables.samples:
-        if row.window_id in starts:
-            sums.interval[starts[row.window_id],]["sample_count"] += row.sample_count
+    for sample in tables.samples:
+        if sample.window_id in starts:
+            sums.interval[starts[sample.window_id],]["sample_count"] += sample.sample_count
 
 
 def _add_record_crypto(
@@ -218,7 +217,8 @@ def rows(sums: Sums, of: Recording) -> dict[type[Row], list[Row]]:
 def _row(table: type[Row], key: Key, numbers: Mapping[str, int], of: Recording) -> Row:
     start, *names = key
     rest = table._fields[3 + len(names) :]
-    row: Row = table(of.host, start, of.source_id, *names, *(numbers.get(name, 0) for name in rest))
+    sums = (numbers.get(name, 0) for name in rest)
+    row: Row = table._make((of.host, start, of.source_id, *names, *sums))
     return row
 
 
@@ -238,8 +238,8 @@ def is_sane(made: Iterable[Row]) -> bool:
 
 
 def _amounts(row: Row) -> Iterator[int]:
+    if isinstance(row, columns.PhaseLatency):
+        yield from row.counts
     for name, value in zip(row._fields, row, strict=True):
-        if name == "counts":
-            yield from value
-        elif name.endswith(("_ns", "_count")) and isinstance(value, int):
+        if name.endswith(("_ns", "_count")) and isinstance(value, int):
             yield value

@@ -54,10 +54,10 @@ def identify(tables: Tables, path: str, host: str = "", cluster: str = "") -> Re
     if not name:
         raise _refuse(path, "it does not name its host", "Give the name with --host")
     for text, option in ((name, "--host"), (cluster, "--cluster")):
-        if len(text) > _LONGEST_NAME or not text.isprintable():
+        if len(text) > _LONGEST_NAME or not text.isprintable() or "\\" in text:
             raise TlstaxError(
                 f"cannot add {path}",
-                f"the name {text[:40]!r} is too long or has control characters",
+                f"the name {text[:40]!r} is too long, or has control characters or a backslash",
                 f"Give another one with {option}",
                 ExitCode.USAGE,
             )

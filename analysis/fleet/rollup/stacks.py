@@ -32,7 +32,7 @@ class _Place(NamedTuple):
 
 class _Weight(NamedTuple):
     time_ns: float
-    count: int
+    events_count: int
 
 
 def roll_up(
@@ -59,7 +59,7 @@ def roll_up(
                         names.stack(place.user_stack_id),
                         names.stack(place.kernel_stack_id),
                         round(weight.time_ns),
-                        weight.count,
+                        weight.events_count,
                     )
                 )
         made[columns.Stack] += names.stacks.values()
@@ -129,7 +129,9 @@ def _largest(found: Mapping[_Place, _Weight]) -> Iterator[tuple[_Place, _Weight]
             continue
         into = _rest(place.phase, place.state)
         known = rest.get(into, _Weight(0.0, 0))
-        rest[into] = _Weight(known.time_ns + weight.time_ns, known.count + weight.count)
+        rest[into] = _Weight(
+            known.time_ns + weight.time_ns, known.events_count + weight.events_count
+        )
     yield from rest.items()
 
 

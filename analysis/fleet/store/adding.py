@@ -15,7 +15,7 @@ from tlstax.analysis.fleet.columns import HOURLY, SHARED, TABLES, TIERS, Row
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
-from tlstax.analysis.fleet.store.parquet_files import Unreadable
+from tlstax.analysis.fleet.store.parquet_files import UnreadableError
 
 ADDED: Final = "added"
 KNOWN: Final = "already in the data set"
@@ -90,7 +90,7 @@ def _rows_of(data: Path, place: Place, source_id: int) -> Any:
     for name in (layout.part_name(source_id), COMPACTED):
         try:
             rows = parquet_files.read(folder / name)
-        except (FileNotFoundError, Unreadable):
+        except (FileNotFoundError, UnreadableError):
             continue
         if name == COMPACTED and place.table not in SHARED:
             rows = _only(rows, source_id)
@@ -125,7 +125,7 @@ def _compacted_with(data: Path, files: Files, source_id: int) -> list[Place]:
         if place.table not in SHARED and path.exists():
             try:
                 is_there = source_id in parquet_files.sources_in(path, place.table)
-            except (FileNotFoundError, Unreadable):
+            except (FileNotFoundError, UnreadableError):
                 continue
             if is_there:
                 found.append(place)

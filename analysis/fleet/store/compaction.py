@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from tlstax.analysis.fleet.columns import HOURLY, SHARED, TABLES, TIERS, columns
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, PARTIAL, Place
-from tlstax.analysis.fleet.store.parquet_files import ROWS_OF_A_GROUP, Unreadable
+from tlstax.analysis.fleet.store.parquet_files import ROWS_OF_A_GROUP, UnreadableError
 from tlstax.analysis.fleet.store.selection import require
 
 _STALE_S: Final = 3600
@@ -68,7 +68,7 @@ def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
         try:
             parquet_files.check(path, place.table)
             parts.append(path)
-        except Unreadable as error:
+        except UnreadableError as error:
             left_out.append(f"{path} was not merged: {error}")
     if not parts:
         return 0
@@ -78,7 +78,7 @@ def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
         try:
             parquet_files.check(compacted, place.table)
             known = parquet_files.sources_in(compacted, place.table)
-        except Unreadable as error:
+        except UnreadableError as error:
             left_out.append(f"{compacted} was not merged: {error}")
             return 0
         files = [path for path in parts if layout.source_of(path.name) not in known]

@@ -7,7 +7,7 @@ Needs pyarrow (`pip install 'tlstax[fleet]'`).
 import importlib
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ VERSION_KEY: Final = b"tlstax.schema_version"
 TABLE_KEY: Final = b"tlstax.table"
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """A file that is no whole file of the data set, and why."""
 
 
@@ -157,7 +157,7 @@ def sync(folder: Path) -> None:
 def check(path: Path, table: type[Row]) -> Any:
     """The footer of a whole file of this table.
 
-    Raises Unreadable, or TlstaxError (CAPTURE) for a file of a newer version.
+    Raises UnreadableError, or TlstaxError (CAPTURE) for a file of a newer version.
     """
     pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
     try:
@@ -166,10 +166,10 @@ def check(path: Path, table: type[Row]) -> Any:
     except FileNotFoundError:
         raise
     except (OSError, pyarrow.ArrowException) as error:
-        raise Unreadable("it is no whole Parquet file") from error
+        raise UnreadableError("it is no whole Parquet file") from error
     version, name = (_text(found.metadata, key) for key in (VERSION_KEY, TABLE_KEY))
     if not version.isdigit() or BY_NAME.get(name) is not table:
-        raise Unreadable(f"it is no file of the table {table_name(table)}")
+        raise UnreadableError(f"it is no file of the table {table_name(table)}")
     if int(version) > SCHEMA_VERSION:
         raise TlstaxError(
             f"cannot read {path}",
@@ -178,16 +178,16 @@ def check(path: Path, table: type[Row]) -> Any:
             ExitCode.CAPTURE,
         )
     if not schema.remove_metadata().equals(schema_of(table).remove_metadata()):
-        raise Unreadable("its columns are not those of the table")
+        raise UnreadableError("its columns are not those of the table")
     return found
 
 
-def _text(metadata: Any, key: bytes) -> str:
+def _text(metadata: Mapping[bytes, bytes] | None, key: bytes) -> str:
     return (metadata or {}).get(key, b"")[:40].decode("ascii", "replace")
 
 
 def read(path: Path, names: Sequence[str] | None = None) -> Any:
-    """A file, or some of its columns, as an Arrow table. Raises Unreadable."""
+    """A file, or some of its columns, as an Arrow table. Raises UnreadableError."""
     pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
     try:
         with path.open("rb") as stream:
@@ -195,7 +195,7 @@ def read(path: Path, names: Sequence[str] | None = None) -> Any:
     except FileNotFoundError:
         raise
     except (OSError, pyarrow.ArrowException) as error:
-        raise Unreadable("it is damaged") from error
+        raise UnreadableError("it is damaged") from error
 
 
 def sources_in(path: Path, table: type[Row]) -> frozenset[int]:

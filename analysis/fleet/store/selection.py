@@ -10,7 +10,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import HOURLY, SHARED, TIERS, Row
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
-from tlstax.analysis.fleet.store.parquet_files import Unreadable
+from tlstax.analysis.fleet.store.parquet_files import UnreadableError
 
 _ATTEMPTS: Final = 5
 
@@ -72,7 +72,7 @@ def _files_in(data: Path, place: Place, left_out: list[str]) -> list[Path]:
                 found = _once(folder / COMPACTED, found, place)
         except FileNotFoundError:
             continue  # compacted meanwhile
-        except Unreadable as error:
+        except UnreadableError as error:
             skipped.append(f"{folder / COMPACTED} was not read: {error}")
             found = []
         left_out += skipped
@@ -90,7 +90,7 @@ def _whole(folder: Path, place: Place, skipped: list[str]) -> Iterator[Path]:
         try:
             parquet_files.check(path, place.table)
             yield path
-        except Unreadable as error:
+        except UnreadableError as error:
             skipped.append(f"{path} was not read: {error}")
 
 
