@@ -163,7 +163,9 @@ class _Hour:
 
     def _count(self, name: str) -> Floats:
         seconds = self._step_ns / 1e9 * self._fleet.observed_share
-        return self._random.poisson(self._rate(f"{name}_count") * self.load * seconds).astype(np.float64)
+        return self._random.poisson(self._rate(f"{name}_count") * self.load * seconds).astype(
+            np.float64
+        )
 
     def sums(self) -> dict[str, Floats]:
         """The columns of `interval`, each a table of hosts by intervals."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tlstax.analysis import quantities
-from tlstax.analysis.fleet import metric_changes
+from tlstax.analysis.fleet import figures, metric_changes
 from tlstax.analysis.fleet.figures import value_text
 from tlstax.analysis.fleet.host_sums import Facts, Sums, kept
 from tlstax.analysis.fleet.metrics import BY_NAME, Metric
 from tlstax.analysis.fleet.question import Question
-from tlstax.analysis.model.fleet import ChangeGroup, Figure, HostChange, MetricChange
-from tlstax.analysis.statistics import medians, verdicts
+from tlstax.analysis.model.fleet import ChangeGroup, HostChange, MetricChange
+from tlstax.analysis.statistics import verdicts
 
 _LINES_MAX: Final = 50
 _NAMED_MAX: Final = 5
@@ -117,7 +117,9 @@ def _of_facts(
     return ChangeGroup(
         "facts",
         f"{text} on {_where(members, context)}{f'. With it: {effects}' if effects else ''}.",
+        f"{text} on {_count(members)}",
         "the change of version itself, and what came with it",
+        "",
         len(members),
         sorted(members),
         lines,
@@ -135,7 +137,9 @@ def _of_metric(marks: list[Marked], context: _Context) -> ChangeGroup:
     return ChangeGroup(
         "metric",
         f"{change_text(own)}, on {_where(members, context)}.",
+        f"{direction} {own.metric.label} on {_count(members)}",
         _CAUSES.get((first.metric.name, direction), ""),
+        first.metric.name,
         len(members),
         sorted(members),
         lines,
@@ -148,6 +152,10 @@ def _of_metric(marks: list[Marked], context: _Context) -> ChangeGroup:
             for mark in ordered[:_LINES_MAX]
         ],
     )
+
+
+def _count(members: Sequence[str]) -> str:
+    return members[0] if len(members) == 1 else f"{len(members):,} hosts"
 
 
 def _size(mark: Marked) -> float:
@@ -181,37 +189,23 @@ def _where(members: Sequence[str], context: _Context) -> str:
 
 def change_text(line: MetricChange) -> str:
     """A change in words: label, before → after, factor or difference with its bounds."""
-    unit, figure = line.metric.unit, line.change
-    ends = " → ".join(quantities.plain(value_text(unit, end)) for end in (line.before, line.after))
-    return f"{line.metric.label}: {ends}{_figure_text(figure, is_factor=line.is_factor)}"
-
-
-def _figure_text(figure: Figure, *, is_factor: bool) -> str:
-    if figure.value is None:
-        return ""
-    text = _factor if is_factor else _points
-    if figure.low is None or figure.high is None:
-        return f" ({text(figure.value)})"
-    few = "" if medians.has_interval(figure.host_count) else f", range of {figure.host_count}"
-    return f" ({text(figure.value)} [{text(figure.low)}, {text(figure.high)}]{few})"
-
-
-def _factor(value: float) -> str:
-    return quantities.plain(quantities.ratio(value))
-
-
-def _points(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{quantities.number_text(value * 100)} points"
+    unit = line.metric.unit
+    ends = " → ".join(value_text(unit, end) for end in (line.before, line.after))
+    if line.change.value is None:
+        return quantities.plain(f"{line.metric.label}: {ends}")
+    factor = figures.change_text(line.change.value, is_factor=line.is_factor)
+    bounds = figures.change_bounds(line.change, is_factor=line.is_factor)
+    return quantities.plain(f"{line.metric.label}: {ends} ({f'{factor} {bounds}'.strip()})")
 
 
 def sentence(host_count: int, groups: Sequence[ChangeGroup], lines: Sequence[MetricChange]) -> str:
     """The answer for two times."""
     named = {host for one in groups if one.kind != "network" for host in one.hosts}
-    if groups:
-        return f"{len(named):,} of {host_count:,} hosts changed otherwise than all. " + " ".join(
-            one.sentence for one in groups[:4]
-        )
-    return f"None of {host_count:,} hosts changed otherwise than all. {groups_sentence(lines)}"
+    text = f"{len(named):,} of {host_count:,} hosts changed more than the others"
+    parts = [part for one in groups if (part := one.summary)]
+    if not parts:
+        return f"{text.replace('0 of', 'None of', 1)}. {groups_sentence(lines)}"
+    return f"{text}: {'; '.join(parts)}."
 
 
 def _counting(lines: Sequence[MetricChange]) -> list[MetricChange]:

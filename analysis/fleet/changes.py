@@ -33,7 +33,7 @@ _NOTE: Final = (
     "where the 95 % interval excludes no change and the change counts for the metric. {load}"
 )
 _NOTE_LOAD: Final = (
-    "Hosts are not named for rates and totals, which follow the load of the day (--load names them)."
+    "Hosts are not named for rates and totals, which follow the load of the day; --load names them."
 )
 _NOTE_FEW: Final = (
     "Hosts are not judged one by one: each side needs at least 8 periods of 10 s. Medians over "

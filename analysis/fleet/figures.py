@@ -39,3 +39,35 @@ def value_text(unit: str, value: float | None) -> str:
     if unit == "ns":
         return quantities.time(value)
     return quantities.reading(value, "number" if unit == "count" else unit)
+
+
+def change_text(value: float | None, *, is_factor: bool) -> str:
+    """A change: a factor, or a difference of shares in points."""
+    if value is None:
+        return quantities.ABSENT
+    if is_factor:
+        return quantities.ratio(value)
+    points = quantities.number_text(value * 100)
+    return f"{'+' if value > 0 else ''}{points}{quantities.NO_BREAK}points"
+
+
+def change_bounds(figure: Figure, *, is_factor: bool) -> str:
+    """The bounds of a change in its unit, or ''; of fewer than eight hosts with their number."""
+    if figure.low is None or figure.high is None:
+        return ""
+    scale = 1 if is_factor else 100
+    low, high = (quantities.three_digits(end * scale) for end in (figure.low, figure.high))
+    few = "" if has_interval(figure.host_count) else f" of {figure.host_count}"
+    return f"[{low}, {high}]{few}"
+
+
+def value_bounds(unit: str, figure: Figure) -> str:
+    """The bounds of a value, or ''."""
+    if figure.low is None or figure.high is None:
+        return ""
+    count = figure.host_count
+    if unit == "ns":
+        return quantities.time_interval(figure.value or 0.0, figure.low, figure.high, count)
+    if unit == "share":
+        return quantities.share_interval(figure.low, figure.high, count)
+    return quantities.number_interval(figure.low, figure.high, count)

@@ -116,7 +116,9 @@ def _group(test: _Test, verdict: str) -> ChangeGroup:
         "network",
         f"Clients of {test.network}: {ends} {_VERBS[test.metric.name]} "
         f"(median of {len(test.hosts):,} hosts).",
+        f"{verdict} {test.metric.label} by clients of {test.network}",
         _CAUSES[test.metric.name, verdict],
+        test.metric.name,
         len(test.hosts),
         test.hosts,
         [line],

@@ -77,9 +77,13 @@ def _peers(host: str, known: Facts, among: set[str]) -> tuple[set[str], str]:
         alike = {one for one in among if known[one][name] == value and one != host}
         if value and alike:
             label = {"cluster": "cluster", "tls_library": "TLS library"}.get(name, "server")
-            return alike, f"{len(alike):,} other hosts of {label} {value}"
+            return alike, f"{_others(len(alike))} of {label} {value}"
     others = among - {host}
-    return others, f"{len(others):,} other hosts"
+    return others, _others(len(others))
+
+
+def _others(count: int) -> str:
+    return f"{count:,} other host{'s' if count != 1 else ''}"
 
 
 def _lines(sums: Sums, host: str) -> list[PeerLine]:

@@ -151,7 +151,9 @@ class ChangeGroup:
 
     kind: Annotated[str, "facts (another version), metric or network"]
     sentence: Annotated[str, "what changed, and where"]
+    summary: Annotated[str, "the same in a few words"]
     cause: Annotated[str, "what such a change may come from"]
+    metric: Annotated[str, "metric that the hosts are named for; '' for facts"]
     host_count: HostCount
     hosts: Annotated[list[str], "all of them"]
     changes: Annotated[list[MetricChange], "of these hosts, marked by false-discovery rate"]

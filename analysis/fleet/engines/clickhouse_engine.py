@@ -2,6 +2,7 @@
 """ClickHouse, embedded (the Python package chdb), over the same files."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +60,26 @@ def _reading(table: type[Row], files: Sequence[Path]) -> str:
     shape = ", ".join(f"{column.name} {TYPES[column.kind]}" for column in columns(table))
     if not files:
         return f"SELECT {names} FROM null('{shape}') WHERE 0"
-    # A list in braces is a list of names; a brace or a comma in a name would end it.
-    listed = ",".join(re.sub(r"([\\'])", r"\\\1", str(path.resolve())) for path in files)
-    listed = listed if len(files) == 1 else f"{{{listed}}}"
-    return f"SELECT {names} FROM file('{listed}', 'Parquet', '{shape}')"
+    return " UNION ALL ".join(
+        f"SELECT {names} FROM file('{_text(pattern)}', 'Parquet', '{shape}')"
+        for pattern in _patterns(files)
+    )
+
+
+def _patterns(files: Sequence[Path]) -> list[str]:
+    """The files as few patterns. A list in braces names parts of one level of the path."""
+    by_hour: dict[Path, list[str]] = defaultdict(list)
+    for path in files:
+        by_hour[path.resolve().parent].append(path.name)
+    by_date: dict[tuple[Path, str], list[str]] = defaultdict(list)
+    for hour, names in by_hour.items():
+        by_date[hour.parent, _one_of(names)].append(hour.name)
+    return [f"{date}/{_one_of(hours)}/{names}" for (date, names), hours in by_date.items()]
+
+
+def _one_of(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{{{','.join(sorted(names))}}}"
+
+
+def _text(text: str) -> str:
+    return re.sub(r"([\\'])", r"\\\1", text)

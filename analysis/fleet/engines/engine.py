@@ -22,6 +22,7 @@ ENGINES: Final[Mapping[str, str]] = {
     "clickhouse": "tlstax.analysis.fleet.engines.clickhouse_engine",
     "spark": "tlstax.analysis.fleet.engines.spark_engine",
 }
+_PATTERNS: Final = frozenset("*?[]{}")
 BUCKETS: Final = "phase_bucket"
 BUCKET_COLUMNS: Final = ("host", "start_wall_ns", "source_id", "phase", "scale")
 """Columns of `phase_latency` that `phase_bucket` has, too."""
@@ -70,6 +71,13 @@ def open_engine(name: str, selection: Selection, data: Path) -> Iterator[Engine]
             f"there is no engine {name}",
             f"there are {', '.join(ENGINES)}",
             "Choose one of these",
+            ExitCode.USAGE,
+        )
+    if found := sorted(_PATTERNS & set(str(data.resolve()))):
+        raise TlstaxError(
+            f"cannot read {data}",
+            f"engines take {found[0]} in a path for a pattern",
+            "Move the data set to a folder without such a character",
             ExitCode.USAGE,
         )
     module = importlib.import_module(ENGINES[name])
