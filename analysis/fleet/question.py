@@ -13,7 +13,8 @@ from urllib.parse import quote
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
-from tlstax.analysis.fleet.engines.engine import Engine, open_engine
+from tlstax.analysis.fleet.engines.engine import Engine
+from tlstax.analysis.fleet.engines.opening import open_engine
 from tlstax.analysis.fleet.host_sums import Span
 from tlstax.analysis.fleet.metrics import Metric
 from tlstax.analysis.fleet.store import layout, selection

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tlstax.analysis.fleet.columns import TIERS
-from tlstax.analysis.fleet.engines.engine import ENGINES
+from tlstax.analysis.fleet.engines.opening import ENGINES
 from tlstax.analysis.fleet.question import Question, parse_time
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tlstax import ExitCode
 from tlstax.analysis.fleet.columns import TABLES, TIERS
 from tlstax.analysis.fleet.engines.duckdb_engine import DuckDb
-from tlstax.analysis.fleet.engines.engine import open_engine
+from tlstax.analysis.fleet.engines.opening import open_engine
 from tlstax.analysis.fleet.question import Question, parse_time
 from tlstax.analysis.fleet.store import selection
 from tlstax.analysis.report.commands.fleet_options import add_command
