@@ -189,7 +189,7 @@ class Finding(NamedTuple):
 
 
 class Stacks(NamedTuple):
-    """Time by phase and stack: the largest of an hour, and the rest of each phase in one row.
+    """Time by phase and stack: the 12 largest of each phase, and the rest of it in one row.
 
     Times are the ledger's, split by samples or by stacks of waits, as observed.
     """

@@ -10,7 +10,7 @@ import numpy as np
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import metrics
-from tlstax.analysis.fleet.columns import Host
+from tlstax.analysis.fleet.columns import HOUR_NS, Host
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.metrics import METRICS
 from tlstax.analysis.statistics.units import Floats
@@ -57,6 +57,11 @@ class Sums:
         return Sums(names, self.starts_ns, {n: v[list(rows)] for n, v in self.by_name.items()})
 
 
+def in_hours(span: Span) -> Span:
+    """The span from the hour on in which it starts, for tables that are filed by the hour."""
+    return Span(span.start_wall_ns - span.start_wall_ns % HOUR_NS, span.end_wall_ns)
+
+
 Facts = dict[str, dict[str, str]]
 """Facts by host, as texts."""
 
@@ -100,7 +105,8 @@ def _floats(column: Any) -> Floats:
 
 
 def facts(engine: Engine, span: Span) -> Facts:
-    """The last known facts of each host in a span."""
+    """The last known facts of each host in a span, which begins with its hour: facts are hourly."""
+    span = in_hours(span)
     names = ", ".join(f"host.{name} AS {name}" for name in ("host", *FACTS))
     found = engine.query(
         f"SELECT DISTINCT {names} FROM host INNER JOIN (SELECT host AS name, MAX(start_wall_ns) AS "

@@ -123,8 +123,9 @@ def _sentence(host: str, lines: Sequence[PeerLine], peers: str) -> str:
 def _versions(engine: Engine, span: Span, host: str) -> list[HostVersion]:
     """Facts whenever they changed."""
     rows = engine.query(
-        f"SELECT start_wall_ns, {', '.join(FACTS)} FROM host WHERE {span.condition} "
-        f"AND host = {literal(host)} ORDER BY start_wall_ns"
+        f"SELECT start_wall_ns, {', '.join(FACTS)} FROM host "
+        f"WHERE {host_sums.in_hours(span).condition} AND host = {literal(host)} "
+        "ORDER BY start_wall_ns"
     ).to_pylist()
     found: list[HostVersion] = []
     before: dict[str, str] = {}
@@ -139,8 +140,9 @@ def _versions(engine: Engine, span: Span, host: str) -> list[HostVersion]:
 
 def _findings(engine: Engine, span: Span, host: str) -> list[HostFinding]:
     rows = engine.query(
-        f"SELECT finding, sentence, share, start_wall_ns FROM finding WHERE {span.condition} "
-        f"AND host = {literal(host)} ORDER BY start_wall_ns DESC, share DESC, finding"
+        "SELECT finding, sentence, share, start_wall_ns FROM finding "
+        f"WHERE {host_sums.in_hours(span).condition} AND host = {literal(host)} "
+        "ORDER BY start_wall_ns DESC, share DESC, finding"
     ).to_pylist()
     return [
         HostFinding(row["finding"], row["sentence"], row["share"], moment(row["start_wall_ns"]))

@@ -32,6 +32,7 @@ def profile(
 
     Raises TlstaxError (USAGE) where there is nothing to draw.
     """
+    span = host_sums.in_hours(span)
     tables = (columns.Interval, columns.Host, columns.Stacks, columns.Stack, columns.Frame)
     with question.ask(span, "1h", tables) as (engine, left_out):
         known = host_sums.facts(engine, span)

@@ -36,7 +36,7 @@ def top(question: Question, metric: Metric, most: int, group_by: str, phase: str
     tables = [columns.Interval, columns.Host, columns.Finding]
     tables += [columns.PhaseLatency] if group_by else []
     with question.ask(span, tier, tables) as (engine, left_out):
-        known = host_sums.facts(engine, _facts_span(span))
+        known = host_sums.facts(engine, span)
         hosts = host_sums.chosen(known, question.hosts)
         sums = host_sums.kept(host_sums.over(engine, span, [metric]), hosts)
         found = findings(engine, span, hosts)
@@ -59,11 +59,6 @@ def top(question: Question, metric: Metric, most: int, group_by: str, phase: str
         found,
         grouped,
     )
-
-
-def _facts_span(span: Span) -> Span:
-    """Facts are filed by the hour."""
-    return Span(span.start_wall_ns - span.start_wall_ns % columns.HOUR_NS, span.end_wall_ns)
 
 
 def _lines(
@@ -123,7 +118,7 @@ def findings(engine: Engine, span: Span, hosts: set[str]) -> list[FindingLine]:
     """Findings by the number of hosts that have them."""
     found = engine.query(
         f"SELECT finding, host, MAX(share) AS share FROM finding "
-        f"WHERE {_facts_span(span).condition} GROUP BY finding, host"
+        f"WHERE {host_sums.in_hours(span).condition} GROUP BY finding, host"
     )
     by_finding: dict[str, dict[str, float]] = defaultdict(dict)
     for row in found.to_pylist():
@@ -146,11 +141,11 @@ def by_finding(question: Question, finding: str, most: int) -> FleetTop:
     span = question.span()
     tables = [columns.Host, columns.Finding]
     with question.ask(span, "1h", tables) as (engine, left_out):
-        known = host_sums.facts(engine, _facts_span(span))
+        known = host_sums.facts(engine, span)
         hosts = host_sums.chosen(known, question.hosts)
         rows = engine.query(
             "SELECT host, finding, MAX(share) AS share FROM finding "
-            f"WHERE {_facts_span(span).condition} GROUP BY host, finding ORDER BY host"
+            f"WHERE {host_sums.in_hours(span).condition} GROUP BY host, finding ORDER BY host"
         ).to_pylist()
         found = findings(engine, span, hosts)
     mine = {row["host"]: row["share"] for row in rows if row["finding"] == finding}

@@ -14,8 +14,8 @@ from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Frame, SampleStack
 
-MOST: Final = 200
-"""Stacks of each hour and kind that have a row of their own."""
+MOST: Final = 12
+"""Stacks of each phase, state, hour and kind that have a row of their own."""
 KERNEL: Final = "kernel"
 
 
@@ -123,11 +123,13 @@ def _largest(found: Mapping[_Place, _Weight]) -> Iterator[tuple[_Place, _Weight]
     """The largest, then what is left of each phase and state."""
     ordered = sorted(found.items(), key=lambda item: (-item[1].time_ns, str(item[0])))
     rest: dict[_Place, _Weight] = {}
-    for number, (place, weight) in enumerate(ordered):
-        if number < MOST and (place.user_stack_id, place.kernel_stack_id) != (None, None):
+    taken: dict[_Place, int] = defaultdict(int)
+    for place, weight in ordered:
+        into = _rest(place.phase, place.state)
+        taken[into] += 1
+        if taken[into] <= MOST and (place.user_stack_id, place.kernel_stack_id) != (None, None):
             yield place, weight
             continue
-        into = _rest(place.phase, place.state)
         known = rest.get(into, _Weight(0.0, 0))
         rest[into] = _Weight(
             known.time_ns + weight.time_ns, known.events_count + weight.events_count
