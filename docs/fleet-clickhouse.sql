@@ -156,7 +156,7 @@ CREATE TABLE IF NOT EXISTS tlstax.`finding` (
 ) ENGINE = ReplacingMergeTree PARTITION BY toDate(fromUnixTimestamp64Nano(start_wall_ns))
 ORDER BY (host, finding, workload, start_wall_ns, source_id);
 
--- Time by phase and stack: the largest of an hour, and the rest of each phase in one row.
+-- Time by phase and stack: the 12 largest of each phase, and the rest of it in one row.
 CREATE TABLE IF NOT EXISTS tlstax.`stacks` (
     host String,
     start_wall_ns Int64 CODEC(Delta, ZSTD),

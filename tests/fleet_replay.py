@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A data set of many hosts from a few real recordings: replayed and varied, never measured.
 
-Each host takes the rows of one recording (per second) as its profile. Its load, the speed of its
+Each host takes the rows of one recording (per second) as its profile, at 30 % of its load in the
+median: the recordings are of saturated servers. Its load, the speed of its
 CPU, how often its clients resume and the hour of its peak are drawn once; each interval has noise
 of its own. What is planted (another key, library or client) changes after a given time, on given
 hosts. All names begin with `replayed-`.
@@ -20,6 +21,7 @@ import pyarrow as pa
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
 from tlstax.analysis.fleet.rollup.capture import RolledUp, roll_up
+from tlstax.analysis.fleet.rollup.intervals import MAIN_PHASES
 from tlstax.analysis.fleet.rollup.recording import hash_of
 from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
@@ -32,6 +34,8 @@ START_NS: Final = 1_795_219_200 * SECOND_NS
 NETWORKS: Final = 4
 """Client networks of a host."""
 _SEED: Final = 17
+_SAME: Final = ("scale", "first_bucket", "syscall", "user_stack_id", "kernel_stack_id")
+"""Numbers that are no sums."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Traits:
         count = fleet.host_count
         self.random = np.random.default_rng(_SEED)
         self.profile = np.arange(count) % len(fleet.profiles)
-        self.load = self.random.lognormal(0.0, 0.5, count)
+        self.load = 0.3 * self.random.lognormal(0.0, 0.5, count)
         self.speed = self.random.lognormal(0.0, 0.08, count)
         self.resumed = self.random.beta(8, 4, count)
         self.peak = self.random.normal(14.0, 1.0, count)
@@ -189,10 +193,12 @@ class _Hour:
         made["handshake_cpu"] = made["sign"] + (made["full"] + 0.6 * made["resumed"]) * rest * (
             self.cost
         )
-        per_command = self._rate("record_crypto_ns") / self._rate("command_count")
+        per_command = self._rate("record_crypto_ns") / np.maximum(self._rate("command_count"), 1e-9)
         made["record_crypto"] = made["command"] * per_command * self.cost
         plain = self._rate("on_cpu_ns") - self._rate("handshake_cpu_ns")
-        made["other_cpu"] = made["command"] * plain / self._rate("command_count") * self.cost
+        made["other_cpu"] = (
+            made["command"] * plain / np.maximum(self._rate("command_count"), 1e-9) * self.cost
+        )
         self._sums = made
         return made
 
@@ -302,6 +308,9 @@ class _Hour:
             of_profile = np.flatnonzero(self._traits.profile == number)
             seconds = _total(_table(rolled, columns.Interval), "ledger_observed_ns") / 1e9
             for row in _table(rolled, table):
+                is_short = table is columns.PhaseLatency and self._step_ns < HOUR_NS
+                if is_short and row["phase"] not in MAIN_PHASES:
+                    continue
                 made.append(self._spread(table, row, of_profile, self._step_ns / 1e9 / seconds))
         return parquet_files.in_order(table, pa.concat_tables(made)) if made else None
 
@@ -324,7 +333,7 @@ class _Hour:
                 means = cost.ravel()[:, None] * np.array(value, dtype=np.float64)[None, :]
                 counts = self._random.poisson(means).tolist()
                 found[name] = pa.array(counts, pa.list_(pa.int64()))
-            elif isinstance(value, str) or name in ("scale", "first_bucket"):
+            elif isinstance(value, str) or name in _SAME:
                 found[name] = pa.array([value] * cost.size)
             elif name.endswith("_count"):
                 found[name] = self._random.poisson(value * cost)

@@ -136,7 +136,7 @@ class PhaseLatency(NamedTuple):
     `counts` are the counts of neighbouring buckets; the first has index `first_bucket`. Bucket i
     holds times above 2^(i / 2^scale) ns and up to 2^((i + 1) / 2^scale) ns. Histograms of one scale
     are added bucket by bucket, exactly. The scale is {scale} in every row: a bucket ends 19 % above
-    its start.
+    its start. The tiers 10s and 1m have handshake_wall and command only.
     """
 
     host: _Host

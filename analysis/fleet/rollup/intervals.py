@@ -22,6 +22,8 @@ from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 
 WALL: Final = "handshake_wall"
 """The phase of whole handshakes in `phase_latency`."""
+MAIN_PHASES: Final = (WALL, "command")
+"""Phases whose latencies the shorter tiers have; the longest has all."""
 _TLS_CODE: Final = frozenset({*RECORD_CRYPTO, "tls_protocol"})
 _RESUMPTIONS: Final = {0: "full", 1: "resumed", None: "unknown"}
 _LIMIT: Final = 1 << 62
@@ -198,7 +200,7 @@ def _add_latencies(sums: Sums, tables: Tables, starts: Mapping[int, int]) -> Non
             mine["ended_count"] += count.ended_count
 
 
-def rows(sums: Sums, of: Recording) -> dict[type[Row], list[Row]]:
+def rows(sums: Sums, of: Recording, *, is_longest: bool) -> dict[type[Row], list[Row]]:
     """The sums as rows, by table; what is not in a sum is 0."""
     made: dict[type[Row], list[Row]] = {}
     for table, found in (
@@ -209,7 +211,9 @@ def rows(sums: Sums, of: Recording) -> dict[type[Row], list[Row]]:
     ):
         made[table] = [_row(table, key, numbers, of) for key, numbers in found.items()]
     made[columns.PhaseLatency] = [
-        _histogram(key, numbers, of) for key, numbers in sums.phase_latency.items()
+        _histogram(key, numbers, of)
+        for key, numbers in sums.phase_latency.items()
+        if is_longest or key[1] in MAIN_PHASES
     ]
     return made
 
