@@ -71,7 +71,8 @@ def main() -> int:
     profiles = [fleet_replay.profile(path) for path in captures]
     with tempfile.TemporaryDirectory(prefix="tlstax-fleet-") as scratch:
         sizes = {tier: size_of(profiles, Path(scratch), tier) for tier in ("10s", "1m", "1h")}
-        hours, minutes, found = {}, {}, {}
+        found: dict[int, str] = {}
+        hours, minutes = {}, {}
         for count in COUNTS:
             hours[count] = speed(profiles, Path(scratch), "1h", count, found)
         for count in COUNTS:

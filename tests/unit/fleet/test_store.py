@@ -51,7 +51,7 @@ def renamed(rolled: RolledUp, host: str, source_id: int) -> RolledUp:
     rows = {
         tier: {
             table: [
-                row._replace(host=host, source_id=source_id)  # type: ignore[call-arg,union-attr]
+                row._replace(host=host, source_id=source_id)  # type: ignore[call-arg]
                 if "host" in row._fields
                 else row
                 for row in found
@@ -164,12 +164,13 @@ def test_writers_and_compaction_at_once_lose_nothing(rolled: RolledUp, tmp_path:
     _add_one(rolled, 1, data)
     for number in range(1, 7):
         _add_one(rolled, number, reference)
-    # Every second one is added by two writers.
-    jobs = [(_add_one, (rolled, number, data)) for number in (2, 3, 4, 4, 5, 6, 6)]
+    fork = multiprocessing.get_context("fork")
+    # Two of the recordings are added by two writers each.
     workers = [
-        multiprocessing.get_context("fork").Process(target=target, args=arguments)
-        for target, arguments in [*jobs, (_compact, (data,))]  # type: ignore[list-item]
+        fork.Process(target=_add_one, args=(rolled, number, data))
+        for number in (2, 3, 4, 4, 5, 6, 6)
     ]
+    workers.append(fork.Process(target=_compact, args=(data,)))
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -196,7 +197,8 @@ def test_readers_count_once_what_is_in_both_files(rolled: RolledUp, tmp_path: Pa
 def test_a_recording_added_in_part_is_not_counted(
     rolled: RolledUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, written = parquet_files.write, []
+    write = parquet_files.write
+    written: list[Path] = []
 
     def die_later(path: Path, *rest: Any) -> int:
         if len(written) == 12:
