@@ -26,7 +26,7 @@ from tlstax.analysis.fleet.host_sums import Span
 from tlstax.analysis.fleet.question import Question
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.intervals import WALL
-from tlstax.tests import fleet_replay
+from tlstax.tests import fleet_replay, fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ def size_of(profiles: Sequence[RolledUp], scratch: Path, tier: str) -> dict[str,
         data = scratch / f"size-{tier}-{table_name(table)}"
         noon = START_NS + 12 * HOUR_NS
         fleet = Fleet(SIZE_HOSTS, profiles)
-        written = fleet_replay.write(fleet, data, tier, 1, (table,), noon)
+        written = fleet_writer.write(fleet, data, tier, 1, (table,), noon)
         sizes[table_name(table)] = written * 24 / SIZE_HOSTS / 1000
         shutil.rmtree(data)
     return sizes
@@ -116,8 +116,8 @@ def speed(
     tables: tuple[type[Row], ...] = (columns.Interval,)
     if tier == "1h":
         tables = (columns.Interval, columns.ClientNet, columns.PhaseLatency, columns.Ledger)
-    fleet_replay.write(fleet, data, tier, 24, tables)
-    fleet_replay.write(fleet, data, "1h", 24, (columns.Host,))
+    fleet_writer.write(fleet, data, tier, 24, tables)
+    fleet_writer.write(fleet, data, "1h", 24, (columns.Host,))
     question = Question(data, tier=tier)
     top = metrics.of_name("tls_cpus")
     questions: dict[str, Callable[[], Any]] = {

@@ -16,7 +16,7 @@ from tlstax.analysis.fleet.question import Question
 from tlstax.analysis.fleet.rollup import capture
 from tlstax.analysis.fleet.rollup.intervals import WALL
 from tlstax.analysis.fleet.store import adding, compaction
-from tlstax.tests import fleet_replay
+from tlstax.tests import fleet_replay, fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
 
 DEMO = Path(__file__).resolve().parents[2] / "docs/demo/demo.tlstax"
@@ -32,7 +32,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     planted = Planted(NOON, range(37), range(50, 75), range(220, 245))
     fleet = Fleet(HOSTS, [fleet_replay.profile(DEMO)], planted, with_networks=True)
     tables = (columns.Interval, columns.Host, columns.ClientNet, columns.Ledger)
-    fleet_replay.write(fleet, data, "1h", 24, (*tables, columns.Handshake, columns.PhaseLatency))
+    fleet_writer.write(fleet, data, "1h", 24, (*tables, columns.Handshake, columns.PhaseLatency))
     return data
 
 

@@ -17,7 +17,7 @@ from tlstax.analysis.fleet.clickhouse_ddl import ddl
 from tlstax.analysis.fleet.column_reference import columns_markdown
 from tlstax.analysis.fleet.columns import HOUR_NS, TABLES
 from tlstax.analysis.fleet.rollup.capture import RolledUp
-from tlstax.tests import fleet_replay
+from tlstax.tests import fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,7 +37,7 @@ def data(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def day(profile: RolledUp, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("day")
     fleet = Fleet(30, [profile], Planted(START_NS + 12 * HOUR_NS, (3,)))
-    fleet_replay.write(fleet, target, "1h", 24, (columns.Interval, columns.Host))
+    fleet_writer.write(fleet, target, "1h", 24, (columns.Interval, columns.Host))
     return target
 
 

@@ -16,7 +16,7 @@ from tlstax.analysis.fleet.rollup.intervals import WALL
 from tlstax.analysis.fleet.store import adding, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.analysis.model.fleet import FleetComparison
-from tlstax.tests import fleet_replay
+from tlstax.tests import fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
 
 NOON = START_NS + 12 * HOUR_NS
@@ -26,7 +26,7 @@ KEYS, LIBRARY, CLIENTS = tuple(range(37)), tuple(range(50, 75)), tuple(range(220
 
 
 def replay(data: Path, fleet: Fleet, tier: str = "1h", hours: int = 24) -> Path:
-    fleet_replay.write(fleet, data, tier, hours, TABLES)
+    fleet_writer.write(fleet, data, tier, hours, TABLES)
     return data
 
 
@@ -166,8 +166,8 @@ def test_short_recordings_are_judged_by_seconds(profile: RolledUp, tmp_path: Pat
     late = Planted(START_NS + 1800 * SECOND_NS, (3,))
     data = tmp_path / "minutes"
     fleet = Fleet(12, [profile], late)
-    fleet_replay.write(fleet, data, "10s", 1, (columns.Interval,))
-    fleet_replay.write(fleet, data, "1h", 1, (columns.Host,))
+    fleet_writer.write(fleet, data, "10s", 1, (columns.Interval,))
+    fleet_writer.write(fleet, data, "1h", 1, (columns.Host,))
     half = Span(START_NS + 1700 * SECOND_NS, late.at_ns), Span(late.at_ns, START_NS + HOUR_NS)
     half = half[0], Span(half[1].start_wall_ns, half[1].start_wall_ns + 100 * SECOND_NS)
     found = changes.between_times(Question(data), *half)
