@@ -74,7 +74,7 @@ class Hour:
         """The columns of `interval`, each a table of hosts by intervals."""
         if self._sums:
             return self._sums
-        planted, each = self._fleet.planted, self._rate("full_count") + self._rate("resumed_count")
+        planted, each = self._fleet.planted, self._rate("handshake_count")
         made = {name: self._count(name) for name in ("connection", "command", "sample")}
         shakes, resumed = self._count("handshake"), self._traits.resumed[:, None] + 0 * self.load
         first = self._random.binomial(shakes.astype(int), 1 / NETWORKS).astype(np.float64)

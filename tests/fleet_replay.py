@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A data set of many hosts from a few real recordings: replayed and varied, never measured.
 
-Each host takes the rows of one recording (per second) as its profile, at 30 % of its load in the
+Each cluster takes the rows of one recording (per second) as its profile, at 30 % of its load in the
 median: the recordings are of saturated servers. Its load, the speed of its
 CPU, how often its clients resume and the hour of its peak are drawn once; each interval has noise
 of its own. What is planted (another key, library or client) changes after a given time, on given
@@ -83,7 +83,7 @@ class Traits:
     def __init__(self, fleet: Fleet) -> None:
         count = fleet.host_count
         self.random = np.random.default_rng(SEED)
-        self.profile = np.arange(count) % len(fleet.profiles)
+        self.profile = np.arange(count) // fleet.cluster_size % len(fleet.profiles)
         self.load = 0.3 * self.random.lognormal(0.0, 0.5, count)
         self.speed = self.random.lognormal(0.0, 0.08, count)
         self.resumed = self.random.beta(8, 4, count)

@@ -85,8 +85,8 @@ def main() -> int:
 
 def planted(count: int) -> Planted:
     """37 hosts with a longer key, one cluster with another library, one network's clients."""
-    library = range(count - 25, count)
-    keys = range(0, count - 25, max(1, (count - 25) // 37))[:37]
+    library = range(25)
+    keys = range(25, count, max(1, (count - 25) // 37))[:37]
     clients = range(count // 2, count // 2 + 40)
     taken = {*keys, *library}
     return Planted(NOON, keys, library, [number for number in clients if number not in taken])
