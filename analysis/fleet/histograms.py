@@ -7,7 +7,7 @@ scale are added bucket by bucket, which is exact: the sum is the histogram of al
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -91,8 +91,8 @@ def quantile(counts: Mapping[int, float], q: float) -> float | None:
     return upper(max(counts))
 
 
-def below(counts: Mapping[int, float], value_ns: float) -> float:
-    """How many values lie at or below one, within its bucket in proportion."""
+def parts_below(buckets: Sequence[int], value_ns: float) -> Floats:
+    """What part of each bucket lies at or below a value."""
     edge = math.log2(max(value_ns, 1.0)) * _STEPS
-    parts: Floats = np.array([min(1.0, max(0.0, edge - index)) for index in counts])
-    return float(parts @ np.array(list(counts.values()), dtype=np.float64)) if counts else 0.0
+    parts: Floats = np.clip(edge - np.array(buckets, dtype=np.float64), 0.0, 1.0)
+    return parts

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Sums of each host over a span of time, or over each period of it, and its facts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,8 @@ FACTS: Final = (
     *("cpu_model", "cpu_count", "build_id", "level", "tlstax_version"),
 )
 """What hosts may be chosen and grouped by."""
+_FEW: Final = 500
+"""Hosts that a question names to the engine."""
 
 
 class Span(NamedTuple):
@@ -66,12 +68,20 @@ Facts = dict[str, dict[str, str]]
 """Facts by host, as texts."""
 
 
-def over(engine: Engine, span: Span, wanted: Sequence[metrics.Metric] = METRICS) -> Sums:
-    """Sums of each host over a span, in the order of names."""
+def over(
+    engine: Engine,
+    span: Span,
+    wanted: Sequence[metrics.Metric] = METRICS,
+    among: Collection[str] = (),
+) -> Sums:
+    """Sums of each host over a span, in the order of names; of few hosts only, if `among` is so."""
     names = metrics.needed(tuple(wanted))
+    condition = span.condition
+    if 0 < len(among) <= _FEW:
+        condition += f" AND host IN ({', '.join(literal(host) for host in sorted(among))})"
     found = engine.query(
-        f"SELECT host, {metrics.sum_sql(names)} FROM interval WHERE {span.condition} "
-        "GROUP BY host ORDER BY host"
+        f"SELECT host, {metrics.sum_sql(names)} FROM ({metrics.scaled_sql(names, condition)}) "
+        "scaled GROUP BY host ORDER BY host"
     )
     return Sums(found["host"].to_pylist(), [], {name: _floats(found[name]) for name in names})
 
@@ -82,21 +92,34 @@ def by_period(
     """Sums of each host by period, 0 where nothing was recorded."""
     names = metrics.needed(tuple(wanted))
     origin = span.start_wall_ns
-    period = f"start_wall_ns - (start_wall_ns - {origin:d}) % {period_ns:d}"
+    period = f"(start_wall_ns - {origin:d} - (start_wall_ns - {origin:d}) % {period_ns:d})"
     found = engine.query(
-        f"SELECT host, {period} AS period_wall_ns, {metrics.sum_sql(names)} FROM interval "
-        f"WHERE {span.condition} GROUP BY host, {period}"
+        f"SELECT host, {period} AS period_ns, {metrics.sum_sql(names)} "
+        f"FROM ({metrics.scaled_sql(names, span.condition)}) scaled GROUP BY host, {period}"
     )
-    hosts, rows = np.unique(np.array(found["host"].to_pylist(), dtype=object), return_inverse=True)
-    starts, places = np.unique(
-        np.array(found["period_wall_ns"].to_pylist(), dtype=np.int64), return_inverse=True
-    )
+    hosts, rows = numbered(found["host"])
+    starts, places = np.unique(found["period_ns"].to_numpy(), return_inverse=True)
     by_name = {}
     for name in names:
         table: Floats = np.zeros((len(hosts), len(starts)))
         table[rows, places] = _floats(found[name])
         by_name[name] = table
-    return Sums(hosts.tolist(), starts.tolist(), by_name)
+    return Sums(hosts, (starts + origin).tolist(), by_name)
+
+
+def numbered(names: Any) -> tuple[list[str], Any]:
+    """The distinct texts of an Arrow column in order, and the place of each row among them."""
+    encoded = names.combine_chunks().dictionary_encode()
+    known = encoded.dictionary.to_pylist()
+    order = sorted(range(len(known)), key=known.__getitem__)
+    places = np.empty(len(known), dtype=np.int64)
+    places[order] = np.arange(len(known))
+    return [known[at] for at in order], places[encoded.indices.to_numpy()]
+
+
+def literal(text: str) -> str:
+    """A text as an SQL literal. Engines read a backslash differently; no name has one."""
+    return "'" + text.replace("\\", "").replace("'", "''") + "'"
 
 
 def _floats(column: Any) -> Floats:

@@ -119,17 +119,30 @@ def values(metric: Metric, sums: Mapping[str, Floats]) -> Floats:
 
 
 def sum_sql(names: tuple[str, ...]) -> str:
-    """The scaled sums as SQL expressions, named."""
-    return ", ".join(f"SUM({_scaled(name)}) AS {name}" for name in names)
+    """The scaled sums as SQL expressions over `scaled_sql`, named."""
+    return ", ".join(f"SUM({name}) AS {name}" for name in names)
+
+
+def scaled_sql(names: tuple[str, ...], condition: str) -> str:
+    """The rows of `interval` that meet a condition, scaled, as an SQL query."""
+    scales = ", ".join(
+        f"CASE WHEN {kind}_observed_ns > 0 THEN CAST(recorded_ns AS DOUBLE) "
+        f"/ CAST({kind}_observed_ns AS DOUBLE) ELSE 0 END AS {kind}_scale"
+        for kind in ("ledger", "handshake")
+    )
+    scaled = ", ".join(f"{_scaled(name)} AS {name}" for name in names)
+    return (
+        f"SELECT host, start_wall_ns, {scaled} FROM (SELECT *, {scales} FROM interval "
+        f"WHERE {condition}) observed"
+    )
 
 
 def _scaled(name: str) -> str:
     expression, kind = SUMS[name]
-    observed = f"{kind or _OBSERVED[name]}_observed_ns"
-    value = f"CAST({expression} AS DOUBLE)"
     if kind:
-        value = f"{value} * CAST(recorded_ns AS DOUBLE) / CAST({observed} AS DOUBLE)"
-    return f"CASE WHEN {observed} > 0 THEN {value} ELSE 0 END"
+        return f"{expression} * {kind}_scale"
+    seen = f"{_OBSERVED[name]}_scale > 0"
+    return f"CASE WHEN {seen} THEN CAST({expression} AS DOUBLE) ELSE 0 END"
 
 
 def needed(metrics: tuple[Metric, ...]) -> tuple[str, ...]:

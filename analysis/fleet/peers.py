@@ -11,8 +11,7 @@ from tlstax.analysis import quantities
 from tlstax.analysis.fleet import columns, host_sums, latencies
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.figures import far_out, figure, value_text
-from tlstax.analysis.fleet.host_sums import FACTS, Facts, Span, Sums
-from tlstax.analysis.fleet.latencies import literal
+from tlstax.analysis.fleet.host_sums import FACTS, Facts, Span, Sums, literal
 from tlstax.analysis.fleet.metrics import METRICS
 from tlstax.analysis.fleet.question import Question, facts_of, moment
 from tlstax.analysis.model.fleet import (
@@ -46,7 +45,7 @@ def explain(question: Question, host: str) -> FleetExplanation:
                 ExitCode.USAGE,
             )
         others, peers = _peers(host, known, host_sums.chosen(known, question.hosts) | {host})
-        sums = host_sums.kept(host_sums.over(engine, span), {*others, host})
+        sums = host_sums.kept(host_sums.over(engine, span, among={*others, host}), {*others, host})
         versions = _versions(engine, span, host)
         found = _findings(engine, span, host)
         phases = _phases(engine, span, host)
@@ -66,7 +65,7 @@ def explain(question: Question, host: str) -> FleetExplanation:
         found,
         phases,
         shakes,
-        [latencies.line(host, phase, [mine[host]]) for phase, mine in sorted(walls.items())],
+        [latencies.line(host, phase, mine.buckets, mine.counts) for phase, mine in walls.items()],
     )
 
 

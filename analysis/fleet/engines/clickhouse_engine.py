@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tlstax.analysis.fleet.columns import Row, columns, table_name
-from tlstax.analysis.fleet.engines.engine import BUCKET_COLUMNS, BUCKETS, Engine, Views
+from tlstax.analysis.fleet.engines.engine import (
+    BUCKET_COLUMNS,
+    BUCKETS,
+    OBSERVED_LATENCIES,
+    Engine,
+    Views,
+)
 from tlstax.analysis.fleet.store.parquet_files import missing_package
 
 TYPES: Final = {"int": "Int64", "float": "Float64", "str": "String", "list": "Array(Int64)"}
@@ -49,7 +55,7 @@ def open_views(views: Views) -> ClickHouse:
         names = ", ".join(BUCKET_COLUMNS)
         made.query(
             f"CREATE VIEW {BUCKETS} AS SELECT {names}, first_bucket + place - 1 AS bucket, "
-            "one AS ended_count FROM phase_latency "
+            f"one AS ended_count FROM ({OBSERVED_LATENCIES}) observed "
             "ARRAY JOIN counts AS one, arrayEnumerate(counts) AS place"
         )
     return ClickHouse(made)

@@ -8,7 +8,13 @@ from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import Row, columns, table_name
-from tlstax.analysis.fleet.engines.engine import BUCKET_COLUMNS, BUCKETS, Engine, Views
+from tlstax.analysis.fleet.engines.engine import (
+    BUCKET_COLUMNS,
+    BUCKETS,
+    OBSERVED_LATENCIES,
+    Engine,
+    Views,
+)
 from tlstax.analysis.fleet.store.parquet_files import missing_package
 
 _TYPES: Final = {"int": "BIGINT", "float": "DOUBLE", "str": "VARCHAR", "list": "BIGINT[]"}
@@ -84,7 +90,7 @@ def open_views(views: Views) -> DuckDb:
         connection.execute(
             f"CREATE VIEW {BUCKETS} AS SELECT {names}, "
             "first_bucket + unnest(range(len(counts))) AS bucket, unnest(counts) AS ended_count "
-            "FROM phase_latency"
+            f"FROM ({OBSERVED_LATENCIES}) observed"
         )
     return DuckDb(connection)
 

@@ -3,7 +3,8 @@
 
 Questions use SQL that all three engines read: sums, joins, CASE and CAST. What differs is how a
 list becomes rows, so each engine has a view `phase_bucket` for that: one row for each bucket of
-`phase_latency`, with its index in `bucket` and its count in `ended_count`.
+`phase_latency`, with its index in `bucket`, its count in `ended_count`, and the recorded and the
+observed time of its interval.
 """
 
 from abc import ABC, abstractmethod
@@ -12,11 +13,24 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tlstax import TlstaxError
-from tlstax.analysis.fleet.columns import PhaseLatency, Row
+from tlstax.analysis.fleet.columns import Interval, PhaseLatency, Row
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 BUCKETS: Final = "phase_bucket"
-BUCKET_COLUMNS: Final = ("host", "start_wall_ns", "source_id", "phase", "scale")
-"""Columns of `phase_latency` that `phase_bucket` has, too."""
+_COLUMNS: Final = ("host", "start_wall_ns", "source_id", "phase", "scale", "first_bucket", "counts")
+_OF_HANDSHAKES: Final = ("handshake_wall", *HANDSHAKE_PHASES)
+BUCKET_COLUMNS: Final = (*_COLUMNS[:5], "recorded_ns", "observed_ns")
+"""Columns of `phase_bucket` besides the bucket and its count."""
+OBSERVED_LATENCIES: Final = (
+    f"SELECT {', '.join(f'phase_latency.{name} AS {name}' for name in _COLUMNS)}, "
+    "whole.recorded_ns AS recorded_ns, CASE WHEN phase_latency.phase IN "
+    f"({', '.join(repr(name) for name in _OF_HANDSHAKES)}) THEN whole.handshake_observed_ns "
+    "ELSE whole.ledger_observed_ns END AS observed_ns FROM phase_latency "
+    "INNER JOIN interval whole ON phase_latency.host = whole.host "
+    "AND phase_latency.start_wall_ns = whole.start_wall_ns "
+    "AND phase_latency.source_id = whole.source_id"
+)
+"""The histograms with the time in which they were observed: what `phase_bucket` is made of."""
 
 
 class Engine(ABC):
@@ -51,4 +65,4 @@ class Views(NamedTuple):
     @property
     def has_buckets(self) -> bool:
         """Whether `phase_bucket` can be made."""
-        return PhaseLatency in self.files
+        return PhaseLatency in self.files and Interval in self.files

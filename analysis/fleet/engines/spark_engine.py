@@ -6,7 +6,13 @@ from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import table_name
-from tlstax.analysis.fleet.engines.engine import BUCKET_COLUMNS, BUCKETS, Engine, Views
+from tlstax.analysis.fleet.engines.engine import (
+    BUCKET_COLUMNS,
+    BUCKETS,
+    OBSERVED_LATENCIES,
+    Engine,
+    Views,
+)
 from tlstax.analysis.fleet.store.parquet_files import arrow, missing_package, schema_of
 
 _SETTINGS: Final = {
@@ -76,6 +82,7 @@ def open_views(views: Views) -> Spark:
         names_of = ", ".join(BUCKET_COLUMNS)
         session.sql(
             f"SELECT {names_of}, first_bucket + place AS bucket, one AS ended_count "
-            "FROM phase_latency LATERAL VIEW posexplode(counts) buckets AS place, one"
+            f"FROM ({OBSERVED_LATENCIES}) observed "
+            "LATERAL VIEW posexplode(counts) buckets AS place, one"
         ).createOrReplaceTempView(BUCKETS)
     return Spark(session)
