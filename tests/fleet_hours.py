@@ -87,7 +87,7 @@ class Hour:
         library = np.where(self._of(planted.new_library), 0.7, 1.0)
         sign = self._rate("sign_cpu_ns") / np.maximum(each, 1e-9) * library
         rest = self._rate("handshake_cpu_ns") / np.maximum(each, 1e-9) * library - sign
-        sign = np.where(self._of(planted.longer_key), 6.3, 1.0) * sign
+        sign = np.where(self._of(planted.longer_key), planted.key_factor, 1.0) * sign
         made["sign"] = made["full"] * sign * self.cost
         made["handshake_cpu"] = made["sign"] + (made["full"] + 0.6 * made["resumed"]) * rest * (
             self.cost

@@ -34,11 +34,12 @@ class Planted:
 
     at_ns: int = 0
     longer_key: Sequence[int] = ()
-    """Signing takes 6.3 times as long, as from RSA-2048 to RSA-4096."""
+    """Signing takes `key_factor` times as long: 6.3 is RSA-4096 instead of RSA-2048."""
     new_library: Sequence[int] = ()
     """OpenSSL 3.5 instead of 3.0: handshakes take 30 % less CPU time."""
     no_resumption: Sequence[int] = ()
     """Clients of the first network resume no more."""
+    key_factor: float = 6.3
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def between_times(
     lines = metric_changes.over_hosts(
         metric_changes.whole(sides[0]), metric_changes.whole(sides[1]), is_paired=True
     )
-    marked, is_judged = _mark(sides[0], sides[1], with_load=with_load)
+    marked, is_judged = mark(sides[0], sides[1], with_load=with_load)
     groups = change_groups.group(question, both, marked, known, sides)
     load = "" if with_load else _NOTE_LOAD
     note = _NOTE.format(period=_duration(period_ns), load=load) if is_judged else _NOTE_FEW
@@ -142,7 +142,7 @@ def _periods(question: Question, before: Span, after: Span) -> tuple[str, int]:
     return tier, max(1, -(-shortest // (step * _PERIODS_MAX))) * step
 
 
-def _mark(before: Sums, after: Sums, *, with_load: bool) -> tuple[list[Marked], bool]:
+def mark(before: Sums, after: Sums, *, with_load: bool) -> tuple[list[Marked], bool]:
     """The hosts and metrics that changed more than the others; whether any could be judged."""
     tests = []
     for metric in METRICS:

@@ -9,7 +9,7 @@ import pytest
 from tlstax import TlstaxError
 from tlstax.analysis.fleet import changes, columns, host_sums, metrics, peers, profiles, ranking
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS
-from tlstax.analysis.fleet.host_sums import Span
+from tlstax.analysis.fleet.host_sums import Span, Sums
 from tlstax.analysis.fleet.question import Question
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.intervals import WALL
@@ -84,6 +84,26 @@ def test_nobody_is_named_where_nothing_changed(profile: RolledUp, tmp_path: Path
     found = changes.between_times(Question(data), BEFORE, AFTER)
     assert found.groups == []
     assert found.sentence.startswith("None of 300 hosts changed more than the others")
+
+
+def test_a_change_too_small_to_matter_names_nobody(profile: RolledUp, tmp_path: Path) -> None:
+    data = replay(tmp_path, Fleet(60, [profile], Planted(NOON, tuple(range(10)), key_factor=1.08)))
+    assert changes.between_times(Question(data), BEFORE, AFTER).groups == []
+
+
+def test_noise_of_thousands_of_hosts_names_nobody() -> None:
+    # Each host alone would be judged at 95 %: of 2,000 that only fluctuate, dozens would be named.
+    random = np.random.default_rng(5)
+    names = [f"h{number}" for number in range(2000)]
+    sides = []
+    for _ in range(2):
+        by_name = {name: np.zeros((2000, 12)) for name in metrics.needed(metrics.METRICS)}
+        by_name["signed"] += 1000
+        by_name["sign_ns"] = 1e9 * random.lognormal(0, 0.6, (2000, 12))
+        sides.append(Sums(names, list(range(12)), by_name))
+    marked, is_judged = changes.mark(sides[0], sides[1], with_load=False)
+    assert is_judged
+    assert len(marked) <= 1
 
 
 def test_load_names_hosts_only_if_asked_for(profile: RolledUp, tmp_path: Path) -> None:
