@@ -12,7 +12,7 @@ import pyarrow as pa
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row
 from tlstax.analysis.fleet.rollup.capture import RolledUp
-from tlstax.analysis.fleet.rollup.intervals import MAIN_PHASES
+from tlstax.analysis.fleet.rollup.intervals import MAIN_PHASES, coarse_role
 from tlstax.analysis.fleet.store import parquet_files
 from tlstax.tests.fleet_replay import SEED, Fleet, Traits
 
@@ -206,12 +206,27 @@ class Hour:
         for number, rolled in enumerate(self._fleet.profiles):
             of_profile = np.flatnonzero(self._traits.profile == number)
             seconds = _total(_table(rolled, columns.Interval), "ledger_observed_ns") / 1e9
-            for row in _table(rolled, table):
+            for row in self._profile_rows(rolled, table):
                 is_short = table is columns.PhaseLatency and self._step_ns < HOUR_NS
                 if is_short and row["phase"] not in MAIN_PHASES:
                     continue
                 made.append(self._spread(table, row, of_profile, self._step_ns / 1e9 / seconds))
         return parquet_files.in_order(table, pa.concat_tables(made)) if made else None
+
+    def _profile_rows(self, rolled: RolledUp, table: type[Row]) -> list[dict[str, Any]]:
+        """The rows of a recording; in the shortest tier the ledger has coarse roles."""
+        rows = _table(rolled, table)
+        if table is not columns.Ledger or self._step_ns > 10 * SECOND_NS:
+            return rows
+        merged: dict[tuple[str, str], dict[str, Any]] = {}
+        for row in rows:
+            key = coarse_role(row["role"]), row["phase"]
+            into = merged.setdefault(key, {**dict.fromkeys(row, 0), "role": key[0]})
+            into["phase"] = row["phase"]
+            for name, value in row.items():
+                if name.endswith("_ns"):
+                    into[name] += value
+        return list(merged.values())
 
     def _spread(
         self, table: type[Row], row: dict[str, Any], hosts: npt.NDArray[np.int64], part: float

@@ -86,7 +86,10 @@ class Interval(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """Exact time by role, phase and state, as observed. A state that did not occur is 0."""
+    """Exact time by role, phase and state, as observed. A state that did not occur is 0.
+
+    In the tier 10s all threads that serve no connection have the role background.
+    """
 
     host: _Host
     start_wall_ns: _Start

@@ -43,7 +43,8 @@ def roll_up(tables: Tables, path: str, host: str = "", cluster: str = "") -> Rol
     made: TierRows = {}
     for tier, seconds in TIERS.items():
         sums = intervals.merged(sums, seconds * SECOND_NS)
-        made[tier] = intervals.rows(sums, of, is_longest=tier == "1h")
+        shown = intervals.without_roles(sums) if tier == "10s" else sums
+        made[tier] = intervals.rows(shown, of, is_longest=tier == "1h")
     first = min(of.start_of(window, HOUR_NS) for window in tables.windows)
     made["1h"][columns.Host] = _host(tables, of)
     made["1h"][columns.Finding] = [

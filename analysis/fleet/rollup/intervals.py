@@ -18,7 +18,12 @@ from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
 from tlstax.analysis.rows.ledger import SERVED_PHASES
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS, REPAIRS
+from tlstax.collectors.capture.vocabulary import (
+    CONNECTION_ROLES,
+    HANDSHAKE_PHASES,
+    LEDGER_LEVELS,
+    REPAIRS,
+)
 
 WALL: Final = "handshake_wall"
 """The phase of whole handshakes in `phase_latency`."""
@@ -198,6 +203,21 @@ def _add_latencies(sums: Sums, tables: Tables, starts: Mapping[int, int]) -> Non
         if count.window_id in starts:
             mine = sums.phase_latency[starts[count.window_id], count.phase]
             mine["ended_count"] += count.ended_count
+
+
+def coarse_role(role: str) -> str:
+    """A role in the shortest tier: all threads that serve nobody are one."""
+    return role if role in CONNECTION_ROLES else "background"
+
+
+def without_roles(sums: Sums) -> Sums:
+    """The same with coarse roles in the ledger."""
+    ledger = _none()
+    for (start, role, phase), numbers in sums.ledger.items():
+        into = ledger[start, coarse_role(str(role)), phase]
+        for name, value in numbers.items():
+            into[name] += value
+    return sums._replace(ledger=ledger)
 
 
 def rows(sums: Sums, of: Recording, *, is_longest: bool) -> dict[type[Row], list[Row]]:

@@ -19,6 +19,7 @@ from tlstax.analysis.fleet.rollup.intervals import MAIN_PHASES, WALL
 from tlstax.analysis.rows.ledger import SERVED_PHASES
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Window
+from tlstax.collectors.capture.vocabulary import CONNECTION_ROLES
 
 MS = 1_000_000
 
@@ -40,6 +41,16 @@ def test_no_time_of_the_ledger_is_lost(rolled: RolledUp, demo_tables: Tables, ti
         if line.time_ns:
             expected[line.phase, line.state] += line.time_ns
     assert found == expected
+
+
+def test_only_the_shortest_tier_merges_roles(rolled: RolledUp, demo_tables: Tables) -> None:
+    roles = {thread.role for thread in demo_tables.threads}
+    found = {
+        tier: {row.role for row in rolled.rows[tier][columns.Ledger]}  # type: ignore[union-attr]
+        for tier in TIERS
+    }
+    assert found["1m"] == found["1h"] <= roles
+    assert found["10s"] <= {*CONNECTION_ROLES, "background"}
 
 
 @pytest.mark.parametrize("tier", TIERS)
