@@ -305,10 +305,10 @@ bench-report: test-install ## time and memory of a report by size of the capture
 	$(BIN)/python tests/bench/folding.py
 
 .PHONY: bench-fleet test-fleet-engines
-bench-fleet: test-install ## bytes for each host and day, CPU time of questions at 100 to 10,000 replayed hosts (10 minutes)
-	$(BIN)/python tests/bench/fleet.py docs/measurements/fleet.md
+bench-fleet: test-install ## size and speed of a data set of 100 to 10,000 replayed hosts; further recordings: CAPTURES="a b" (4 minutes)
+	$(BIN)/python tests/bench/fleet.py docs/measurements/fleet.md $(CAPTURES)
 
-test-fleet-engines: test-install engines ## the same answers from DuckDB, ClickHouse and Spark on the same files (needs Java)
+test-fleet-engines: test-install packages-servers engines ## the same answers from DuckDB, ClickHouse and Spark on the same files (needs Java)
 	$(PYTEST) tests/fleet_engines
 
 .PHONY: engines
