@@ -90,7 +90,7 @@ $(VENV)/bin/python: | packages-demo
 
 $(VENV)/.ready: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	@echo "==> Python packages"
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e .
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[fleet]'
 	touch $@
 
 $(VENV)/.ready-dev: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
@@ -304,6 +304,21 @@ bench-report: test-install ## time and memory of a report by size of the capture
 	$(BIN)/python tests/bench/report_scale.py
 	$(BIN)/python tests/bench/folding.py
 
+.PHONY: bench-fleet test-fleet-engines
+bench-fleet: test-install ## size and speed of a data set of 100 to 10,000 replayed hosts; further recordings: CAPTURES="a b" (4 minutes)
+	$(BIN)/python tests/bench/fleet.py docs/measurements/fleet.md $(CAPTURES)
+
+test-fleet-engines: test-install packages-servers engines ## the same answers from DuckDB, ClickHouse and Spark on the same files (needs Java)
+	$(PYTEST) tests/fleet_engines
+
+.PHONY: engines
+engines: $(VENV)/.ready-engines
+
+$(VENV)/.ready-engines: $(VENV)/.ready-dev
+	@echo "==> Python packages of other engines"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[engines]'
+	touch $@
+
 .PHONY: check-threads
 check-threads: root-check-threads test-install ## 5,000 connections of a real server have an account each; a report tells what finds no room (3 minutes)
 	$(BIN)/python tests/truth/many_threads.py
@@ -347,13 +362,15 @@ test-bpftrace: root-test-bpftrace test-install ## test the bpftrace programs wit
 	TLSTAX_BPFTRACE="$$($(NEWER) bpftrace)" $(PYTEST) tests/probes/test_bpftrace.py tests/e2e/sources/test_bpftrace.py
 
 .PHONY: capture-docs
-capture-docs: python ## regenerate docs/capture.md, stream.md, report-json.md, report.schema.json and the tables of sources.md and preflight.md
+capture-docs: python ## regenerate docs/capture.md, stream.md, report-json.md, report.schema.json, fleet-columns.md, fleet-clickhouse.sql, tables of sources.md and preflight.md
 	$(BIN)/python -m tlstax.collectors.capture.document > docs/capture.md
 	$(BIN)/python -m tlstax.collectors.recording.stream.document > docs/stream.md
 	$(BIN)/python -m tlstax.analysis.document.field_reference > docs/report-json.md
 	$(BIN)/python -m tlstax.analysis.document.json_schema > docs/report.schema.json
 	$(BIN)/python -m tlstax.collectors.sources.registry docs/sources.md
 	$(BIN)/python -m tlstax.collectors.preflight.hazard_table docs/preflight.md
+	$(BIN)/python -m tlstax.analysis.fleet.column_reference > docs/fleet-columns.md
+	$(BIN)/python -m tlstax.analysis.fleet.clickhouse_ddl > docs/fleet-clickhouse.sql
 
 .PHONY: statistics-docs
 statistics-docs: python-dev ## simulate the coverage of every kind of interval: the table of docs/statistics.md

@@ -3,7 +3,6 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
@@ -27,6 +26,7 @@ COMMANDS = {
     "whatif": ("analysis.report.commands.whatif", "predict what a change would cost"),
     "export": ("analysis.report.commands.export", "write the stacks for another tool"),
     "flamegraph": ("analysis.report.commands.flamegraph", "draw a flame graph as SVG"),
+    "fleet": ("analysis.report.commands.fleet", "keep the captures of many hosts and ask them"),
 }
 # What a command is passed of stages that it may not import: parameter of `register`, function.
 PASSED = {
@@ -68,7 +68,7 @@ def call_late(place: str, *arguments: Any, **named: Any) -> Any:
     return resolve_name(f"tlstax.{place}")(*arguments, **named)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status (`tlstax.ExitCode`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = arguments[0] if arguments and arguments[0] in COMMANDS else None

@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tlstax.analysis.classify import profiles, repair, wait_causes
+from tlstax.analysis.classify import profiles, repair
 from tlstax.analysis.classify import stacks as folding
 from tlstax.analysis.classify.client_samples import count_client_samples
 from tlstax.analysis.classify.composition import (
@@ -26,10 +26,9 @@ from tlstax.analysis.document import (
     sentences,
     sources,
 )
-from tlstax.analysis.findings import finding_metrics
+from tlstax.analysis.findings import gathered
 from tlstax.analysis.findings import rules as finding_rules
 from tlstax.analysis.model.clients import EndToEnd
-from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.model.report import (
     DOCUMENT_VERSION,
     Document,
@@ -93,7 +92,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     tables_of = _handshake_tables(parts, tables)
     mended = repair.repair(tables)
     both = _end_to_end(parts, whole, counts, resolved, rules)
-    found, note = _findings(parts, tables, counts, resolved, rules)
+    found, note = gathered.findings_of(parts, tables, counts, resolved, rules)
     return Document(
         version=DOCUMENT_VERSION,
         title="Where the time goes when the server speaks TLS",
@@ -122,26 +121,6 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         findings_note=note,
         heatmaps=heatmap.draw(parts, tables),
     )
-
-
-def _findings(
-    parts: Sequence[Group],
-    tables: Tables,
-    counts: Mapping[int, Counts],
-    resolved: Stacks,
-    rules: Taxonomy,
-) -> tuple[list[Finding], str]:
-    """The findings of all groups, the first one first, and how far the rules could be applied."""
-    sums = ledger.by_window(tables.ledger)
-    waits = wait_causes.classify(tables.waits, resolved)
-    clients = tables.clients
-    client_counts = count_client_samples(clients.samples, resolved, rules) if clients else {}
-    judged = {
-        part.name: finding_metrics.gather(part, tables, sums, counts, waits, client_counts)
-        for part in parts
-    }
-    found = [line for part in parts for line in finding_rules.judge(part, judged[part.name])]
-    return finding_rules.arrange(found), finding_rules.note(judged.values())
 
 
 def _end_to_end(

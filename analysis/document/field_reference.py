@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Final, NotRequired, get_args, get_origin, get_type_hints
 
 from tlstax.analysis.model import difference as document_difference
+from tlstax.analysis.model import fleet as document_fleet
 from tlstax.analysis.model import report as document
 from tlstax.analysis.model import whatif as document_whatif
 
@@ -29,7 +30,9 @@ later versions without notice; a changed meaning changes `version` (now {version
 [report.schema.json](report.schema.json) is the same as a JSON Schema.
 `tlstax diff --json` prints a [Difference](#difference), whose own `version` is
 {difference_version}, and `tlstax whatif --json` a [Prediction](#prediction), of version
-{prediction_version}; both are described at the end.
+{prediction_version}; both are described at the end, as are the answers of `tlstax fleet --json`
+(version {fleet_version}): [FleetTop](#fleettop), [FleetComparison](#fleetcomparison) and
+[FleetExplanation](#fleetexplanation).
 """
 
 
@@ -39,8 +42,13 @@ def report_markdown() -> str:
         version=document.DOCUMENT_VERSION,
         difference_version=document_difference.DIFFERENCE_VERSION,
         prediction_version=document_whatif.PREDICTION_VERSION,
+        fleet_version=document_fleet.FLEET_VERSION,
     )
-    roots = (document.Document, document_difference.Difference, document_whatif.Prediction)
+    roots = (
+        *(document.Document, document_difference.Difference, document_whatif.Prediction),
+        *(document_fleet.FleetTop, document_fleet.FleetComparison),
+        document_fleet.FleetExplanation,
+    )
     kinds = dict.fromkeys(kind for root in roots for kind in _kinds(root))
     parts = [head, *(_section(kind) for kind in kinds)]
     return "\n".join(parts)

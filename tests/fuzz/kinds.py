@@ -65,6 +65,7 @@ class Captures(texts.OfTlstax):
             ["top", path, "--once"],
             ["export", path, "--format", "parquet", "-o", f"{self._made}/a.parquet"],
             ["diff", path, path, "--per", "query", "--json", f"{self._made}/d.json"],
+            ["fleet", "add", path, "--data", f"{self._made}/fleet"],
             ["whatif", f"{path}:tls", "--library", "openssl-3.5", "--measured", seed],
         ]
         if not is_short:
@@ -75,7 +76,10 @@ class Captures(texts.OfTlstax):
     def clear(self) -> None:
         """Remove outputs, and what SQLite left."""
         for path in self._made.iterdir():
-            path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
         Path(f"{self._mutant}-journal").unlink(missing_ok=True)
 
 

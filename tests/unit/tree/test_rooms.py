@@ -50,6 +50,7 @@ ROOMS: Final = (
     "analysis.findings",
     "analysis.whatif",
     "analysis.experiment",
+    "analysis.fleet",
     "analysis.document",
     "analysis.report.layout",
     "analysis.report.texts",

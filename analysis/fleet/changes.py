@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`tlstax fleet compare`: what changed between two times, or differs between two groups of hosts.
+
+The unit of every interval over the fleet is the host. Between two times each host is also judged by
+itself: its periods before against its periods after, less what all hosts have in common at the same
+time (the median over hosts), so that a busy afternoon is not a change. Of all hosts and metrics
+together the false-discovery rate decides which are marked; a host is named only if its change is
+also larger than the metric's `least_change` and its interval excludes none.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis.fleet import change_groups, columns, host_sums, metric_changes, networks
+from tlstax.analysis.fleet.change_groups import Marked
+from tlstax.analysis.fleet.columns import SECOND_NS, TIERS
+from tlstax.analysis.fleet.host_sums import Span, Sums
+from tlstax.analysis.fleet.metrics import METRICS
+from tlstax.analysis.fleet.question import Question, moment
+from tlstax.analysis.model.fleet import FLEET_VERSION, FleetComparison
+from tlstax.analysis.statistics import many, verdicts
+from tlstax.analysis.statistics.units import Floats
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS
+
+_PERIODS_MAX: Final = 24
+"""Periods of each side of a host: more say little more."""
+_NOTE: Final = (
+    "Of all hosts: medians over hosts with intervals over hosts, or the range of fewer than 8. "
+    "Of single hosts: periods of {period} before against those after, less the change that "
+    "all hosts have in common; named so that at most 5 % of the named changes are noise, and only "
+    "where the 95 % interval excludes no change and the change counts for the metric. {load}"
+)
+_NOTE_LOAD: Final = (
+    "Hosts are not named for rates and totals, which follow the load of the day; --load names them."
+)
+_NOTE_FEW: Final = (
+    "Hosts are not judged one by one: each side needs at least 8 periods of 10 s. Medians over "
+    "hosts with intervals over hosts, or the range of fewer than 8."
+)
+_NOTE_GROUPS: Final = (
+    "Medians over the hosts of each group, with intervals over hosts, or the range of fewer than "
+    "8; metrics are marked so that at most 5 % of the marked ones are noise."
+)
+
+
+def between_times(
+    question: Question, before: Span, after: Span, *, with_load: bool = False
+) -> FleetComparison:
+    """What changed from one span to another; `with_load`: hosts are named for their load, too.
+
+    Raises TlstaxError (USAGE).
+    """
+    whole = Span(
+        min(before.start_wall_ns, after.start_wall_ns), max(before.end_wall_ns, after.end_wall_ns)
+    )
+    tier, period_ns = _periods(question, before, after)
+    tables = (columns.Interval, columns.Host, columns.ClientNet)
+    with question.ask(whole, tier, tables) as (engine, left_out):
+        known = (host_sums.facts(engine, before), host_sums.facts(engine, after))
+        hosts = host_sums.chosen({**known[0], **known[1]}, question.hosts)
+        sums = tuple(
+            host_sums.kept(host_sums.by_period(engine, side, period_ns), hosts)
+            for side in (before, after)
+        )
+        nets = networks.changes(engine, before, after, hosts)
+    both = sorted(set(sums[0].hosts) & set(sums[1].hosts))
+    sides = tuple(host_sums.kept(side, set(both)) for side in sums)
+    lines = metric_changes.over_hosts(
+        metric_changes.whole(sides[0]), metric_changes.whole(sides[1]), is_paired=True
+    )
+    marked, is_judged = mark(sides[0], sides[1], with_load=with_load)
+    groups = change_groups.group(question, both, marked, known, sides)
+    load = "" if with_load else _NOTE_LOAD
+    note = _NOTE.format(period=_duration(period_ns), load=load) if is_judged else _NOTE_FEW
+    return FleetComparison(
+        FLEET_VERSION,
+        "What changed between two times",
+        question.scope(whole, tier, len(both), left_out),
+        _span_text(before),
+        _span_text(after),
+        change_groups.sentence(len(both), [*groups, *nets], lines),
+        note,
+        lines,
+        [*groups, *nets],
+    )
+
+
+def between_groups(
+    question: Question, group: Sequence[str], against: Sequence[str]
+) -> FleetComparison:
+    """How two groups of hosts differ. Raises TlstaxError (USAGE)."""
+    span = question.span()
+    tier = question.tier_for(span)
+    with question.ask(span, tier, (columns.Interval, columns.Host)) as (engine, left_out):
+        known = host_sums.facts(engine, span)
+        everyone = host_sums.chosen(known, question.hosts)
+        chosen = [host_sums.chosen(known, side) & everyone for side in (against, group)]
+        sums = host_sums.over(engine, span)
+    sides = [host_sums.kept(sums, hosts) for hosts in chosen]
+    lines = metric_changes.over_hosts(sides[0], sides[1], is_paired=False)
+    names = [" and ".join(side) for side in (against, group)]
+    return FleetComparison(
+        FLEET_VERSION,
+        "How two groups of hosts differ",
+        question.scope(span, tier, len(set().union(*chosen)), left_out),
+        f"{names[0]}: {len(sides[0].hosts):,} hosts",
+        f"{names[1]}: {len(sides[1].hosts):,} hosts",
+        change_groups.groups_sentence(lines),
+        _NOTE_GROUPS,
+        lines,
+        [],
+    )
+
+
+def _span_text(span: Span) -> str:
+    return f"{moment(span.start_wall_ns)} to {moment(span.end_wall_ns)}"
+
+
+def _duration(period_ns: int) -> str:
+    seconds = period_ns // SECOND_NS
+    for unit, name in ((3600, "h"), (60, "min")):
+        if seconds % unit == 0:
+            return f"{seconds // unit} {name}"
+    return f"{seconds} s"
+
+
+def _periods(question: Question, before: Span, after: Span) -> tuple[str, int]:
+    """The longest tier that gives both sides enough periods, and the length of a period."""
+    shortest = min(side.end_wall_ns - side.start_wall_ns for side in (before, after))
+    tier = question.tier or next(
+        (
+            name
+            for name, seconds in sorted(TIERS.items(), key=lambda item: -item[1])
+            if shortest >= LEAST_UNITS * seconds * SECOND_NS
+            and all(edge % (seconds * SECOND_NS) == 0 for side in (before, after) for edge in side)
+        ),
+        "10s",
+    )
+    step = TIERS[tier] * SECOND_NS
+    return tier, max(1, -(-shortest // (step * _PERIODS_MAX))) * step
+
+
+def mark(before: Sums, after: Sums, *, with_load: bool) -> tuple[list[Marked], bool]:
+    """The hosts and metrics that changed more than the others; whether any could be judged."""
+    tests = []
+    for metric in METRICS:
+        if metric.is_load and not with_load:
+            continue
+        raw = before.of(metric), after.of(metric)
+        sides = tuple(_apart(metric_changes.scaled(metric, one)) for one in raw)
+        p = many.p_values(*sides, is_serial=True)
+        found = many.median_differences(*sides, is_serial=True)
+        tests.append((metric, raw, p, found))
+    known = np.concatenate([p[np.isfinite(p)] for _, _, p, _ in tests])
+    bound = verdicts.largest_marked(known.tolist())
+    if bound is None:
+        return [], bool(len(known))
+    marked = []
+    for metric, raw, p, found in tests:
+        with np.errstate(invalid="ignore"):
+            rows = (p <= bound) & (np.abs(found.values) >= metric.least_change)
+            rows &= (found.lows > 0) | (found.highs < 0)
+        for row in np.flatnonzero(rows).tolist():
+            marked.append(
+                Marked(
+                    row,
+                    metric,
+                    float(np.nanmedian(raw[0][row])),
+                    float(np.nanmedian(raw[1][row])),
+                    *(metric_changes.back(metric, float(end[row])) for end in found),
+                )
+            )
+    return marked, True
+
+
+def _apart(values: Floats) -> Floats:
+    """Each host's values less the median of all hosts in the same period, if they are many."""
+    if len(values) < LEAST_UNITS:
+        return values
+    common = np.zeros(values.shape[1])
+    for period in range(values.shape[1]):
+        column = values[:, period]
+        known = column[np.isfinite(column)]
+        common[period] = np.median(known) if len(known) else 0.0
+    return values - common

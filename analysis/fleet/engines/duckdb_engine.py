@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""DuckDB, in this process: the engine for one machine."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.fleet.columns import Row, columns, table_name
+from tlstax.analysis.fleet.engines.engine import (
+    BUCKET_COLUMNS,
+    BUCKETS,
+    OBSERVED_LATENCIES,
+    Engine,
+    Views,
+)
+from tlstax.analysis.fleet.store.parquet_files import missing_package
+
+_TYPES: Final = {"int": "BIGINT", "float": "DOUBLE", "str": "VARCHAR", "list": "BIGINT[]"}
+
+
+class DuckDb(Engine):
+    """An in-memory database with a view of each table."""
+
+    name = "duckdb"
+
+    def __init__(self, connection: Any) -> None:
+        """Use `open_views`."""
+        self._connection = connection
+
+    def query(self, sql: str) -> Any:
+        """See Engine."""
+        import duckdb
+
+        try:
+            return self._connection.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise self.refused(error) from error
+
+    def read_only(self, sql: str) -> Any:
+        """The answer to one statement that changes nothing.
+
+        Raises TlstaxError: USAGE for another statement, FAILED where DuckDB refuses.
+        """
+        import duckdb
+
+        try:
+            statements = self._connection.extract_statements(sql)
+        except duckdb.Error as error:
+            raise self.refused(error) from error
+        kinds = [statement.type for statement in statements]
+        if kinds != [duckdb.StatementType.SELECT]:
+            raise TlstaxError(
+                "cannot run this SQL",
+                "only a single SELECT is run, since nothing may be changed",
+                "Give one SELECT statement",
+                ExitCode.USAGE,
+            )
+        return self.query(sql)
+
+    def close(self) -> None:
+        """See Engine."""
+        self._connection.close()
+
+
+def open_views(views: Views) -> DuckDb:
+    """A database that reads the data set and nothing else, and writes nothing."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise missing_package("duckdb") from error
+    connection = duckdb.connect(":memory:")
+    threads = len(os.sched_getaffinity(0))
+    for setting in (
+        "autoinstall_known_extensions = false",
+        "autoload_known_extensions = false",
+        f"threads = {threads}",
+        "temp_directory = ''",
+        "python_enable_replacements = false",
+        f"allowed_directories = [{_text(str(views.data))}]",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"SET {setting}")
+    for table, files in views.files.items():
+        connection.execute(f"CREATE VIEW {table_name(table)} AS {_reading(table, files)}")
+    if views.has_buckets:
+        names = ", ".join(BUCKET_COLUMNS)
+        connection.execute(
+            f"CREATE VIEW {BUCKETS} AS SELECT {names}, "
+            "first_bucket + unnest(range(len(counts))) AS bucket, unnest(counts) AS ended_count "
+            f"FROM ({OBSERVED_LATENCIES}) observed"
+        )
+    return DuckDb(connection)
+
+
+def _reading(table: type[Row], files: Sequence[Path]) -> str:
+    if not files:
+        empty = ", ".join(f"CAST(NULL AS {_TYPES[c.kind]}) AS {c.name}" for c in columns(table))
+        return f"SELECT {empty} WHERE false"
+    names = ", ".join(column.name for column in columns(table))
+    listed = ", ".join(_text(str(path.resolve())) for path in files)
+    return f"SELECT {names} FROM read_parquet([{listed}], hive_partitioning = false)"
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

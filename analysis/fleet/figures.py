@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Figures over hosts: medians with their intervals, outliers, and how values are written."""
+
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis import quantities
+from tlstax.analysis.model.fleet import Figure
+from tlstax.analysis.statistics import medians
+from tlstax.analysis.statistics.medians import has_interval
+from tlstax.analysis.statistics.units import Floats, rounds
+
+HOSTS: Final = "hosts"
+_FAR: Final = 3.0
+"""Times the middle half beyond the quartiles: Tukey's outer fence."""
+
+
+def figure(values: Floats) -> Figure:
+    """The median over hosts with its interval, or the range of fewer than eight."""
+    found = medians.estimate(np.append([np.nan], values), rounds(len(values), HOSTS))
+    if not found.unit_count:
+        return Figure(None)
+    return Figure(found.value, found.low, found.high, found.unit_count)
+
+
+def far_out(values: Floats) -> tuple[float, float]:
+    """The values beyond which a host is an outlier: infinite for fewer than eight hosts."""
+    known = values[np.isfinite(values)]
+    if not has_interval(len(known)):
+        return -np.inf, np.inf
+    low, high = np.quantile(known, [0.25, 0.75])
+    reach = _FAR * (high - low)
+    return float(low - reach), float(high + reach)
+
+
+def value_text(unit: str, value: float | None) -> str:
+    """A value of a metric in its unit."""
+    if unit == "ns":
+        return quantities.time(value)
+    return quantities.reading(value, "number" if unit == "count" else unit)
+
+
+def change_text(value: float | None, *, is_factor: bool) -> str:
+    """A change: a factor, or a difference of shares in points."""
+    if value is None:
+        return quantities.ABSENT
+    if is_factor:
+        return quantities.ratio(value)
+    points = quantities.number_text(value * 100)
+    return f"{'+' if value > 0 else ''}{points}{quantities.NO_BREAK}points"
+
+
+def change_bounds(figure: Figure, *, is_factor: bool) -> str:
+    """The bounds of a change in its unit, or ''; of fewer than eight hosts with their number."""
+    if figure.low is None or figure.high is None:
+        return ""
+    scale = 1 if is_factor else 100
+    low, high = (quantities.three_digits(end * scale) for end in (figure.low, figure.high))
+    few = "" if has_interval(figure.host_count) else f" of {figure.host_count}"
+    return f"[{low}, {high}]{few}"
+
+
+def value_bounds(unit: str, figure: Figure) -> str:
+    """The bounds of a value, or ''."""
+    if figure.low is None or figure.high is None:
+        return ""
+    count = figure.host_count
+    if unit == "ns":
+        return quantities.time_interval(figure.value or 0.0, figure.low, figure.high, count)
+    if unit == "share":
+        return quantities.share_interval(figure.low, figure.high, count)
+    return quantities.number_interval(figure.low, figure.high, count)

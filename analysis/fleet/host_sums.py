@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sums of each host over a span of time, or over each period of it, and its facts."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.fleet import metrics
+from tlstax.analysis.fleet.columns import HOUR_NS, Host
+from tlstax.analysis.fleet.engines.engine import Engine
+from tlstax.analysis.fleet.metrics import METRICS
+from tlstax.analysis.statistics.units import Floats
+
+FACTS: Final = (
+    *("cluster", "server", "server_version", "tls_library", "tls_linkage", "kernel"),
+    *("cpu_model", "cpu_count", "build_id", "level", "tlstax_version"),
+)
+"""What hosts may be chosen and grouped by."""
+_FEW: Final = 500
+"""Hosts that a question names to the engine."""
+
+
+class Span(NamedTuple):
+    """From a time, inclusive, to another, exclusive."""
+
+    start_wall_ns: int
+    end_wall_ns: int
+
+    @property
+    def condition(self) -> str:
+        """As an SQL condition."""
+        return f"start_wall_ns >= {self.start_wall_ns:d} AND start_wall_ns < {self.end_wall_ns:d}"
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums by name; one row for each host, and a column for each period if there are periods."""
+
+    hosts: list[str]
+    starts_ns: list[int]
+    by_name: Mapping[str, Floats]
+
+    def of(self, metric: metrics.Metric) -> Floats:
+        """The metric of each host (and period)."""
+        return metrics.values(metric, self.by_name)
+
+    def during(self, columns: Floats) -> "Sums":
+        """The sums over some of the periods."""
+        picked = {name: values[:, columns].sum(axis=1) for name, values in self.by_name.items()}
+        return Sums(self.hosts, [], picked)
+
+    def only(self, rows: Sequence[int]) -> "Sums":
+        """The sums of some of the hosts."""
+        names = [self.hosts[row] for row in rows]
+        return Sums(names, self.starts_ns, {n: v[list(rows)] for n, v in self.by_name.items()})
+
+
+def in_hours(span: Span) -> Span:
+    """The span from the hour on in which it starts, for tables that are filed by the hour."""
+    return Span(span.start_wall_ns - span.start_wall_ns % HOUR_NS, span.end_wall_ns)
+
+
+Facts = dict[str, dict[str, str]]
+"""Facts by host, as texts."""
+
+
+def over(
+    engine: Engine,
+    span: Span,
+    wanted: Sequence[metrics.Metric] = METRICS,
+    among: Collection[str] = (),
+) -> Sums:
+    """Sums of each host over a span, in the order of names; of few hosts only, if `among` is so."""
+    names = metrics.needed(tuple(wanted))
+    condition = span.condition
+    if 0 < len(among) <= _FEW:
+        condition += f" AND host IN ({', '.join(literal(host) for host in sorted(among))})"
+    found = engine.query(
+        f"SELECT host, {metrics.sum_sql(names)} FROM ({metrics.scaled_sql(names, condition)}) "
+        "scaled GROUP BY host ORDER BY host"
+    )
+    return Sums(found["host"].to_pylist(), [], {name: _floats(found[name]) for name in names})
+
+
+def by_period(
+    engine: Engine, span: Span, period_ns: int, wanted: Sequence[metrics.Metric] = METRICS
+) -> Sums:
+    """Sums of each host by period, 0 where nothing was recorded."""
+    names = metrics.needed(tuple(wanted))
+    origin = span.start_wall_ns
+    period = f"(start_wall_ns - {origin:d} - (start_wall_ns - {origin:d}) % {period_ns:d})"
+    found = engine.query(
+        f"SELECT host, {period} AS period_ns, {metrics.sum_sql(names)} "
+        f"FROM ({metrics.scaled_sql(names, span.condition)}) scaled GROUP BY host, {period}"
+    )
+    hosts, rows = numbered(found["host"])
+    starts, places = np.unique(found["period_ns"].to_numpy(), return_inverse=True)
+    by_name = {}
+    for name in names:
+        table: Floats = np.zeros((len(hosts), len(starts)))
+        table[rows, places] = _floats(found[name])
+        by_name[name] = table
+    return Sums(hosts, (starts + origin).tolist(), by_name)
+
+
+def numbered(names: Any) -> tuple[list[str], Any]:
+    """The distinct texts of an Arrow column in order, and the place of each row among them."""
+    encoded = names.combine_chunks().dictionary_encode()
+    known = encoded.dictionary.to_pylist()
+    order = sorted(range(len(known)), key=known.__getitem__)
+    places = np.empty(len(known), dtype=np.int64)
+    places[order] = np.arange(len(known))
+    return [known[at] for at in order], places[encoded.indices.to_numpy()]
+
+
+def literal(text: str) -> str:
+    """A text as an SQL literal. Engines read a backslash differently; no name has one."""
+    return "'" + text.replace("\\", "").replace("'", "''") + "'"
+
+
+def _floats(column: Any) -> Floats:
+    values: Floats = column.to_numpy().astype(np.float64)
+    return values
+
+
+def facts(engine: Engine, span: Span) -> Facts:
+    """The last known facts of each host in a span, which begins with its hour: facts are hourly."""
+    span = in_hours(span)
+    names = ", ".join(f"host.{name} AS {name}" for name in ("host", *FACTS))
+    found = engine.query(
+        f"SELECT DISTINCT {names} FROM host INNER JOIN (SELECT host AS name, MAX(start_wall_ns) AS "
+        f"latest_ns FROM host WHERE {span.condition} GROUP BY host) newest "
+        "ON host.host = newest.name AND host.start_wall_ns = newest.latest_ns ORDER BY host, "
+        f"{', '.join(FACTS)}"
+    )
+    columns = {name: [str(value) for value in found[name].to_pylist()] for name in FACTS}
+    return {
+        host: {name: columns[name][row] for name in FACTS}
+        for row, host in enumerate(found["host"].to_pylist())
+    }
+
+
+def chosen(known: Facts, conditions: Sequence[str]) -> set[str]:
+    """The hosts that meet every condition FACT=PATTERN, or `host=PATTERN`.
+
+    Raises TlstaxError (USAGE) for another condition, or if no host meets them.
+    """
+    found = set(known)
+    for condition in conditions:
+        name, _, pattern = condition.partition("=")
+        if name not in ("host", *FACTS) or not pattern:
+            raise TlstaxError(
+                f"cannot choose hosts by {condition!r}",
+                f"a condition is NAME=PATTERN with one of {', '.join(('host', *FACTS))}",
+                "Give for example cluster=eu-*",
+                ExitCode.USAGE,
+            )
+        found = {
+            host
+            for host in found
+            if fnmatchcase(host if name == "host" else known[host][name], pattern)
+        }
+    if not found:
+        raise TlstaxError(
+            "no host to answer for",
+            f"none of {len(known)} hosts meets {' and '.join(conditions) or 'this span of time'}",
+            "Choose other conditions or another time",
+            ExitCode.USAGE,
+        )
+    return found
+
+
+def kept(sums: Sums, hosts: set[str]) -> Sums:
+    """The sums of these hosts."""
+    return sums.only([row for row, name in enumerate(sums.hosts) if name in hosts])
+
+
+assert set(FACTS) < set(Host._fields)

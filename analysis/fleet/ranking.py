@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`tlstax fleet top`: which hosts have most of something, and which findings most hosts."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis import quantities
+from tlstax.analysis.fleet import columns, host_sums, latencies, metrics
+from tlstax.analysis.fleet.engines.engine import Engine
+from tlstax.analysis.fleet.figures import far_out, figure, value_text
+from tlstax.analysis.fleet.host_sums import Facts, Span
+from tlstax.analysis.fleet.metrics import Metric
+from tlstax.analysis.fleet.question import Question, facts_of
+from tlstax.analysis.model.fleet import (
+    FLEET_VERSION,
+    Figure,
+    FindingLine,
+    FleetTop,
+    HostLine,
+    HostRange,
+)
+from tlstax.analysis.statistics.units import Floats
+
+_OUTLIERS_MAX: Final = 50
+_RANGES: Final = 20
+_ADDED_UP: Final = ("cpus", "per_second")
+
+
+def top(question: Question, metric: Metric, most: int, group_by: str, phase: str) -> FleetTop:
+    """The ranking. Raises TlstaxError (USAGE) where there is nothing to rank."""
+    span = question.span()
+    tier = question.tier_for(span)
+    tables = [columns.Interval, columns.Host, columns.Finding]
+    tables += [columns.PhaseLatency] if group_by else []
+    with question.ask(span, tier, tables) as (engine, left_out):
+        known = host_sums.facts(engine, span)
+        hosts = host_sums.chosen(known, question.hosts)
+        sums = host_sums.kept(host_sums.over(engine, span, [metric]), hosts)
+        found = findings(engine, span, hosts)
+        grouped = latencies.by_fact(engine, span, known, hosts, group_by, phase) if group_by else []
+    values = sums.of(metric)
+    lines = _lines(question, metric, sums.hosts, values, known)
+    fleet = figure(values)
+    ordered = values[np.isfinite(values)]
+    return FleetTop(
+        FLEET_VERSION,
+        f"Hosts by {metric.label}",
+        question.scope(span, tier, len(sums.hosts), left_out),
+        _sentence(metric, lines, fleet),
+        facts_of(metric),
+        fleet,
+        float(ordered.sum()) if metric.unit in _ADDED_UP else None,
+        lines[:most],
+        [line for line in lines if line.is_outlier][:_OUTLIERS_MAX],
+        _ranges(ordered),
+        found,
+        grouped,
+    )
+
+
+def _lines(
+    question: Question, metric: Metric, hosts: Sequence[str], values: Floats, known: Facts
+) -> list[HostLine]:
+    """All hosts with a value, the largest first."""
+    bound = far_out(values)[1]
+    order = sorted(
+        np.flatnonzero(np.isfinite(values)).tolist(), key=lambda row: (-values[row], hosts[row])
+    )
+    return [
+        HostLine(
+            host=hosts[row],
+            cluster=known.get(hosts[row], {}).get("cluster", ""),
+            server=server_of(known, hosts[row]),
+            tls_library=known.get(hosts[row], {}).get("tls_library", "unknown"),
+            value=float(values[row]),
+            is_outlier=bool(values[row] > bound),
+            report=question.report(hosts[row]),
+        )
+        for row in order
+    ]
+
+
+def server_of(known: Facts, host: str) -> str:
+    """Kind and version of a host's server."""
+    mine = known.get(host, {})
+    return f"{mine.get('server', 'unknown')} {mine.get('server_version', '')}".strip()
+
+
+def _ranges(ordered: Floats) -> list[HostRange]:
+    if not len(ordered):
+        return []
+    counts, edges = np.histogram(ordered, bins=_RANGES)
+    return [
+        HostRange(float(low), float(high), int(count))
+        for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
+    ]
+
+
+def _sentence(metric: Metric, lines: Sequence[HostLine], fleet: Figure) -> str:
+    if not lines or fleet.value is None:
+        return f"No host was seen enough for {metric.label}."
+    first = lines[0]
+    text = quantities.plain(value_text(metric.unit, first.value))
+    middle = quantities.plain(value_text(metric.unit, fleet.value))
+    outliers = sum(line.is_outlier for line in lines)
+    far = f"; {outliers:,} are far above the others" if outliers else ""
+    hosts = "hosts have" if fleet.host_count != 1 else "host has"
+    return (
+        f"{metric.label[0].upper()}{metric.label[1:]}: {first.host} has most, {text}; "
+        f"{fleet.host_count:,} {hosts} a median of {middle}{far}."
+    )
+
+
+def findings(engine: Engine, span: Span, hosts: set[str]) -> list[FindingLine]:
+    """Findings by the number of hosts that have them."""
+    found = engine.query(
+        f"SELECT finding, host, MAX(share) AS share FROM finding "
+        f"WHERE {host_sums.in_hours(span).condition} GROUP BY finding, host"
+    )
+    by_finding: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in found.to_pylist():
+        if row["host"] in hosts:
+            by_finding[row["finding"]][row["host"]] = row["share"]
+    lines = [
+        FindingLine(
+            name,
+            len(mine),
+            figure(np.array(list(mine.values()))),
+            sorted(mine, key=lambda host: (-mine[host], host))[:5],
+        )
+        for name, mine in by_finding.items()
+    ]
+    return sorted(lines, key=lambda line: (-line.host_count, line.finding))
+
+
+def by_finding(question: Question, finding: str, most: int) -> FleetTop:
+    """The hosts that have a finding, ranked by its share of the time of connections."""
+    span = question.span()
+    tables = [columns.Host, columns.Finding]
+    with question.ask(span, "1h", tables) as (engine, left_out):
+        known = host_sums.facts(engine, span)
+        hosts = host_sums.chosen(known, question.hosts)
+        rows = engine.query(
+            "SELECT host, finding, MAX(share) AS share FROM finding "
+            f"WHERE {host_sums.in_hours(span).condition} GROUP BY host, finding ORDER BY host"
+        ).to_pylist()
+        found = findings(engine, span, hosts)
+    mine = {row["host"]: row["share"] for row in rows if row["finding"] == finding}
+    names = sorted(mine.keys() & hosts)
+    values: Floats = np.array([mine[name] for name in names], dtype=np.float64)
+    metric = _finding_metric(finding)
+    lines = _lines(question, metric, names, values, known)
+    return FleetTop(
+        FLEET_VERSION,
+        f"Hosts with the finding {finding}",
+        question.scope(span, "1h", len(hosts), left_out),
+        _sentence(metric, lines, figure(values)),
+        facts_of(metric),
+        figure(values),
+        None,
+        lines[:most],
+        [line for line in lines if line.is_outlier][:_OUTLIERS_MAX],
+        _ranges(values),
+        found,
+    )
+
+
+def _finding_metric(finding: str) -> Metric:
+    label = f"{finding}, share of the time of connections"
+    return metrics.BY_NAME["tls_share"]._replace(name=finding, label=label)

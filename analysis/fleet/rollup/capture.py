@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""All rows of the data set that one capture makes."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tlstax.analysis.classify.composition import Stacks, count_samples
+from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.findings.gathered import findings_of
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
+from tlstax.analysis.fleet.rollup import intervals, stacks
+from tlstax.analysis.fleet.rollup.recording import Recording, damaged, identify
+from tlstax.analysis.quantities import library
+from tlstax.analysis.rows import tables as capture_tables
+from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture.reader import CaptureReader
+
+TierRows = dict[str, dict[type[Row], list[Row]]]
+"""Rows by tier and table."""
+
+
+class RolledUp(NamedTuple):
+    """A capture as rows of the data set."""
+
+    recording: Recording
+    rows: TierRows
+
+
+def read(path: Path, host: str = "", cluster: str = "") -> RolledUp:
+    """The rows of a capture. Raises TlstaxError (CAPTURE, USAGE), see `recording.identify`."""
+    with CaptureReader.open(path) as reader:
+        return roll_up(capture_tables.load(reader), str(path), host, cluster)
+
+
+def roll_up(tables: Tables, path: str, host: str = "", cluster: str = "") -> RolledUp:
+    """The same of a capture that was read."""
+    of = identify(tables, path, host, cluster)
+    resolved, taxonomy = Stacks(tables.frames, tables.stacks), builtin()
+    counts = count_samples(tables.samples, resolved, taxonomy)
+    found, _ = findings_of(capture_tables.groups(tables), tables, counts, resolved, taxonomy)
+    sums = intervals.sum_up(tables, of, counts)
+    made: TierRows = {}
+    for tier, seconds in TIERS.items():
+        sums = intervals.merged(sums, seconds * SECOND_NS)
+        shown = intervals.without_roles(sums) if tier == "10s" else sums
+        made[tier] = intervals.rows(shown, of, is_longest=tier == "1h")
+    first = min(of.start_of(window, HOUR_NS) for window in tables.windows)
+    made["1h"][columns.Host] = _host(tables, of)
+    made["1h"][columns.Finding] = [
+        columns.Finding(
+            *(of.host, first, of.source_id, line.id, line.name),
+            *(line.share.value, line.size.value_ns, line.sentence),
+        )
+        for line in found
+    ]
+    made["1h"].update(stacks.roll_up(tables, of, resolved, taxonomy))
+    for by_table in made.values():
+        for rows in by_table.values():
+            if not intervals.is_sane(rows):
+                raise damaged(path, "its sums are beyond what a recording can hold")
+    return RolledUp(of, made)
+
+
+def _host(tables: Tables, of: Recording) -> list[Row]:
+    """The facts about the host, for each hour."""
+    server = tables.targets[0] if tables.targets else None
+    meta = tables.meta
+    count = meta.get("cpu_count", "")
+    hours = sorted({of.start_of(window, HOUR_NS) for window in tables.windows})
+    return [
+        columns.Host(
+            *(of.host, hour, of.source_id, of.cluster),
+            *((server.server, server.server_version) if server else ("unknown", "unknown")),
+            server.build_id if server else "",
+            library(server.tls_library, server.tls_version) if server else "unknown",
+            server.tls_linkage if server else "unknown",
+            meta.get("kernel", ""),
+            meta.get("cpu_model", ""),
+            int(count) if count.isascii() and count.isdigit() and len(count) < 9 else 0,
+            meta.get("command_level", ""),
+            meta.get("tlstax_version", ""),
+        )
+        for hour in hours
+    ]

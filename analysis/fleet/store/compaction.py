@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Merge the files of each hour into one, sorted by host.
+
+The new file is renamed over the earlier one, then the merged files are removed. A reader that finds
+both takes the rows of each recording once (`selection`). Row groups are merged in the order of
+their hosts, so that an hour of many hosts does not have to fit into memory.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tlstax.analysis.fleet.columns import HOURLY, SHARED, TABLES, TIERS, columns
+from tlstax.analysis.fleet.store import layout, parquet_files
+from tlstax.analysis.fleet.store.layout import COMPACTED, PARTIAL, Place
+from tlstax.analysis.fleet.store.parquet_files import ROWS_OF_A_GROUP, UnreadableError
+from tlstax.analysis.fleet.store.selection import require
+
+_STALE_S: Final = 3600
+"""A file that was not finished for so long belongs to a writer that died."""
+
+
+class Outcome(NamedTuple):
+    """What was done."""
+
+    hours_count: int
+    """Folders that were compacted."""
+    merged_count: int
+    """Files that were merged."""
+    left_out: list[str]
+    """Why files could not be merged, as sentences."""
+
+
+class _Piece(NamedTuple):
+    """A row group of a file, and the hosts (or ids) from which to which it goes."""
+
+    first: Any
+    last: Any
+    path: Path
+    number: int
+    rows_count: int
+
+
+def compact(data: Path) -> Outcome:
+    """Compact every hour that has more than one file. Raises TlstaxError (USAGE, IO, CAPTURE)."""
+    require(data)
+    hours = merged = 0
+    left_out: list[str] = []
+    with layout.lock(data, exclusive=True):
+        for tier in TIERS:
+            for table in TABLES:
+                if tier != "1h" and table in HOURLY:
+                    continue
+                for place in layout.places(data, tier, table):
+                    count = _compact(place.folder(data), place, left_out)
+                    hours += count > 0
+                    merged += count
+    return Outcome(hours, merged, left_out)
+
+
+def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
+    """Merge one folder; how many files were merged."""
+    _remove_stale(folder)
+    parts = []
+    for path in sorted(folder.glob("part-*.parquet")):
+        try:
+            parquet_files.check(path, place.table)
+            parts.append(path)
+        except UnreadableError as error:
+            left_out.append(f"{path} was not merged: {error}")
+    if not parts:
+        return 0
+    compacted = folder / COMPACTED
+    files = list(parts)
+    if compacted.exists():
+        try:
+            parquet_files.check(compacted, place.table)
+            known = parquet_files.sources_in(compacted, place.table)
+        except UnreadableError as error:
+            left_out.append(f"{compacted} was not merged: {error}")
+            return 0
+        files = [path for path in parts if layout.source_of(path.name) not in known]
+        files.append(compacted)
+    if files != [compacted]:
+        parquet_files.write(compacted, place.table, _batches(files, place))
+        parquet_files.sync(folder)
+    for path in parts:
+        path.unlink(missing_ok=True)
+    return len(parts)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove what writers that died have left."""
+    for path in folder.glob(f".*{PARTIAL}"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _STALE_S:
+                path.unlink()
+
+
+def _batches(files: Sequence[Path], place: Place) -> Iterator[Any]:
+    """Sorted rows, as many at a time as share no host with the next."""
+    pyarrow = parquet_files.arrow()
+    waiting: list[_Piece] = []
+    size = 0
+    for piece in _pieces(files, place):
+        is_apart = waiting and piece.first > max(one.last for one in waiting)
+        if is_apart and size >= ROWS_OF_A_GROUP:
+            yield _merged(pyarrow, waiting, place)
+            waiting, size = [], 0
+        waiting.append(piece)
+        size += piece.rows_count
+    if waiting:
+        yield _merged(pyarrow, waiting, place)
+
+
+def _pieces(files: Sequence[Path], place: Place) -> list[_Piece]:
+    """All row groups in the order of their first host."""
+    found = []
+    for path in files:
+        footer = parquet_files.check(path, place.table)
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            if group.num_rows:
+                bounds = group.column(0).statistics
+                found.append(_Piece(bounds.min, bounds.max, path, number, group.num_rows))
+    return sorted(found)
+
+
+def _merged(pyarrow: Any, pieces: Sequence[_Piece], place: Place) -> Any:
+    parquet = parquet_files.arrow("pyarrow.parquet")
+    rows = pyarrow.concat_tables(
+        parquet.ParquetFile(piece.path).read_row_group(piece.number) for piece in pieces
+    )
+    if place.table in SHARED:
+        rows = _distinct(rows, columns(place.table)[0].name)
+    return parquet_files.in_order(place.table, rows)
+
+
+def _distinct(rows: Any, key: str) -> Any:
+    """The first row of each key."""
+    seen: set[int] = set()
+    kept = []
+    for at, value in enumerate(rows[key].to_pylist()):
+        if value not in seen:
+            seen.add(value)
+            kept.append(at)
+    return rows.take(kept)

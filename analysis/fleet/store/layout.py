@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where the files of a data set are: tier=/table=/date=/hour=, by the interval's start in UTC.
+
+A folder of one hour holds one file for each recording, `part-SOURCE.parquet`, and after compaction
+`compacted.parquet`, which holds the rows of many. Names that begin with a dot are not data.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row, table_name
+from tlstax.collectors.capture.printable import output_error
+
+COMPACTED: Final = "compacted.parquet"
+PARTIAL: Final = ".partial"
+"""Suffix of a file that is being written."""
+_LOCK: Final = ".lock"
+_DATE: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
+_HOUR: Final = re.compile(r"hour=(\d{2})")
+_PART: Final = re.compile(r"part-([0-9a-f]{16})\.parquet")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One table of one tier in one hour."""
+
+    tier: str
+    table: type[Row]
+    hour_wall_ns: int
+
+    def folder(self, data: Path) -> Path:
+        """Its folder in a data set."""
+        at = datetime.fromtimestamp(self.hour_wall_ns // SECOND_NS, UTC)
+        return (
+            data
+            / f"tier={self.tier}"
+            / f"table={table_name(self.table)}"
+            / f"date={at:%Y-%m-%d}"
+            / f"hour={at:%H}"
+        )
+
+
+def part_name(source_id: int) -> str:
+    """The name of a recording's file in each folder."""
+    return f"part-{source_id & (2**64 - 1):016x}.parquet"
+
+
+def source_of(name: str) -> int | None:
+    """The recording of such a file; None for other names."""
+    found = _PART.fullmatch(name)
+    if found is None:
+        return None
+    value = int(found[1], 16)
+    return value - 2**64 if value >= 2**63 else value
+
+
+def hour_of(start_wall_ns: int) -> int:
+    """The start of the hour that an interval is filed under."""
+    return start_wall_ns - start_wall_ns % HOUR_NS
+
+
+def places(
+    data: Path,
+    tier: str,
+    table: type[Row],
+    first_wall_ns: int | None = None,
+    end_wall_ns: int | None = None,
+) -> Iterator[Place]:
+    """The hours of a table that have a folder, in order, and may hold intervals in this span."""
+    top = data / f"tier={tier}" / f"table={table_name(table)}"
+    for date_folder in _folders(top):
+        date = _DATE.fullmatch(date_folder.name)
+        for hour_folder in _folders(date_folder) if date else ():
+            hour = _HOUR.fullmatch(hour_folder.name)
+            start_ns = _parsed(date[1], hour[1]) if date and hour else None
+            if start_ns is None or (end_wall_ns is not None and start_ns >= end_wall_ns):
+                continue
+            if first_wall_ns is None or start_ns + HOUR_NS > first_wall_ns:
+                yield Place(tier, table, start_ns)
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in path.iterdir() if entry.is_dir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise output_error(str(path), error) from error
+
+
+def _parsed(date: str, hour: str) -> int | None:
+    try:
+        at = datetime.strptime(f"{date} {hour}", "%Y-%m-%d %H").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(at.timestamp()) * SECOND_NS
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder that only its owner can enter, with those above it."""
+    with contextlib.suppress(FileExistsError):
+        missing = [path, *path.parents]
+        for folder in reversed(missing):
+            if not folder.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextlib.contextmanager
+def lock(data: Path, *, exclusive: bool) -> Iterator[None]:
+    """Hold the data set: writers of new files together, who replaces files alone.
+
+    Readers need no lock. Raises TlstaxError (IO) where the folder cannot be written.
+    """
+    try:
+        make_folder(data)
+        descriptor = os.open(data / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise output_error(f"to the data set {data}", error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)

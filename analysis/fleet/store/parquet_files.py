@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Single Parquet files of the data set: schema, writing aside and renaming, checks before reading.
+
+Needs pyarrow (`pip install 'tlstax[fleet]'`).
+"""
+
+import importlib
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.analysis.fleet.columns import (
+    BY_NAME,
+    SCHEMA_VERSION,
+    SHARED,
+    Row,
+    columns,
+    keys,
+    table_name,
+)
+from tlstax.analysis.fleet.store.layout import PARTIAL, make_folder
+from tlstax.collectors.capture.printable import output_error
+
+ROWS_OF_A_GROUP: Final = 1 << 17
+VERSION_KEY: Final = b"tlstax.schema_version"
+TABLE_KEY: Final = b"tlstax.table"
+
+
+class UnreadableError(Exception):
+    """A file that is no whole file of the data set, and why."""
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """pyarrow, or a module of it. Raises TlstaxError (HOST) where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise missing_package("pyarrow") from error
+
+
+def missing_package(name: str, extra: str = "fleet") -> TlstaxError:
+    """The error for a package that tlstax does not install by itself."""
+    return TlstaxError(
+        "cannot use a data set",
+        f"the Python package {name} is not installed",
+        f"pip install 'tlstax[{extra}]'",
+        ExitCode.HOST,
+    )
+
+
+def schema_of(table: type[Row]) -> Any:
+    """The Arrow schema of a table."""
+    pyarrow = arrow()
+    kinds = {
+        "int": pyarrow.int64(),
+        "float": pyarrow.float64(),
+        "str": pyarrow.string(),
+        "list": pyarrow.list_(pyarrow.field("element", pyarrow.int64(), nullable=False)),
+    }
+    fields = [pyarrow.field(one.name, kinds[one.kind], nullable=False) for one in columns(table)]
+    return pyarrow.schema(fields)
+
+
+def metadata_of(table: type[Row]) -> dict[bytes, bytes]:
+    """What the footer of a file says about it."""
+    return {
+        VERSION_KEY: str(SCHEMA_VERSION).encode(),
+        TABLE_KEY: table_name(table).encode(),
+        b"tlstax.version": __version__.encode(),
+    }
+
+
+def table_of(table: type[Row], rows: Iterable[Row]) -> Any:
+    """Rows as a sorted Arrow table."""
+    pyarrow = arrow()
+    schema = schema_of(table)
+    by_column = list(zip(*rows, strict=True)) or [() for _ in schema]
+    arrays = [
+        pyarrow.array(values, field.type) for values, field in zip(by_column, schema, strict=True)
+    ]
+    return in_order(table, pyarrow.Table.from_arrays(arrays, schema=schema))
+
+
+def in_order(table: type[Row], rows: Any) -> Any:
+    """Sorted by host, then by what the row is about, then by time: neighbours are alike."""
+    names = [name for name in sort_columns(table) if name in rows.column_names]
+    return rows.sort_by([(name, "ascending") for name in names])
+
+
+def sort_columns(table: type[Row]) -> list[str]:
+    """The columns that rows are sorted by."""
+    found = keys(table)
+    late = [name for name in ("start_wall_ns", "source_id") if name in found]
+    first = ["host"] if "host" in table._fields else []
+    return [*first, *(name for name in found if name not in (*late, "host")), *late]
+
+
+def options(table: type[Row]) -> dict[str, Any]:
+    """How files are encoded: names as dictionaries, numbers byte by byte, which zstd packs best.
+
+    On replayed hosts that is 15 % less than packed differences for the ledger, 25 % for latencies.
+    """
+    kinds = {column.name: column.kind for column in columns(table)}
+    texts = [name for name, kind in kinds.items() if kind == "str"]
+    known = ["source_id", "start_wall_ns", "syscall", "scale", "first_bucket"]
+    named = [*texts, *(name for name in known if name in kinds)]
+    lists = [f"{name}.list.element" for name, kind in kinds.items() if kind == "list"]
+    split = [name for name, kind in kinds.items() if kind == "int" and name not in named]
+    return {
+        "compression": "zstd",
+        "compression_level": 6,
+        "use_dictionary": named,
+        "column_encoding": dict.fromkeys([*split, *lists], "BYTE_STREAM_SPLIT"),
+        "store_schema": False,
+        "version": "2.6",
+        "data_page_version": "2.0",
+        "write_statistics": [name for name in kinds if name not in lists],
+    }
+
+
+def write(path: Path, table: type[Row], batches: Iterable[Any]) -> int:
+    """Write a file aside and rename it into its place; its size in bytes.
+
+    Readers see the earlier file, or the whole new one. Raises TlstaxError (IO).
+    """
+    parquet = arrow("pyarrow.parquet")
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        make_folder(path.parent)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                with parquet.ParquetWriter(stream, schema_of(table), **options(table)) as writer:
+                    for batch in batches:
+                        writer.write_table(batch, row_group_size=ROWS_OF_A_GROUP)
+                    writer.add_key_value_metadata(metadata_of(table))
+                stream.flush()
+                os.fsync(stream.fileno())
+                size_bytes = os.fstat(stream.fileno()).st_size
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise output_error(f"to the data set ({path})", error) from error
+    return size_bytes
+
+
+def sync(folder: Path) -> None:
+    """Let the names in a folder survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check(path: Path, table: type[Row]) -> Any:
+    """The footer of a whole file of this table.
+
+    Raises UnreadableError, or TlstaxError (CAPTURE) for a file of a newer version.
+    """
+    pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
+    try:
+        found = parquet.read_metadata(path)
+        schema = found.schema.to_arrow_schema()
+    except FileNotFoundError:
+        raise
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UnreadableError("it is no whole Parquet file") from error
+    version, name = (_text(found.metadata, key) for key in (VERSION_KEY, TABLE_KEY))
+    if not version.isdigit() or BY_NAME.get(name) is not table:
+        raise UnreadableError(f"it is no file of the table {table_name(table)}")
+    if int(version) > SCHEMA_VERSION:
+        raise TlstaxError(
+            f"cannot read {path}",
+            f"it has version {version} of the tables, and this tlstax reads up to {SCHEMA_VERSION}",
+            "Use the version of tlstax that wrote it",
+            ExitCode.CAPTURE,
+        )
+    if not schema.remove_metadata().equals(schema_of(table).remove_metadata()):
+        raise UnreadableError("its columns are not those of the table")
+    return found
+
+
+def _text(metadata: Mapping[bytes, bytes] | None, key: bytes) -> str:
+    return (metadata or {}).get(key, b"")[:40].decode("ascii", "replace")
+
+
+def read(path: Path, names: Sequence[str] | None = None) -> Any:
+    """A file, or some of its columns, as an Arrow table. Raises UnreadableError."""
+    pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
+    try:
+        with path.open("rb") as stream:
+            return parquet.ParquetFile(stream).read(columns=names)
+    except FileNotFoundError:
+        raise
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UnreadableError("it is damaged") from error
+
+
+def sources_in(path: Path, table: type[Row]) -> frozenset[int]:
+    """The recordings that a file holds rows of; none for tables without a source."""
+    if table in SHARED:
+        return frozenset()
+    return frozenset(read(path, ["source_id"]).column(0).unique().to_pylist())

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The files that a question reads: whole files of a known version, each recording once."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.fleet.columns import HOURLY, SHARED, TIERS, Row
+from tlstax.analysis.fleet.store import layout, parquet_files
+from tlstax.analysis.fleet.store.layout import COMPACTED, Place
+from tlstax.analysis.fleet.store.parquet_files import UnreadableError
+
+_ATTEMPTS: Final = 5
+
+
+@dataclass
+class Selection:
+    """Files by table, and those that were left out."""
+
+    tier: str
+    files: dict[type[Row], list[Path]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    """Why files could not be read, as sentences."""
+
+
+def select(
+    data: Path,
+    tier: str,
+    tables: Iterable[type[Row]],
+    span: tuple[int | None, int | None] = (None, None),
+) -> Selection:
+    """The files of these tables that may hold intervals in the span.
+
+    Tables that only the tier 1h has are taken from there. Raises TlstaxError: USAGE where there is
+    no data set, CAPTURE for a file of a newer version.
+    """
+    require(data)
+    made = Selection(tier)
+    for table in tables:
+        files = made.files.setdefault(table, [])
+        for place in layout.places(data, tier_of(tier, table), table, *span):
+            files += _files_in(data, place, made.left_out)
+    return made
+
+
+def tier_of(tier: str, table: type[Row]) -> str:
+    """The tier in which a table has its files."""
+    return "1h" if table in HOURLY else tier
+
+
+def require(data: Path) -> None:
+    """Raise TlstaxError (USAGE) where there is no data set."""
+    if not any((data / f"tier={tier}").is_dir() for tier in TIERS):
+        raise TlstaxError(
+            f"there is no data set in {data}",
+            "it has no folder tier=1h" if data.is_dir() else "there is no such folder",
+            "Make one with `tlstax fleet add CAPTURE --data DIR`",
+            ExitCode.USAGE,
+        )
+
+
+def _files_in(data: Path, place: Place, left_out: list[str]) -> list[Path]:
+    """The files of an hour. A recording that was compacted while we look counts once."""
+    folder = place.folder(data)
+    for _ in range(_ATTEMPTS):
+        skipped: list[str] = []
+        try:
+            found = list(_whole(folder, place, skipped))
+            if len(found) > 1 and place.table not in SHARED:
+                found = _once(folder / COMPACTED, found, place)
+        except FileNotFoundError:
+            continue  # compacted meanwhile
+        except UnreadableError as error:
+            skipped.append(f"{folder / COMPACTED} was not read: {error}")
+            found = []
+        left_out += skipped
+        return found
+    return []
+
+
+def _whole(folder: Path, place: Place, skipped: list[str]) -> Iterator[Path]:
+    for path in sorted(folder.glob("*.parquet")):
+        if path.name.startswith("."):
+            continue
+        if path.name != COMPACTED and layout.source_of(path.name) is None:
+            skipped.append(f"{path} was not read: tlstax gives files other names")
+            continue
+        try:
+            parquet_files.check(path, place.table)
+            yield path
+        except UnreadableError as error:
+            skipped.append(f"{path} was not read: {error}")
+
+
+def _once(compacted: Path, found: list[Path], place: Place) -> list[Path]:
+    """Without the files whose rows the compacted one holds."""
+    if compacted not in found:
+        return found
+    known = parquet_files.sources_in(compacted, place.table)
+    return [path for path in found if path == compacted or _source(path) not in known]
+
+
+def _source(path: Path) -> int | None:
+    return layout.source_of(path.name)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`tlstax fleet sql`: one SELECT over views of the tables, by DuckDB."""
+
+import argparse
+import datetime
+import decimal
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tlstax import ExitCode
+from tlstax.analysis.fleet.columns import TABLES, TIERS
+from tlstax.analysis.fleet.engines.duckdb_engine import DuckDb
+from tlstax.analysis.fleet.engines.opening import open_engine
+from tlstax.analysis.fleet.question import Question, parse_time
+from tlstax.analysis.fleet.store import selection
+from tlstax.analysis.report.commands.fleet_options import add_command
+from tlstax.analysis.report.output import write
+from tlstax.analysis.report.terminal import fleet as terminal
+
+
+def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(commands, "sql", "read-only SQL over the tables, by DuckDB", _sql)
+    parser.add_argument("sql", metavar="SQL", help="one SELECT; see docs/fleet-columns.md")
+    parser.add_argument("--tier", choices=TIERS, default="1h", help="intervals of the views (1h)")
+    parser.add_argument("--from", dest="start", metavar="TIME", help="read no earlier hours")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="read no later hours")
+    parser.add_argument("--json", metavar="FILE", help="write the rows as JSON; - prints them")
+
+
+def _sql(options: argparse.Namespace) -> int:
+    limits = [None if text is None else parse_time(text) for text in (options.start, options.end)]
+    question = Question(options.data, "duckdb", options.tier, limits[0], limits[1])
+    files = selection.select(options.data, options.tier, TABLES, question.span())
+    with open_engine("duckdb", files, options.data) as engine:
+        assert isinstance(engine, DuckDb)
+        found = engine.read_only(options.sql)
+    for text in files.left_out:
+        print(f"tlstax: {text}", file=sys.stderr)
+    names, rows = found.column_names, found.to_pylist()
+    if options.json is not None:
+        write(options.json, _as_json(rows))
+    else:
+        terminal.print_rows(names, [[_text(row[name]) for name in names] for row in rows])
+    return int(ExitCode.OK)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _as_json(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as a list of objects; what JSON has no type for is a text."""
+    plain = [{name: _plain(value) for name, value in row.items()} for row in rows]
+    return json.dumps(plain, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta | bytes):
+        return str(value)
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    return value

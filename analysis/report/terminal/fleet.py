@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Print answers about many hosts: the sentence first, then tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+
+from tlstax.analysis import quantities
+from tlstax.analysis.fleet import figures
+from tlstax.analysis.model.fleet import Figure
+from tlstax.analysis.report import texts
+from tlstax.analysis.report.terminal import console
+
+Json = Mapping[str, Any]
+_HOST_WIDTH: Final = 32
+_LINES: Final = 10
+"""Hosts of a group that changed."""
+
+
+def print_top(document: Json) -> None:
+    """A ranking."""
+    screen = console.screen()
+    _head(screen, document)
+    unit = document["metric"]["unit"]
+    lines = document["hosts"]
+    table = console.table(document["metric"]["label"], "host", "value", "cluster", "TLS library")
+    for line in lines:
+        mark = " !" if line["is_outlier"] else ""
+        table.add_row(
+            _short(line["host"]) + mark,
+            figures.value_text(unit, line["value"]),
+            _short(line["cluster"]),
+            _short(line["tls_library"]),
+        )
+    fleet = _figure(document["fleet"])
+    middle = f"median of {fleet.host_count:,} hosts: {figures.value_text(unit, fleet.value)}"
+    note = f"{middle} {figures.value_bounds(unit, fleet)}".strip()
+    if document["total"] is not None:
+        note += f"; together {figures.value_text(unit, document['total'])}"
+    outliers = "! far above the others" if any(line["is_outlier"] for line in lines) else ""
+    screen.print(console.titled(table, screen.width, note, outliers))
+    if document["findings"]:
+        table = console.table("findings", "", "hosts", "median share", "most")
+        for line in document["findings"]:
+            table.add_row(
+                texts.name(line["finding"]),
+                quantities.count(line["host_count"]),
+                quantities.share(line["share"]["value"]),
+                _short(", ".join(line["hosts"][:2])),
+            )
+        screen.print(console.titled(table, screen.width))
+    if document["latencies"]:
+        _print_latencies(screen, document["latencies"])
+
+
+def print_comparison(document: Json) -> None:
+    """What changed."""
+    screen = console.screen()
+    _head(screen, document)
+    for name in ("before", "after"):
+        screen.print(console.sentence(document[name], screen.width, mark=f"{name:7}", style="dim"))
+    for group in document["groups"]:
+        screen.print()
+        screen.print(console.sentence(group["sentence"], screen.width, style="bold"))
+        if group["cause"]:
+            screen.print(
+                console.sentence(f"May come from: {group['cause']}.", screen.width, style="dim")
+            )
+        if group["lines"]:
+            _print_hosts(screen, group)
+    table = console.table("all hosts", "", "before", "after", "change", "bounds", "verdict")
+    for line in document["metrics"]:
+        unit, change = line["metric"]["unit"], _figure(line["change"])
+        table.add_row(
+            texts.clean(line["metric"]["label"]),
+            figures.value_text(unit, line["before"]),
+            figures.value_text(unit, line["after"]),
+            figures.change_text(change.value, is_factor=line["is_factor"]),
+            figures.change_bounds(change, is_factor=line["is_factor"]),
+            line["verdict"],
+        )
+    screen.print(console.titled(table, screen.width, document["note"]))
+
+
+def _print_hosts(screen: Console, group: Json) -> None:
+    first = next(line for line in group["changes"] if line["metric"]["name"] == group["metric"])
+    unit, is_factor = first["metric"]["unit"], first["is_factor"]
+    table = console.table(first["metric"]["label"], "host", "before", "after", "change", "95 %")
+    for line in group["lines"][:_LINES]:
+        ends = (figures.change_text(line[end], is_factor=is_factor) for end in ("low", "high"))
+        table.add_row(
+            _short(line["host"]),
+            figures.value_text(unit, line["before"]),
+            figures.value_text(unit, line["after"]),
+            figures.change_text(line["change"], is_factor=is_factor),
+            f"[{', '.join(ends)}]",
+        )
+    left = group["host_count"] - len(group["lines"][:_LINES])
+    screen.print(console.titled(table, screen.width, f"and {left:,} more hosts" if left else ""))
+
+
+def print_explanation(document: Json) -> None:
+    """One host among its peers."""
+    screen = console.screen()
+    _head(screen, document)
+    if document["report"]:
+        screen.print(console.sentence(document["report"], screen.width, style="dim"))
+    table = console.table("among its peers", "", "value", "median", "bounds", "rank")
+    for line in document["metrics"]:
+        unit, peers = line["metric"]["unit"], _figure(line["peers"])
+        table.add_row(
+            texts.clean(line["metric"]["label"]) + (" !" if line["is_outlier"] else ""),
+            figures.value_text(unit, line["value"]),
+            figures.value_text(unit, peers.value),
+            figures.value_bounds(unit, peers),
+            quantities.count(line["rank"]) if line["rank"] else quantities.ABSENT,
+        )
+    screen.print(console.titled(table, screen.width, f"peers: {document['peers']}"))
+    for finding in document["findings"]:
+        screen.print(console.sentence(finding["sentence"], screen.width, mark="- "))
+    table = console.table("time for each second", "phase", "on CPU", "waiting")
+    for line in document["phases"]:
+        table.add_row(
+            texts.name(line["phase"]),
+            quantities.time(line["on_cpu_ns"]),
+            quantities.time(line["waiting_ns"]),
+        )
+    screen.print(console.titled(table, screen.width))
+    if document["handshakes"]:
+        table = console.table("handshakes", "", "count", "mean")
+        for line in document["handshakes"]:
+            kind = [line[name] for name in ("tls_version", "cipher", "group_name", "resumption")]
+            table.add_row(
+                texts.clean(", ".join([line["outcome"], *kind])),
+                quantities.count(line["count"]),
+                quantities.time(line["mean_ns"]),
+            )
+        screen.print(console.titled(table, screen.width))
+    if document["latencies"]:
+        _print_latencies(screen, document["latencies"], column="phase")
+    for version in document["versions"]:
+        facts = ", ".join(f"{texts.name(n)} {v}" for n, v in version["facts"].items() if v)
+        screen.print(
+            console.sentence(facts, screen.width, mark=f"{version['start']}  ", style="dim")
+        )
+
+
+def _print_latencies(screen: Console, lines: Sequence[Json], column: str = "group") -> None:
+    table = console.table("wall times", "", "hosts", "count", "p50", "p95", "p99", "p99 bounds")
+    for line in lines:
+        found = [_figure(one["figure"]) for one in line["quantiles"]]
+        table.add_row(
+            texts.name(line[column]),
+            quantities.count(line["host_count"]),
+            quantities.three_digits(line["count"]),
+            *(figures.value_text("ns", one.value) for one in found),
+            figures.value_bounds("ns", found[-1]),
+        )
+    screen.print(console.titled(table, screen.width))
+
+
+def print_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """The answer to SQL, whole."""
+    lines = [[texts.clean(text) for text in row] for row in (names, *rows)]
+    widths = [max(len(row[at]) for row in lines) for at in range(len(names))]
+    for row in lines:
+        pairs = zip(row, widths, strict=True)
+        print("  ".join(text.ljust(width) for text, width in pairs).rstrip())
+
+
+def _head(screen: Console, document: Json) -> None:
+    scope = document["scope"]
+    screen.print(console.sentence(document["sentence"], screen.width, style="bold"))
+    where = f"{scope['start']} to {scope['end']}, {scope['host_count']:,} hosts, tier "
+    where += f"{scope['tier']}, {scope['engine']}"
+    screen.print(console.sentence(where, screen.width, style="dim"))
+
+
+def _figure(plain: Json) -> Figure:
+    return Figure(plain["value"], plain["low"], plain["high"], plain["host_count"])
+
+
+def _short(text: str) -> str:
+    cleaned = texts.clean(text)
+    return cleaned if len(cleaned) <= _HOST_WIDTH else f"{cleaned[: _HOST_WIDTH - 1]}…"

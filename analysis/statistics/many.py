@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The tests and intervals of `verdicts` and `medians` for thousands of subjects at once.
+
+Each row of a table is one subject (a host) and each column one of its units (an hour); NaN is a
+unit without a value. The results are those of the functions for one subject, see
+tests/unit/statistics/test_many.py.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tlstax.analysis.statistics.medians import SERIAL_LEVEL
+from tlstax.analysis.statistics.units import Floats
+from tlstax.analysis.statistics.verdicts import SERIAL_FACTOR, student_tail
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS, LEVEL, median_ranks
+
+
+class Differences(NamedTuple):
+    """Second less first, of each row; NaN where there is no value or no bound."""
+
+    values: Floats
+    lows: Floats
+    highs: Floats
+
+
+def p_values(before: Floats, after: Floats, *, is_serial: bool) -> Floats:
+    """How likely noise alone makes such a difference of unpaired units; NaN for too few."""
+    counts, means, variances = zip(*(_moments(side) for side in (before, after)), strict=True)
+    least = np.minimum(*counts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = np.sqrt(variances[0] / counts[0] + variances[1] / counts[1])
+        errors *= SERIAL_FACTOR if is_serial else 1.0
+        t = (means[1] - means[0]) / errors
+    found: Floats = np.full(len(least), np.nan)
+    for row in np.flatnonzero(least >= LEAST_UNITS):
+        if errors[row]:
+            found[row] = student_tail(float(t[row]), int(least[row]) - 1)
+        else:
+            found[row] = 1.0 if means[0][row] == means[1][row] else 0.0
+    return found
+
+
+def median_differences(before: Floats, after: Floats, *, is_serial: bool) -> Differences:
+    """The difference of the medians with its bounds, as `medians.difference` of unpaired sides."""
+    first, second = (_medians(side, is_serial) for side in (before, after))
+    values = second.values - first.values
+    below = np.hypot(second.values - second.lows, first.highs - first.values)
+    above = np.hypot(second.highs - second.values, first.values - first.lows)
+    return Differences(values, values - below, values + above)
+
+
+def _moments(side: Floats) -> tuple[Floats, Floats, Floats]:
+    """Count, mean and variance of the known units of each row."""
+    known = np.isfinite(side)
+    counts = known.sum(axis=1).astype(np.float64)
+    filled = np.where(known, side, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = filled.sum(axis=1) / counts
+        spread = np.where(known, side - means[:, None], 0.0)
+        variances = (spread**2).sum(axis=1) / (counts - 1)
+    return counts, means, variances
+
+
+def _medians(side: Floats, is_serial: bool) -> Differences:
+    """The median of each row with its bounds; rows with fewer than LEAST_UNITS have none."""
+    ordered = np.sort(np.where(np.isfinite(side), side, np.nan), axis=1)
+    counts = np.isfinite(ordered).sum(axis=1)
+    found = Differences(*(np.full(len(ordered), np.nan) for _ in range(3)))
+    for count in np.unique(counts[counts > 0]).tolist():
+        rows = counts == count
+        known = ordered[rows, :count]
+        found.values[rows] = np.median(known, axis=1)
+        if count < LEAST_UNITS:
+            continue
+        rank, weight = median_ranks(count, SERIAL_LEVEL if is_serial else LEVEL)
+        found.lows[rows] = (1 - weight) * known[:, rank - 1] + weight * known[:, rank]
+        found.highs[rows] = (1 - weight) * known[:, -rank] + weight * known[:, -rank - 1]
+    return found

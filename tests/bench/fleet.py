@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Size and speed of a data set of 100 to 10,000 replayed hosts; writes docs/measurements/fleet.md.
+
+    python tests/bench/fleet.py docs/measurements/fleet.md [CAPTURE...]
+
+Recordings (docs/demo/demo.tlstax, and others if given) are replayed and varied, see
+tests/fleet_replay.py: the figures are of sizes and speeds, never of servers.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tlstax.analysis.fleet import changes, columns, metrics, peers, ranking
+from tlstax.analysis.fleet.columns import HOUR_NS, Row, table_name
+from tlstax.analysis.fleet.host_sums import Span
+from tlstax.analysis.fleet.question import Question
+from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.analysis.fleet.rollup.intervals import WALL
+from tlstax.tests import fleet_replay, fleet_writer
+from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+COUNTS: Final = (100, 1_000, 10_000)
+SIZE_HOSTS: Final = 100
+NOON: Final = START_NS + 12 * HOUR_NS
+SIDES: Final = (Span(START_NS, NOON), Span(NOON, START_NS + 24 * HOUR_NS))
+ADDITIVE: Final = (
+    columns.Interval,
+    columns.Ledger,
+    columns.Handshake,
+    columns.PhaseLatency,
+    columns.Loss,
+)
+HOURLY: Final = (columns.Host, columns.Stacks)
+_REPLAYED: Final = (
+    "**Replayed, not measured:** {count} recordings ({servers}) are replayed as many hosts, at "
+    "30 % of their load in the median. Load, CPU speed, resumption and the hour of the peak differ "
+    "from host to host, and every interval has noise of its own. The figures are about sizes and "
+    "speeds of the data set, not about servers."
+)
+_SIZES: Final = (
+    "The busiest hour of {hosts} hosts as `tlstax fleet compact` leaves it, times 24, in KB (1,000 "
+    "bytes)."
+)
+_PLANTED: Final = (
+    "At noon signing takes 6.3 times as long on 37 hosts, one cluster gets another TLS library, "
+    "and the clients of one network resume no more. Found: whether `tlstax fleet compare` named "
+    "exactly these hosts, each for its cause, and no other."
+)
+LIMITS: Final = {"1m": 500, "10s": 2000}
+"""KB for each host and day that the data set is meant to stay below."""
+
+
+def main() -> int:
+    """Measure and write the page; 1 if a planted change was not found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("page", type=Path)
+    parser.add_argument("captures", type=Path, nargs="*")
+    options = parser.parse_args()
+    captures = [ROOT / "docs/demo/demo.tlstax", *options.captures]
+    profiles = [fleet_replay.profile(path) for path in captures]
+    with tempfile.TemporaryDirectory(prefix="tlstax-fleet-") as scratch:
+        sizes = {tier: size_of(profiles, Path(scratch), tier) for tier in ("10s", "1m", "1h")}
+        found: dict[int, str] = {}
+        hours, minutes = {}, {}
+        for count in COUNTS:
+            hours[count] = speed(profiles, Path(scratch), "1h", count, found)
+        for count in COUNTS:
+            minutes[count] = speed(profiles, Path(scratch), "1m", count, {})
+    page = text(profiles, sizes, hours, minutes, found)
+    options.page.write_text(page, encoding="utf-8")
+    print(page)
+    return 0 if all(line == "yes" for line in found.values()) else 1
+
+
+def planted(count: int) -> Planted:
+    """37 hosts with a longer key, one cluster with another library, one network's clients."""
+    library = range(25)
+    keys = range(25, count, max(1, (count - 25) // 37))[:37]
+    clients = range(count // 2, count // 2 + 40)
+    taken = {*keys, *library}
+    return Planted(NOON, keys, library, [number for number in clients if number not in taken])
+
+
+def size_of(profiles: Sequence[RolledUp], scratch: Path, tier: str) -> dict[str, float]:
+    """KB for each host and day by table: one hour of SIZE_HOSTS hosts, times 24."""
+    sizes = {}
+    tables: tuple[type[Row], ...] = (*ADDITIVE, *(HOURLY if tier == "1h" else ()))
+    for table in tables:
+        data = scratch / f"size-{tier}-{table_name(table)}"
+        noon = START_NS + 12 * HOUR_NS
+        fleet = Fleet(SIZE_HOSTS, profiles)
+        written = fleet_writer.write(fleet, data, tier, 1, (table,), noon)
+        sizes[table_name(table)] = written * 24 / SIZE_HOSTS / 1000
+        shutil.rmtree(data)
+    return sizes
+
+
+def speed(
+    profiles: Sequence[RolledUp], scratch: Path, tier: str, count: int, found: dict[int, str]
+) -> dict[str, float]:
+    """CPU seconds of each question over a day of so many hosts."""
+    data = scratch / f"speed-{tier}-{count}"
+    change = planted(count)
+    fleet = Fleet(count, profiles, change, with_networks=True)
+    tables: tuple[type[Row], ...] = (columns.Interval,)
+    if tier == "1h":
+        tables = (columns.Interval, columns.ClientNet, columns.PhaseLatency, columns.Ledger)
+    fleet_writer.write(fleet, data, tier, 24, tables)
+    fleet_writer.write(fleet, data, "1h", 24, (columns.Host,))
+    question = Question(data, tier=tier)
+    top = metrics.of_name("tls_cpus")
+    questions: dict[str, Callable[[], Any]] = {
+        "rank by CPUs in TLS": lambda: ranking.top(question, top, 20, "", ""),
+        "rank by CPUs in handshakes": lambda: ranking.top(
+            question, metrics.of_name("handshake_cpus"), 20, "", ""
+        ),
+        "what changed at noon": lambda: changes.between_times(question, *SIDES),
+        "explain one host": lambda: peers.explain(question, "replayed-00003"),
+    }
+    if tier == "1h":
+        questions["p99 of handshakes by library"] = lambda: ranking.top(
+            question, top, 1, "tls_library", WALL
+        )
+    spent = {}
+    for name, ask in questions.items():
+        ask()
+        before, began = cpu_s(), time.monotonic()
+        answer = ask()
+        spent[name] = cpu_s() - before
+        spent[f"{name}/wall"] = time.monotonic() - began
+        if name == "what changed at noon" and tier == "1h":
+            found[count] = verdict(answer, change)
+    shutil.rmtree(data)
+    return spent
+
+
+def verdict(answer: Any, change: Planted) -> str:
+    """Whether exactly the planted hosts were named, each for what was planted."""
+    named = {(group.kind, group.metric): set(group.hosts) for group in answer.groups}
+
+    def hosts(numbers: Sequence[int]) -> set[str]:
+        return {f"replayed-{number:05d}" for number in numbers}
+
+    expected = {
+        ("facts", ""): hosts(change.new_library),
+        ("metric", "sign_ns"): hosts(change.longer_key),
+        ("metric", "resumed_share"): hosts(change.no_resumption),
+        ("network", "resumed_share"): hosts(change.no_resumption),
+    }
+    if named == expected:
+        return "yes"
+    wrong = [
+        f"{kind} {metric}: {len(named.get((kind, metric), set()) - good)} too many, "
+        f"{len(good - named.get((kind, metric), set()))} missing"
+        for (kind, metric), good in expected.items()
+        if named.get((kind, metric)) != good
+    ]
+    wrong += [f"{len(named[key])} hosts for {key[1]}" for key in named.keys() - expected.keys()]
+    return "; ".join(wrong)
+
+
+def cpu_s() -> float:
+    """CPU time of this process, all threads."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def text(
+    profiles: Sequence[RolledUp],
+    sizes: dict[str, dict[str, float]],
+    hours: dict[int, dict[str, float]],
+    minutes: dict[int, dict[str, float]],
+    found: dict[int, str],
+) -> str:
+    """The page."""
+    import duckdb
+
+    libraries = sorted(
+        {
+            f"{row.server} {row.server_version} with {row.tls_library}"
+            for rolled in profiles
+            for row in rolled.rows["1h"][columns.Host]
+            if isinstance(row, columns.Host)
+        }
+    )
+    cpus = len(os.sched_getaffinity(0))
+    where = (
+        f"Written {datetime.date.today()} on {cpus} CPUs ({platform.machine()}, Linux "
+        f"{platform.release()}), DuckDB {duckdb.__version__}, by `make bench-fleet`."
+    )
+    lines = [
+        "# A data set of many hosts: size and speed",
+        "",
+        "<!-- Made by `make bench-fleet`: run it instead of changing this file. -->",
+        "",
+        where,
+        "",
+        _REPLAYED.format(count=len(profiles), servers="; ".join(libraries)),
+        "",
+        "## Bytes for each host and day",
+        "",
+        _SIZES.format(hosts=SIZE_HOSTS),
+        "",
+        "| table | 10 s | 1 min | 1 h |",
+        "|---|---|---|---|",
+    ]
+    names = [table_name(table) for table in (*ADDITIVE, *HOURLY)]
+    for name in names:
+        cells = [f"{sizes[tier][name]:,.1f}" if name in sizes[tier] else "" for tier in sizes]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    sums = {tier: sum(found.values()) for tier, found in sizes.items()}
+    lines.append(f"| **all** | {' | '.join(f'**{sum_:,.0f}**' for sum_ in sums.values())} |")
+    for tier, limit in LIMITS.items():
+        state = "below" if sums[tier] <= limit else "above"
+        lines += ["", f"Tier {tier}: {sums[tier]:,.0f} KB, {state} the goal of {limit:,} KB."]
+    lines += [
+        "",
+        "`stack` and `frame` are left out: hosts with the same builds share their rows.",
+        *_speeds("1 h", "all tables, 24 hours", hours),
+        *_speeds("1 min", "`interval` of 24 hours; the other tables are read by host", minutes),
+        "",
+        "## Planted changes",
+        "",
+        _PLANTED,
+        "",
+        "| hosts | found |",
+        "|---|---|",
+        *(f"| {count:,} | {verdict_} |" for count, verdict_ in found.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _speeds(tier: str, what: str, spent: dict[int, dict[str, float]]) -> list[str]:
+    lines = [
+        "",
+        f"## CPU seconds of a question, tier {tier}",
+        "",
+        f"Second run of each question in one process ({what}); wall time in brackets.",
+        "",
+        f"| question | {' | '.join(f'{count:,} hosts' for count in spent)} |",
+        f"|---|{'---|' * len(spent)}",
+    ]
+    first = next(iter(spent.values()))
+    for name in (name for name in first if not name.endswith("/wall")):
+        cells = [f"{one[name]:.2f} ({one[f'{name}/wall']:.2f})" for one in spent.values()]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

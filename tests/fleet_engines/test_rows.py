@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""DuckDB, ClickHouse and Spark give the same answers on the same files."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tlstax.analysis.fleet import changes, columns, metrics, peers, profiles, ranking
+from tlstax.analysis.fleet.clickhouse_ddl import ddl
+from tlstax.analysis.fleet.columns import HOUR_NS, SCHEMA_VERSION, table_name
+from tlstax.analysis.fleet.host_sums import Span
+from tlstax.analysis.fleet.question import Question
+from tlstax.analysis.fleet.rollup import capture
+from tlstax.analysis.fleet.rollup.intervals import WALL
+from tlstax.analysis.fleet.store import adding, compaction
+from tlstax.tests import fleet_replay, fleet_writer
+from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
+
+DEMO = Path(__file__).resolve().parents[2] / "docs/demo/demo.tlstax"
+HOSTS = 1000
+NOON = START_NS + 12 * HOUR_NS
+SIDES = Span(START_NS, NOON), Span(NOON, START_NS + 24 * HOUR_NS)
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A day of replayed hosts, with every table that questions read."""
+    data = tmp_path_factory.mktemp("day")
+    planted = Planted(NOON, range(37), range(50, 75), range(220, 245))
+    fleet = Fleet(HOSTS, [fleet_replay.profile(DEMO)], planted, with_networks=True)
+    tables = (columns.Interval, columns.Host, columns.ClientNet, columns.Ledger)
+    fleet_writer.write(fleet, data, "1h", 24, (*tables, columns.Handshake, columns.PhaseLatency))
+    return data
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two recordings, one of them compacted."""
+    data = tmp_path_factory.mktemp("recorded")
+    adding.add(capture.read(DEMO, "db1"), data)
+    compaction.compact(data)
+    adding.add(capture.read(DEMO, "db2"), data)
+    return data
+
+
+def answers(engine: str, day: Path, recorded: Path) -> dict[str, Any]:
+    question, two = Question(day, engine), Question(recorded, engine)
+    top = metrics.of_name("tls_cpus")
+    return {
+        "top": ranking.top(question, top, HOSTS, "tls_library", WALL),
+        "compare": changes.between_times(question, *SIDES),
+        "groups": changes.between_groups(question, ["cluster=c00*"], ["cluster=c01*"]),
+        "explain": peers.explain(question, "replayed-00003"),
+        "two": ranking.top(two, top, 5, "tls_library", "command"),
+        "findings": ranking.by_finding(two, "none", 5),
+        "flames": profiles.profile(two, "on_cpu", (), two.span()),
+        "waits": profiles.profile(two, "off_cpu", ("host=db2",), two.span()),
+    }
+
+
+def plain(value: Any) -> Any:
+    """Without the engine's name, for comparison."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.asdict(value)
+        return {name: plain(one) for name, one in fields.items() if name != "engine"}
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items() if key != "engine"}
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def differences(first: Any, second: Any, at: str = "") -> list[str]:
+    """Where two answers differ by more than the order of a sum."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        keys = first.keys() | second.keys()
+        return [
+            line
+            for key in sorted(keys)
+            for line in differences(first.get(key), second.get(key), f"{at}.{key}")
+        ]
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        pairs = enumerate(zip(first, second, strict=True))
+        return [line for n, (a, b) in pairs for line in differences(a, b, f"{at}[{n}]")]
+    if isinstance(first, float) and isinstance(second, float):
+        alike = second == pytest.approx(first, rel=1e-9, abs=1e-12)
+        return [] if alike else [f"{at}: {first!r} and {second!r}"]
+    return [] if first == second else [f"{at}: {first!r:.200} and {second!r:.200}"]
+
+
+@pytest.fixture(scope="module")
+def expected(day: Path, recorded: Path) -> Any:
+    found = plain(answers("duckdb", day, recorded))
+    assert len(found["top"]["hosts"]) == HOSTS
+    return found
+
+
+@pytest.mark.parametrize("engine", ["clickhouse", "spark"])
+def test_engines_agree(day: Path, recorded: Path, expected: Any, engine: str) -> None:
+    found = plain(answers(engine, day, recorded))
+    assert differences(expected, found) == []
+
+
+def test_a_difference_would_be_seen(expected: Any) -> None:
+    changed = {**expected, "top": {**expected["top"], "total": expected["top"]["total"] * 1.001}}
+    assert differences(expected, changed) != []
+
+
+def test_tables_of_a_clickhouse_server_take_the_files(recorded: Path) -> None:
+    from chdb import session
+
+    server = session.Session()
+    for statement in re.sub(r"--.*", "", ddl()).split(";"):
+        if statement.strip():
+            server.query(statement)
+    files = recorded / "tier=1h"
+    for table in columns.TABLES:
+        name = table_name(table)
+        found = sorted((files / f"table={name}").rglob("*.parquet"))
+        tier = "" if table in columns.HOURLY else "'1h', "
+        for path in found:
+            server.query(
+                f"INSERT INTO tlstax.`{name}` SELECT {tier}* FROM file('{path}', 'Parquet')"
+            )
+        count = int(str(server.query(f"SELECT count() FROM tlstax.`{name}` FINAL", "CSV")))
+        assert (count > 0) == bool(found), name
+    sums = server.query("SELECT uniqExact(host), sum(sample_count) FROM tlstax.`interval` FINAL")
+    assert str(sums).strip() == f"2,{2 * 26239}"
+    assert SCHEMA_VERSION == 1
