@@ -124,7 +124,7 @@ def test_a_slow_reader_costs_windows_and_no_record(
 
     def read_slowly() -> None:
         assert recorder.stdout is not None
-        while not is_served.wait(0.05):
+        while not is_served.wait(0.2):
             parts.append(os.read(recorder.stdout.fileno(), 4096))
         parts.append(recorder.stdout.read())
 
