@@ -3,13 +3,14 @@
 
 The ledger says exactly how long a state lasted; waits with stacks split it. The classes are data:
 `[[wait]]` tables of waits.toml beside this file. A wait belongs to the first class, in the order
-of the file, that names one of its functions, its system call, or both where both are given.
+of the file, that fits in all that it names: one of its functions, its system call, its state, and
+the files that all of its functions are in (`within`).
 """
 
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -34,13 +35,18 @@ class WaitClass:
     functions: re.Pattern[str] | None
     syscalls: frozenset[str]
     states: frozenset[str]
+    within: re.Pattern[str] | None = None
 
-    def fits(self, state: str, syscall: str, frames: Iterable[Frame]) -> bool:
+    def fits(self, state: str, syscall: str, frames: Sequence[Frame]) -> bool:
         """Whether a wait is of this class."""
         if self.states and state not in self.states:
             return False
         if self.syscalls and syscall not in self.syscalls:
             return False
+        if self.within is not None:
+            within = self.within
+            if not frames or not all(within.search(frame.object) for frame in frames):
+                return False
         pattern = self.functions
         return pattern is None or any(pattern.search(frame.symbol) for frame in frames)
 
@@ -55,6 +61,7 @@ def classes() -> tuple[WaitClass, ...]:
             re.compile(row["functions"]) if "functions" in row else None,
             frozenset(row.get("syscalls", ())),
             frozenset(row.get("states", ())),
+            re.compile(row["within"]) if "within" in row else None,
         )
         for row in tomllib.loads(text)["wait"]
     )

@@ -43,10 +43,18 @@ def add_client(
         for (phase, state), time_ns in totals.items()
         if phase == "connect" and state in ("blocked_futex", "blocked_lock")
     )
+    queued = sum(
+        time_ns
+        for (phase, state), time_ns in totals.items()
+        if state == "runnable" and phase in ("connect", *HANDSHAKE_PHASES)
+    )
     samples = add_counts(client_counts, ids)
     found["client_samples_count"] = exact(_sampled(samples, ("connect", *HANDSHAKE_PHASES)))
     found["client_connecting_ns"] = exact((setup + in_handshake) / count)
     found["client_sign_ns"] = exact(cpu.get("sign", 0.0) / count)
+    found["client_work_ns"] = exact((setup + in_handshake - cpu.get("sign", 0.0)) / count)
+    found["client_runnable_ns"] = exact(queued / count)
+    found["client_handshake_ns"] = exact((in_handshake - cpu.get("sign", 0.0)) / count)
     found["client_setup_ns"] = exact((setup + waits) / count)
     found["client_setup_share"] = exact(setup / max(1.0, setup + in_handshake))
     awaited_ns = found["connecting_wait_ns"].value

@@ -7,12 +7,13 @@ label says. What is missing in a capture is a metric without a value, and no rul
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import WaitTimes
-from tlstax.analysis.findings import window_metrics
+from tlstax.analysis.findings import throughout, window_metrics
 from tlstax.analysis.findings.client_metrics import add_client
 from tlstax.analysis.findings.metric_labels import COMPUTED, PER_CONNECTION, PER_HANDSHAKE
 from tlstax.analysis.findings.window_metrics import (
@@ -23,13 +24,18 @@ from tlstax.analysis.findings.window_metrics import (
     Metric,
     Metrics,
     exact,
-    growth,
     ratio,
 )
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+
+_WAITS: Final = (
+    "commit", "table_lock", "adaptive_hash", "disk_read", "row_lock", "name_lookup",
+    "authentication",
+)  # fmt: skip
+"""Kinds of waits that have metrics of their own."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class Judged:
     operation: str
     served_per_operation_ns: float
     block_count: int
+    needed_ns: float = 0.0
+    """How long a recording like this one must be at least for the rules; 0 if it is long enough."""
 
 
 def gather(
@@ -59,8 +67,10 @@ def gather(
     _add_connections(found, blocks)
     _add_texts(found, part, tables, blocks)
     _add_waits(found, blocks)
-    _add_records(found, part, tables, blocks)
-    _add_locks(found, part, tables, blocks, served)
+    _add_host(found, blocks)
+    _add_computing(found, blocks)
+    _add_records(found, blocks)
+    _add_locks(found, blocks, served)
     _add_cost(found, blocks)
     if part.arm == "plaintext":
         count = float(blocks.sums("ended:handshake")[0])
@@ -69,7 +79,7 @@ def gather(
     if tables.clients is not None:
         add_client(found, part, tables, client_counts)
     per_ns = float(served[0] / operations[0]) if operations[0] else 0.0
-    return Judged(found, operation, per_ns, blocks.count)
+    return Judged(found, operation, per_ns, blocks.count, throughout.needed_ns(part, tables))
 
 
 def _operations(part: Group, blocks: Blocks) -> tuple[str, Floats]:
@@ -91,28 +101,49 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
     computed = blocks.sums(*blocks.matching(lambda phase, state: state == "on_cpu"))
     queued = blocks.sums(*blocks.matching(lambda phase, state: state == "runnable"))
     connections = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
+    shakes = blocks.sums("ended:handshake")
+    exact_shakes = blocks.sums("exact:handshake")
     for name, series in _parts(blocks).items():
         time_ns = blocks.sums(*series)
         per = operations
         if name in PER_HANDSHAKE:
-            per = blocks.sums("ended:handshake")
+            per = shakes
+            if name == "sign" and exact_shakes[0]:
+                time_ns, per = blocks.sums("exact:sign"), exact_shakes
         elif name in PER_CONNECTION:
             per = connections
+        if name == "timer":
+            part = ratio(blocks.sums("waited:timer"), blocks.sums("waited"))
+            time_ns = time_ns * np.nan_to_num(part)
+        if name == "connecting_network":
+            time_ns = np.maximum(0.0, time_ns - _not_client(blocks))
         with_queue = time_ns
         if name in COMPUTED:
             with_queue = time_ns + ratio(time_ns, computed) * queued
-        found[f"{name}_share"] = blocks.metric(ratio(with_queue, served))
+        # Counts of all the time over a sample of the time can exceed the whole by chance.
+        found[f"{name}_share"] = blocks.metric(np.minimum(1.0, ratio(with_queue, served)))
         whole = time_ns if len(per) == len(time_ns) else time_ns[:1]
         found[f"{name}_ns"] = blocks.metric(ratio(whole, per))
+
+
+def _in_libraries(blocks: Blocks) -> tuple[str, ...]:
+    """The series of waits in connecting whose stacks end in the C library.
+
+    They count only if the stacks of most waits in handshakes, which are for the client, do not.
+    """
+    lost, followed = (blocks.sums(f"handshake:{kind}")[0] for kind in ("library_wait", "other"))
+    return ("connect:library_wait",) if followed > lost else ()
+
+
+def _not_client(blocks: Blocks) -> Floats:
+    """Waits for the network while connecting that are not for the client."""
+    return blocks.sums("connect:name_lookup", "connect:authentication", *_in_libraries(blocks))
 
 
 def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
     """The series that each metric of _LEDGER is the sum of."""
     by = blocks.matching
-    waits = {
-        name: (f"wait:{name}",)
-        for name in ("commit", "table_lock", "adaptive_hash", "disk_read", "row_lock")
-    }
+    waits = {name: (f"wait:{name}",) for name in _WAITS}
     return {
         "connecting": by(lambda phase, state: phase in CONNECTING_PHASES),
         "handshake": by(lambda phase, state: phase in HANDSHAKE_PHASES),
@@ -131,7 +162,8 @@ def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
         "disk": by(lambda phase, state: state == "blocked_disk"),
         "fetch": ("cpu:elsewhere/provider_fetch", "cpu:record/provider_fetch"),
         "record_crypto": tuple(f"cpu:record/{name}" for name in RECORD_CRYPTO),
-        "timer": ("timer",),
+        "timer": by(lambda phase, state: phase in HANDSHAKE_PHASES and state == "blocked_network"),
+        "library_wait": _in_libraries(blocks),
         "tls": (
             *by(lambda phase, state: phase in HANDSHAKE_PHASES),
             *(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")),
@@ -142,9 +174,16 @@ def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
 
 def _add_connections(found: Metrics, blocks: Blocks) -> None:
     connects = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
-    found["commands_per_connection"] = blocks.metric(ratio(blocks.sums("ended:command"), connects))
-    shakes = float(blocks.sums("ended:handshake")[0])
-    found["handshakes_count"] = exact(shakes)
+    commands, ends = blocks.sums("ended:command"), blocks.sums("ended:disconnect")
+    # The last command of a connection is mostly the one that ends it (COM_QUIT): no query. It has
+    # no reply, so that more replies than the other commands show that clients end without it.
+    unanswered = commands - blocks.sums("ended:record_write")
+    quits = np.minimum(ends, connects)
+    quits = np.where(unanswered < 0, quits, np.minimum(quits, unanswered))
+    found["commands_per_connection"] = blocks.metric(ratio(commands - quits, connects))
+    found["handshakes_count"] = exact(
+        max(float(blocks.sums(name)[0]) for name in ("all:handshake", "all:records"))
+    )
     samples = float(blocks.sums("samples")[0])
     found["samples_count"] = exact(samples)
     found["full_share"] = blocks.share("full", "resumed")
@@ -164,6 +203,7 @@ def _add_waits(found: Metrics, blocks: Blocks) -> None:
     }
     shakes, connects = blocks.sums("ended:handshake"), blocks.sums("ended:connect")
     handshake = ratio(network["handshake"], shakes)
+    network["connect"] = np.maximum(0.0, network["connect"] - _not_client(blocks))
     connect = ratio(network["connect"], connects)
     found["handshake_wait_ns"] = blocks.metric(handshake)
     found["connect_wait_ns"] = blocks.metric(connect)
@@ -177,9 +217,24 @@ def _add_waits(found: Metrics, blocks: Blocks) -> None:
     found["timer_purity"] = blocks.metric(ratio(blocks.sums("timers"), records))
     timers = float(blocks.sums("timers")[0])
     found["timer_count"] = exact(timers)
+    acks = ratio(blocks.sums("tcp:delayed"), blocks.sums("records"))
+    stalls = ratio(blocks.sums("timers"), records)
+    is_read = blocks.sums("tcp:read")[0] > 0
+    found["timer_acks"] = blocks.metric(ratio(acks, stalls)) if is_read else Metric(None)
+
+
+def _add_host(found: Metrics, blocks: Blocks) -> None:
+    """Who uses the host's CPUs, and what keeps the server from them."""
     for name in ("idle", "steal"):
         share = ratio(blocks.sums(f"host:{name}"), blocks.sums("host:all"))
         found[f"host_{name}_share"] = blocks.metric(share)
+    time_ns, own = blocks.sums("host:time"), blocks.sums("host:target")
+    others = np.maximum(0.0, blocks.sums("host:busy") - own)
+    known = own[0] > 0
+    found["server_cpus"] = blocks.metric(ratio(own, time_ns)) if known else Metric(None)
+    found["other_cpus"] = blocks.metric(ratio(others, time_ns)) if known else Metric(None)
+    throttled = ratio(blocks.sums("quota:throttled"), blocks.sums("quota:periods"))
+    found["throttled_share"] = blocks.metric(throttled)
 
 
 def _add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:
@@ -194,7 +249,8 @@ def _add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> N
     found["tls_library"] = Metric(None, text=library)
     found["cipher"] = Metric(None, text=suites)
     found["session_cache"] = Metric(None, text=offered.get(mode, "unknown"))
-    found["experiment"] = Metric(None, text=part.operation)
+    recorded = tables.clients is not None and bool(tables.clients.windows)
+    found["client_recorded"] = Metric(None, text="yes" if recorded else "no")
     found["software_crypto"] = Metric(
         None,
         text="yes" if _is_software(library, suites, tables.meta.get("cpu_flags", "")) else "no",
@@ -220,31 +276,44 @@ def _is_software(library: str, suites: str, cpu_flags: str) -> bool:
     return bool(legacy) and "sha_ni" not in flags
 
 
-def _add_records(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:
+def _add_records(found: Metrics, blocks: Blocks) -> None:
     """Writes to the client, their size, and counters of the server that explain waits."""
     writes, commands = blocks.sums("ended:record_write"), blocks.sums("ended:command")
     found["writes_per_command"] = blocks.metric(ratio(writes, commands))
-    sent, reads = growth(part, tables, "Bytes_sent"), _reading_share(part, tables)
-    mean = sent / (writes[0] * reads) if sent and writes[0] and reads else None
-    # A counter has no interval; it is read once a second, which is accurate to 10 % here.
-    found["bytes_per_write"] = (
-        Metric(None) if mean is None else Metric(mean, 0.9 * mean, 1.1 * mean)
-    )
+    sent = blocks.sums("counter:Bytes_sent")
+    found["bytes_per_write"] = blocks.metric(ratio(sent, writes)) if sent[0] else Metric(None)
     for name, counter in (
         ("row_lock_waits", "Innodb_row_lock_waits"),
         ("flushes_count", "Innodb_os_log_fsyncs"),
     ):
-        value = growth(part, tables, counter)
-        found[name] = Metric(None) if value is None else exact(value)
+        value = float(blocks.sums(f"counter:{counter}")[0])
+        found[name] = exact(value) if value else Metric(None)
 
 
-def _add_locks(found: Metrics, part: Group, tables: Tables, blocks: Blocks, served: Floats) -> None:
+def _add_computing(found: Metrics, blocks: Blocks) -> None:
+    """The parts of the server's CPU time in handshakes, for comparison with each other."""
+    shakes = blocks.sums("ended:handshake")
+    found["fetch_handshake_ns"] = blocks.metric(
+        ratio(blocks.sums("cpu:handshake/provider_fetch"), shakes)
+    )
+    tls = blocks.sums(
+        *blocks.matching(lambda phase, state: phase in HANDSHAKE_PHASES and state == "on_cpu"),
+        *(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")),
+    )
+    computed = blocks.sums(*blocks.matching(lambda phase, state: state == "on_cpu"))
+    fetch = blocks.sums("cpu:elsewhere/provider_fetch", "cpu:record/provider_fetch")
+    found["fetch_cpu_share"] = blocks.metric(ratio(fetch, computed))
+    found["sign_cpu_share"] = blocks.metric(ratio(blocks.sums("time:sign/on_cpu"), computed))
+    found["tls_cpu_share"] = blocks.metric(ratio(tls, computed))
+
+
+def _add_locks(found: Metrics, blocks: Blocks, served: Floats) -> None:
     """Waits in the server's own lock function, and for rows if a build hides InnoDB's names.
 
     Stacks cannot distinguish them: the server's counter of the time in row locks (ms) does. Futex
     waits of commands without a class count as row locks only if that counter shows so much time.
     """
-    row_ns = (growth(part, tables, "Innodb_row_lock_time") or 0.0) * 1e6
+    row_ns = float(blocks.sums("counter:Innodb_row_lock_time")[0]) * 1e6
     named = ("wait:commit", "wait:table_lock", "wait:adaptive_hash", "wait:row_lock")
     locks = blocks.sums(*blocks.matching(lambda phase, state: state == "blocked_lock"))
     locks = np.maximum(0.0, locks - blocks.sums("locked:named"))
@@ -261,15 +330,6 @@ def _add_locks(found: Metrics, part: Group, tables: Tables, blocks: Blocks, serv
     for name, time_ns in (("row_lock", rows), ("table_lock", tables_wait)):
         found[f"{name}_share"] = blocks.metric(ratio(time_ns, served))
         found[f"{name}_ns"] = blocks.metric(ratio(time_ns, blocks.sums("ended:command")))
-
-
-def _reading_share(part: Group, tables: Tables) -> float:
-    """The part of the recording between the first and the last reading of the counters."""
-    if part.runs:
-        return 1.0  # read just before and just after each run
-    times = [row.time_ns for row in tables.status if row.name == "Bytes_sent"]
-    whole_ns = window_metrics.within(tables.windows, part.window_ids)
-    return (max(times) - min(times)) / whole_ns if len(times) > 1 and whole_ns else 0.0
 
 
 def _add_cost(found: Metrics, blocks: Blocks) -> None:

@@ -33,6 +33,9 @@ _LEDGER: Final = (
     ("disk_read", "waiting for pages from disk", "flames"),
     ("fetch", "OpenSSL 3 fetching methods", "composition"),
     ("record_crypto", "encrypting and hashing records", "composition"),
+    ("name_lookup", "waiting for name servers", "flames"),
+    ("library_wait", "waiting for a socket in the C library while connecting", "flames"),
+    ("authentication", "waiting for an authentication service", "flames"),
     ("timer", "waits of the length of a TCP timer", "handshake"),
 )
 """Metrics with a share of the served time (`_share`) and a time (`_ns`)."""
@@ -61,7 +64,9 @@ LABELS: Final[Mapping[str, Label]] = {
         )
         for name, text, at in _LEDGER
     },
-    "commands_per_connection": Label("commands on each connection", "count", "ledger"),
+    "commands_per_connection": Label(
+        "commands on each connection, without the one that ends it", "count", "ledger"
+    ),
     "handshakes_count": Label("handshakes", "count", "handshake"),
     "full_share": Label("share of full handshakes", "share", "handshake"),
     "session_cache": Label("resumption, by the server's status", "text", "method"),
@@ -69,7 +74,7 @@ LABELS: Final[Mapping[str, Label]] = {
     "tls_library": Label("the server's TLS library", "text", "method"),
     "software_crypto": Label("ciphers without crypto instructions", "text", "method"),
     "tls_bytes": Label("results are encrypted", "text", "composition"),
-    "experiment": Label("operation of the experiment's driver", "text", "method"),
+    "client_recorded": Label("a client was recorded, too", "text", "method"),
     "samples_count": Label("CPU samples", "count", "composition"),
     "connecting_wait_ns": Label("waiting for the network, per connection", "ns", "ledger"),
     "connect_wait_ns": Label(
@@ -91,6 +96,15 @@ LABELS: Final[Mapping[str, Label]] = {
         "the client's CPU time, divided by the server's wait for it", "ratio", "both-sides"
     ),
     "client_sign_ns": Label("the client's signature, per connection", "ns", "both-sides"),
+    "client_work_ns": Label(
+        "the client's CPU time without its signature, per connection", "ns", "both-sides"
+    ),
+    "client_handshake_ns": Label(
+        "the client's CPU time in the handshake without its signature", "ns", "both-sides"
+    ),
+    "client_runnable_ns": Label(
+        "the client waiting for a CPU while connecting, per connection", "ns", "both-sides"
+    ),
     "client_setup_ns": Label(
         "the client's CPU time outside of the handshake, per connection", "ns", "both-sides"
     ),
@@ -113,9 +127,23 @@ LABELS: Final[Mapping[str, Label]] = {
     "row_lock_waits": Label("waits for row locks, by the server's counter", "count", "ledger"),
     "flushes_count": Label("flushes of the log, by the server's counter", "count", "ledger"),
     "timer_count": Label("handshakes with such a wait", "count", "handshake"),
+    "timer_acks": Label("delayed acknowledgements for each such wait", "count", "handshake"),
     "timer_purity": Label("share of handshakes with such a wait", "share", "handshake"),
     "host_idle_share": Label("idle share of the host's CPUs", "share", "trust"),
     "host_steal_share": Label("share of the host's CPUs taken by the hypervisor", "share", "trust"),
+    "server_cpus": Label("CPUs that the server used", "count", "trust"),
+    "other_cpus": Label("CPUs that everything else on the host used", "count", "trust"),
+    "throttled_share": Label(
+        "share of the periods of its CPU quota in which the server used it up", "share", "trust"
+    ),
+    "fetch_handshake_ns": Label(
+        "OpenSSL 3 fetching methods in handshakes, CPU time per handshake", "ns", "composition"
+    ),
+    "fetch_cpu_share": Label(
+        "OpenSSL 3 fetching methods, share of the server's CPU time", "share", "composition"
+    ),
+    "sign_cpu_share": Label("signing, share of the server's CPU time", "share", "handshake"),
+    "tls_cpu_share": Label("TLS, share of the server's CPU time", "share", "ledger"),
     "observer_share": Label(
         "overhead inside of the server, share of its CPU time", "share", "trust"
     ),

@@ -5,10 +5,11 @@ The rules are `[[finding]]` tables of analysis/findings/*.toml:
 
 - `id` (never reused), `title`, `question`: the cause in a word, in a few, and as a question.
 - `when`: conditions that must all hold; `unless`: conditions of which none may. Each names a
-  `metric` of finding_metrics.py and a bound: `above` and `below` for numbers, `is` for texts
-  (what they begin with). A bound holds if the whole interval of the metric lies beyond it, or the
-  whole range of few rounds or blocks (LEAST_RANGE at least); a number without bounds or without
-  a value never meets one. In `unless` the estimate alone decides.
+  `metric` of finding_metrics.py and a bound: `above` and `below` for numbers, `above_of` for the
+  name of a metric that it must exceed, `is` for texts (what they begin with). A bound holds if the
+  whole interval of the metric lies beyond it, or the whole range of few rounds or blocks
+  (LEAST_RANGE at least); a number without bounds or without a value never meets one. In `unless`
+  the estimate alone decides.
 - `size`: the metric, a share of the served time, that says how much of it the cause takes.
 - `specific`: it names the cause of a larger finding, and precedes it if it explains at least
   SPECIFIC of it. `first`: it makes the others doubtful and precedes all.
@@ -18,6 +19,7 @@ The rules are `[[finding]]` tables of analysis/findings/*.toml:
 Findings are ordered by size; the first one is the sentence at the head of the report.
 """
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +41,7 @@ from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 
 SPECIFIC: Final = 0.4
 """Share of a larger finding that a specific one must explain to precede it."""
-_KEYS: Final = {"metric", "above", "below", "is"}
+_KEYS: Final = {"metric", "above", "below", "is", "above_of"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Condition:
     above: float | None = None
     below: float | None = None
     text: str | None = None
+    above_of: str | None = None
 
     def holds(self, metrics: Metrics) -> bool:
         """Whether the metric lies beyond the bound with its whole interval or range."""
@@ -62,13 +65,19 @@ class Condition:
         assert metric.high is not None
         if self.above is not None and not metric.low > self.above:
             return False
+        if self.above_of is not None:
+            other = metrics.get(self.above_of, Metric(None))
+            if other.high is None or not other.is_bounded or not metric.low > other.high:
+                return False
         return self.below is None or metric.high < self.below
 
     def may_hold(self, metrics: Metrics) -> bool:
         """The same by the estimate alone, which needs no interval."""
-        metric = metrics.get(self.metric, Metric(None))
-        exact = Metric(metric.value, metric.value, metric.value, metric.text)
-        return self.holds({self.metric: exact})
+        names = {self.metric, self.above_of or self.metric}
+        known = {name: metrics.get(name, Metric(None)) for name in names}
+        return self.holds(
+            {name: Metric(one.value, one.value, one.value, one.text) for name, one in known.items()}
+        )
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,14 @@ class Rule:
     source: str
     specific: bool
     first: bool
+
+    def is_near(self, metrics: Metrics) -> bool:
+        """Whether the estimates meet all conditions, but some interval does not."""
+        return (
+            not self.fires(metrics)
+            and all(one.may_hold(metrics) for one in self.when)
+            and not any(one.may_hold(metrics) for one in self.unless)
+        )
 
     def fires(self, metrics: Metrics) -> bool:
         """Whether all conditions hold."""
@@ -118,7 +135,8 @@ def parse(text: str) -> list[Rule]:
 
 def _rule(table: Mapping[str, Any]) -> Rule:
     named = {*table["evidence"], table["size"]}
-    named |= {row["metric"] for row in (*table["when"], *table.get("unless", ()))}
+    conditions = (*table["when"], *table.get("unless", ()))
+    named |= {row[key] for row in conditions for key in ("metric", "above_of") if key in row}
     if unknown := sorted(named - LABELS.keys()):
         raise KeyError(f"{table['id']}: there is no metric {unknown[0]}")
     return Rule(
@@ -140,7 +158,8 @@ def _rule(table: Mapping[str, Any]) -> Rule:
 def _condition(row: Mapping[str, Any]) -> Condition:
     if odd := sorted(row.keys() - _KEYS):
         raise KeyError(f"{row['metric']}: a condition has no {odd[0]}")
-    return Condition(row["metric"], row.get("above"), row.get("below"), row.get("is"))
+    return Condition(row["metric"], row.get("above"), row.get("below"), row.get("is"),
+                     row.get("above_of"))  # fmt: skip
 
 
 def judge(part: Group, judged: Judged, among: Sequence[Rule] | None = None) -> list[Finding]:
@@ -185,28 +204,38 @@ def arrange(found: Sequence[Finding]) -> list[Finding]:
 
 
 def note(judged: Iterable[Judged]) -> str:
-    """How many rules were applied, and what limited them, in a sentence."""
-    fewest = min((one.block_count for one in judged), default=0)
+    """How many rules were applied, what limited them, and what they nearly found, in sentences."""
+    groups = list(judged)
+    fewest = min((one.block_count for one in groups), default=0)
     kind = "interval" if fewest >= LEAST_UNITS else "interval or range"
     text = f"{len(rules())} rules were applied; each requires the whole {kind} beyond its bounds."
     if fewest < LEAST_RANGE:
+        windows = f"{fewest} window{'' if fewest == 1 else 's'}"
         text += (
-            f" Part of the recording has {fewest} windows with a ledger, and a range needs "
-            f"{LEAST_RANGE}: record longer to apply the rules to it."
+            f" Part of the recording has {windows} with a ledger, and a range needs "
+            f"{LEAST_RANGE}: record longer to apply the rules to it"
         )
+        needed_s = math.ceil(max((one.needed_ns for one in groups), default=0.0) / 1e9)
+        text += f", at least {needed_s} s like this, or with --budget none." if needed_s else "."
+    near = {rule.title: None for one in groups for rule in rules() if rule.is_near(one.metrics)}
+    if near:
+        text += f" Not certain, for the estimate is beyond the bound but not all of its {kind}: "
+        text += f"{'; '.join(near)}."
     return text
 
 
 def lead(answer: Answer, found: Sequence[Finding]) -> Answer:
     """The answer with the first finding at its head.
 
-    The sentence of an experiment, with its difference, precedes the finding.
+    The sentence of an experiment, with its difference, precedes the finding's title and share.
     """
     if not found:
         return answer
     top = f"{found[0].sentence}."
     if "/" in found[0].name and found[0].id not in {rule.id for rule in rules() if rule.first}:
-        return Answer(f"{answer.sentence} {top}", answer.details)
+        short = f"{found[0].title[0].upper()}{found[0].title[1:]}"
+        text = f"{answer.sentence} {short}: {share_text(found[0].share.value)} of the time."
+        return Answer(text, answer.details)
     return Answer(top, [answer.sentence, *answer.details])
 
 

@@ -7,7 +7,7 @@ certain.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
+from tlstax.analysis.findings import throughout
 from tlstax.analysis.rows import ledger, window_units
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
@@ -22,17 +23,17 @@ from tlstax.analysis.statistics import medians, shares
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.units import LEAST_RANGE, Floats, Units, unit_weights
 from tlstax.collectors.capture.schema import Window
-from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
+from tlstax.collectors.capture.vocabulary import (
+    CONNECTION_ROLES,
+    HANDSHAKE_PHASES,
+    LEDGER_LEVELS,
+)
 
 RECORD_PHASES: Final = ("record_read", "record_write")
 CONNECTING_PHASES: Final = (*HANDSHAKE_PHASES, "connect", "disconnect")
 SAVED_PHASES: Final = ("sign", "verify", "certificate")
 """What a resumed handshake does not do. TLS 1.3 still makes and combines ephemeral keys."""
 RECORD_CRYPTO: Final = ("cipher", "digest", "record_crypto")
-TIMERS_NS: Final = ((39_500_000, 53_000_000), (199_000_000, 213_000_000))
-"""Waits of a whole handshake that hold one delayed acknowledgement (40 ms) or one retransmission
-(200 ms at least), the timer's tick of up to 4 ms, and some milliseconds of the client's own work.
-"""
 LEAST_BUSY: Final = 0.1
 """Least number of CPUs that shares of a server's CPU time refer to: lower values are noise."""
 
@@ -139,8 +140,11 @@ def fill(
     of = window_units.of_group(part, seen_windows(part, tables.windows))
     block_of = of.unit_of
     blocks = Blocks(of.units)
+    background = background_tde(tables)
     for window_id, block in block_of.items():
-        totals = sums.get(window_id, {})
+        totals = dict(sums.get(window_id, {}))
+        for key, time_ns in background.get(window_id, {}).items():
+            totals[key] -= time_ns
         for (phase, state), time_ns in ledger.served(totals).items():
             blocks.add(f"time:{phase}/{state}", block, time_ns)
         mine = waits.get(window_id, {})
@@ -148,14 +152,37 @@ def fill(
             blocks.add(f"wait:{kind}", block, wait_ns)
             if state == "blocked_lock" and kind != OTHER:
                 blocks.add("locked:named", block, wait_ns)
+        for phase in ("connect", "handshake"):
+            network = {key: ns for key, ns in mine.items() if key[:2] == (phase, "blocked_network")}
+            for (_, kind), wait_ns in scaled(network, ledger.served(totals)).items():
+                blocks.add(f"{phase}:{kind}", block, wait_ns)
         _add_samples(blocks, block, counts.get(window_id, {}), totals)
     for row in tables.phase_counts:
         if row.window_id in block_of:
             blocks.add(f"ended:{row.phase}", block_of[row.window_id], row.ended_count)
     _add_functions(blocks, block_of, tables)
     _add_handshakes(blocks, block_of, tables)
-    _add_host(blocks, block_of, tables)
+    everywhere = throughout.blocks_of(part, tables.windows, block_of)
+    throughout.add_exact_handshakes(blocks.add, everywhere, block_of, tables)
+    throughout.add_timers(blocks.add, everywhere, tables)
+    throughout.add_host(blocks.add, everywhere, tables)
+    throughout.add_counters(blocks.add, block_of, part, tables)
+    _add_cost(blocks, block_of, tables)
     return blocks
+
+
+def background_tde(tables: Tables) -> dict[int, Totals]:
+    """Time by window in which threads other than those of connections en- or decrypted pages.
+
+    A page cleaner encrypts what it writes: no query waits for that.
+    """
+    serving = {row.thread_id for row in tables.threads if row.role in CONNECTION_ROLES}
+    named = {row.thread_id for row in tables.threads}
+    found: dict[int, Totals] = defaultdict(lambda: defaultdict(int))
+    for row in tables.ledger:
+        if row.phase == "tde" and row.thread_id in named - serving:
+            found[row.window_id][row.phase, row.state] += row.time_ns
+    return found
 
 
 def _add_samples(blocks: Blocks, block: int, counts: Counts, totals: Totals) -> None:
@@ -170,6 +197,8 @@ def _add_samples(blocks: Blocks, block: int, counts: Counts, totals: Totals) -> 
         place = "record" if phase in RECORD_PHASES else "elsewhere"
         time_ns = on_cpu[phase] * count / per_phase[phase]
         blocks.add(f"cpu:{place}/{category}", block, time_ns)
+        if phase in HANDSHAKE_PHASES:
+            blocks.add(f"cpu:handshake/{category}", block, time_ns)
         blocks.add("samples", block, count)
 
 
@@ -182,22 +211,10 @@ def _add_handshakes(blocks: Blocks, block_of: Mapping[int, int], tables: Tables)
         if row.resumed is None:
             blocks.add("unknown", block, 1)
             blocks.add("full", block, -1)
-        blocks.add("records", block, 1)
-        if any(low <= row.blocked_network_ns <= high for low, high in TIMERS_NS):
-            blocks.add("timer", block, row.blocked_network_ns)
-            blocks.add("timers", block, 1)
 
 
-def _add_host(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) -> None:
-    """The host's CPUs, and the overhead."""
-    for row in tables.system:
-        block = block_of.get(row.window_id)
-        if block is not None:
-            busy_ns = row.cpu_user_ns + row.cpu_system_ns + row.cpu_softirq_ns
-            blocks.add("host:idle", block, row.cpu_idle_ns)
-            blocks.add("host:steal", block, row.cpu_steal_ns)
-            blocks.add("host:all", block, busy_ns + row.cpu_idle_ns + row.cpu_steal_ns)
-            blocks.add("cost:engine", block, row.engine_cpu_ns)
+def _add_cost(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) -> None:
+    """The overhead."""
     for effect in tables.effects:
         block = block_of.get(effect.window_id)
         if block is not None and effect.target_cpu_ns:
@@ -219,21 +236,6 @@ def _add_functions(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) 
             blocks.add("cost:floor", block_of[window.window_id], floor_ns)
 
 
-def growth(part: Group, tables: Tables, name: str) -> float | None:
-    """Growth of a counter of the server in a group's runs, or in all; None if unknown."""
-    by_run: dict[int | None, list[float]] = defaultdict(list)
-    mine: set[int | None] = {run.run_id for run in part.runs} or {None}
-    for row in tables.status:
-        if row.name == name and row.run_id in mine and _is_number(row.value):
-            by_run[row.run_id].append(float(row.value))
-    values = [max(run) - min(run) for run in by_run.values() if len(run) > 1]
-    return sum(values) if values else None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 20
-
-
 def last_text(rows: Tables, name: str) -> str:
     """The last value of a status variable, or ''."""
     values = [row.value for row in rows.status if row.name == name]
@@ -252,8 +254,3 @@ def names_of(values: Iterable[str], unknown: str = "unknown") -> str:
         if value != unknown:
             counts[value] += 1
     return ", ".join(sorted(counts, key=lambda name: (-counts[name], name)))
-
-
-def within(rows: Iterable[Window], ids: Collection[int]) -> int:
-    """Time of these windows in ns."""
-    return sum(row.end_ns - row.start_ns for row in rows if row.window_id in ids)

@@ -145,3 +145,12 @@ def hot_sentence(title: str, functions: Sequence[Json]) -> str:
     """The hot functions of one library with their shares."""
     shown = ", ".join(f"{entry['name']} {quantities.share(entry['share'])}" for entry in functions)
     return f"{title}: {shown or 'none above 2 %'}."
+
+
+def parts_basis(item: Json) -> str:
+    """How many handshakes the parts of a table rest on; "" if on all successful ones."""
+    succeeded = item["outcomes"].get("success", 0)
+    if not item["parts"] or item["parts_count"] >= succeeded:
+        return ""
+    counted = f"{quantities.count(item['parts_count'])} of {quantities.count(succeeded)}"
+    return f"parts: of the {counted} that were followed from beginning to end"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
-from tlstax.analysis.rows import operations
+from tlstax.analysis.rows import followed, operations
 from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
@@ -205,7 +205,11 @@ def _load_all(reader: CaptureReader) -> Tables:
     reader.require_counts()
     loaded = _load_rows(reader)
     _require_terms(loaded, reader)
-    return replace(loaded, losses=[*loaded.losses, *_cut_stacks(loaded)])
+    return replace(
+        loaded,
+        losses=[*loaded.losses, *_cut_stacks(loaded)],
+        handshakes=followed.with_known_parts(loaded.handshakes, loaded.windows),
+    )
 
 
 def _require_terms(rows: Tables, reader: CaptureReader) -> None:

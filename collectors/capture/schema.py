@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 4
+USER_VERSION: Final = 5
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -384,6 +384,13 @@ class System(NamedTuple):
     cpu_idle_ns: Annotated[int, "idle time of the host, with I/O wait"]
     engine_cpu_ns: Annotated[int, "CPU time of tlstax itself"]
     engine_rss_bytes: Annotated[int, "resident memory of tlstax at the end of the window"]
+    quota_period_count: Annotated[
+        int, "periods of the CPU quota (CFS) of the server; 0 = none, or not read; since version 5"
+    ] = 0
+    throttled_period_count: Annotated[int, "those of them in which a quota was used up"] = 0
+    delayed_ack_count: Annotated[
+        int | None, "delayed TCP acknowledgements in the server's network; NULL = not read"
+    ] = None
 
 
 class Effect(NamedTuple):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tlstax.collectors.recording.target_counters import TargetCounters
+
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -44,3 +46,7 @@ class Clocks:
     def resident_bytes(self) -> int:
         """Memory of the recorder."""
         return resident_bytes()
+
+    def target_counters(self, pid: int) -> TargetCounters | None:
+        """Quota and TCP timers of the target; None where they are not recorded."""
+        return TargetCounters(pid)

@@ -54,6 +54,9 @@ class _RecordedClocks(Clocks):
         busy = (now.host_user_ns, now.host_system_ns, now.host_interrupt_ns)
         return (*busy, now.host_steal_ns, now.host_idle_ns)
 
+    def target_counters(self, pid: int) -> None:
+        """Not in the stream."""
+
     def own_cpu_ns(self) -> int:
         return int(self._replay.window.own_cpu_ns)
 

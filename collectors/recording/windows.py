@@ -97,6 +97,7 @@ class WindowCutter:
         self._recorder = clocks or Clocks(lambda: monotonic_ns())
         self._host = self._recorder.host_times()
         self._own_cpu_ns = self._recorder.own_cpu_ns()
+        self._target_counters = self._recorder.target_counters(engine.pid)
         self._start_ns = start_ns or self._recorder.now_ns()
         self._clocks = KernelClocks(engine, self._recorder.now_ns)
         self._discard()
@@ -334,6 +335,9 @@ class WindowCutter:
         )
         resident = self._recorder.resident_bytes()
         own_spent = own - self._own_cpu_ns
-        row = schema.System(window, user, system, interrupt, steal, idle, own_spent, resident)
+        counters = self._target_counters.growth() if self._target_counters else ()
+        row = schema.System(
+            window, user, system, interrupt, steal, idle, own_spent, resident, *counters
+        )
         self._host, self._own_cpu_ns = host, own
         return row

@@ -36,7 +36,9 @@ def render(item: Json, width: int) -> RenderableType:
     if item["estimated_count"] is not None:
         number = quantities.count(round(item["estimated_count"]["value"]))
         counted += f" seen, {ledger.ESTIMATE_MARK}{number} in total ({item['estimate']})"
-    notes = (f"{counted}  {quantiles}", facts)
+    notes = [f"{counted}  {quantiles}", facts]
+    if basis := texts.parts_basis(item):
+        notes.append(basis)
     if item["count"] < FEW_HANDSHAKES:
         lines = (console.sentence(note, width, style="dim") for note in notes)
         return Group(Text(), Text(texts.clean(title), style="bold"), *lines)

@@ -70,6 +70,8 @@ class Injection:
     """Seconds for which another session locks the table, and then does not, again and again."""
     functions: tuple[str, ...] = ()
     rows: int = 1000
+    budget: float | None = None
+    """Limit of the overhead, as `attach` has one by default; None: the ledger is always kept."""
 
 
 def record(injection: Injection, capture: Path, directory: Path) -> None:
@@ -93,7 +95,7 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
         request = Request(
             server.pid, capture, window_s=WINDOW_S, sample_hz=SAMPLE_HZ, sources=sources,
             clients=(client.pid,) if injection.record_client else (),
-            functions=injection.functions, overwrite=True,
+            functions=injection.functions, overwrite=True, budget=injection.budget,
         )  # fmt: skip
         stack.enter_context(_ahead_ourselves())
         with Recorder(request) as recorder:

@@ -111,7 +111,9 @@ def connecting(
     }
     return capture(
         ledger=times({key: 50 * value for key, value in per.items()}),
-        phase_counts=counts({"connect": 50, "handshake": 50, "command": 50 * commands}),
+        phase_counts=counts(
+            {"connect": 50, "handshake": 50, "command": 50 * commands + 50, "disconnect": 50}
+        ),
         handshakes=handshakes(wait, sign, 800_000 + sign, 0),
         status=[Status(at * S, None, "Ssl_session_cache_mode", "SERVER") for at in range(1, 9)],
     )
@@ -121,17 +123,18 @@ def test_the_cause_of_dear_connections_is_named() -> None:
     assert found(connecting())[0] == "connections_not_reused"
     assert found(connecting(sign=4 * MS))[0] == "rsa_key_size"
     assert found(connecting(wait=20 * MS, other_wait=20 * MS))[0] == "round_trips"
-    assert found(connecting(wait=9 * MS))[0] == "client_crypto"
-    assert found(connecting(wait=42 * MS))[0] == "constant_wait"
+    assert found(connecting(wait=9 * MS))[0] == "client_waits", "no client was recorded"
+    assert found(connecting(wait=42 * MS))[0] == "constant_pause", "no counter of TCP was read"
     assert found(connecting(wait=42 * MS, other_wait=42 * MS))[0] == "round_trips"
-    assert found(connecting(commands=12, sign=MS // 2))[0] == "no_resumption"
+    assert "no_resumption" in found(connecting(commands=12, sign=MS // 2))
+    assert "connections_not_reused" not in found(connecting(commands=12, sign=MS // 2))
     assert found(connecting(commands=500)) == []
 
 
 def test_resumption_that_nobody_offers_is_told_from_one_that_nobody_takes() -> None:
     rows = connecting(commands=12, sign=MS // 2)
     rows.status = [row._replace(value="OFF") for row in rows.status]
-    assert found(rows)[0] == "resumption_not_offered"
+    assert "resumption_not_offered" in found(rows)
     rows.status = []
     assert "no_resumption" not in found(rows), "not known"
     rows = connecting(commands=12, sign=MS // 2)

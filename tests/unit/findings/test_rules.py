@@ -16,8 +16,15 @@ from tlstax.analysis.rows import tables
 ALL = tables.Group("all", "", "", "", (), frozenset())
 
 
+REFERENCE = 0.5
+"""The value of metrics without a condition, with which others are compared."""
+
+
 def satisfied(condition: Condition, wrong: bool = False) -> Metric:
     """A fact for which a condition holds, or does not."""
+    if condition.above_of is not None:
+        value = REFERENCE / 2 if wrong else 1e12
+        return Metric(value, value, value)
     if condition.text is not None:
         return Metric(None, text="something else" if wrong else f"{condition.text} 1")
     bound = condition.above if condition.above is not None else condition.below
@@ -29,7 +36,7 @@ def satisfied(condition: Condition, wrong: bool = False) -> Metric:
 
 def met(rule: Rule) -> Metrics:
     """Facts with which a rule fires."""
-    metrics = {name: Metric(0.5, 0.5, 0.5, "x") for name in LABELS}
+    metrics = {name: Metric(REFERENCE, REFERENCE, REFERENCE, "x") for name in LABELS}
     metrics |= {one.metric: satisfied(one) for one in rule.when}
     for one in rule.unless:
         metrics[one.metric] = satisfied(one, wrong=True)
@@ -68,6 +75,7 @@ def test_a_rule_never_fires_on_an_interval_that_spans_its_bound(rule: Rule) -> N
         metric = met(rule)[condition.metric]
         assert metric.value is not None
         bound = condition.above if condition.above is not None else condition.below
+        bound = REFERENCE if condition.above_of is not None else bound
         assert bound is not None
         low, high = sorted((metric.value, bound))
         wide = replace(metric, low=low - 1, high=high + 1)

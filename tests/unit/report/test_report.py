@@ -199,9 +199,9 @@ def test_refused_comparison_says_why(experiment: Path) -> None:
     assert "the arms ran on different servers" in printed(content)
 
 
-def test_answer_is_one_short_sentence(experiment: Path, attached: Path) -> None:
+def test_answer_is_short(experiment: Path, attached: Path) -> None:
     answer = document(experiment)["answer"]
-    assert len(answer["sentence"]) < 240
+    assert len(answer["sentence"]) < 300, "with the cause"
     assert answer["sentence"].startswith("With TLS, a new connection takes 7.")
     assert "95 %" not in answer["sentence"]
     assert "95 %" in answer["details"][0]

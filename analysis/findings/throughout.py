@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is exact all the time, or read all the time, over the same time as the ledger's sums.
+
+With a budget the ledger is kept in dense windows. Handshakes are recorded between them as well, and
+the counters of host and server run on. Each window belongs to the block of the dense window that
+is nearest to it. A count of all windows is scaled to the time of the dense ones before it is
+divided by what they measured; a counter of the server grows in a dense window as it does at that
+time.
+"""
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
+from tlstax.analysis.rows.tables import Group, Tables
+from tlstax.analysis.statistics.units import LEAST_RANGE
+from tlstax.collectors.capture.schema import Status, Window
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_SUB_PHASES, LEDGER_LEVELS
+
+Add = Callable[[str, int, float], None]
+"""Adds a value to the sum of a name in a block."""
+TYPICAL: Final = 0.1
+"""Quantile of the wall times of a signature: waits for a CPU only lengthen them, so that a short
+one is nearest to the CPU time. On a busy host even these are too long, and the ledger's mean counts
+where it is less.
+"""
+TIMERS_NS: Final = ((39_500_000, 53_000_000), (199_000_000, 213_000_000))
+"""Waits of a whole handshake that hold one delayed acknowledgement (40 ms) or one retransmission
+(200 ms at least), the timer's tick of up to 4 ms, and some milliseconds of the client's own work.
+"""
+COUNTERS: Final = (
+    "Bytes_sent",
+    "Innodb_row_lock_time",
+    "Innodb_row_lock_waits",
+    "Innodb_os_log_fsyncs",
+)
+
+
+def blocks_of(
+    part: Group, windows: Iterable[Window], block_of: Mapping[int, int]
+) -> dict[int, int]:
+    """The block of every window of a group: its own, or that of the nearest dense window."""
+    mine = sorted((w for w in windows if w.window_id in part.window_ids), key=_middle)
+    dense = [window for window in mine if window.window_id in block_of]
+    if not dense:
+        return {}
+    middles = [_middle(window) for window in dense]
+    found = {}
+    for window in mine:
+        at = bisect_left(middles, _middle(window))
+        near = min(dense[max(0, at - 1) : at + 1], key=lambda one: _distance(one, window))
+        found[window.window_id] = block_of[near.window_id]
+    return found
+
+
+def _middle(window: Window) -> float:
+    return (window.start_ns + window.end_ns) / 2
+
+
+def _distance(one: Window, other: Window) -> tuple[bool, float]:
+    return (one.run_id != other.run_id, abs(_middle(one) - _middle(other)))
+
+
+def needed_ns(part: Group, tables: Tables) -> float:
+    """The least length of a recording whose dense windows are as frequent; 0 if this one is."""
+    mine = [window for window in tables.windows if window.window_id in part.window_ids]
+    dense = sum(window.level in LEDGER_LEVELS for window in mine)
+    if dense >= LEAST_RANGE:
+        return 0.0
+    whole_ns = sum(window.end_ns - window.start_ns for window in mine)
+    return whole_ns / max(dense, 1) * LEAST_RANGE
+
+
+def add_exact_handshakes(
+    add: Add, everywhere: Mapping[int, int], block_of: Mapping[int, int], tables: Tables
+) -> None:
+    """Handshakes of all windows, with their signatures, scaled to the time of dense windows.
+
+    Nothing is added where all windows are dense: the ledger has it all.
+    """
+    span_ns: dict[int, int] = defaultdict(int)
+    dense_ns: dict[int, int] = defaultdict(int)
+    seen = set()
+    for window in tables.windows:
+        block = everywhere.get(window.window_id)
+        if block is None or window.level not in HANDSHAKE_LEVELS:
+            continue
+        seen.add(window.window_id)
+        span_ns[block] += window.end_ns - window.start_ns
+        if window.window_id in block_of:
+            dense_ns[block] += window.end_ns - window.start_ns
+    signs: dict[int, list[int]] = defaultdict(list)
+    for row in tables.handshakes:
+        if row.outcome == "success" and row.window_id in seen:
+            signs[everywhere[row.window_id]].append(row.sign_ns)
+            add("all:records", everywhere[row.window_id], 1)
+    for row_count in tables.phase_counts:
+        if row_count.phase == "handshake" and row_count.window_id in seen:
+            add("all:handshake", everywhere[row_count.window_id], row_count.ended_count)
+    if span_ns == dense_ns:
+        return
+    most_ns = _cpu_of_signature(block_of, tables)
+    for block, times in signs.items():
+        scaled = len(times) * dense_ns[block] / span_ns[block]
+        add("exact:handshake", block, scaled)
+        add("exact:sign", block, scaled * min(float(np.quantile(times, TYPICAL)), most_ns))
+
+
+def _cpu_of_signature(block_of: Mapping[int, int], tables: Tables) -> float:
+    """CPU time of a signature by the ledger of all dense windows; infinite without one."""
+    signs = sum(
+        row.ended_count
+        for row in tables.phase_counts
+        if row.phase == "handshake" and row.window_id in block_of
+    )
+    cpu_ns = sum(
+        row.time_ns
+        for row in tables.ledger
+        if (row.phase, row.state) == ("sign", "on_cpu") and row.window_id in block_of
+    )
+    return cpu_ns / signs if signs and cpu_ns else math.inf
+
+
+def add_timers(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
+    """Handshakes whose wait has the length of a TCP timer.
+
+    The wait of one that was not followed is at most its wall time without its operations.
+    """
+    for row in tables.handshakes:
+        block = everywhere.get(row.window_id)
+        if block is None or row.outcome != "success":
+            continue
+        wait_ns = row.blocked_network_ns
+        if row.on_cpu_ns < 0:
+            operations = (getattr(row, f"{name}_ns") for name in HANDSHAKE_SUB_PHASES)
+            wait_ns = max(0, row.end_ns - row.start_ns - sum(operations))
+        add("records", block, 1)
+        add("waited", block, wait_ns)
+        if any(low <= wait_ns <= high for low, high in TIMERS_NS):
+            add("timers", block, 1)
+            add("waited:timer", block, wait_ns)
+
+
+def add_host(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
+    """The host's CPUs and quotas, and the server's own CPU time, in all windows.
+
+    Acknowledgements are those of windows in which handshakes were recorded: both are divided.
+    """
+    recorded = {one.window_id for one in tables.windows if one.level in HANDSHAKE_LEVELS}
+    for row in tables.system:
+        block = everywhere.get(row.window_id)
+        if block is None:
+            continue
+        busy_ns = row.cpu_user_ns + row.cpu_system_ns + row.cpu_softirq_ns
+        add("host:idle", block, row.cpu_idle_ns)
+        add("host:steal", block, row.cpu_steal_ns)
+        add("host:all", block, busy_ns + row.cpu_idle_ns + row.cpu_steal_ns)
+        add("host:busy", block, busy_ns)
+        add("quota:periods", block, row.quota_period_count)
+        add("quota:throttled", block, row.throttled_period_count)
+        if row.delayed_ack_count is not None and row.window_id in recorded:
+            add("tcp:delayed", block, row.delayed_ack_count)
+            add("tcp:read", block, 1)
+    for effect in tables.effects:
+        block = everywhere.get(effect.window_id)
+        if block is not None and effect.target_cpu_ns is not None:
+            add("host:target", block, effect.target_cpu_ns)
+    for window in tables.windows:
+        if window.window_id in everywhere:
+            add("host:time", everywhere[window.window_id], window.end_ns - window.start_ns)
+
+
+def add_counters(add: Add, block_of: Mapping[int, int], part: Group, tables: Tables) -> None:
+    """How much counters of the server grew in the dense windows."""
+    for name in COUNTERS:
+        rates = _rates_of_runs(part, tables, name) if part.runs else None
+        readings = None if part.runs else _readings(tables.status, name)
+        for window in tables.windows:
+            block = block_of.get(window.window_id)
+            if block is None:
+                continue
+            rate = (rates or {}).get(window.run_id)
+            if readings is not None:
+                rate = _rate_at(readings, _middle(window))
+            if rate is not None:
+                add(f"counter:{name}", block, rate * (window.end_ns - window.start_ns))
+
+
+def _rates_of_runs(part: Group, tables: Tables, name: str) -> dict[int | None, float]:
+    """Growth per ns of each run, whose counters are read before and after it."""
+    values: dict[int | None, list[int]] = defaultdict(list)
+    for row in tables.status:
+        if row.name == name and is_number(row.value):
+            values[row.run_id].append(int(row.value))
+    lengths: dict[int | None, int] = defaultdict(int)
+    for window in tables.windows:
+        if window.window_id in part.window_ids:
+            lengths[window.run_id] += window.end_ns - window.start_ns
+    return {
+        run: (max(values[run]) - min(values[run])) / length_ns
+        for run, length_ns in lengths.items()
+        if len(values.get(run, ())) > 1 and length_ns
+    }
+
+
+def _readings(rows: Iterable[Status], name: str) -> tuple[list[int], list[int]] | None:
+    """Times and growth so far; a value that did not change is not in the capture."""
+    times: set[int] = set()
+    read: dict[int, int] = {}
+    for row in rows:
+        times.add(row.time_ns)
+        if row.name == name and is_number(row.value):
+            read[row.time_ns] = int(row.value)
+    if not read or len(times) < 2:
+        return None
+    ordered = [one for one in sorted(times) if one >= min(read)]
+    grown, last, sums = 0, read[min(read)], []
+    for one in ordered:
+        value = read.get(one, last)
+        grown += max(0, value - last)  # a counter that was set back does not grow
+        last = value
+        sums.append(grown)
+    return (ordered, sums) if len(ordered) > 1 else None
+
+
+def _rate_at(readings: tuple[list[int], list[int]], time_ns: float) -> float:
+    """Growth per ns at a time, by the two readings around it, or the nearest two."""
+    times, grown = readings
+    at = min(max(bisect_left(times, time_ns), 1), len(times) - 1)
+    return (grown[at] - grown[at - 1]) / (times[at] - times[at - 1])
+
+
+def is_number(text: str) -> bool:
+    """Whether a value of the server is a plain number."""
+    return text.isascii() and text.isdigit() and len(text) < 20

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Loads of twelve seconds, computed, as they are recorded in both modes.
+
+Both modes have the same load. `always` keeps the ledger all the time (--budget none), `budget` for
+a tenth of it, with handshakes recorded between.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tlstax.analysis.document import explain
+from tlstax.analysis.rows import tables
+from tlstax.collectors.capture.schema import (
+    Effect,
+    Handshake,
+    Ledger,
+    PhaseCount,
+    System,
+    Target,
+    Thread,
+    Window,
+)
+
+S = 1_000_000_000
+MS = 1_000_000
+SECONDS = range(1, 13)
+PER_SECOND = 50
+Cells = Mapping[tuple[str, str], int]
+
+
+def load(mode: str, cells: Cells, ended: Mapping[str, int], **more: object) -> tables.Tables:
+    """Twelve seconds of a steady load; `cells` (ns) and `ended` are per second of time."""
+    rows = tables.Tables(
+        targets=[Target(1, 9, "mariadbd", "", "mariadb", "11", "OpenSSL", "3.0.19", "shared")],
+        threads=[Thread(1, 9, "one", "connection", 0, None)],
+    )
+    number = 0
+    for second in SECONDS:
+        at = second * S
+        parts = ((S, "full"),) if mode == "always" else ((S // 10, "full"), (S, "handshake"))
+        begin = 0
+        for end, level in parts:
+            number += 1
+            length = end - begin
+            rows.windows.append(Window(number, None, at + begin, at + end, 1, level))
+            rows.system.append(System(number, length, 0, 0, 0, length, 0, 0))
+            rows.effects.append(Effect(number, length // 2, 0, 0, 0))
+            if level == "full":
+                rows.ledger += [
+                    Ledger(number, 1, phase, state, ns * length // S)
+                    for (phase, state), ns in cells.items()
+                ]
+            rows.phase_counts += [
+                PhaseCount(number, phase, count * length // S)
+                for phase, count in ended.items()
+                if level == "full" or phase in ("handshake", "connect")
+            ]
+            begin = end
+    return replace(rows, **more)  # type: ignore[arg-type]
+
+
+def dense(rows: tables.Tables) -> list[Window]:
+    return [window for window in rows.windows if window.level == "full"]
+
+
+def shakes(
+    rows: tables.Tables, wait_ns: int, sign_ns: int, cpu_ns: int = MS // 2
+) -> list[Handshake]:
+    """Fifty a second, each in its window; parts are known of those that were followed."""
+    made: list[Handshake] = []
+    for window in rows.windows:
+        length = window.end_ns - window.start_ns
+        for at in range(PER_SECOND * length // S):
+            end = window.start_ns + (at + 1) * (length // (PER_SECOND * length // S + 1))
+            start = end - wait_ns - cpu_ns
+            made.append(
+                Handshake(
+                    len(made), window.window_id, 9, start, end, cpu_ns, 0, wait_ns, 0, sign_ns,
+                    0, 0, 0, 0, 2, 2, "success", "TLSv1.3", "TLS_AES_256_GCM_SHA384", "X25519", 0,
+                )
+            )  # fmt: skip
+    return made
+
+
+def storm(mode: str, *, sign: int = 40_000, wait: int = MS, other: int = MS // 2,
+          queries: int = 1) -> tables.Tables:  # fmt: skip
+    """Fifty connections a second."""
+    per = {
+        ("sign", "on_cpu"): sign,
+        ("handshake", "on_cpu"): 700_000,
+        ("handshake", "blocked_network"): wait,
+        ("connect", "blocked_network"): other,
+        ("connect", "on_cpu"): 100_000,
+        ("command", "on_cpu"): 60_000 * queries,
+    }
+    ended = {"connect": 1, "handshake": 1, "command": queries + 1, "disconnect": 1}
+    rows = load(
+        mode,
+        {key: PER_SECOND * value for key, value in per.items()},
+        {key: PER_SECOND * value for key, value in ended.items()},
+    )
+    rows.handshakes = shakes(rows, wait, sign)
+    return rows
+
+
+def acknowledged(rows: tables.Tables, per_handshake: float) -> tables.Tables:
+    lengths = {w.window_id: w.end_ns - w.start_ns for w in rows.windows}
+    rows.system = [
+        row._replace(
+            delayed_ack_count=round(per_handshake * PER_SECOND * lengths[row.window_id] / S)
+        )
+        for row in rows.system
+    ]
+    return rows
+
+
+def found(rows: tables.Tables) -> list[str]:
+    return [finding.id for finding in explain.explain(rows).findings]
+
+
+def sentence(rows: tables.Tables, name: str) -> str:
+    return next(one.sentence for one in explain.explain(rows).findings if one.id == name)
+
+
+BOTH = pytest.mark.parametrize("mode", ["always", "budget"])
+
+
+def starved(mode: str, runnable: int = 900) -> tables.Tables:
+    cells = {("command", "on_cpu"): 300 * MS, ("command", "runnable"): runnable * MS}
+    return load(mode, cells, {"command": 1000})

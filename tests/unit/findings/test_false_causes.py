@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Causes that were named wrongly on real servers, in both modes: silent, or right."""
+
+import pytest
+
+from tlstax.collectors.capture.schema import (
+    Frame,
+    Ledger,
+    OffcpuStack,
+    SampleStack,
+    Stack,
+    Status,
+    Thread,
+)
+from tlstax.tests.unit.findings.loads import (
+    BOTH,
+    MS,
+    SECONDS,
+    S,
+    acknowledged,
+    dense,
+    found,
+    load,
+    sentence,
+    starved,
+    storm,
+)
+
+# ---- false causes ----
+
+
+@BOTH
+def test_a_pause_of_the_client_is_no_timer_of_tcp(mode: str) -> None:
+    """A fixed pause of 42 ms on loopback; the counters are those of a real recording."""
+    rows = acknowledged(storm(mode, wait=42 * MS), 0.75)
+    assert "constant_wait" not in found(rows)
+    assert "may be a pause" in sentence(rows, "constant_pause")
+
+
+def test_a_timer_is_seen_in_the_wall_times_of_handshakes_that_were_not_followed() -> None:
+    rows = acknowledged(storm("budget", wait=42 * MS), 3.0)
+    rows.handshakes = [
+        row._replace(on_cpu_ns=-1, runnable_ns=-1, blocked_network_ns=-1, blocked_other_ns=-1)
+        for row in rows.handshakes
+    ]
+    assert "constant_wait" in found(rows)
+
+
+def test_acknowledgements_count_only_where_handshakes_were_recorded() -> None:
+    """Of a busy server only samples are taken between dense windows."""
+    rows = acknowledged(storm("budget", wait=42 * MS), 0.75)
+    rows.windows = [
+        window._replace(level="sample") if window.level == "handshake" else window
+        for window in rows.windows
+    ]
+    kept = {window.window_id for window in dense(rows)}
+    rows.handshakes = [row for row in rows.handshakes if row.window_id in kept]
+    assert "constant_wait" not in found(rows)
+    assert "constant_pause" in found(rows)
+
+
+@BOTH
+def test_a_timer_of_tcp_has_its_acknowledgements(mode: str) -> None:
+    rows = acknowledged(storm(mode, wait=42 * MS), 3.0)
+    assert found(rows)[0] == "constant_wait"
+    assert "constant_pause" not in found(rows)
+
+
+LOOKUP = {
+    "name_lookup": "__res_context_send",
+    "external_authentication": "pam_authenticate",
+}
+
+
+@BOTH
+@pytest.mark.parametrize("name", LOOKUP)
+def test_a_slow_service_is_no_round_trip_of_the_client(mode: str, name: str) -> None:
+    rows = storm(mode, other=40 * MS)
+    assert "round_trips" in found(rows)
+    rows.frames = [Frame(1, "libc.so.6", "", 0, LOOKUP[name], 0, "dynsym", "")]
+    rows.stacks = [Stack(1, "1")]
+    rows.waits = [
+        OffcpuStack(window.window_id, "connect", "blocked_network", 7, 1, None, 9, S)
+        for window in dense(rows)
+    ]
+    assert "round_trips" not in found(rows)
+    assert name in found(rows)
+
+
+@BOTH
+def test_a_wait_in_the_resolver_is_no_round_trip_although_its_stack_ends_there(mode: str) -> None:
+    """As recorded with a name server that answers in 20 ms: the stack is `poll` alone."""
+    rows = storm(mode, other=40 * MS)
+    rows.frames = [
+        Frame(1, "/usr/lib/x86_64-linux-gnu/libc.so.6", "", 0, "poll", 0, "dynsym", ""),
+        Frame(2, "/usr/sbin/mariadbd", "", 0, "vio_socket_io_wait", 0, "dynsym", ""),
+    ]
+    rows.stacks = [Stack(1, "1"), Stack(2, "1 2")]
+    rows.waits = [
+        OffcpuStack(window.window_id, phase, "blocked_network", 7, stack, None, 9, S)
+        for window in dense(rows)
+        for phase, stack in (("connect", 1), ("handshake", 2))
+    ]
+    assert "library_wait" in found(rows)
+    assert "round_trips" not in found(rows)
+    rows.waits = [row._replace(user_stack_id=1) for row in rows.waits]
+    assert "library_wait" not in found(rows), "no stack can be followed"
+    assert "round_trips" in found(rows)
+
+
+@BOTH
+def test_nobody_knows_whether_a_client_computes_that_was_not_recorded(mode: str) -> None:
+    rows = storm(mode, wait=9 * MS)
+    assert "client_crypto" not in found(rows)
+    assert "does not show whether" in sentence(rows, "client_waits")
+
+
+@BOTH
+def test_a_slow_library_is_no_long_key(mode: str) -> None:
+    rows = storm(mode, sign=7 * MS)
+    rows.targets = [rows.targets[0]._replace(tls_library="yaSSL", tls_version="unknown")]
+    assert "rsa_key_size" not in found(rows)
+    assert "does not show that the key is long" in sentence(rows, "slow_signature")
+
+
+@BOTH
+def test_a_quota_is_no_neighbour(mode: str) -> None:
+    rows = starved(mode)
+    rows.system = [
+        row._replace(quota_period_count=10, throttled_period_count=9) for row in rows.system
+    ]
+    assert found(rows) == ["cpu_quota"]
+
+
+@BOTH
+def test_who_uses_the_cpus_is_said_where_a_server_waits_for_them(mode: str) -> None:
+    text = sentence(starved(mode), "run_queue")
+    assert "uses 0.5 CPUs itself, everything else on the host 0.5" in text
+    assert "not the cause" not in text
+
+
+@BOTH
+def test_the_command_that_ends_a_connection_is_no_query(mode: str) -> None:
+    """PHP's five queries and COM_QUIT were six, and the bound is below 6."""
+    rows = storm(mode, queries=5, wait=20 * MS)
+    assert "connections_not_reused" in found(rows)
+    assert "each executes 5 commands" in sentence(rows, "connections_not_reused")
+
+
+@BOTH
+def test_short_connections_may_resume_too(mode: str) -> None:
+    rows = storm(mode, queries=2, sign=MS // 2)
+    rows.status = [Status(at * S, None, "Ssl_session_cache_mode", "SERVER") for at in SECONDS]
+    assert {"connections_not_reused", "no_resumption"} <= set(found(rows))
+
+
+@BOTH
+@pytest.mark.parametrize(("role", "expected"), [("page_flush", False), ("connection", True)])
+def test_a_page_cleaner_reads_nothing_for_queries(mode: str, role: str, expected: bool) -> None:
+    rows = load(mode, {("command", "on_cpu"): 300 * MS}, {"command": 1000})
+    rows.threads.append(Thread(2, 10, "two", role, 0, None))
+    rows.ledger += [
+        Ledger(window.window_id, 2, "tde", "on_cpu", (window.end_ns - window.start_ns) // 2)
+        for window in dense(rows)
+    ]
+    assert ("tde_reads" in found(rows)) is expected
+
+
+@BOTH
+def test_locks_do_not_acquit_tls(mode: str) -> None:
+    """TLS 34 % of the time and locks 27 %: both figures stand in the sentence."""
+    cells = {
+        ("command", "on_cpu"): 390 * MS,
+        ("command", "blocked_lock"): 270 * MS,
+        ("handshake", "on_cpu"): 340 * MS,
+    }
+    rows = load(mode, cells, {"command": 1000, "handshake": 30, "connect": 30})
+    text = sentence(rows, "table_lock")
+    assert "not the problem" not in text
+    assert "TLS takes 34 %" in text
+
+
+@BOTH
+@pytest.mark.parametrize(("sign", "expected"), [(130_000, True), (2 * MS, False), (20_000, False)])
+def test_method_fetch_is_compared_with_the_signature(mode: str, sign: int, expected: bool) -> None:
+    rows = storm(mode, sign=sign)
+    rows.frames = [
+        Frame(1, "libcrypto.so.3", "", 0, "EVP_CIPHER_fetch", 0, "dynsym", ""),
+        Frame(2, "mariadbd", "", 0, "dispatch_command", 0, "dynsym", ""),
+    ]
+    rows.stacks = [Stack(1, "1"), Stack(2, "2")]
+    rows.samples = [
+        SampleStack(window.window_id, "handshake", -1, stack, None, count)
+        for window in dense(rows)
+        for stack, count in ((1, 10), (2, 30))
+    ]
+    assert ("fetch_over_signature" in found(rows)) is expected

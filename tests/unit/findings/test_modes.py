@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Findings are the same in both modes; a short recording says what it lacks."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tlstax.analysis.document import explain
+from tlstax.analysis.rows import followed, tables
+from tlstax.collectors.capture.schema import (
+    Frame,
+    SampleStack,
+    Stack,
+    Status,
+)
+from tlstax.tests.unit.findings.loads import (
+    BOTH,
+    MS,
+    PER_SECOND,
+    SECONDS,
+    S,
+    dense,
+    found,
+    load,
+    sentence,
+    starved,
+    storm,
+)
+
+# ---- counters and metrics over the same time ----
+
+
+@BOTH
+@pytest.mark.parametrize(("size", "expected"), [(1000, True), (16_000, False)])
+def test_bytes_of_a_write_do_not_depend_on_the_mode(mode: str, size: int, expected: bool) -> None:
+    cells = {("record_write", "on_cpu"): 800 * MS, ("command", "on_cpu"): 200 * MS}
+    rows = load(mode, cells, {"command": 100, "record_write": 20_000})
+    rows.status = [Status(at * S, None, "Bytes_sent", str(at * 20_000 * size)) for at in SECONDS]
+    rows.frames = [Frame(1, "libcrypto.so.3", "", 0, "AES_encrypt", 0, "dynsym", "")]
+    rows.stacks = [Stack(1, "1")]
+    rows.samples = [SampleStack(w.window_id, "record_write", -1, 1, None, 30) for w in dense(rows)]
+    assert ("tiny_records" in found(rows)) is expected
+    if expected:
+        assert "1,000 bytes each" in sentence(rows, "tiny_records")
+
+
+@BOTH
+@pytest.mark.parametrize(("locked_ms", "expected"), [(60, False), (700, True)])
+def test_the_time_in_row_locks_is_that_of_the_ledger(
+    mode: str, locked_ms: int, expected: bool
+) -> None:
+    """6 % of the time in row locks were called 60 %, because the counter runs all the time."""
+    cells = {("command", "on_cpu"): 300 * MS, ("command", "blocked_futex"): 700 * MS}
+    rows = load(mode, cells, {"command": 1000})
+    rows.status = [
+        Status(at * S, None, "Innodb_row_lock_time", str(locked_ms * at)) for at in SECONDS
+    ]
+    assert ("row_lock" in found(rows)) is expected
+
+
+@BOTH
+def test_a_long_key_is_found_by_the_signatures_of_all_handshakes(mode: str) -> None:
+    rows = storm(mode, sign=5 * MS)
+    assert found(rows)[0] == "rsa_key_size"
+    (finding, *_) = explain.explain(rows).findings
+    count = next(one.value for one in finding.evidence if one.name == "handshakes_count")
+    assert count == sum(
+        PER_SECOND * (window.end_ns - window.start_ns) // S for window in rows.windows
+    )
+
+
+@pytest.mark.parametrize("with_handshakes", [1, 0])
+def test_a_long_key_is_found_though_few_dense_windows_have_a_handshake(
+    with_handshakes: int,
+) -> None:
+    """RSA-4096 stayed silent with 440 handshakes recorded, each with an exact signature."""
+    rows = storm("budget", sign=5 * MS)
+    empty = {window.window_id for window in dense(rows)[with_handshakes:]}
+    rows.phase_counts = [
+        row for row in rows.phase_counts if row.phase != "handshake" or row.window_id not in empty
+    ]
+    rows.ledger = [row for row in rows.ledger if row.phase != "sign" or row.window_id not in empty]
+    assert "rsa_key_size" in found(rows)
+
+
+def test_waits_for_a_cpu_inside_of_signatures_are_no_long_key() -> None:
+    """Wall times of signatures hold preemptions: only the short ones are near the CPU time."""
+    rows = storm("budget", sign=300_000)
+    rows.handshakes = [
+        row._replace(sign_ns=6 * MS if row.handshake_id % 5 else 300_000) for row in rows.handshakes
+    ]
+    assert "rsa_key_size" not in found(rows)
+
+
+# ---- handshakes that were not followed ----
+
+
+def test_a_handshake_that_began_before_a_dense_window_has_no_parts() -> None:
+    rows = storm("budget", wait=20 * MS)
+    made = followed.with_known_parts(rows.handshakes, rows.windows)
+    windows = {window.window_id: window for window in rows.windows}
+    for row in made:
+        window = windows[row.window_id]
+        inside = window.level == "full" and row.start_ns >= window.start_ns
+        assert (row.on_cpu_ns >= 0) is inside
+        assert row.sign_ns == 40_000, "operations are exact"
+    assert {row.on_cpu_ns >= 0 for row in made} == {True, False}
+
+
+def test_neighbouring_windows_are_one_time() -> None:
+    rows = storm("always", wait=20 * MS)
+    made = followed.with_known_parts(rows.handshakes, rows.windows)
+    assert sum(row.on_cpu_ns < 0 for row in made) == 1, "the one that began before the recording"
+
+
+# ---- what a short recording lacks ----
+
+
+def test_a_short_recording_says_how_long_it_must_be() -> None:
+    rows = starved("budget")
+    rows.windows = rows.windows[:4]
+    made = explain.explain(rows)
+    assert made.findings == []
+    assert "2 windows with a ledger" in made.findings_note
+    assert "at least 4 s like this, or with --budget none" in made.findings_note
+
+
+def test_a_cause_near_its_bound_is_named_as_uncertain() -> None:
+    """The same load was found in one recording and not in the next, without a word."""
+    rows = starved("always")
+    varied = [(0, 1), (1, 2), (9, 9)]
+    rows.ledger = [
+        row._replace(time_ns=row.time_ns * varied[at // 2 % 3][0] // varied[at // 2 % 3][1])
+        if row.state == "runnable"
+        else row
+        for at, row in enumerate(rows.ledger)
+    ]
+    made = explain.explain(rows)
+    assert made.findings == []
+    assert "Not certain" in made.findings_note
+    assert "the server waits for CPUs" in made.findings_note
+
+
+Maker = Callable[[str], tables.Tables]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        lambda mode: load(mode, {("command", "on_cpu"): 300 * MS}, {"command": 1000}),
+        lambda mode: load(mode, {("idle", "blocked_network"): S}, {"command": 1}),
+        lambda mode: starved(mode, 100),
+        lambda mode: storm(mode, queries=500),
+    ],
+    ids=["busy", "idle", "queued a little", "pooled"],
+)
+def test_healthy_loads_have_no_cause(mode: str, healthy: Maker) -> None:
+    assert found(healthy(mode)) == []
