@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""CPU times of the host and memory of this process, read from /proc."""
+"""CPU times of the host, memory of this process, CPU quota and TCP timers of a target."""
 
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from tlstax.collectors.recording.target_counters import TargetCounters
+from tlstax.collectors.preflight.cgroups import group_of
 
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -26,6 +26,72 @@ def resident_bytes() -> int:
     """Resident memory of this process."""
     text = Path("/proc/self/statm").read_text(encoding="ascii")
     return int(text.split()[1]) * _PAGE_BYTES
+
+
+class Counters(NamedTuple):
+    """Counters of the kernel about a process's CPU quota and its network; they only grow."""
+
+    quota_period_count: int = 0
+    throttled_period_count: int = 0
+    delayed_ack_count: int | None = None
+
+
+class TargetCounters:
+    """Reads the quotas of a process's cgroups, and the acknowledgements of its network namespace.
+
+    A group without a quota counts no periods, and the groups above may have one, too: the group
+    that throttled most often counts.
+    """
+
+    def __init__(self, pid: int) -> None:
+        group = group_of(pid, "cpu")
+        self._quotas = [place / "cpu.stat" for place in group.upwards()] if group else []
+        self._netstat = Path(f"/proc/{pid}/net/netstat")
+        self._last = self._read()
+
+    def growth(self) -> Counters:
+        """Since the last call."""
+        now, last = self._read(), self._last
+        self._last = now
+        grown = [
+            (after[1] - before[1], after[0] - before[0])
+            for after, before in zip(now[0], last[0], strict=True)
+        ]
+        throttled, periods = max(grown, default=(0, 0))
+        acks = None if now[1] is None or last[1] is None else max(0, now[1] - last[1])
+        return Counters(max(0, periods), max(0, throttled), acks)
+
+    def _read(self) -> tuple[list[tuple[int, int]], int | None]:
+        return [quota_periods(_text(path)) for path in self._quotas], delayed_acks(
+            _text(self._netstat)
+        )
+
+
+def quota_periods(cpu_stat: str) -> tuple[int, int]:
+    """Periods of a quota, and how many of them were throttled, by cpu.stat of a cgroup."""
+    values = dict(line.partition(" ")[::2] for line in cpu_stat.splitlines())
+    periods, throttled = (values.get(name, "") for name in ("nr_periods", "nr_throttled"))
+    if not periods.isdigit() or not throttled.isdigit():
+        return 0, 0
+    return int(periods), int(throttled)
+
+
+def delayed_acks(netstat: str) -> int | None:
+    """DelayedACKs of /proc/PID/net/netstat, whose lines are pairs of names and values."""
+    lines = netstat.splitlines()
+    for names, values in zip(lines[::2], lines[1::2], strict=False):
+        known = dict(zip(names.split(), values.split(), strict=False))
+        if known.get("DelayedACKs", "").isdigit():
+            return int(known["DelayedACKs"])
+    return None
+
+
+def _text(path: Path) -> str:
+    """The text of a file of the kernel; "" where it is not there."""
+    try:
+        return path.read_text("ascii", "replace")
+    except OSError:
+        return ""
 
 
 class Clocks:

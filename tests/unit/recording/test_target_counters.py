@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.preflight.cgroups import Group
-from tlstax.collectors.recording import target_counters
+from tlstax.collectors.recording import proc_clocks
 
 
 def throttle(place: Path, periods: int, throttled: int) -> None:
@@ -24,16 +24,16 @@ def test_the_group_that_is_throttled_most_counts(
     throttle(pod, 100, 40)
     throttle(container, 0, 0)
     group = Group(container, tmp_path, is_v2=True)
-    monkeypatch.setattr(target_counters, "group_of", lambda pid, name: group)
-    counters = target_counters.TargetCounters(1)
+    monkeypatch.setattr(proc_clocks, "group_of", lambda pid, name: group)
+    counters = proc_clocks.TargetCounters(1)
     throttle(pod, 110, 48)
     assert counters.growth()[:2] == (10, 8)
     assert counters.growth()[:2] == (0, 0), "what was told once is not told again"
 
 
 def test_a_host_without_cgroups_has_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_counters, "group_of", lambda pid, name: None)
-    assert target_counters.TargetCounters(1).growth()[:2] == (0, 0)
+    monkeypatch.setattr(proc_clocks, "group_of", lambda pid, name: None)
+    assert proc_clocks.TargetCounters(1).growth()[:2] == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_host_without_cgroups_has_no_quota(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_what_is_no_quota_is_no_throttling(text: str, expected: tuple[int, int]) -> None:
-    assert target_counters.quota_periods(text) == expected
+    assert proc_clocks.quota_periods(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_what_is_no_quota_is_no_throttling(text: str, expected: tuple[int, int])
 def test_acknowledgements_that_cannot_be_read_are_unknown_and_not_none(
     text: str, expected: int | None
 ) -> None:
-    assert target_counters.delayed_acks(text) == expected
+    assert proc_clocks.delayed_acks(text) == expected
 
 
 def test_a_target_that_has_ended_counts_nothing() -> None:
-    counters = target_counters.TargetCounters(2**22 + 1)
+    counters = proc_clocks.TargetCounters(2**22 + 1)
     assert counters.growth().delayed_ack_count is None
