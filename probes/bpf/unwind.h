@@ -13,7 +13,7 @@ enum {
 	UNWIND_BUCKET_BITS = 8,	   /* bytes of text that share an entry of the index */
 	UNWIND_MEMO_BITS = 11,
 	UNWIND_STACKS = 32768,	 /* stacks that were sent and need not be sent again */
-	UNWIND_MEMORY = 1 << 22, /* bytes of the ring that new stacks are sent through */
+	UNWIND_MEMORY = 1 << 21, /* bytes of the ring that new stacks are sent through */
 };
 
 enum unwind_row { ROW_NONE, ROW_SP, ROW_BP, ROW_RULE, ROW_END };

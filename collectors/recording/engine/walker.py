@@ -59,6 +59,7 @@ class Walker:
         self._object = bpf
         self._pid = pid
         self._stacks: dict[int, bytes] = {}
+        self._old_stacks: dict[int, bytes] = {}  # samples of the present window may be of these
         self._sent_count = 0
         self._active = 0
         self._unmapped_count = 0
@@ -143,6 +144,7 @@ class Walker:
         self.consume()
         if self._sent_count > _STACKS_MOST:
             self._sent_count = 0
+            self._old_stacks, self._stacks = self._stacks, {}
             loaded.map_drain(self._object.map_fd("walked_ids"), 8, 4)
         now, unmapped = time.monotonic(), self.counts()["no_mapping"]
         is_due = now - self._looked > _LOOK_SECONDS and unmapped != self._unmapped_count
@@ -173,9 +175,9 @@ class Walker:
 
     def addresses(self, stack: int) -> tuple[int, ...]:
         """Addresses of a walked stack, innermost first; empty if it is not known."""
-        if stack not in self._stacks:
+        if stack not in self._stacks and stack not in self._old_stacks:
             self.consume()
-        found = self._stacks.get(stack, b"")
+        found = self._stacks.get(stack) or self._old_stacks.get(stack, b"")
         return struct.unpack(f"={len(found) // 8}Q", found)
 
     def counts(self) -> dict[str, int]:
