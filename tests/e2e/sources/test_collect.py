@@ -116,8 +116,8 @@ def test_six_sources_fill_one_capture(
     driver.prepare()
     capture = tmp_path / "x.tlstax"
     names = "native,procfs,iostat,status,perf,bpftrace"
-    more = ("--status-file", str(options), "--bpftrace-programs", "handshake")
-    more = (*more, "--stacks", "frame-pointers")  # whose stacks perf's repair
+    more = ["--status-file", str(options), "--bpftrace-programs", "handshake"]
+    more += ["--stacks", "frame-pointers"]  # whose stacks perf's repair
     process = attach(capture, names, *more)
     seen = seen_by_others(process)
     driver.run(Load(STORM, 2, 0, 100), "tls", time.sleep)
