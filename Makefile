@@ -46,9 +46,9 @@ C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c col
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
-# Tests that compare durations (marked `timing`), or look at what other tests change (`alone`), have
+# Tests that compare durations (marked `timing`), or depend on what else runs (`alone`), have
 # the host to themselves; the others use every CPU, the long ones first.
-AT_ONCE := --numprocesses 4 --dist loadfile
+AT_ONCE := --numprocesses 3 --dist loadfile
 LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \

@@ -104,7 +104,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "root: loads BPF programs, attaches probes or makes namespaces",
         "needs(feature, ...): kernel features, by their names in tests/conftest.py",
         "timing(emulated): compares durations: repeated if it fails; emulated=True: in QEMU, too",
-        "alone: looks at what tests that run at the same time change, as timing; never repeated",
+        "alone: depends on what runs at the same time, as closure does; never repeated",
     ):
         config.addinivalue_line("markers", line)
 

@@ -85,6 +85,7 @@ def after_an_event(engine: Engine, before: dict[int, SlotView]) -> dict[int, Slo
     return now
 
 
+@pytest.mark.alone
 def test_each_dense_window_closes_and_nothing_moves_between_them(
     run_watched: Run, repository: Path, tmp_path: Path
 ) -> None:

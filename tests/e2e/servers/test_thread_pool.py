@@ -51,6 +51,7 @@ def capture(options: tuple[str, ...], tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.alone
 def test_no_phase_is_misfiled(capture: Path, options: tuple[str, ...]) -> None:
     with CaptureReader.open(capture) as reader:
         windows = {window.window_id for window in reader.rows(Window)}

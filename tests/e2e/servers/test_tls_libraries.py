@@ -102,6 +102,7 @@ def categories(reader: CaptureReader, phases: tuple[str, ...]) -> Counter[str]:
 
 
 @pytest.mark.root
+@pytest.mark.alone
 @pytest.mark.needs("uprobes", "btf")
 def test_handshakes_are_counted_and_time_is_attributed(
     server: PrivateServer, server_name: str, tmp_path: Path

@@ -103,6 +103,7 @@ def use(server: PrivateServer, port: int) -> None:
         client.close()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", SERVERS)
 def test_x_workers_have_roles_and_phases(name: str, lab_directory: Path, tmp_path: Path) -> None:
     path, port = tmp_path / "capture", free_port()
