@@ -50,12 +50,13 @@ def recorder_path() -> Path:
 
 def run(options: argparse.Namespace) -> int:
     """Copy the executable."""
-    source = recorder_path()
+    source, is_created = recorder_path(), False
     try:
         with (
             options.output.open("wb" if options.force else "xb") as file,
             source.open("rb") as made,
         ):
+            is_created = True
             shutil.copyfileobj(made, file)
         options.output.chmod(0o755)
     except FileExistsError:
@@ -66,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
             ExitCode.USAGE,
         ) from None
     except OSError as error:
+        if is_created and options.output.is_file():  # half an executable is of no use
+            options.output.unlink(missing_ok=True)
         reason = error.strerror or str(error)
         raise _unwritable(
             options.output, reason, "choose another directory", ExitCode.IO

@@ -34,6 +34,9 @@ static u64 field_of(const char *status, const char *name, bool is_last)
 {
 	const char *line = strstr(status, name);
 
+	/* A process may be named like a field. */
+	while (line && line != status && line[-1] != '\n')
+		line = strstr(line + 1, name);
 	if (!line)
 		return 0;
 	line += strlen(name);
