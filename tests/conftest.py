@@ -13,8 +13,9 @@ A test that compares durations is marked `timing`. What else runs on the host, o
 virtual machine, can spoil such a measurement, and not one of counts. So where an assertion of such
 a test fails it is measured again some seconds later, twice at most. The summary says how many of
 these tests passed at the first try ("timing") and names the others ("measured again"); one that
-fails three times fails. No other test, and no other error, is ever given a second chance: refusals,
-classifications and counts are tests of their own, without the mark.
+fails three times fails. Refusals, classifications and counts are tests of their own, without the
+mark: they are not measured again. But `make test` runs them beside each other, on a host that may
+be short of CPU; what fails there is run once more at the end, alone, and named.
 """
 
 import contextlib

@@ -4,8 +4,8 @@
     python tests/fuzz/driver.py captures --count 1000
     python tests/fuzz/driver.py captures --first 417 --count 1 --keep DIR     one mutant again
 
-Each command must end with exit status 0 or with one error of tlstax, in 10 s of CPU time and 1 GiB
-of memory, without a traceback, and nothing that it prints or writes may steer a terminal. Workers
+Each command must end with exit status 0 or with one error of tlstax, in 10 s of CPU time, 5 min and
+1 GiB of memory, without a traceback, and nothing that it prints or writes may steer a terminal. Workers
 take slices of the numbers; one that dies is replaced by one that continues with the next number.
 Exit status 1 if there was a fault.
 """
@@ -25,8 +25,6 @@ from typing import Final
 from tlstax.tests.fuzz import kinds
 
 WORKER: Final = Path(__file__).with_name("worker.py")
-WALL_S: Final = 300.0
-"""No line from a worker for so long is a hang: it sleeps, or its host is very busy."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,10 @@ class Kind(Protocol):
     def cpu_s(self) -> float:
         """CPU time that a command may take."""
 
+    @property
+    def wall_s(self) -> float:
+        """Time that a command may take, on a busy host, too."""
+
 
 class Captures(texts.OfTlstax):
     """Captures, and every command that reads one."""

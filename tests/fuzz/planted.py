@@ -4,6 +4,7 @@
 import itertools
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ class Planted(texts.OfTlstax):
     """No mutants, but what the guards are for: mutant 0 is well, each other misbehaves."""
 
     cpu_s = 0.5
+    wall_s = 5.0
     DEEDS: Final[tuple[Callable[[], int], ...]] = (
         lambda: print("well") or 0,
         lambda: dict[str, int]()["absent"],
@@ -26,6 +28,7 @@ class Planted(texts.OfTlstax):
         lambda: 77,
         lambda: 5,
         lambda: print("Traceback (most recent call last):", file=sys.stderr) or 0,
+        lambda: time.sleep(60) or 0,
     )
 
     def __init__(self, folder: Path) -> None:

@@ -151,6 +151,7 @@ class OfTlstax:
     """Commands of tlstax, with the limit that a user would accept."""
 
     cpu_s = 10.0
+    wall_s = 300.0
 
     def run(self, command: list[str]) -> int:
         """Run one; its exit status."""

@@ -5,8 +5,8 @@
 
 KIND is captures, definitions or imports. For every command one line to standard output, `begin`
 before and `end` after it, so that the driver knows which one ended the process: by an exception
-that is no TlstaxError (the traceback is on standard error), by SIGPROF (CPU time), or by the
-kernel's limit of memory.
+that is no TlstaxError (the traceback is on standard error), by SIGPROF (CPU time), by SIGALRM (it
+sleeps, or its host is very busy), or by the kernel's limit of memory.
 """
 
 import contextlib
@@ -77,9 +77,11 @@ def run(chosen: Kind, number: int, index: int, command: list[str]) -> None:
     if colours:
         os.environ["FORCE_COLOR"] = "1"
     signal.setitimer(signal.ITIMER_PROF, chosen.cpu_s)
+    signal.setitimer(signal.ITIMER_REAL, chosen.wall_s)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = chosen.run(command)
     signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.setitimer(signal.ITIMER_REAL, 0)
     wrong = fault(command, status, out.getvalue(), err.getvalue())
     say("fault" if wrong else "end", number, index, status, wrong)
 
@@ -98,6 +100,7 @@ def work(kind: str, folder: Path, first: int, count: int, is_short: bool) -> Non
 def start() -> None:
     """Set the limits and work."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kind, folder, first, count, is_short = sys.argv[1:6]

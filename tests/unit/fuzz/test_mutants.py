@@ -25,11 +25,11 @@ def test_mutants_are_read_or_refused_in_one_error(kind: str, count: int, tmp_pat
 
 
 def test_the_guards_see_what_they_are_for(tmp_path: Path) -> None:
-    outcome = driver.hunt("planted", 0, 10, tmp_path, is_short=False)
+    outcome = driver.hunt("planted", 0, 11, tmp_path, is_short=False)
     expected = (
         *("KeyError", "killed by SIGPROF", "MemoryError", "ended without a word"),
         *("control characters in its output", "control characters in its errors"),
-        *("exit status 77", "status 5 with 0 errors", "a traceback"),
+        *("exit status 77", "status 5 with 0 errors", "a traceback", "SIGALRM"),
     )
     assert [fault.number for fault in outcome.faults] == list(range(1, len(expected) + 1))
     for fault, words in zip(outcome.faults, expected, strict=True):
