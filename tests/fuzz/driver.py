@@ -4,8 +4,9 @@
     python tests/fuzz/driver.py captures --count 1000
     python tests/fuzz/driver.py captures --first 417 --count 1 --keep DIR     one mutant again
 
-Each command must end with exit status 0 or with one error of tlstax, in 10 s of CPU time, 5 min and
-1 GiB of memory, without a traceback, and nothing that it prints or writes may steer a terminal. Workers
+Each command must end with exit status 0 or with one error of tlstax, in 10 s of CPU time, 5 min
+and 1 GiB of memory, without a traceback, and nothing that it prints or writes may steer a terminal.
+Workers
 take slices of the numbers; one that dies is replaced by one that continues with the next number.
 Exit status 1 if there was a fault.
 """
