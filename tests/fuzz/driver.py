@@ -6,9 +6,8 @@
 
 Each command must end with exit status 0 or with one error of tlstax, in 10 s of CPU time, 5 min
 and 1 GiB of memory, without a traceback, and nothing that it prints or writes may steer a terminal.
-Workers
-take slices of the numbers; one that dies is replaced by one that continues with the next number.
-Exit status 1 if there was a fault.
+Workers take slices of the numbers; one that dies is replaced by one that continues with the next
+number. Exit status 1 if there was a fault.
 """
 
 import argparse
