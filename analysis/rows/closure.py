@@ -52,19 +52,19 @@ class Figure(NamedTuple):
 FIGURES: Final = (
     Figure(
         "on_cpu", "CPU time against the CPU clock of the process", "ns",
-        Bound(0.01, 10 * _MS, 2_000, 50 * _MS),
+        Bound(0.01, 5 * _MS, 200, 50 * _MS),
         "CPU times, their shares, and what is derived from them",
         "the CPU clock of the process was not read",
     ),
     Figure(
         "thread_on_cpu", "CPU time of the worst thread against the scheduler's", "ns",
-        Bound(0.05, 20 * _MS, 3_000, 100 * _MS),
+        Bound(0.05, 20 * _MS, 500, 100 * _MS),
         "CPU times of single threads and roles",
         "no thread used enough CPU time",
     ),
     Figure(
         "runnable", "time waiting for a CPU against the scheduler's run delay", "ns",
-        Bound(0.03, 20 * _MS, 3_000, 50 * _MS),
+        Bound(0.03, 20 * _MS, 500, 50 * _MS),
         "time waiting for a CPU, and the waits that it is separated from",
         "this kernel does not count the time that threads wait for a CPU",
     ),
@@ -82,7 +82,7 @@ FIGURES: Final = (
     ),
     Figure(
         "steal", "time taken from the server's threads against the host's steal", "ns",
-        Bound(0.02, 20 * _MS, 3_000, 0),
+        Bound(0.02, 20 * _MS, 500, 0),
         "CPU times: part of them is not the server's",
         "the host's steal was not read",
     ),

@@ -53,6 +53,7 @@ MACHINES = (
     Machine("sid-lazy", "sid", "lazy", 4),
 )
 TIMEOUT_S = 2400.0
+PAGE = "docs/limits.md"
 BEGIN, END = "<!-- kernels: begin -->", "<!-- kernels: end -->"
 COMPLAINT = re.compile(r"Oops|BUG:|WARNING:|soft lockup|rcu.*stall|general protection|Kernel panic")
 
@@ -98,9 +99,15 @@ def results(machine: Machine, outcome: guest.Outcome, duration_s: float) -> Row:
 
 
 def commit() -> str:
-    """What is tested, with a + when files differ from it."""
-    git = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty=+", "--exclude=*"]
-    return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+    """What is tested, with a + when files other than the table's page differ from it."""
+    git = ["git", "-C", str(REPOSITORY)]
+    name = ["describe", "--always", "--exclude=*"]
+    changes = ["status", "--porcelain", "--untracked-files=no", "--", ".", f":!{PAGE}"]
+    text, changed = (
+        subprocess.run([*git, *words], check=True, capture_output=True, text=True).stdout.strip()
+        for words in (name, changes)
+    )
+    return text + ("+" if changed else "")
 
 
 def test(machine: Machine, tests: list[str], arguments: list[str]) -> Row:
@@ -185,7 +192,7 @@ def main() -> int:
     for machine in machines:
         rows.append(test(machine, options.tests, narrowed))
         if not (options.k or options.tests):
-            write_table(REPOSITORY / "docs/limits.md", rows[-1:])
+            write_table(REPOSITORY / PAGE, rows[-1:])
     print(table(entries(rows)))
     return 1 if any(row.failed for row in rows) else 0
 
