@@ -42,21 +42,44 @@ static __always_inline u64 queued_ns(struct task_struct *task, u64 now)
 	return spent > 0 ? spent : 0;
 }
 
-static __always_inline void read_counts(struct task_struct *task, u64 now,
-					struct thread_counts *counts)
+/*
+ * The thread was just woken. Since 6.12 a thread that blocks may stay on its run queue for a while;
+ * one that is moved to another CPU meanwhile is stamped as waiting, and keeps the stamp when it
+ * leaves the queue. The scheduler then counts all of its sleep as run delay. Only the scheduler's
+ * own word is used here: a thread that it wakes now was not waiting for a CPU before.
+ */
+static __always_inline void missed_dequeue(struct task_struct *task, struct thread_slot *slot,
+					   u64 now)
 {
+	struct cpu_counts *cpu = find_cpu(task_cpu(task));
+
+	if (!bpf_core_field_exists(task->sched_info.last_queued))
+		return;
+	u64 since = task->sched_info.last_queued;
+	if (!since || !cpu || !cpu->queue_offset_ns)
+		return;
+	s64 asleep = (s64)(now - cpu->queue_offset_ns - since);
+	if (asleep > TICK_NS)
+		slot->asleep_wait_ns += asleep;
+}
+
+static __always_inline void read_counts(struct task_struct *task, struct thread_slot *slot, u64 now)
+{
+	struct thread_counts *counts = &slot->counts;
+
 	counts->time_ns = now;
 	counts->cpu_ns = task->se.sum_exec_runtime + uncounted_ns(task, now);
 	counts->switch_count = task->nvcsw + task->nivcsw;
 	if (bpf_core_field_exists(task->sched_info.run_delay))
-		counts->wait_ns = task->sched_info.run_delay + queued_ns(task, now);
+		counts->wait_ns =
+			task->sched_info.run_delay + queued_ns(task, now) - slot->asleep_wait_ns;
 }
 
 /* The thread's last switch: its final values. That switch is in no sum of the process. */
 static __always_inline void read_last_counts(struct task_struct *task, struct thread_slot *slot,
 					     u64 now)
 {
-	read_counts(task, now, &slot->counts);
+	read_counts(task, slot, now);
 	slot->counts.seen_count = slot->seen_count;
 }
 
@@ -103,7 +126,7 @@ int each_counts(struct bpf_iter__task *ctx)
 	if (!slot)
 		return 0;
 	sums->account_count++;
-	read_counts(task, now, &slot->counts);
+	read_counts(task, slot, now);
 	slot->counts.seen_count = slot->seen_count;
 	struct cpu_counts *cpu = find_cpu(task_cpu(task));
 	if (cpu && task->on_cpu)

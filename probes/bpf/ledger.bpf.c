@@ -227,8 +227,11 @@ int on_wakeup(u64 *ctx)
 	if (!is_target(task) || FAULT_DROPS_WAKEUP())
 		return 0;
 	struct thread_slot *slot = find_slot(task);
-	if (slot && slot->status == THREAD_LIVE && slot->state >= STATE_BLOCKED_NETWORK)
-		woken(slot, bpf_ktime_get_ns());
+	if (!slot || slot->status != THREAD_LIVE || slot->state < STATE_BLOCKED_NETWORK)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	woken(slot, now);
+	missed_dequeue(task, slot, now);
 	return 0;
 }
 

@@ -126,7 +126,7 @@ def hunt_all(
 def main() -> int:
     """Hunt, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=kinds.KINDS, nargs="*", default=list(kinds.KINDS))
+    parser.add_argument("kind", choices=kinds.KINDS, nargs="?", help="default: each of them")
     parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=2)
@@ -136,7 +136,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the last mutant there")
     options = parser.parse_args()
     found = 0
-    for kind in options.kind:
+    for kind in [options.kind] if options.kind else kinds.KINDS:
         with scratch(options.keep) as folder:
             outcome = hunt_all(kind, options.first, options.count, options.workers, folder,
                                is_short=options.short)  # fmt: skip

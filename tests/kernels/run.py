@@ -52,7 +52,7 @@ MACHINES = (
     Machine("sid-full", "sid", "full", 4),
     Machine("sid-lazy", "sid", "lazy", 4),
 )
-TIMEOUT_S = 2400.0
+TIMEOUT_S = 3600.0
 PAGE = "docs/limits.md"
 BEGIN, END = "<!-- kernels: begin -->", "<!-- kernels: end -->"
 COMPLAINT = re.compile(r"Oops|BUG:|WARNING:|soft lockup|rcu.*stall|general protection|Kernel panic")
