@@ -44,17 +44,19 @@ static __always_inline u64 queued_ns(struct task_struct *task, u64 now)
 
 /*
  * The thread was just woken. Since 6.12 a thread that blocks may stay on its run queue for a while;
- * one that is moved to another CPU meanwhile is stamped as waiting, and keeps the stamp when it
- * leaves the queue. The scheduler then counts all of its sleep as run delay. Only the scheduler's
- * own word is used here: a thread that it wakes now was not waiting for a CPU before.
+ * one that is moved to another CPU meanwhile is stamped as waiting. When it is moved again, or, if
+ * it leaves the queue with the stamp, when it runs again, the scheduler adds its sleep to its run
+ * delay. Only the scheduler's own counts are used here: a thread that has blocked and that is woken
+ * now did not wait for a CPU in between.
  */
-static __always_inline void missed_dequeue(struct task_struct *task, struct thread_slot *slot,
-					   u64 now)
+static __always_inline void woken_from_sleep(struct task_struct *task, struct thread_slot *slot,
+					     u64 now)
 {
 	struct cpu_counts *cpu = find_cpu(task_cpu(task));
 
-	if (!bpf_core_field_exists(task->sched_info.last_queued))
+	if (!bpf_core_field_exists(task->sched_info.run_delay))
 		return;
+	slot->asleep_wait_ns += task->sched_info.run_delay - slot->block_wait_ns;
 	u64 since = task->sched_info.last_queued;
 	if (!since || !cpu || !cpu->queue_offset_ns)
 		return;
@@ -70,9 +72,13 @@ static __always_inline void read_counts(struct task_struct *task, struct thread_
 	counts->time_ns = now;
 	counts->cpu_ns = task->se.sum_exec_runtime + uncounted_ns(task, now);
 	counts->switch_count = task->nvcsw + task->nivcsw;
-	if (bpf_core_field_exists(task->sched_info.run_delay))
-		counts->wait_ns =
-			task->sched_info.run_delay + queued_ns(task, now) - slot->asleep_wait_ns;
+	if (!bpf_core_field_exists(task->sched_info.run_delay))
+		return;
+	if (slot->state >= STATE_BLOCKED_NETWORK && task_state(task))
+		counts->wait_ns = slot->block_wait_ns;
+	else
+		counts->wait_ns = task->sched_info.run_delay + queued_ns(task, now);
+	counts->wait_ns -= slot->asleep_wait_ns;
 }
 
 /* The thread's last switch: its final values. That switch is in no sum of the process. */

@@ -168,6 +168,8 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	if (config.covered_by_tracepoint)
 		pending_wait(task, slot, &wait, now);
 	slot->wait_start_ns = now;
+	if (bpf_core_field_exists(task->sched_info.run_delay))
+		slot->block_wait_ns = task->sched_info.run_delay;
 	slot->wait_syscall = wait.syscall;
 	slot->state = wait.state;
 	if (slot->depth == 0 &&
@@ -231,7 +233,7 @@ int on_wakeup(u64 *ctx)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	woken(slot, now);
-	missed_dequeue(task, slot, now);
+	woken_from_sleep(task, slot, now);
 	return 0;
 }
 

@@ -218,7 +218,8 @@ struct thread_slot {
 	u64 sched_cpu_ns;	/* its CPU time by the scheduler when it was last switched */
 	s64 steal_ns;		/* on-CPU time that the scheduler charges to nobody */
 	s64 handed_ns;		/* on-CPU time that it charges to the next thread */
-	u64 asleep_wait_ns;	/* time asleep that it counts as run delay: see missed_dequeue() */
+	u64 block_wait_ns;	/* run delay by the scheduler when it last blocked */
+	u64 asleep_wait_ns;	/* time asleep that is in the run delay: see woken_from_sleep() */
 	struct cpu_clocks came; /* when it was last switched in: see left_cpu() */
 	u64 uncertain_ns;
 	u64 phase_event_ns; /* last time a boundary of this thread was seen */

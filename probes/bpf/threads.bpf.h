@@ -70,8 +70,10 @@ static __always_inline void fill_slot(struct thread_slot *slot, struct task_stru
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	slot->first_counts.cpu_ns = task->se.sum_exec_runtime;
 	slot->first_counts.switch_count = task->nvcsw + task->nivcsw;
-	if (bpf_core_field_exists(task->sched_info.run_delay))
+	if (bpf_core_field_exists(task->sched_info.run_delay)) {
 		slot->first_counts.wait_ns = task->sched_info.run_delay;
+		slot->block_wait_ns = task->sched_info.run_delay;
+	}
 	slot->thread_start_ns = task->start_time;
 	if (bpf_core_field_exists(task->thread.fsbase))
 		slot->stack_base = task->thread.fsbase;

@@ -174,6 +174,7 @@ class ThreadSlot(ctypes.Structure):
         ("sched_cpu_ns", ctypes.c_uint64),
         ("steal_ns", ctypes.c_int64),
         ("handed_ns", ctypes.c_int64),
+        ("block_wait_ns", ctypes.c_uint64),
         ("asleep_wait_ns", ctypes.c_uint64),
         ("came", ctypes.c_uint64 * 2),
         ("uncertain_ns", ctypes.c_uint64),
