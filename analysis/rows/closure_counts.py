@@ -68,9 +68,14 @@ def _threads(tables: Tables) -> Iterator[Pair]:
     """Each thread over all windows in which the scheduler's clock of it was read."""
     clocks: dict[int, int] = defaultdict(int)
     spent: dict[int, int] = defaultdict(int)
+    lives: dict[int, int] = defaultdict(int)
+    edges: dict[int, int] = defaultdict(int)
+    edge_of = {row.window_id: row.edges_ns for row in tables.process_clocks}
     read: set[tuple[int, int]] = set()
     for row in tables.clocks:
         if row.sched_cpu_ns is not None:
+            lives[row.thread_id] += row.lifetime_ns
+            edges[row.thread_id] += edge_of.get(row.window_id, 0)
             clocks[row.thread_id] += row.sched_cpu_ns
             spent[row.thread_id] -= row.handed_ns
             read.add((row.window_id, row.thread_id))
@@ -85,7 +90,9 @@ def _threads(tables: Tables) -> Iterator[Pair]:
         if value > clock_ns:  # stolen time is on the CPU for the ledger only
             value = max(clock_ns, value - steal_ns)
         name = names.get(thread_id, "unknown thread")
-        yield Pair(value, clock_ns, None, name, switches * clock_ns)
+        busy = min(1.0, clock_ns / max(1, lives[thread_id]))
+        slack = busy * edges[thread_id]
+        yield Pair(value, clock_ns, None, name, switches * clock_ns, slack)
 
 
 def _cpus(tables: Tables) -> Iterator[Pair]:

@@ -156,8 +156,8 @@ LOSS_KINDS = (
     ),
     LossKind(
         "switch_missed",
-        "the kernel did not report that a thread was given a CPU",
-        "its on-CPU time since then is taken from the scheduler, which lags by some microseconds",
+        "the kernel did not report that a thread was woken, or was given a CPU",
+        "its times since then are taken from the scheduler, which lags by some microseconds",
     ),
 )
 WALK_LOSS_KINDS = (

@@ -60,7 +60,7 @@ class KernelClocks:
         if known:
             account.counts = now
             self._sums.cpu_ns += now.cpu_ns - before.cpu_ns
-            self._sums.wait_ns += now.wait_ns - before.wait_ns
+            self._sums.wait_ns += max(0, now.wait_ns - before.wait_ns)
             self._sums.seen_count += now.seen_count - before.seen_count
         self._sums.steal_ns += slot.steal_ns - account.steal_ns
         self._sums.handed_ns += slot.handed_ns - account.handed_ns
@@ -70,7 +70,7 @@ class KernelClocks:
             account.thread_id,
             max(0, died - born),
             now.cpu_ns - before.cpu_ns if known else None,
-            now.wait_ns - before.wait_ns if has_wait else None,
+            max(0, now.wait_ns - before.wait_ns) if has_wait else None,
             slot.uncertain_ns - account.uncertain_ns,
             slot.healed_count - account.healed_count,
             slot.steal_ns - account.steal_ns,

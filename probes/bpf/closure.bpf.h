@@ -78,7 +78,11 @@ static __always_inline void read_counts(struct task_struct *task, struct thread_
 		counts->wait_ns = slot->block_wait_ns;
 	else
 		counts->wait_ns = task->sched_info.run_delay + queued_ns(task, now);
-	counts->wait_ns -= slot->asleep_wait_ns;
+	/* Clocks of two CPUs differ by some microseconds. */
+	if (counts->wait_ns < slot->asleep_wait_ns)
+		counts->wait_ns = 0;
+	else
+		counts->wait_ns -= slot->asleep_wait_ns;
 }
 
 /* The thread's last switch: its final values. That switch is in no sum of the process. */

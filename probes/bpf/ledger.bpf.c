@@ -104,6 +104,36 @@ static __always_inline void woken(struct thread_slot *slot, u64 now)
 	slot->owner = innermost_phase(slot);
 }
 
+enum { UNSEEN_WAKEUPS_MOST = 20 }; /* a second: more are a fault, which closure is to show */
+
+/*
+ * The thread is given a CPU, and no wake-up of it was reported: one kernel was seen to miss some.
+ * How long it has waited, by the scheduler's stamp; 0: not known.
+ */
+static __noinline u64 waited_unseen_ns(struct thread_slot *slot, struct task_struct *task, u64 now)
+{
+	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
+	u64 second = now / 1000000000;
+
+	if (!bpf_core_field_exists(task->sched_info.last_queued))
+		return 0;
+	u64 since = task->sched_info.last_queued;
+	if (!since || !cpu || !cpu->queue_offset_ns)
+		return 0;
+	s64 waited = (s64)(now - cpu->queue_offset_ns - since);
+	if (waited <= 0)
+		return 0;
+	if (lifecycle.unseen_second != second) {
+		lifecycle.unseen_second = second;
+		lifecycle.unseen_count = 0;
+	}
+	if (__sync_fetch_and_add(&lifecycle.unseen_count, 1) >= UNSEEN_WAKEUPS_MOST)
+		return 0;
+	count_loss(LOSS_SWITCH_MISSED);
+	u64 blocked = now - slot->last_ns;
+	return (u64)waited < blocked ? (u64)waited : blocked;
+}
+
 /*
  * The thread is running, but no switch to it was reported: one kernel was seen to miss some
  * switches. The time that it has been running is what the scheduler counted since the thread left
@@ -187,7 +217,7 @@ static __always_inline void switch_in(struct task_struct *task, u64 now)
 	if (!slot || slot->status != THREAD_LIVE)
 		return;
 	if (slot->state >= STATE_BLOCKED_NETWORK)
-		woken(slot, now);
+		woken(slot, now - waited_unseen_ns(slot, task, now));
 	charge(slot, now);
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now;

@@ -332,6 +332,8 @@ struct lifecycle {
 	u64 reused_count;    /* recycled slots that were taken, see free_slots */
 	u64 untracked_count; /* threads that live and got no account: all slots were in use */
 	u64 refused_count;   /* threads that the kernel refused storage for */
+	u64 unseen_second;   /* when wake-ups were last found that were not reported */
+	u64 unseen_count;    /* and how many in that second */
 };
 
 #endif

@@ -4,7 +4,6 @@
 import itertools
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -28,7 +27,7 @@ class Planted(texts.OfTlstax):
         lambda: 77,
         lambda: 5,
         lambda: print("Traceback (most recent call last):", file=sys.stderr) or 0,
-        lambda: time.sleep(60) or 0,
+        lambda: len(os.read(os.pipe()[0], 1)),  # never ends
     )
 
     def __init__(self, folder: Path) -> None:

@@ -57,4 +57,6 @@ class Lifecycle(ctypes.Structure):
         ("reused_count", ctypes.c_uint64),
         ("untracked_count", ctypes.c_uint64),
         ("refused_count", ctypes.c_uint64),
+        ("unseen_second", ctypes.c_uint64),
+        ("unseen_count", ctypes.c_uint64),
     )
