@@ -4,14 +4,20 @@
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.commands.recorder import recorder_path
 from tlstax.probes.model import Level
+
+if TYPE_CHECKING:
+    from tlstax.collectors.preflight.judge import Finding
+    from tlstax.collectors.remote.connection import Connection
+    from tlstax.collectors.remote.image import Image
+    from tlstax.collectors.remote.remote_plan import PlanRequest, RemotePlan
 
 
 def remote_options(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +89,7 @@ def attach_there(options: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def plan_elsewhere(options: argparse.Namespace, show: Callable[[Any], None]) -> int:
+def plan_elsewhere(options: argparse.Namespace, show: Callable[["RemotePlan"], None]) -> int:
     """`tlstax probes plan --ssh`: `show` is given the plan while its files can be read."""
     from tlstax.collectors.remote.remote_plan import plan_there
 
@@ -93,8 +99,17 @@ def plan_elsewhere(options: argparse.Namespace, show: Callable[[Any], None]) -> 
     return int(ExitCode.OK)
 
 
+def examine_there(options: argparse.Namespace) -> "Sequence[Finding]":
+    """`tlstax doctor PID --ssh`: the findings."""
+    from tlstax.collectors.remote.remote_plan import SYMBOLS, findings_on
+
+    with _opened(options) as (_, image):
+        image.add_process(options.pid, SYMBOLS, _tell)
+        return findings_on(image, options.pid, options.accept)
+
+
 @contextmanager
-def _opened(options: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
+def _opened(options: argparse.Namespace) -> Iterator[tuple["Connection", "Image"]]:
     """A connection to the host, and an empty image of it."""
     from tlstax.collectors.remote.connection import Connection
     from tlstax.collectors.remote.destination import Destination
@@ -108,7 +123,7 @@ def _opened(options: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
         yield connection, Image(Path(directory), connection)
 
 
-def _plan_request(options: argparse.Namespace) -> Any:
+def _plan_request(options: argparse.Namespace) -> "PlanRequest":
     from tlstax.collectors.remote.remote_plan import PlanRequest
 
     level = options.level if isinstance(options.level, Level) else Level[options.level.upper()]

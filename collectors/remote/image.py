@@ -64,7 +64,7 @@ class Image:
         if missing := sum(kept_image(each) is None for each in build_ids):
             tell(f"fetching {missing} of {len(files)} files of process {pid}, once for each build")
         map_files = self.proc / str(pid) / "map_files"
-        map_files.mkdir()
+        map_files.mkdir(parents=True)
         for parts, build_id in zip(files.values(), build_ids, strict=True):
             first, path = parts[0]
             named = self._named(path)
