@@ -55,7 +55,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -243,6 +243,10 @@ $(RUNGS:%=test-%): test-%:
 .PHONY: test-truth-recorder
 test-truth-recorder: root-test-truth-recorder test-install ## the truth tests through the static recorder
 	TLSTAX_TRUTH_BY=recorder $(PYTEST) tests/truth
+
+.PHONY: test-ssh
+test-ssh: root-test-ssh test-install ## recording over ssh from a real sshd: killed, stalled and dead lines (3 minutes)
+	TLSTAX_SSH=all $(PYTEST) tests/kernel/test_remote.py
 
 .PHONY: lint
 lint: packages-lint python-dev ## ruff, mypy --strict, clang-format, shellcheck

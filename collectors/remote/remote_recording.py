@@ -71,8 +71,14 @@ def record_there(
     path = stream_path(request.output)
     _require_new(request.output, request.overwrite)
     text = made.text().encode()
-    with _create(path) as file, connection.record(request.options(pid), text):
-        error, windows_count, why = _receive(connection, file, tell, pid)
+    with _create(path) as file:
+        try:
+            line = connection.record(request.options(pid), text)
+        except BaseException:
+            path.unlink()
+            raise
+        with line:
+            error, windows_count, why = _receive(connection, file, tell, pid)
     if not windows_count:
         path.unlink()
         if error is not None:

@@ -115,7 +115,9 @@ class RemoteHost:
 
     def files(self) -> list[str]:
         """What is in its memory-backed storage."""
-        return sorted(os.listdir(f"/proc/{self.sshd.pid}/root/dev/shm"))
+        return sorted(
+            path.name for path in Path(f"/proc/{self.sshd.pid}/root", "dev/shm").iterdir()
+        )
 
     def await_nothing_left(self, seconds: float) -> float:
         """How long it takes until no process and no file of a session is there."""
