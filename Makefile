@@ -246,7 +246,7 @@ test-truth-recorder: root-test-truth-recorder test-install ## the truth tests th
 
 .PHONY: test-ssh
 test-ssh: root-test-ssh test-install ## recording over ssh from a real sshd: killed, stalled and dead lines (3 minutes)
-	TLSTAX_SSH=all $(PYTEST) tests/kernel/test_remote.py
+	TLSTAX_SSH=all $(PYTEST) tests/kernel/remote
 
 .PHONY: lint
 lint: packages-lint python-dev ## ruff, mypy --strict, clang-format, shellcheck

@@ -25,12 +25,11 @@ from tlstax.tests.kernel.recorder_runs import (
     TARGET,
     Breakpoints,
     Leftover,
-    Record,
     Started,
     rows_of,
     serve,
 )
-from tlstax.tests.kernel.remote_host import RemoteHost
+from tlstax.tests.kernel.remote.remote_host import RemoteHost
 
 HOST = 3
 GONE_SECONDS, SILENCE_SECONDS, STALL_SECONDS = 5.0, 20.0, 10.0
@@ -57,7 +56,7 @@ def capture(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def attach(
-    box: RemoteHost, capture: Path, spawn: Record, repository: Path,
+    box: RemoteHost, capture: Path, spawn: Attach, repository: Path,
     recorded_server: "subprocess.Popen[bytes]", tmp_path: Path, tlstax: list[str],
 ) -> Attach:  # fmt: skip
     """Record the server of the test over ssh, until it is attached."""
@@ -145,7 +144,7 @@ def test_ssh_is_killed(
 
 
 def test_a_user_without_the_right(
-    box: RemoteHost, spawn: Record, recorded_server: "subprocess.Popen[bytes]", tlstax: list[str],
+    box: RemoteHost, spawn: Attach, recorded_server: "subprocess.Popen[bytes]", tlstax: list[str],
     capture: Path,
 ) -> None:  # fmt: skip
     """Sudo refuses another executable, however it is called; the refusal is told."""
@@ -266,7 +265,7 @@ def test_a_target_that_ends(
 @long
 @pytest.mark.parametrize("seconds", [0.05, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0, 2.5])
 def test_a_line_that_is_cut_at_any_moment(
-    box: RemoteHost, spawn: Record, tlstax: list[str], capture: Path, started: Started,
+    box: RemoteHost, spawn: Attach, tlstax: list[str], capture: Path, started: Started,
     program: Path, leftover: Leftover, seconds: float,
 ) -> None:  # fmt: skip
     """While it logs in, copies, asks, plans, attaches or records."""
