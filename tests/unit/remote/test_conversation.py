@@ -6,6 +6,7 @@ ssh is a script that runs the command on this host.
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,16 +16,27 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.commands.recorder import recorder_path
 from tlstax.collectors.host.prices import HostCosts
 from tlstax.collectors.placement.placement import plan
+from tlstax.collectors.preflight.examination import examine
+from tlstax.collectors.preflight.judge import Status
+from tlstax.collectors.preflight.safety import restrictions
 from tlstax.collectors.process.target import open_target
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames
+from tlstax.collectors.recording.stream.recorded_files import recorded_objects
 from tlstax.collectors.remote.connection import Connection
 from tlstax.collectors.remote.destination import Destination
 from tlstax.collectors.remote.image import Image
-from tlstax.collectors.remote.remote_plan import PlanRequest, find, plan_there
+from tlstax.collectors.remote.remote_plan import (
+    SYMBOLS,
+    PlanRequest,
+    find,
+    findings_on,
+    plan_there,
+)
 from tlstax.probes.definitions import load_definitions
 
 LOCAL = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
@@ -36,6 +48,7 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 NUMBERS = definition()
+PROGRAM = Path(os.environ.get("TLSTAX_RECORDER") or recorder_path())
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -59,7 +72,7 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Conn
     (bin_ / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with Connection(Destination("db1", directory=str(there)), recorder_path()) as opened:
+    with Connection(Destination("db1", directory=str(there)), PROGRAM) as opened:
         assert list(there.iterdir()) == [], "it deletes itself before it says a word"
         yield opened
 
@@ -110,6 +123,48 @@ def test_no_argument_of_a_process_is_sent(
         assert os.environ["HOME"].encode() + b"=" not in sent
 
 
+def test_hazards_are_those_that_the_host_itself_finds(
+    connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    """Of the kernel's version, and of the process: cgroups, memory, mounts, tracers."""
+    image = Image(tmp_path / "image", connection)
+    image.add_process(target.pid, SYMBOLS, str)
+    found = {
+        finding.hazard.id: (finding.status, finding.why)
+        for finding in findings_on(image, target.pid, ())
+        if finding.hazard.kind in ("table", "target")
+    }
+    assert found.pop("other-probes")[0] == Status.UNKNOWN
+    assert len(found) > 10
+    here = {each.hazard.id: (each.status, each.why) for each in examine(target.pid)}
+    assert found == {name: here[name] for name in found}
+
+
+def test_what_is_only_tried_counts_as_harmful(
+    connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    image = Image(tmp_path / "image", connection)
+    image.add_process(target.pid, SYMBOLS, str)
+    limits = restrictions(findings_on(image, target.pid, ())).limits
+    assert not limits.nop5
+    assert not limits.stepped
+    accepted = ("red-zone", "rip-relative")
+    assert restrictions(findings_on(image, target.pid, accepted)).limits.stepped
+
+
+def test_names_are_found_in_files_that_were_fetched(
+    connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    Image(tmp_path / "image", connection).add_process(target.pid, (), str)
+    library = next(each for each in open_target(target.pid).objects if "libssl" in each.name)
+    mapping = NUMBERS.layout("mapping")(inode=1, build_id_bytes=len(library.build_id) // 2)
+    mapping.build_id[: mapping.build_id_bytes] = bytes.fromhex(library.build_id)
+    (found,) = recorded_objects([(mapping, b"/opt/elsewhere/libssl.so.3")], ())
+    with Elf(found.open_path) as elf:
+        assert elf.build_id == library.build_id
+        assert elf.find(re.compile("SSL_read"))
+
+
 def test_a_process_that_is_not_there(connection: Connection, tmp_path: Path) -> None:
     with pytest.raises(TlstaxError, match="there is no such process") as raised:
         Image(tmp_path / "image", connection).add_process(1 << 22, (), print)
@@ -157,7 +212,7 @@ def serve(
 
 def copied(folder: Path) -> Path:
     folder.mkdir()
-    return Path(shutil.copy(recorder_path(), folder / "tlstax-recorder"))
+    return Path(shutil.copy(PROGRAM, folder / "tlstax-recorder"))
 
 
 def test_it_deletes_only_itself(tmp_path: Path) -> None:
@@ -186,7 +241,7 @@ def test_it_deletes_only_itself(tmp_path: Path) -> None:
     ],
 )
 def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
-    frames, done = serve(recorder_path(), request_)
+    frames, done = serve(PROGRAM, request_)
     if request_.endswith(b"\n") or b"record" in request_:
         assert done.returncode == ExitCode.USAGE, done.stderr
         assert frames[-1].type == NUMBERS.number("ERROR")
@@ -195,5 +250,5 @@ def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
 
 
 def test_files_that_are_not_mapped_are_not_sent(target: "subprocess.Popen[bytes]") -> None:
-    types = [frame.type for frame in serve(recorder_path(), f"file {target.pid} 0\n".encode())[0]]
+    types = [frame.type for frame in serve(PROGRAM, f"file {target.pid} 0\n".encode())[0]]
     assert types == [NUMBERS.number("FACT"), NUMBERS.number("ANSWERED")]

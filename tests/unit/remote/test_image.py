@@ -2,6 +2,7 @@
 """What another host sends is not believed."""
 
 import ctypes
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +11,7 @@ import pytest
 
 from tlstax import TlstaxError
 from tlstax.collectors.process.file_images import kept_image
+from tlstax.collectors.process.mappings import read_maps
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Frame
 from tlstax.collectors.remote.connection import Connection
@@ -131,6 +133,17 @@ def test_names_of_files_lead_nowhere(tmp_path: Path, path: bytes) -> None:
     add(made)
     (link,) = (made.proc / "17/map_files").iterdir()
     assert (tmp_path / "image") in link.readlink().parents
+
+
+def test_a_file_of_this_host_is_never_taken_for_one_of_the_other(tmp_path: Path) -> None:
+    """Hosts of one disk image have the same paths, devices and inodes, and other versions."""
+    here = Path("/usr/bin/env").resolve().stat()
+    device = f"{os.major(here.st_dev):02x}:{os.minor(here.st_dev):02x}"
+    path = Path("/usr/bin/env").resolve()
+    maps = f"1000-2000 r-xp 00000000 {device} {here.st_ino} {path}\n"
+    assert read_maps(17, maps)[0].open_path, "of a process of this host it would be"
+    (found,) = read_maps(17, maps, proc=tmp_path / "proc")
+    assert (found.open_path, found.build_id) == ("", "")
 
 
 def broken(_request: str) -> Any:
