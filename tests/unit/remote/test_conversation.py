@@ -77,6 +77,10 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Conn
         yield opened
 
 
+def untold(_text: str) -> None:
+    """Nobody is told."""
+
+
 def test_the_plan_is_that_of_the_process_host(
     connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
 ) -> None:
@@ -128,7 +132,7 @@ def test_hazards_are_those_that_the_host_itself_finds(
 ) -> None:
     """Of the kernel's version, and of the process: cgroups, memory, mounts, tracers."""
     image = Image(tmp_path / "image", connection)
-    image.add_process(target.pid, SYMBOLS, str)
+    image.add_process(target.pid, SYMBOLS, untold)
     found = {
         finding.hazard.id: (finding.status, finding.why)
         for finding in findings_on(image, target.pid, ())
@@ -144,7 +148,7 @@ def test_what_is_only_tried_counts_as_harmful(
     connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
 ) -> None:
     image = Image(tmp_path / "image", connection)
-    image.add_process(target.pid, SYMBOLS, str)
+    image.add_process(target.pid, SYMBOLS, untold)
     limits = restrictions(findings_on(image, target.pid, ())).limits
     assert not limits.nop5
     assert not limits.stepped
@@ -155,7 +159,7 @@ def test_what_is_only_tried_counts_as_harmful(
 def test_names_are_found_in_files_that_were_fetched(
     connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
 ) -> None:
-    Image(tmp_path / "image", connection).add_process(target.pid, (), str)
+    Image(tmp_path / "image", connection).add_process(target.pid, (), untold)
     library = next(each for each in open_target(target.pid).objects if "libssl" in each.name)
     mapping = NUMBERS.layout("mapping")(inode=1, build_id_bytes=len(library.build_id) // 2)
     mapping.build_id[: mapping.build_id_bytes] = bytes.fromhex(library.build_id)
