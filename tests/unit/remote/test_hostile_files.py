@@ -30,7 +30,7 @@ def mutants(folder: Path) -> Iterator[Path]:
     chance = random.Random(SEED)
     whole = Path("/usr/bin/env").read_bytes()
     (table,) = struct.unpack_from("<Q", whole, 40)
-    for number in range(COUNT):
+    for number in range(COUNT - 1):
         content = bytearray(whole)
         for _ in range(chance.choice((1, 2, 8, 40))):
             start, size = chance.choice(((16, HEAD_BYTES - 16), (table, 30 * SECTION_BYTES)))
@@ -40,6 +40,11 @@ def mutants(folder: Path) -> Iterator[Path]:
         path = folder / f"{number}"
         path.write_bytes(content[: chance.choice((len(content), len(content), 63, table + 100))])
         yield path
+    content = bytearray(whole)
+    for at in range(table, table + 25 * SECTION_BYTES, SECTION_BYTES):
+        content[at + 24 : at + 40] = struct.pack("<QQ", 0, len(whole))  # all of it, 25 times
+    (folder / "again").write_bytes(content)
+    yield folder / "again"
 
 
 @pytest.fixture
