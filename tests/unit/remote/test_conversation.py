@@ -251,6 +251,8 @@ def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
         assert frames[-1].type == NUMBERS.number("ERROR")
     assert not any(frame.type == NUMBERS.number("START") for frame in frames)
     assert b"root:" not in done.stdout
+    if b"--output" in request_ or b"--plan" in request_:  # root must not create or read files
+        assert b"do not go with --serve" in frames[-1].content
 
 
 def test_files_that_are_not_mapped_are_not_sent(target: "subprocess.Popen[bytes]") -> None:
