@@ -109,6 +109,8 @@ class Image:
         if not known.fullmatch(name):
             raise ValueError(f"a text called {name}")
         path = self._directory / name
+        if not path.parent.resolve().is_relative_to(self._directory.resolve()):
+            raise ValueError(f"a text called {name}")  # links were received, too
         path.parent.mkdir(parents=True, exist_ok=True)
         if frame.type == FACT:
             with path.open("ab") as file:

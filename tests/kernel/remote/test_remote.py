@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,14 +40,13 @@ Attach = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[RemoteHost]:
-    """Another host."""
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(parent.stat().st_mode | 0o011)
-    host = RemoteHost(tmp_path / "box", PROGRAM, sys.executable)
-    yield host
-    host.close()
+def box() -> Iterator[RemoteHost]:
+    """Another host. Its user may not enter the directories of the tests."""
+    with tempfile.TemporaryDirectory(prefix="tlstax-box-") as folder:
+        Path(folder).chmod(0o755)
+        host = RemoteHost(Path(folder, "box"), PROGRAM, sys.executable)
+        yield host
+        host.close()
 
 
 @pytest.fixture
