@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,14 @@ def children(pid: int) -> Iterator[tuple[int, str]]:
 def line_of(process: "subprocess.Popen[str]") -> int:
     """What carries the bytes between ssh and sshd."""
     return next(pid for pid, command in children(process.pid) if "line.py" in command)
+
+
+def await_line(process: "subprocess.Popen[str]") -> int:
+    """The same of an ssh that has yet to start it."""
+    while process.poll() is None:
+        with suppress(StopIteration, OSError):
+            return line_of(process)
+    pytest.fail("tlstax ended before ssh had started")
 
 
 def ssh_of(process: "subprocess.Popen[str]") -> int:
@@ -281,8 +290,9 @@ def test_a_line_that_is_cut_at_any_moment(
             "XDG_CACHE_HOME": str(capture.parent / "cache"),
         },
     )
-    time.sleep(0.5 + seconds)
-    os.kill(line_of(process), signal.SIGKILL)
+    line = await_line(process)
+    time.sleep(seconds)
+    os.kill(line, signal.SIGKILL)
     _, text = process.communicate(timeout=60)
     assert process.returncode in (HOST, IO), text
     assert "Traceback" not in text
