@@ -79,7 +79,7 @@ def attach_there(options: argparse.Namespace) -> int:
         slots_count=options.max_threads,
     )
     with _opened(options) as (connection, image):
-        made = plan_there(connection, image, _plan_request(options), _tell, refuse=True)
+        made = plan_there(image, _plan_request(options), _tell, refuse=True)
         for note in made.safety.notes:
             _tell(f"preflight ({note.hazard}): {note.text}")
         record_there(connection, made, request, _tell)
@@ -93,9 +93,9 @@ def plan_elsewhere(options: argparse.Namespace, show: Callable[["RemotePlan"], N
     """`tlstax probes plan --ssh`: `show` is given the plan while its files can be read."""
     from tlstax.collectors.remote.remote_plan import plan_there
 
-    with _opened(options) as (connection, image):
+    with _opened(options) as (_, image):
         is_file = options.output is not None
-        show(plan_there(connection, image, _plan_request(options), _tell, refuse=is_file))
+        show(plan_there(image, _plan_request(options), _tell, refuse=is_file))
     return int(ExitCode.OK)
 
 

@@ -17,7 +17,7 @@ from tlstax.collectors.preflight.safety import Safety, restrictions, safety_of
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
-from tlstax.collectors.remote.connection import Connection, Tell
+from tlstax.collectors.remote.connection import Tell
 from tlstax.collectors.remote.image import Image
 from tlstax.probes.model import Level
 
@@ -53,7 +53,7 @@ class RemotePlan:
         return plan_file_text(self.target, self.plan, self.safety)
 
 
-def find(connection: Connection, image: Image, request: PlanRequest) -> int:
+def find(image: Image, request: PlanRequest) -> int:
     """The pid of the process. Raises TlstaxError (TARGET)."""
     if request.pid is not None:
         return request.pid
@@ -67,11 +67,9 @@ def findings_on(image: Image, pid: int, accepted: Collection[str]) -> tuple[Find
     return run_in_child("Preflight", lambda: examine_elsewhere(pid, accepted, image.proc))
 
 
-def plan_there(
-    connection: Connection, image: Image, request: PlanRequest, tell: Tell, *, refuse: bool
-) -> RemotePlan:
+def plan_there(image: Image, request: PlanRequest, tell: Tell, *, refuse: bool) -> RemotePlan:
     """Examine and plan; `refuse`: raise TlstaxError where preflight refuses a recording."""
-    pid = find(connection, image, request)
+    pid = find(image, request)
     image.add_process(pid, SYMBOLS, tell)
     findings = findings_on(image, pid, request.accepted)
     safety = safety_of(pid, findings) if refuse else restrictions(findings)

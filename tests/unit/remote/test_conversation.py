@@ -87,7 +87,7 @@ def test_the_plan_is_that_of_the_process_host(
     told: list[str] = []
     request = PlanRequest(target.pid, None)
     image = Image(tmp_path / "image", connection)
-    made = plan_there(connection, image, request, told.append, refuse=False)
+    made = plan_there(image, request, told.append, refuse=False)
     here = open_target(target.pid)
     expected = plan(here, load_definitions(), host_costs=HostCosts(), limits=made.safety.limits)
     assert len(expected.sites) > 10
@@ -102,7 +102,7 @@ def test_the_plan_is_that_of_the_process_host(
     assert f"file 0 build-id={expected.sites[0].object.build_id[:4]}"[:5] in text
     again = Image(tmp_path / "again", connection)
     assert "once for each build" in told[0]
-    plan_there(connection, again, request, told.append, refuse=False)
+    plan_there(again, request, told.append, refuse=False)
     assert len(told) == 1, "the files were fetched already"
 
 
@@ -110,10 +110,10 @@ def test_a_process_is_found_by_name(
     connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
 ) -> None:
     image = Image(tmp_path / "image", connection)
-    assert find(connection, image, PlanRequest(None, f"tl-{target.pid}")) == target.pid
+    assert find(image, PlanRequest(None, f"tl-{target.pid}")) == target.pid
     other = Image(tmp_path / "other", connection)
     with pytest.raises(TlstaxError, match="No process is called no-such-name") as raised:
-        find(connection, other, PlanRequest(None, "no-such-name"))
+        find(other, PlanRequest(None, "no-such-name"))
     assert raised.value.exit_code == ExitCode.TARGET
 
 
