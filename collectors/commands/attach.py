@@ -18,6 +18,7 @@ from types import FrameType
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.commands.options import accept_option, duration, functions_option
 from tlstax.collectors.commands.progress import Progress
+from tlstax.collectors.commands.remote import attach_there, remote_options, require_ssh
 from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refused
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.find_process import find_by_name
@@ -128,6 +129,7 @@ def register(
     accept_option(parser)
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
     parser.add_argument("--quiet", action="store_true", help="no progress line")
+    remote_options(parser)
     parser.set_defaults(run=run, headline=headline)
 
 
@@ -171,6 +173,9 @@ def sample_hz(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """Record until the time is up, Ctrl-C, or the end of the server."""
     _refuse_contradictions(options)
+    require_ssh(options)
+    if options.ssh:
+        return attach_there(options)
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     stop = _StopFlag()
     recorder, sources, safety = _begin(options, pid)

@@ -32,12 +32,14 @@ from tlstax.collectors.commands.hazard_text import (
     render_findings,
 )
 from tlstax.collectors.commands.options import accept_option
+from tlstax.collectors.commands.remote import examine_there, remote_options, require_ssh
 from tlstax.collectors.host.checks import Answer, engines, examine_all, ready
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.process.mappings import require_proc
 
 if TYPE_CHECKING:
     from tlstax.collectors.host.prices import HostCosts
+    from tlstax.collectors.preflight.judge import Finding
 
 MARKS = {"note": "note", "engine": "absent", "useful": "lacks", "uprobe": "lacks"}
 
@@ -70,6 +72,9 @@ def verdict(answers: list[Answer]) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Print the answers; the exit status shows whether the native engine can run."""
+    require_ssh(options)
+    if options.ssh:
+        return examine_target_there(options)
     require_proc("this host cannot be examined")
     if options.calibrate:
         return calibrate(options.json)
@@ -94,7 +99,23 @@ def run(options: argparse.Namespace) -> int:
 
 def examine_target(pid: int, accepted: Sequence[str], as_json: bool) -> int:
     """Print the hazards of this kernel and of a process."""
-    findings = examine(pid, accepted, afresh=True)
+    return show_findings(pid, examine(pid, accepted, afresh=True), as_json)
+
+
+def examine_target_there(options: argparse.Namespace) -> int:
+    """Print the hazards of a process of another host and of its kernel."""
+    if options.pid is None or options.calibrate:
+        raise TlstaxError(
+            "doctor --ssh was given without PID, or with --calibrate",
+            "only a process and the hazards of its kernel are examined on another host",
+            "Give the process id, or run `tlstax doctor` there",
+            ExitCode.USAGE,
+        )
+    return show_findings(options.pid, examine_there(options), options.json)
+
+
+def show_findings(pid: int, findings: Sequence["Finding"], as_json: bool) -> int:
+    """Print findings on a process; the exit status is what a recording would have."""
     if as_json:
         document = {"tlstax_version": __version__, "pid": pid, "hazards": findings_json(findings)}
         print(json.dumps(document, indent=2))
@@ -155,4 +176,5 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--calibrate", action="store_true", help="measure the cost of a probe hit on this host"
     )
+    remote_options(parser)
     parser.set_defaults(run=run)

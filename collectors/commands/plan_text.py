@@ -22,9 +22,14 @@ _WHY_NONE = {
 }
 
 
-def as_document(target: "Target", planned: "Plan") -> dict[str, Any]:
-    """The plan as plain data. Times are nanoseconds, offsets and addresses bytes."""
-    covered = sites_covered_by_tracepoint(planned)
+def as_document(
+    target: "Target", planned: "Plan", has_tracepoints: bool | None = None
+) -> dict[str, Any]:
+    """The plan as plain data. Times are nanoseconds, offsets and addresses bytes.
+
+    `has_tracepoints`: whether the kernel has those of sockets; None: as this host's.
+    """
+    covered = sites_covered_by_tracepoint(planned, has_tracepoints)
     return {
         "pid": target.pid,
         "exe": target.exe,
@@ -112,7 +117,9 @@ def totals_of(sites: Iterable["Site"]) -> list[Total]:
     return found
 
 
-def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[str]:
+def as_lines(
+    target: "Target", planned: "Plan", verbose: bool = False, has_tracepoints: bool | None = None
+) -> list[str]:
     """The plan as text for a terminal; names from binaries are shown with escapes."""
     lines = [f"{visible(target.name)} (pid {target.pid}), level {planned.level.name.lower()}"]
     for library in planned.libraries:
@@ -120,7 +127,7 @@ def as_lines(target: "Target", planned: "Plan", verbose: bool = False) -> list[s
         version = visible(library.version) or f"{library.name}, version unknown"
         lines.append(f"  {version} ({library.linkage}): {paths}")
     lines.append("")
-    covered = sites_covered_by_tracepoint(planned)
+    covered = sites_covered_by_tracepoint(planned, has_tracepoints)
     for site in planned.sites:
         lines += site_lines(site, covered)
     probed = [site for site in planned.sites if site not in covered]
@@ -155,10 +162,14 @@ def _missing_line(missing: "Missing") -> str:
     return f"missing: {missing.boundary}: {missing.consequence}{why}"
 
 
-def sites_covered_by_tracepoint(planned: "Plan") -> frozenset["Site"]:
-    """Boundaries that need no probe, because this kernel's tracepoints cover them."""
+def sites_covered_by_tracepoint(
+    planned: "Plan", has_tracepoints: bool | None = None
+) -> frozenset["Site"]:
+    """Boundaries that need no probe, because the kernel's tracepoints cover them."""
+    if has_tracepoints is None:
+        has_tracepoints = bool(HOST.socket_tracepoints)
     return frozenset(
-        filter(planned.covered_by_tracepoint, planned.sites) if HOST.socket_tracepoints else ()
+        filter(planned.covered_by_tracepoint, planned.sites) if has_tracepoints else ()
     )
 
 

@@ -17,12 +17,19 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.commands import programs
 from tlstax.collectors.commands.options import accept_option, functions_option
 from tlstax.collectors.commands.plan_text import as_document, as_lines
+from tlstax.collectors.commands.remote import plan_elsewhere, remote_options, require_ssh
 from tlstax.probes.model import Level
+
+if TYPE_CHECKING:
+    from tlstax.collectors.placement.model import Plan
+    from tlstax.collectors.preflight.safety import Safety
+    from tlstax.collectors.remote.remote_plan import RemotePlan
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -66,6 +73,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--output", type=Path, metavar="FILE", help="write a plan file for tlstax-recorder instead"
     )
     plan.add_argument("--force", action="store_true", help="replace an existing plan file")
+    remote_options(plan)
     plan.set_defaults(run=run_plan)
 
 
@@ -80,6 +88,9 @@ def run_plan(options: argparse.Namespace) -> int:
     from tlstax.collectors.process.target import open_target
     from tlstax.probes.definitions import load_definitions
 
+    require_ssh(options)
+    if options.ssh:
+        return _plan_there(options)
     if options.output:
         return _write_plan_file(options)
     definitions = load_definitions(options.definitions)
@@ -89,8 +100,7 @@ def run_plan(options: argparse.Namespace) -> int:
     safety = restrictions(examine(pid, options.accept))
     level = min(Level[options.level.upper()], safety.level_most)
     planned = plan(target, definitions, level, role, this_host_costs(), safety.limits)
-    notes = (f"preflight ({note.hazard}): {note.text}" for note in safety.notes)
-    planned = replace(planned, notes=(*planned.notes, *notes))
+    planned = _with_notes(planned, safety)
     document, lines = as_document(target, planned), as_lines(target, planned, options.verbose)
     if options.functions:
         from tlstax.collectors.commands import function_listing
@@ -101,6 +111,38 @@ def run_plan(options: argparse.Namespace) -> int:
         lines += function_listing.as_lines(functions)
     print(json.dumps(document, indent=2) if options.json else "\n".join(lines))
     return int(ExitCode.OK)
+
+
+def _with_notes(planned: "Plan", safety: "Safety") -> "Plan":
+    """The plan with what preflight says."""
+    notes = (f"preflight ({note.hazard}): {note.text}" for note in safety.notes)
+    return replace(planned, notes=(*planned.notes, *notes))
+
+
+def _plan_there(options: argparse.Namespace) -> int:
+    """Print or write the plan for a process of another host."""
+    if options.functions:
+        raise TlstaxError(
+            "--functions was given with --ssh",
+            "the recorder that runs on the other host cannot count them yet",
+            "Leave it out, or run tlstax on that host",
+            ExitCode.USAGE,
+        )
+
+    def show(made: "RemotePlan") -> None:
+        if options.output:
+            from tlstax.collectors.recording.stream.plan_file import write_plan_file
+
+            write_plan_file(options.output, made.text(), options.force)
+            print(f"{options.output}: {len(made.plan.sites)} probes for {made.target.exe}")
+            return
+        planned, covered = _with_notes(made.plan, made.safety), made.has_socket_tracepoints
+        if options.json:
+            print(json.dumps(as_document(made.target, planned, covered), indent=2))
+        else:
+            print("\n".join(as_lines(made.target, planned, options.verbose, covered)))
+
+    return plan_elsewhere(options, show)
 
 
 def _write_plan_file(options: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.symbol_tables import ObjectSymbols
 from tlstax.collectors.placement.model import Library
-from tlstax.collectors.process.mappings import PROC, MappedObject
+from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
 from tlstax.probes.model import Definition, Detection, Function, compile_names
 
@@ -60,7 +60,7 @@ def detect(
 ) -> list[Detected]:
     """The definitions that apply to the target. Opened files are closed with `resources`."""
     wanted = compile_names(_patterns(definitions))
-    root = PROC / str(target.pid) / "root"
+    root = target.proc / str(target.pid) / "root"
     opened: dict[MappedObject, OpenObject] = {}
     detected = []
     for definition in definitions:

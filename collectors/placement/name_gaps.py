@@ -17,7 +17,6 @@ from tlstax.collectors.binary.symbol_tables import ObjectSymbols
 from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.collectors.placement.detection import Detected, OpenObject
 from tlstax.collectors.placement.model import Missing
-from tlstax.collectors.process.mappings import PROC
 from tlstax.collectors.process.symbols import stem
 from tlstax.collectors.process.target import Target
 
@@ -71,7 +70,7 @@ def name_gaps(target: Target, detected: Sequence[Detected], role: str = "server"
         for entry in detected
         if entry.library.kind == "tls" and role == "server" and not entry.definition.accessors
     ]
-    if any(entry.definition.roles for entry in detected) and not _may_read(target.pid):
+    if any(entry.definition.roles for entry in detected) and not _may_read(target):
         gaps.append(Missing("roles of threads", (), NO_ROLES))
     seen: set[OpenObject] = set()
     for found in sorted(detected, key=lambda entry: entry.library.kind != "tls"):
@@ -86,10 +85,10 @@ def name_gaps(target: Target, detected: Sequence[Detected], role: str = "server"
     return gaps
 
 
-def _may_read(pid: int) -> bool:
+def _may_read(target: Target) -> bool:
     """Whether the kernel permits reading the process's memory; True if it has ended."""
     try:
-        os.close(os.open(PROC / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC))
+        os.close(os.open(target.proc / str(target.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC))
     except PermissionError:
         return False
     except OSError:
@@ -115,7 +114,7 @@ def _why_no_library(target: Target) -> tuple[str, str]:
         )
     program = target.program
     with Elf(program.open_path) as elf:
-        names_of = ObjectSymbols(elf, PROC / str(target.pid) / "root", program.path)
+        names_of = ObjectSymbols(elf, target.proc / str(target.pid) / "root", program.path)
         is_nameless = not names_of.starts()
         names_of.close()
     if is_nameless:

@@ -62,7 +62,7 @@ def keep_plan(key: str, target: Target, plan: Plan) -> None:
         text = to_text(plan, target.objects)
     except (NoFitError, ValueError):
         return
-    if f"/proc/{target.pid}/" in text:  # something of this process alone is in it
+    if f"{target.proc}/{target.pid}/" in text:  # something of this process alone is in it
         return
     path = _path(key)
     scratch = path.with_suffix(f".{os.getpid()}")
@@ -96,7 +96,7 @@ def _identity(target: Target, mapped: MappedObject) -> Iterator[str]:
     yield ";".join(f"{each.file_offset} {each.end - each.start}" for each in mapped.segments)
     yield mapped.build_id or _state(Path(mapped.open_path))
     folder = Path(mapped.path).parent
-    for root in {Path(f"/proc/{target.pid}/root"), Path("/")}:
+    for root in {target.proc / str(target.pid) / "root", Path("/")}:
         inside = str(folder).lstrip("/")
         yield _state(root / _DEBUG / ".build-id" / mapped.build_id[:2])
         for place in (inside, f"{inside}/.debug", _DEBUG / inside):

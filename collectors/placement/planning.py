@@ -12,6 +12,7 @@ from pathlib import Path
 from tlstax import TlstaxError
 from tlstax.collectors.host.child import run_in_child
 from tlstax.collectors.placement.model import NO_LIMITS, FunctionPlan, Limits, Plan
+from tlstax.collectors.process.mappings import PROC
 from tlstax.collectors.process.target import Target
 from tlstax.probes.model import Level
 
@@ -22,26 +23,32 @@ def plan_in_child(
     extra: Path | None = None,
     role: str = "server",
     limits: Limits = NO_LIMITS,
+    proc: Path = PROC,
 ) -> tuple[Target, Plan]:
     """Read the process and plan its probes, in a forked child that has ended on return.
 
-    `extra` is a directory of further definitions. Raises what open_target, load_definitions and
+    `extra` is a directory of further definitions; `proc` as in `process.mappings`: for another host
+    than this one the default costs are used. Raises what open_target, load_definitions and
     plan raise (TlstaxError); call it before starting threads.
     """
-    return run_in_child(f"Examining process {pid}", lambda: _plan(pid, level, extra, role, limits))
+    return run_in_child(
+        f"Examining process {pid}", lambda: _plan(pid, level, extra, role, limits, proc)
+    )
 
 
 def _plan(
-    pid: int, level: Level, extra: Path | None, role: str, limits: Limits
+    pid: int, level: Level, extra: Path | None, role: str, limits: Limits, proc: Path
 ) -> tuple[Target, Plan]:
     from tlstax.collectors.host.costs import this_host_costs
+    from tlstax.collectors.host.prices import HostCosts
     from tlstax.collectors.placement.plan_cache import keep_plan, kept_plan, key_of
     from tlstax.collectors.process.target import open_target
     from tlstax.probes.definitions import load_definitions
 
-    target = open_target(pid)
+    target = open_target(pid, proc)
     try:
-        costs, definitions = this_host_costs(), load_definitions(extra)
+        costs = this_host_costs() if proc == PROC else HostCosts()
+        definitions = load_definitions(extra)
         key = key_of(target, definitions, level, role, costs, limits)
         made = kept_plan(key, target)
         if made is None:
@@ -52,7 +59,7 @@ def _plan(
             keep_plan(key, target, made)
         return target, made
     except (TlstaxError, OSError):
-        open_target(pid)  # if it has ended meanwhile, that is the reason
+        open_target(pid, proc)  # if it has ended meanwhile, that is the reason
         raise
 
 

@@ -29,11 +29,14 @@ class Group(NamedTuple):
             place = place.parent
 
 
-def group_of(pid: int | str, controller: str) -> Group | None:
-    """The cgroup of a process for a v1 controller, else the v2 group; None if not visible."""
+def group_of(pid: int | str, controller: str, proc: Path = PROC) -> Group | None:
+    """The cgroup of a process for a v1 controller, else the v2 group; None if not visible.
+
+    `proc` as in `process.mappings`: the mounts of that host are beside it.
+    """
     try:
-        lines = (PROC / str(pid) / "cgroup").read_text(errors="surrogateescape").splitlines()
-        mounts = (PROC / "self/mountinfo").read_text(errors="surrogateescape").splitlines()
+        lines = (proc / str(pid) / "cgroup").read_text(errors="surrogateescape").splitlines()
+        mounts = (proc / "self/mountinfo").read_text(errors="surrogateescape").splitlines()
     except OSError:
         return None
     paths = {}
@@ -47,24 +50,24 @@ def group_of(pid: int | str, controller: str) -> Group | None:
         behind = fields[fields.index("-") + 1 :]
         kind, options = behind[0], behind[-1].split(",")
         if kind == "cgroup" and controller in options and controller in paths:
-            return _below(fields, paths[controller], is_v2=False)
+            return _below(proc.parent, fields, paths[controller], is_v2=False)
         if kind == "cgroup2" and "" in paths:
-            v2 = _below(fields, paths[""], is_v2=True)
+            v2 = _below(proc.parent, fields, paths[""], is_v2=True)
     return v2
 
 
-def _below(fields: list[str], path: str, *, is_v2: bool) -> Group | None:
+def _below(top: Path, fields: list[str], path: str, *, is_v2: bool) -> Group | None:
     """The directory of a group below a mount, whose root may be a group itself."""
-    root, top = PurePosixPath(fields[3]), Path(fields[4])
+    root, top = PurePosixPath(fields[3]), top / fields[4].lstrip("/")
     group = PurePosixPath(path)
     if not group.is_relative_to(root):
         return None
     return Group(top / group.relative_to(root), top, is_v2)
 
 
-def is_frozen(pid: int) -> bool | None:
+def is_frozen(pid: int, proc: Path = PROC) -> bool | None:
     """Whether the process's cgroup is frozen, or is about to be; None if that cannot be read."""
-    found = [_is_frozen(group) for name in ("freezer", "") if (group := group_of(pid, name))]
+    found = [_is_frozen(group) for name in ("freezer", "") if (group := group_of(pid, name, proc))]
     known = [one for one in found if one is not None]
     return any(known) if known else None
 
@@ -79,9 +82,9 @@ def _is_frozen(group: Group) -> bool | None:
     return "frozen 1" in events.splitlines()
 
 
-def memory_left_bytes(pid: int | str) -> int | None:
+def memory_left_bytes(pid: int | str, proc: Path = PROC) -> int | None:
     """How much more the process's cgroup may use, with the page cache freed; None if unlimited."""
-    group = group_of(pid, "memory")
+    group = group_of(pid, "memory", proc)
     if group is None:
         return None
     left = [bytes_ for place in group.upwards() if (bytes_ := _left_in(place)) is not None]

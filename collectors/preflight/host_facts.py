@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tlstax.collectors.preflight.cgroups import memory_left_bytes
+from tlstax.collectors.preflight.cgroups import PROC, memory_left_bytes
 from tlstax.collectors.preflight.target_facts import memory_outcome, security_label
 from tlstax.collectors.preflight.trial_child import Outcome, State
 
@@ -13,12 +13,12 @@ OWN_HEADROOM_BYTES: Final = 96 << 20
 """Memory of tlstax while it plans and records, with its BPF maps."""
 
 
-def host_outcomes(lockdown_text: str | None) -> dict[str, Outcome]:
+def host_outcomes(lockdown_text: str | None, proc: Path = PROC) -> dict[str, Outcome]:
     """The readings of hazards of the kind `host`, by their names."""
     return {
         "lockdown": lockdown(lockdown_text),
-        "own_memory": memory_outcome(memory_left_bytes("self"), OWN_HEADROOM_BYTES),
-        "confinement": confinement(security_label(Path("/proc/self"))),
+        "own_memory": memory_outcome(memory_left_bytes("self", proc), OWN_HEADROOM_BYTES),
+        "confinement": confinement(security_label(proc / "self")),
     }
 
 

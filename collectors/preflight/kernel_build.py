@@ -5,11 +5,11 @@
 6.8.0-45-generic is 6.8.12. RHEL and SUSE keep a number and change the source below it.
 """
 
-import platform
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -102,36 +102,39 @@ def preemption_mode(debug_text: str, command_line: str, config: str) -> str:
     return ""
 
 
-def this_kernel(debug_text: str, cpu_count: int) -> KernelBuild:
-    """The running kernel; `debug_text` as in `preemption_mode`, "" when it cannot be read."""
-    names = platform.uname()
-    mode = preemption_mode(debug_text, _text(PROC / "cmdline"), _config(names.release))
-    build = parse_build(names.release, names.version, _text(PROC / "version_signature"), mode)
+def this_kernel(debug_text: str, cpu_count: int, proc: Path = PROC) -> KernelBuild:
+    """The running kernel; `debug_text` as in `preemption_mode`, "" when it cannot be read.
+
+    `proc` as in `process.mappings`.
+    """
+    release, version = (_text(proc / "sys/kernel" / name) for name in ("osrelease", "version"))
+    mode = preemption_mode(debug_text, _text(proc / "cmdline"), _config(release, proc))
+    build = parse_build(release, version, _text(proc / "version_signature"), mode)
     return KernelBuild(
         build.release,
         build.version,
         build.distribution,
         build.preemptible,
         cpu_count,
-        has_symbol,
+        partial(has_symbol, proc=proc),
     )
 
 
-def has_symbol(name: str) -> bool:
+def has_symbol(name: str, proc: Path = PROC) -> bool:
     """Whether /proc/kallsyms lists a function; True when it cannot be read."""
     try:
-        content = (PROC / "kallsyms").read_bytes()
+        content = (proc / "kallsyms").read_bytes()
     except OSError:
         return True
     return re.search(rb" [tTwW] " + re.escape(name.encode()) + rb"\b", content) is not None
 
 
-def _config(release: str) -> str:
+def _config(release: str, proc: Path) -> str:
     with suppress(OSError):
         import gzip
 
-        return gzip.decompress((PROC / "config.gz").read_bytes()).decode(errors="replace")
-    return _text(Path(f"/boot/config-{release}"))
+        return gzip.decompress((proc / "config.gz").read_bytes()).decode(errors="replace")
+    return _text(proc.parent / f"boot/config-{release}")
 
 
 def _text(path: Path) -> str:

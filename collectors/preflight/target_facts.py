@@ -44,11 +44,15 @@ class TargetFacts:
     file_systems: frozenset[str]  # of the files with code
     other_probe_count: int  # BPF links and events of other tools in its files
     was_probed: bool  # the kernel keeps pages for probes in it: it has been probed before
+    proc: Path = PROC  # as in `process.mappings`
 
 
-def read_target(pid: int, probed_paths: list[str]) -> TargetFacts:
-    """Read a process. Raises TlstaxError (TARGET) if there is none or it may not be read."""
-    place = PROC / str(pid)
+def read_target(pid: int, probed_paths: list[str], proc: Path = PROC) -> TargetFacts:
+    """Read a process. Raises TlstaxError (TARGET) if there is none or it may not be read.
+
+    `proc` as in `process.mappings`.
+    """
+    place = proc / str(pid)
     try:
         status = dict(
             line.split(":", 1)
@@ -73,15 +77,16 @@ def read_target(pid: int, probed_paths: list[str]) -> TargetFacts:
         tracer=int(status.get("TracerPid", "0")),
         seccomp=int(status.get("Seccomp", "0")),
         shadow_stack="shstk" in status.get("x86_Thread_features", "").split(),
-        frozen=cgroups.is_frozen(pid),
-        memory_left_bytes=cgroups.memory_left_bytes(pid),
+        frozen=cgroups.is_frozen(pid, proc),
+        memory_left_bytes=cgroups.memory_left_bytes(pid, proc),
         label=security_label(place),
         exe=exe,
         deleted=tuple(sorted({m[7] for m in files if m[7].endswith(DELETED)})),
         anonymous_text_bytes=sum(size for size in sizes if size >= HUGE_PAGE_BYTES),
-        file_systems=_file_systems(pid, {match[5] for match in files}),
+        file_systems=_file_systems(place, {match[5] for match in files}),
         other_probe_count=count_in(probed_paths, _identities(place, files)),
         was_probed=any(match[7] == "[uprobes]" for match in text),
+        proc=proc,
     )
 
 
@@ -102,12 +107,12 @@ def _identities(place: Path, files: list[re.Match[str]]) -> set[tuple[int, int]]
     return found
 
 
-def _file_systems(pid: int, devices: set[str]) -> frozenset[str]:
+def _file_systems(place: Path, devices: set[str]) -> frozenset[str]:
     """The kinds of the file systems that have these devices (major:minor in hex)."""
     wanted = {":".join(str(int(part, 16)) for part in device.split(":")) for device in devices}
     kinds = set()
     with suppress(OSError):
-        text = (PROC / str(pid) / "mountinfo").read_text(errors="surrogateescape")
+        text = (place / "mountinfo").read_text(errors="surrogateescape")
         for line in text.splitlines():
             fields = line.split(" ")
             if fields[2] in wanted:
@@ -132,7 +137,7 @@ def stopped(facts: TargetFacts) -> Outcome:
 def tracer(facts: TargetFacts) -> Outcome:
     """Whether a debugger or strace is attached."""
     if facts.tracer:
-        return Outcome(State.HARMFUL, f"process {facts.tracer}{_name_of(facts.tracer)} traces it")
+        return Outcome(State.HARMFUL, f"process {facts.tracer}{_name_of(facts)} traces it")
     return Outcome(State.SAFE, "nothing traces it")
 
 
@@ -193,9 +198,10 @@ def memory_outcome(left_bytes: int | None, headroom_bytes: int) -> Outcome:
     return Outcome(State.SAFE, found)
 
 
-def _name_of(pid: int) -> str:
+def _name_of(facts: TargetFacts) -> str:
     with suppress(OSError):
-        return f" ({(PROC / str(pid) / 'comm').read_text(errors='replace').strip()})"
+        place = facts.proc / str(facts.tracer) / "comm"
+        return f" ({place.read_text(errors='replace').strip()})"
     return ""
 
 

@@ -2,31 +2,36 @@
 """Finds the one process of a given name."""
 
 import os
+from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.process.mappings import PROC, require_proc
 
 
-def find_by_name(name: str) -> int:
+def find_by_name(name: str, proc: Path = PROC) -> int:
     """The pid of the one process of that name (as in /proc/PID/comm, or its program's file name).
 
     Threads are ignored. Raises TlstaxError when there is none, or more than one.
     """
-    require_proc(f"No process called {name} is found")
+    if proc == PROC:
+        require_proc(f"No process called {name} is found")
+    own = os.getpid() if proc == PROC else 0
     found = []
-    for entry in sorted(int(e.name) for e in PROC.iterdir() if e.name.isdigit()):
-        if entry != os.getpid() and name in _names(entry):
+    for entry in sorted(int(e.name) for e in proc.iterdir() if e.name.isdigit()):
+        if entry != own and name in _names(proc / str(entry)):
             found.append(entry)
     if len(found) == 1:
         return found[0]
     if not found:
         raise TlstaxError(
             f"No process is called {name}",
-            f"no process name and no program file name matches{_hidden()}",
+            f"no process name and no program file name matches{_hidden(proc)}",
             "List processes with ps -e, then pass the name or the pid",
             ExitCode.TARGET,
         )
-    lines = ", ".join(f"{pid} ({_command_line(pid)}{_unit(pid)})" for pid in found[:8])
+    lines = ", ".join(
+        f"{pid} ({_command_line(proc / str(pid))}{_unit(proc / str(pid))})" for pid in found[:8]
+    )
     more = f" and {len(found) - 8} more" if len(found) > 8 else ""
     raise TlstaxError(
         f"{len(found)} processes are called {name}",
@@ -36,34 +41,34 @@ def find_by_name(name: str) -> int:
     )
 
 
-def _names(pid: int) -> set[str]:
+def _names(process: Path) -> set[str]:
     """The names that select a process; empty for kernel threads and zombies."""
     try:
-        comm = (PROC / str(pid) / "comm").read_text(errors="surrogateescape").rstrip("\n")
-        command = _arguments(pid)
+        comm = (process / "comm").read_text(errors="surrogateescape").rstrip("\n")
+        command = _arguments(process)
     except OSError:
         return set()
     return {comm, os.path.basename(command[0])} if command else set()
 
 
-def _arguments(pid: int) -> list[str]:
-    text = (PROC / str(pid) / "cmdline").read_text(errors="surrogateescape")
+def _arguments(process: Path) -> list[str]:
+    text = (process / "cmdline").read_text(errors="surrogateescape")
     return text.split("\0") if text else []
 
 
-def _command_line(pid: int) -> str:
+def _command_line(process: Path) -> str:
     try:
-        text = " ".join(_arguments(pid)).strip()
+        text = " ".join(_arguments(process)).strip()
     except OSError:
         return "ended"
     text = _printable(text)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _unit(pid: int) -> str:
+def _unit(process: Path) -> str:
     """The service or container of a process, from its control group."""
     try:
-        groups = (PROC / str(pid) / "cgroup").read_text(errors="surrogateescape")
+        groups = (process / "cgroup").read_text(errors="surrogateescape")
     except OSError:
         return ""
     for line in groups.splitlines():
@@ -78,9 +83,9 @@ def _printable(text: str) -> str:
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
 
 
-def _hidden() -> str:
+def _hidden(proc: Path) -> str:
     """A note for the error if /proc does not show process 1."""
-    if (PROC / "1").exists():
+    if (proc / "1").exists() or proc != PROC:
         return ""
     return "; /proc hides the processes of other users here (hidepid)"
 

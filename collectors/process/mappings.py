@@ -7,6 +7,10 @@ and a package may have replaced the file since it was mapped. Files are opened t
 to the mapped file even if its path has changed. A file opened by path is used only if it is the
 mapped one: its device and inode must be those of map_files or, if that is not permitted, those in
 maps.
+
+`proc` is where /proc of the process's host is: elsewhere than at /proc, a directory that holds what
+another host's recorder told of it (`collectors.remote.image`). Paths of that host mean nothing
+here, so files are opened only through its map_files.
 """
 
 import os
@@ -84,13 +88,13 @@ def require_proc(what: str) -> None:
         )
 
 
-def root_of(pid: int) -> str:
+def root_of(pid: int, proc: Path = PROC) -> str:
     """The process's root directory as seen by this process.
 
     "/" if the process has another mount namespace, or if it cannot be read.
     """
     with suppress(OSError):
-        return os.readlink(PROC / str(pid) / "root")
+        return os.readlink(proc / str(pid) / "root")
     return "/"
 
 
@@ -122,7 +126,11 @@ def _lost(mapped: MappedObject, why: str) -> TlstaxError:
 
 
 def read_maps(
-    pid: int, maps: str, known: Sequence[MappedObject] = (), root: str = "/"
+    pid: int,
+    maps: str,
+    known: Sequence[MappedObject] = (),
+    root: str = "/",
+    proc: Path = PROC,
 ) -> tuple[MappedObject, ...]:
     """The objects with executable file mappings in the text of /proc/PID/maps.
 
@@ -142,18 +150,18 @@ def read_maps(
         if before is not None:
             objects.append(replace(before, segments=tuple(mapped)))
         else:
-            objects.append(_read_object(pid, path, root, device, inode, tuple(mapped)))
+            objects.append(_read_object(proc / str(pid), path, root, device, inode, mapped))
     return tuple(objects)
 
 
 def _read_object(
-    pid: int, path: str, root: str, device: str, inode: int, mapped: tuple[TextSegment, ...]
+    process: Path, path: str, root: str, device: str, inode: int, mapped: list[TextSegment]
 ) -> MappedObject:
     from tlstax.collectors.binary.elf import Elf  # imported here: attach must stay small
 
     named = path.removesuffix(DELETED)
     inside = seen_inside(named, root)
-    open_path, identity = _open_path(pid, (inside, named), device, inode, mapped[0])
+    open_path, identity = _open_path(process, (inside, named), device, inode, mapped[0])
     headers = None
     unreachable = "" if open_path else UNREADABLE
     if unreachable and path.endswith(DELETED):
@@ -171,7 +179,7 @@ def _read_object(
         inode,
         headers.build_id if headers else "",
         path.endswith(DELETED),
-        mapped,
+        tuple(mapped),
         headers,
         identity,
         unreachable,
@@ -191,7 +199,7 @@ def read_special_maps(pid: int) -> list[tuple[int, int, str]]:
 
 
 def _open_path(
-    pid: int, names: tuple[str, str], device: str, inode: int, segment: TextSegment
+    process: Path, names: tuple[str, str], device: str, inode: int, segment: TextSegment
 ) -> tuple[str, tuple[int, int]]:
     """A path that opens the mapped file in this process, and its (st_dev, st_ino); "" if none.
 
@@ -199,7 +207,7 @@ def _open_path(
     the process's own mount namespace (a container); so both names are tried.
     """
     inside, named = names
-    by_map = f"{PROC}/{pid}/map_files/{segment.start:x}-{segment.end:x}"
+    by_map = f"{process}/map_files/{segment.start:x}-{segment.end:x}"
     mapped: tuple[int, int] | None = None
     try:
         real = os.stat(by_map)
@@ -207,7 +215,9 @@ def _open_path(
         mapped = (real.st_dev, real.st_ino)
     except OSError:
         by_map = ""  # needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
-    for candidate in (f"{PROC}/{pid}/root{inside}", named, f"{PROC}/{pid}/exe"):
+    if process.parent != PROC:  # its own link has the name of the file
+        return by_map and os.readlink(by_map), mapped or (0, 0)
+    for candidate in (f"{process}/root{inside}", named, f"{process}/exe"):
         try:
             seen = os.stat(candidate)
         except OSError:

@@ -39,6 +39,7 @@ class Target:
     objects: tuple[MappedObject, ...]
     tls_objects: tuple[MappedObject, ...] = field(default=())
     own_pid: int = 0  # its pid in its own pid namespace; 0 when not read
+    proc: Path = field(default=PROC, compare=False)  # see `process.mappings`
 
     @property
     def program(self) -> MappedObject:
@@ -46,29 +47,35 @@ class Target:
         return next(entry for entry in self.objects if entry.path == self.exe)
 
 
-def open_target(pid: int) -> Target:
+def open_target(pid: int, proc: Path = PROC) -> Target:
     """Read the program and mappings of process `pid`. TlstaxError if it cannot be a target."""
-    process = _process(pid)
+    process = _process(pid, proc)
     if process.state in "ZX":
         why = f"{process.name} has ended and only waits for its parent"
         raise _no_target(pid, why, "Pass the pid of a running process")
     if process.group != pid:
         why = f"it is a thread of process {process.group} ({process.name})"
         raise _no_target(pid, why, f"Pass the pid of the process: {process.group}")
-    exe, maps = _read_program(pid, process.name)
-    root = root_of(pid)
+    exe, maps = _read_program(pid, process.name, proc)
+    root = root_of(pid, proc)
     exe = seen_inside(exe.removesuffix(DELETED), root)
-    require_64_bit(pid, PROC / str(pid) / "exe")
-    objects = read_maps(pid, maps, root=root)
-    if not any(entry.path == exe for entry in objects):
+    if proc == PROC:
+        require_64_bit(pid, PROC / str(pid) / "exe")
+    objects = read_maps(pid, maps, root=root, proc=proc)
+    program = next((entry for entry in objects if entry.path == exe), None)
+    if program is None:
         raise _no_target(pid, "its program is not among its mappings", "Name a server process")
+    if proc != PROC:
+        first = program.segments[0]
+        require_64_bit(pid, proc / str(pid) / f"map_files/{first.start:x}-{first.end:x}")
     tls = tuple(entry for entry in objects if TLS_OBJECT.fullmatch(entry.name))
     for entry in objects:
         needed = entry in tls or entry.path == exe or entry.name.startswith("libcrypto")
         if entry.unreachable and needed:
             why = f"{entry.path}: {entry.unreachable}"
             raise _no_target(pid, why, "Run as root, or restart the server")
-    return Target(pid, process.name, exe, process.start_ticks, objects, tls, process.own_pid)
+    own_pid = process.own_pid
+    return Target(pid, process.name, exe, process.start_ticks, objects, tls, own_pid, proc)
 
 
 def require_host_pids() -> None:
@@ -87,11 +94,11 @@ def require_host_pids() -> None:
         )
 
 
-def _read_program(pid: int, name: str) -> tuple[str, str]:
+def _read_program(pid: int, name: str, proc: Path) -> tuple[str, str]:
     """(program, text of maps) of a process."""
     try:
-        exe = os.readlink(PROC / str(pid) / "exe")
-        return exe, (PROC / str(pid) / "maps").read_text(errors="surrogateescape")
+        exe = os.readlink(proc / str(pid) / "exe")
+        return exe, (proc / str(pid) / "maps").read_text(errors="surrogateescape")
     except PermissionError:
         raise _no_target(
             pid,
@@ -99,7 +106,7 @@ def _read_program(pid: int, name: str) -> tuple[str, str]:
             "Run as root with CAP_SYS_PTRACE, or as the user of the process",
         ) from None
     except FileNotFoundError:
-        if (PROC / str(pid)).exists():
+        if (proc / str(pid)).exists():
             why = f"{name} is a kernel thread and has no program"
             raise _no_target(pid, why, "Name a server process") from None
         raise _gone(pid) from None
@@ -137,8 +144,8 @@ class _Process(NamedTuple):
     own_pid: int  # its pid in its innermost pid namespace
 
 
-def _process(pid: int) -> _Process:
-    directory = PROC / str(pid)
+def _process(pid: int, proc: Path = PROC) -> _Process:
+    directory = proc / str(pid)
     try:
         text = (directory / "stat").read_text(errors="surrogateescape")
         status = (directory / "status").read_text(errors="surrogateescape")

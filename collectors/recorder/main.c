@@ -20,6 +20,7 @@
 #include "links.h"
 #include "options.h"
 #include "output.h"
+#include "serve.h"
 #include "start.h"
 #include "stream.h"
 #include "totals.h"
@@ -28,6 +29,7 @@
 
 #define DRAIN_NS (250 * NS_PER_MS)
 #define STUCK_NS (2 * NS_PER_S)
+#define STALLED_NS (20 * NS_PER_S) /* a line between hosts may stall, with nothing attached */
 
 enum { ATTEMPTS = 16 }; /* to send what had no room, each with an empty queue */
 
@@ -76,7 +78,8 @@ static bool is_reader_lost(int output)
 static bool wait_for_event(u64 wake_ns)
 {
 	struct pollfd events[] = {{.fd = target.pidfd, .events = POLLIN},
-				  {.fd = signals_fd, .events = POLLIN}};
+				  {.fd = signals_fd, .events = POLLIN},
+				  {.fd = serve_life_line(), .events = POLLIN}};
 	u64 now = monotonic_ns();
 	int patience_ms = wake_ns > now ? (int)((wake_ns - now + NS_PER_MS - 1) / NS_PER_MS) : 0;
 	struct lifecycle life;
@@ -88,7 +91,7 @@ static bool wait_for_event(u64 wake_ns)
 		end_target("it executed ", target_program(&target));
 	else if (events[0].revents & POLLIN)
 		end_target("it exited or was killed", "");
-	return failure.code || events[1].revents & POLLIN;
+	return failure.code || events[1].revents & POLLIN || serve_is_over();
 }
 
 static void record(const struct options *options, int output)
@@ -166,7 +169,7 @@ static void finish(bool is_attached)
 	if (is_attached)
 		put_end(end_ns, end_ns - before_ns);
 	output_commit();
-	u64 left = output_finish(STUCK_NS);
+	u64 left = output_finish(serve_life_line() < 0 || failure.code ? STUCK_NS : STALLED_NS);
 	if (left)
 		fail(EXIT_CODE_IO, "the stream was not taken to its end: %llu bytes are lost",
 		     left);
@@ -239,9 +242,10 @@ int main(int count, char **arguments)
 	int done = options_parse(&options, count, arguments);
 	if (done > 0)
 		return EXIT_CODE_OK;
-	if (!done && !block_signals())
-		text = start_read_plan(options.plan, &plan, &length);
-	if (text)
+	if (!done)
+		text = options.is_serving ? serve(&options, &plan, &length)
+					  : start_read_plan(options.plan, &plan, &length);
+	if (text && !block_signals())
 		output = open_output(&options);
 	if (output >= 0 && !watchdog_start(output) && !output_open(output, options.queue_bytes)) {
 		if (!begin(&options, text, length, &is_attached))

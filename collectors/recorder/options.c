@@ -29,6 +29,8 @@ static const char help[] =
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
 	"  --any-kernel     use a plan that was made on another kernel release\n"
 	"  --output FILE    write there instead of standard output; the file must not exist\n"
+	"  --serve          take requests from standard input instead: for `tlstax attach --ssh`\n"
+	"  --remove-self    with --serve: delete this executable first\n"
 	"  --version, --help\n"
 	"\n"
 	"Exit status: 0; 1 the recorder failed; 2 wrong arguments or plan; 3 the host lacks\n"
@@ -46,6 +48,8 @@ static const struct option names[] = {
 	{"queue", required_argument, NULL, 'q'},
 	{"any-kernel", no_argument, NULL, 'k'},
 	{"output", required_argument, NULL, 'o'},
+	{"serve", no_argument, NULL, 'r'},
+	{"remove-self", no_argument, NULL, 'd'},
 	{"version", no_argument, NULL, 'v'},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
@@ -127,6 +131,12 @@ static bool take(struct options *options, int letter, const char *value)
 		return options->level >= 0;
 	case 'q':
 		return size(value, &options->queue_bytes);
+	case 'r':
+		options->is_serving = true;
+		return true;
+	case 'd':
+		options->removes_itself = true;
+		return true;
 	default:
 		options->any_kernel = true;
 		return true;
@@ -143,7 +153,7 @@ int options_parse(struct options *options, int count, char **arguments)
 		.level = -1,
 		.queue_bytes = 8 << 20,
 	};
-	opterr = 0;
+	opterr = optind = 0; /* it may be called again */
 	while ((letter = getopt_long(count, arguments, ":", names, &place)) >= 0) {
 		if (letter == 'h' || letter == 'v') {
 			fputs(letter == 'h' ? help : "tlstax-recorder " TLSTAX_VERSION "\n",
@@ -160,6 +170,10 @@ int options_parse(struct options *options, int count, char **arguments)
 	}
 	if (optind < count)
 		return fail(EXIT_CODE_USAGE, "unknown argument: %s. See --help", arguments[optind]);
+	if (options->is_serving && !options->plan && !options->pid)
+		return 0;
+	if (options->is_serving || options->removes_itself)
+		return fail(EXIT_CODE_USAGE, "--serve goes with --remove-self only. See --help");
 	if (!options->plan || !options->pid)
 		return fail(EXIT_CODE_USAGE, "give --plan FILE and --pid N. See --help");
 	return 0;

@@ -15,6 +15,7 @@ struct options {
 	int level; /* -1: that of the plan */
 	size_t queue_bytes;
 	bool any_kernel;
+	bool is_serving, removes_itself;
 };
 
 /* -1: failure says what is wrong. 1: help or version was printed. */

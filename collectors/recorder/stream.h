@@ -36,6 +36,11 @@ enum stream_type {
 	STREAM_KERNEL_NAME = 14, /* struct stream_kernel_name: a name of a kernel address */
 	STREAM_ERROR = 15,	 /* struct stream_error: why the recording failed */
 	STREAM_END = 16,	 /* struct stream_end: the recording ended in order */
+	STREAM_FACT = 32,	 /* struct stream_fact, a name and a text: answers to --serve */
+	STREAM_LINK = 33,	 /* struct stream_fact, a name and where that link leads to */
+	STREAM_FILE = 34,	 /* struct stream_file: a mapped file, of which parts follow */
+	STREAM_PART = 35,	 /* struct stream_part and the bytes there */
+	STREAM_ANSWERED = 36,	 /* nothing: the answer is complete */
 };
 
 /* The head of every frame. */
@@ -225,6 +230,22 @@ struct stream_end {
 	u64 merged_count; /* windows that were not cut because the stream was full */
 	u64 detach_ns;	  /* how long detaching took */
 	char ending[192]; /* how the target ended, or "it was running" */
+};
+
+/* A text of the measured host, such as proc/1234/status; several of one name follow each other. */
+struct stream_fact {
+	u32 name_bytes;
+	u32 reserved;
+};
+
+/* A file with code of the target. */
+struct stream_file {
+	u64 size_bytes;
+};
+
+/* Bytes of that file. */
+struct stream_part {
+	u64 offset;
 };
 
 #endif

@@ -178,6 +178,23 @@ static void read_mappings(int pid)
 	lines_close(&maps);
 }
 
+u32 target_read_mappings(int pid)
+{
+	read_mappings(pid);
+	return mappings_count;
+}
+
+const struct stream_mapping *target_mapping(u32 number, const char **path)
+{
+	*path = mappings[number].path;
+	return &mappings[number].entry;
+}
+
+int target_open_mapping(int pid, u32 number)
+{
+	return open_mapping(pid, &mappings[number]);
+}
+
 bool target_send_mappings(struct target *target)
 {
 	read_mappings(target->pid);

@@ -22,6 +22,12 @@ int target_verify(struct target *target, const struct plan *plan);
 /* Put a frame for each mapping of code that was not sent yet; false: no room. */
 bool target_send_mappings(struct target *target);
 
+/* The mappings of code of a process, by number from 0: how many there are, each with its path, and
+ * a descriptor of the mapped file (-1: it cannot be opened). */
+u32 target_read_mappings(int pid);
+const struct stream_mapping *target_mapping(u32 number, const char **path);
+int target_open_mapping(int pid, u32 number);
+
 /* The process address of a place in a file of the plan, 0: it is not mapped. */
 u64 target_address(const struct target *target, u32 file, u64 offset);
 

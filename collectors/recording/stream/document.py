@@ -28,6 +28,9 @@ is a sequence of frames, to a file, a pipe or a socket.
   taken for 2 s and the queue is full, the recording ends.
 - **Little-endian**, aligned to 8 bytes. Times are `CLOCK_MONOTONIC` nanoseconds.
 - **Versioned.** A reader refuses another version by number.
+- **Answers.** Frames from type 32 on (and `MAPPING`, `ERROR`) answer requests of `tlstax attach
+  --ssh` before the recording, whose frames are numbered from 0 again
+  ([agentless.md](agentless.md)).
 - **Nothing secret.** No SQL text, no payload, no key, no password. Addresses of functions in the
   target and in the kernel are in it, and paths of its files: keep a stream like a core file's
   list of mappings. A capture holds no address.

@@ -9,7 +9,7 @@ import ctypes
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from tlstax.collectors.recording.stream.definition import definition
 
@@ -18,6 +18,14 @@ _MAGIC: Final = definition().number("MAGIC")
 VERSION: Final = definition().number("VERSION")
 _HEAD: Final = definition().layout("head")
 _CRC_OFFSET: Final = _HEAD.crc32.offset
+
+
+class Source(Protocol):
+    """Where a stream is read."""
+
+    def read(self, size: int, /) -> bytes:
+        """So many bytes; fewer at its end only."""
+        ...
 
 
 class Frame(NamedTuple):
@@ -39,7 +47,7 @@ class Reading:
     """Of the first frame."""
 
 
-def read_frames(stream: BinaryIO, reading: Reading) -> Iterator[Frame]:
+def read_frames(stream: Source, reading: Reading) -> Iterator[Frame]:
     """The frames of a stream in order; `reading` tells how it ended."""
     while True:
         head_bytes = stream.read(ctypes.sizeof(_HEAD))
@@ -53,7 +61,7 @@ def read_frames(stream: BinaryIO, reading: Reading) -> Iterator[Frame]:
         yield frame
 
 
-def _whole(head_bytes: bytes, stream: BinaryIO, reading: Reading) -> Frame | None:
+def _whole(head_bytes: bytes, stream: Source, reading: Reading) -> Frame | None:
     if len(head_bytes) < ctypes.sizeof(_HEAD):
         reading.why_ended = "it was cut inside a frame"
         return None

@@ -18,7 +18,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.placement.plan_text import NoFitError, made_of, plain_of
 from tlstax.collectors.preflight.safety import Note, Safety
-from tlstax.collectors.process.mappings import MappedObject, TextSegment, open_mapped
+from tlstax.collectors.process.mappings import PROC, MappedObject, TextSegment, open_mapped
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.engine.ledger_layout import MAX_SITES
 from tlstax.collectors.recording.engine.native import dense
@@ -66,13 +66,13 @@ def plan_file_text(target: Target, plan: Plan, safety: Safety) -> str:
             "use fewer definitions",
             ExitCode.USAGE,
         )
-    host = os.uname()
+    machine, release = _host_of(target.proc)
     objects = _files_of(target, plan)
     lines = [
         f"tlstax-plan {FORMAT_VERSION}",
         *_HEAD.splitlines(),
-        f"architecture {host.machine}",
-        f"kernel {host.release}",
+        f"architecture {machine}",
+        f"kernel {release}",
         f"level {plan.level.name.lower()}",
         f"role {plan.role}",
         f"programs {'ledger_guarded' if safety.guarded else 'ledger'}",
@@ -87,6 +87,15 @@ def plan_file_text(target: Target, plan: Plan, safety: Safety) -> str:
         *(f"about {key} {_json(plain_of(getattr(plan, key), objects))}" for key in _ABOUT),
     ]
     return "\n".join([*lines, f"end {len(lines) + 1}"]) + "\n"
+
+
+def _host_of(proc: Path) -> tuple[str, str]:
+    """Architecture and kernel release of the process's host."""
+    if proc == PROC:
+        return os.uname().machine, os.uname().release
+    places = proc.parent / "machine", proc / "sys/kernel/osrelease"
+    machine, release = (place.read_text(encoding="ascii").strip() for place in places)
+    return machine, release
 
 
 def _files_of(target: Target, plan: Plan) -> list[MappedObject]:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The files of a recorded process, as far as files of the same build are on this host."""
+"""The files of a recorded process, as far as files of the same build are on this host.
+
+Those may have been fetched from the recorded host (`process.file_images`).
+"""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -8,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tlstax.collectors.process.build_id import build_id_of
+from tlstax.collectors.process.file_images import kept_image
 from tlstax.collectors.process.mappings import DELETED, MappedObject, TextSegment
 
 Mapping = tuple[Any, bytes]
@@ -52,7 +56,8 @@ def _object(
 ) -> MappedObject:
     device, inode, seen_path = key
     open_path, identity = "", (0, 0)
-    for candidate in dict.fromkeys((seen_path, path)):
+    fetched = kept_image(build_id)
+    for candidate in dict.fromkeys((seen_path, path, *([str(fetched)] if fetched else []))):
         with suppress(OSError):
             descriptor = os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * --serve: requests from standard input, one a line, answers to standard output.
+ *
+ *   find NAME                 the processes of that name: FACT frames
+ *   facts PID SYMBOL...       what planning needs: FACT, LINK and MAPPING frames
+ *   file PID START            parts of the file mapped at address START (hex): FILE, PART frames
+ *   record BYTES OPTION...    so many bytes of a plan follow; then the recording is written
+ *
+ * Each answer but the last ends with ANSWERED, and the first frame says which recorder this is.
+ * While it records, standard input is the life line: the recording ends in order at an `s`, and as
+ * if the reader were gone at its end, or if nothing comes for 20 s.
+ */
+#ifndef TLSTAX_SERVE_H
+#define TLSTAX_SERVE_H
+
+#include "options.h"
+
+/* Answer until a recording is asked for: the text of its plan, parsed, and its options.
+ * NULL: it failed. Does not return if no more requests come. */
+const char *serve(struct options *options, struct plan *plan, size_t *length);
+
+/* What to wait on while recording, -1: no life line. */
+int serve_life_line(void);
+
+/* Whether the life line ends the recording; failure says so unless it was asked for. */
+bool serve_is_over(void);
+
+#endif

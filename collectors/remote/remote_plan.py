@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A plan for a process of another host, made here from what its recorder tells."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tlstax.collectors.host.child import run_in_child
+from tlstax.collectors.placement.model import Plan
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.preflight.examination import examine_elsewhere
+from tlstax.collectors.preflight.hazards import load_hazards
+from tlstax.collectors.preflight.judge import Finding
+from tlstax.collectors.preflight.kernel_build import this_kernel
+from tlstax.collectors.preflight.safety import Safety, restrictions, safety_of
+from tlstax.collectors.process.find_process import find_by_name
+from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.collectors.remote.connection import Tell
+from tlstax.collectors.remote.image import Image
+from tlstax.probes.model import Level
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What to plan."""
+
+    pid: int | None
+    name: str | None  # of the process, where there is no pid
+    level: Level = Level.RECORD
+    role: str = "server"
+    definitions: Path | None = None  # further ones
+    accepted: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class RemotePlan:
+    """The plan of a process, and what preflight found."""
+
+    target: Target
+    plan: Plan
+    safety: Safety
+    findings: tuple[Finding, ...]
+
+    @property
+    def has_socket_tracepoints(self) -> bool:
+        """Whether its kernel has the tracepoints of sockets, which came with Linux 6.3."""
+        return this_kernel("", 1, self.target.proc).version >= (6, 3)
+
+    def text(self) -> str:
+        """As a plan file; only while the image is there."""
+        return plan_file_text(self.target, self.plan, self.safety)
+
+
+def find(image: Image, request: PlanRequest) -> int:
+    """The pid of the process. Raises TlstaxError (TARGET)."""
+    if request.pid is not None:
+        return request.pid
+    name = request.name or ""
+    image.add_named(name)
+    return find_by_name(name, image.proc)
+
+
+def findings_on(image: Image, pid: int, accepted: Collection[str]) -> tuple[Finding, ...]:
+    """The hazards of a process of the image. Raises TlstaxError."""
+    return run_in_child("Preflight", lambda: examine_elsewhere(pid, accepted, image.proc))
+
+
+def plan_there(image: Image, request: PlanRequest, tell: Tell, *, refuse: bool) -> RemotePlan:
+    """Examine and plan; `refuse`: raise TlstaxError where preflight refuses a recording."""
+    pid = find(image, request)
+    image.add_process(pid, SYMBOLS, tell)
+    findings = findings_on(image, pid, request.accepted)
+    safety = safety_of(pid, findings) if refuse else restrictions(findings)
+    level = min(request.level, safety.level_most)
+    target, plan = plan_in_child(
+        pid, level, request.definitions, request.role, safety.limits, image.proc
+    )
+    return RemotePlan(target, plan, safety, findings)
+
+
+SYMBOLS: Final = tuple(sorted({hazard.symbol for hazard in load_hazards() if hazard.symbol}))
+"""Functions of the kernel by which preflight tells whether it has a fault."""

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the shell of the other host does: take the recorder from its input, and run it.
+
+The recorder is received into a file without a name, so that nothing is left if the line is cut
+meanwhile. It has a name for the moment in which sudo needs one: started with --remove-self it
+deletes itself first, and the shell's trap does so if it was not started.
+"""
+
+from typing import Final
+
+from tlstax.collectors.remote.destination import Destination
+
+NAME: Final = "tlstax-recorder"
+_SCRIPT: Final = """\
+umask 077; fail() {{ echo "tlstax: $1" >&2; exit 3; }}; \
+[ "$(uname -m)" = x86_64 ] || fail "this host is $(uname -m), the recorder is for x86_64"; \
+for d in {directories}; do {is_fit} && f=$(mktemp "$d/tlstax-XXXXXXXXXX" 2>/dev/null) && break; \
+done; [ -n "$f" ] || fail "{nowhere}"; \
+exec 3<>"$f"; rm -f "$f"; head -c {size} >&3; \
+[ "$(wc -c </proc/self/fd/3)" -eq {size} ] || fail "the line was cut"; \
+t=$(mktemp -d "$d/tlstax-XXXXXXXXXX") || fail "no directory can be made in $d"; \
+trap "rm -rf $t" EXIT; trap "exit 3" HUP INT TERM PIPE; \
+cat </proc/self/fd/3 >"$t/{name}" && chmod 500 "$t/{name}" && exec 3>&-; \
+{as_root}"$t/{name}" --serve --remove-self; exit $?"""
+_MEMORY: Final = "/dev/shm /run/user/$(id -u)"
+_IS_MEMORY: Final = """grep -q "^[^ ]* $d \\(tmpfs\\|ramfs\\) " /proc/mounts"""
+_IS_EXECUTABLE: Final = """! grep -q "^[^ ]* $d [^ ]* [^ ]*noexec" /proc/mounts"""
+
+
+def script(destination: Destination, size_bytes: int) -> str:
+    """The script, which holds no single quote."""
+    directory = destination.directory
+    nowhere = (
+        f"{directory} cannot be written"
+        if directory
+        else "neither /dev/shm nor /run/user is in memory, can be written and allows execution: "
+        "give --remote-dir"
+    )
+    return _SCRIPT.format(
+        directories=directory or _MEMORY,
+        is_fit=f"[ -d {directory} ]" if directory else f"{_IS_MEMORY} && {_IS_EXECUTABLE}",
+        nowhere=nowhere,
+        size=size_bytes,
+        name=NAME,
+        as_root="sudo -n " if destination.sudo else "",
+    )

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Another host for tests of --ssh: an sshd of this host in its own network and mount namespaces.
+
+Its user `dba` may become root only for the recorder, by the line of sudoers that
+docs/agentless.md shows. Accounts, sudoers, /dev/shm and /run are those of the namespace.
+"""
+
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+USER, USER_ID, PORT = "dba", 54321, 4022
+_ENTER: Final = """
+set -e
+mount --make-rprivate /
+for name in passwd shadow group sudoers; do mount --bind "$1/$name" /etc/$name; done
+mount -t tmpfs tmpfs /dev/shm; chmod 1777 /dev/shm
+mount -t tmpfs tmpfs /run; mkdir -m 755 /run/sshd
+ip link set lo up
+exec /usr/sbin/sshd -D -e -f "$1/sshd_config"
+"""
+_SSHD: Final = """\
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+AllowUsers {user}
+"""
+_SSH: Final = """\
+Host box
+  User {user}
+  IdentityFile {folder}/key
+  IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known_hosts
+  StrictHostKeyChecking accept-new
+  BatchMode yes
+  LogLevel ERROR
+  ProxyCommand nsenter --net --target {pid} {python} {line} {port}
+"""
+
+
+class RemoteHost:
+    """The host `box` of an ssh that is in `path`, to be put before PATH."""
+
+    def __init__(self, folder: Path, recorder: Path, python: str) -> None:
+        self.folder = folder
+        folder.mkdir(mode=0o755)
+        self._write_accounts(recorder)
+        for name in ("host_key", "key"):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+            subprocess.run(command, check=True)
+        (folder / "authorized_keys").write_bytes((folder / "key.pub").read_bytes())
+        (folder / "authorized_keys").chmod(0o644)
+        settings = {"folder": folder, "user": USER, "port": PORT}
+        (folder / "sshd_config").write_text(_SSHD.format(**settings))
+        self._log = (folder / "sshd.log").open("wb")
+        self.sshd = subprocess.Popen(
+            ["unshare", "--net", "--mount", "sh", "-c", _ENTER, "sh", folder],
+            stderr=self._log,
+            stdout=self._log,
+        )
+        line = Path(__file__).with_name("line.py")
+        config = _SSH.format(**settings, python=python, line=line, pid=self.sshd.pid)
+        (folder / "ssh_config").write_text(config)
+        self.path = folder / "bin"
+        self.path.mkdir()
+        wrapper = self.path / "ssh"
+        wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {folder}/ssh_config "$@"\n')
+        wrapper.chmod(0o755)
+        self._await_listening()
+
+    def _write_accounts(self, recorder: Path) -> None:
+        home = self.folder / "home"
+        home.mkdir()
+        os.chown(home, USER_ID, USER_ID)
+        rows = {
+            "passwd": f"{USER}:x:{USER_ID}:{USER_ID}::{home}:/bin/sh",
+            "group": f"{USER}:x:{USER_ID}:",
+            "shadow": f"{USER}:*:19000:0:99999:7:::",
+        }
+        for name, row in rows.items():
+            path = self.folder / name
+            path.write_text(f"{Path('/etc', name).read_text()}{row}\n")
+            path.chmod(0o600 if name == "shadow" else 0o644)
+        digest = hashlib.sha256(recorder.read_bytes()).hexdigest()
+        command = "/dev/shm/tlstax-*/tlstax-recorder --serve --remove-self"
+        sudoers = self.folder / "sudoers"
+        sudoers.write_text(
+            "Defaults use_pty\nroot ALL=(ALL) ALL\n"
+            f"{USER} ALL=(root) NOPASSWD: sha256:{digest} {command}\n"
+        )
+        sudoers.chmod(0o440)
+
+    def _await_listening(self) -> None:
+        end = time.monotonic() + 10
+        log = self.folder / "sshd.log"
+        while "Server listening" not in log.read_text():
+            assert self.sshd.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+
+    def processes(self, name: str = "") -> list[int]:
+        """Those in its mount namespace besides sshd itself, or those of that name."""
+        own = os.stat(f"/proc/{self.sshd.pid}/ns/mnt").st_ino
+        return [pid for pid in _pids() if pid != self.sshd.pid and _is(pid, own, name)]
+
+    def files(self) -> list[str]:
+        """What is in its memory-backed storage."""
+        return sorted(
+            path.name for path in Path(f"/proc/{self.sshd.pid}/root", "dev/shm").iterdir()
+        )
+
+    def await_nothing_left(self, seconds: float) -> float:
+        """How long it takes until no process and no file of a session is there."""
+        before_s = time.monotonic()
+        while self.processes() or self.files():
+            spent_s = time.monotonic() - before_s
+            names = [Path(f"/proc/{pid}/comm").read_text() for pid in self.processes()]
+            assert spent_s < seconds, (names, self.files())
+            time.sleep(0.05)
+        return time.monotonic() - before_s
+
+    def close(self) -> None:
+        """End sshd and what it started."""
+        for pid in self.processes():
+            subprocess.run(["kill", "-9", str(pid)], check=False, stderr=subprocess.DEVNULL)
+        self.sshd.kill()
+        self.sshd.wait()
+        self._log.close()
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+
+
+def _is(pid: int, namespace: int, name: str) -> bool:
+    try:
+        if os.stat(f"/proc/{pid}/ns/mnt").st_ino != namespace:
+            return False
+        return not name or Path(f"/proc/{pid}/comm").read_text().strip() == name
+    except OSError:  # it has ended
+        return False

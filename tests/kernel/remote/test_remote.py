@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Recording over ssh: what is recorded, how it ends, and that nothing stays on the other host.
+
+The sshd is real, in network and mount namespaces of its own; its user may only sudo the recorder.
+`make test-ssh` runs all of it; `make test` leaves out what waits long.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.capture.schema import Frame, Handshake, Ledger, Meta, Window
+from tlstax.tests.kernel.recorder_runs import (
+    HANDSHAKES,
+    IO,
+    OK,
+    PROGRAM,
+    TARGET,
+    Breakpoints,
+    Leftover,
+    Started,
+    rows_of,
+    serve,
+)
+from tlstax.tests.kernel.remote.remote_host import RemoteHost
+
+HOST = 3
+GONE_SECONDS, SILENCE_SECONDS, STALL_SECONDS = 5.0, 20.0, 10.0
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+long = pytest.mark.skipif(os.environ.get("TLSTAX_SSH") != "all", reason="run by make test-ssh")
+Attach = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def box() -> Iterator[RemoteHost]:
+    """Another host. Its user may not enter the directories of the tests."""
+    with tempfile.TemporaryDirectory(prefix="tlstax-box-") as folder:
+        Path(folder).chmod(0o755)
+        host = RemoteHost(Path(folder, "box"), PROGRAM, sys.executable)
+        yield host
+        host.close()
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    return tmp_path / "a.tlstax"
+
+
+@pytest.fixture
+def attach(
+    box: RemoteHost, capture: Path, spawn: Attach, repository: Path,
+    recorded_server: "subprocess.Popen[bytes]", tmp_path: Path, tlstax: list[str],
+) -> Attach:  # fmt: skip
+    """Record the server of the test over ssh, until it is attached."""
+
+    def run(*options: str) -> "subprocess.Popen[str]":
+        command = [
+            *tlstax, "attach", "--ssh", "box", "--sudo", str(recorded_server.pid), "-o", capture,
+            "--window", "200ms", "--definitions", repository / "tests/testprogs", *options,
+        ]  # fmt: skip
+        process = spawn(
+            [str(part) for part in command],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "PATH": f"{box.path}:{os.environ['PATH']}",
+                "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            },
+        )
+        assert process.stderr is not None
+        while "attached to" not in (line := process.stderr.readline()):
+            assert line, "tlstax ended"
+        return process
+
+    return run
+
+
+def children(pid: int) -> Iterator[tuple[int, str]]:
+    """Pid and command line of the processes that a process started, and of theirs."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield int(child), Path(f"/proc/{child}/cmdline").read_text()
+        yield from children(int(child))
+
+
+def line_of(process: "subprocess.Popen[str]") -> int:
+    """What carries the bytes between ssh and sshd."""
+    return next(pid for pid, command in children(process.pid) if "line.py" in command)
+
+
+def await_line(process: "subprocess.Popen[str]") -> int:
+    """The same of an ssh that has yet to start it."""
+    while process.poll() is None:
+        with suppress(StopIteration, OSError):
+            return line_of(process)
+    pytest.fail("tlstax ended before ssh had started")
+
+
+def ssh_of(process: "subprocess.Popen[str]") -> int:
+    return next(pid for pid, command in children(process.pid) if "/ssh_config" in command)
+
+
+def said(process: "subprocess.Popen[str]", code: int, seconds: float = 60) -> str:
+    _, text = process.communicate(timeout=seconds)
+    assert process.returncode == code, text
+    return str(text)
+
+
+def test_a_recording_is_whole_and_leaves_nothing(
+    attach: Attach, box: RemoteHost, capture: Path, breakpoints: Breakpoints, leftover: Leftover,
+    recorded_server: "subprocess.Popen[bytes]",
+) -> None:  # fmt: skip
+    process = attach("--sample-hz", "999")
+    assert box.files() == [], "it deleted itself when it was started"
+    assert len(box.processes("tlstax-recorder")) == 1
+    assert breakpoints(recorded_server.pid) > 10
+    serve(recorded_server)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    said(process, OK)
+    box.await_nothing_left(GONE_SECONDS)
+    assert leftover() == set()
+    assert sorted(path.name for path in capture.parent.glob("a.*")) == ["a.tlstax"]
+    assert [row.outcome for row in rows_of(capture, Handshake)] == ["success"] * HANDSHAKES
+    assert len(rows_of(capture, Window)) >= 3
+    assert sum(row.time_ns for row in rows_of(capture, Ledger)) > 0
+    meta = {row.key: row.value for row in rows_of(capture, Meta)}
+    assert meta["target_ending"] == "it was running"
+    assert any(not row.symbol.startswith("[") for row in rows_of(capture, Frame))
+
+
+def test_ssh_is_killed(
+    attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover,
+    recorded_server: "subprocess.Popen[bytes]",
+) -> None:  # fmt: skip
+    process = attach()
+    serve(recorded_server)
+    time.sleep(1)
+    os.kill(ssh_of(process), signal.SIGKILL)
+    assert "the line to box was cut" in said(process, IO)
+    box.await_nothing_left(GONE_SECONDS)
+    assert leftover() == set()
+    assert len(rows_of(capture, Handshake)) == HANDSHAKES, "what was received is there"
+
+
+def test_a_user_without_the_right(
+    box: RemoteHost, spawn: Attach, recorded_server: "subprocess.Popen[bytes]", tlstax: list[str],
+    capture: Path,
+) -> None:  # fmt: skip
+    """Sudo refuses another executable, however it is called; the refusal is told."""
+    sudoers = box.folder / "sudoers"
+    sudoers.chmod(0o600)
+    sudoers.write_text(re.sub("sha256:........", "sha256:00000000", sudoers.read_text()))
+    sudoers.chmod(0o440)
+    command = [*tlstax, "attach", "--ssh", "box", "--sudo", str(recorded_server.pid), "-o", capture]
+    process = spawn(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PATH": f"{box.path}:{os.environ['PATH']}"},
+    )
+    text = said(process, HOST)
+    assert "box cannot be recorded: " in text
+    assert "sudo: a password is required" in text
+    assert "docs/agentless.md" in text
+    assert box.files() == []
+    assert not capture.exists()
+
+
+@long
+def test_tlstax_is_killed(
+    attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover, tlstax: list[str],
+    recorded_server: "subprocess.Popen[bytes]",
+) -> None:  # fmt: skip
+    process = attach()
+    serve(recorded_server)
+    time.sleep(1)
+    process.kill()
+    process.wait()
+    box.await_nothing_left(GONE_SECONDS)
+    assert leftover() == set()
+    stream = capture.with_name("a.tlstax.stream")
+    assert stream.stat().st_mode & 0o777 == 0o600
+    subprocess.run([*tlstax, "import", stream, "-o", capture], check=True)
+    assert len(rows_of(capture, Handshake)) == HANDSHAKES
+
+
+@long
+@pytest.mark.parametrize("name", ["tlstax-recorder", "sudo", "sh"])
+def test_the_other_end_is_killed(
+    attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover,
+    recorded_server: "subprocess.Popen[bytes]", name: str,
+) -> None:  # fmt: skip
+    process = attach()
+    serve(recorded_server)
+    time.sleep(1)
+    os.kill(max(box.processes(name)), signal.SIGKILL)
+    if name == "tlstax-recorder":
+        assert "the line to box was cut" in said(process, IO)
+    else:
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    box.await_nothing_left(GONE_SECONDS)
+    assert leftover() == set()
+    assert len(rows_of(capture, Handshake)) == HANDSHAKES
+
+
+@long
+def test_a_line_that_stalls_loses_nothing(
+    attach: Attach, box: RemoteHost, capture: Path, recorded_server: "subprocess.Popen[bytes]"
+) -> None:
+    process = attach()
+    line = line_of(process)
+    os.kill(line, signal.SIGSTOP)
+    serve(recorded_server)
+    time.sleep(STALL_SECONDS)
+    os.kill(line, signal.SIGCONT)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    said(process, OK)
+    box.await_nothing_left(GONE_SECONDS)
+    assert len(rows_of(capture, Handshake)) == HANDSHAKES
+    windows = sorted(row.end_ns - row.start_ns for row in rows_of(capture, Window))
+    assert len(windows) > STALL_SECONDS / 0.2 * 0.8, "it went on meanwhile"
+
+
+@long
+def test_a_dead_line(
+    attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover,
+    recorded_server: "subprocess.Popen[bytes]",
+) -> None:  # fmt: skip
+    """Nobody is told: neither end sees the connection close."""
+    process = attach()
+    serve(recorded_server)
+    time.sleep(1)
+    line = line_of(process)
+    os.kill(line, signal.SIGSTOP)
+    end_s = time.monotonic() + SILENCE_SECONDS + GONE_SECONDS
+    while box.processes("tlstax-recorder") or box.processes("tlstax-watchdog"):
+        assert time.monotonic() < end_s
+        time.sleep(0.1)
+    assert leftover() == set()
+    assert box.files() == []
+    assert "the line to box was cut" in said(process, IO, 90)
+    assert len(rows_of(capture, Handshake)) == HANDSHAKES
+    os.kill(line, signal.SIGKILL)
+
+
+@long
+def test_a_target_that_ends(
+    attach: Attach, box: RemoteHost, capture: Path, recorded_server: "subprocess.Popen[bytes]"
+) -> None:
+    process = attach()
+    serve(recorded_server)
+    assert recorded_server.stdin is not None
+    recorded_server.stdin.write(b"x")
+    text = said(process, TARGET)
+    assert "it exited or was killed" in text
+    assert f"{capture} is complete until then" in text
+    box.await_nothing_left(GONE_SECONDS)
+    assert len(rows_of(capture, Handshake)) == HANDSHAKES
+
+
+@long
+@pytest.mark.parametrize("seconds", [0.05, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0, 2.5])
+def test_a_line_that_is_cut_at_any_moment(
+    box: RemoteHost, spawn: Attach, tlstax: list[str], capture: Path, started: Started,
+    program: Path, leftover: Leftover, seconds: float,
+) -> None:  # fmt: skip
+    """While it logs in, copies, asks, plans, attaches or records."""
+    target = started(program, "tls", "s" * HANDSHAKES)
+    command = [*tlstax, "attach", "--ssh", "box", "--sudo", str(target.pid), "-o", capture]
+    process = spawn(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PATH": f"{box.path}:{os.environ['PATH']}",
+            "XDG_CACHE_HOME": str(capture.parent / "cache"),
+        },
+    )
+    line = await_line(process)
+    time.sleep(seconds)
+    os.kill(line, signal.SIGKILL)
+    _, text = process.communicate(timeout=60)
+    assert process.returncode in (HOST, IO), text
+    assert "Traceback" not in text
+    box.await_nothing_left(GONE_SECONDS)
+    assert leftover() == set()
+    assert not list(capture.parent.glob("*.stream")), text

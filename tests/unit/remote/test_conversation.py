@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The recorder's answers, and planning from them. Nothing is attached.
+
+ssh is a script that runs the command on this host.
+"""
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.commands.recorder import recorder_path
+from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.placement.placement import plan
+from tlstax.collectors.preflight.examination import examine
+from tlstax.collectors.preflight.judge import Status
+from tlstax.collectors.preflight.safety import restrictions
+from tlstax.collectors.process.target import open_target
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames
+from tlstax.collectors.recording.stream.recorded_files import recorded_objects
+from tlstax.collectors.remote.connection import Connection
+from tlstax.collectors.remote.destination import Destination
+from tlstax.collectors.remote.image import Image
+from tlstax.collectors.remote.remote_plan import (
+    SYMBOLS,
+    PlanRequest,
+    find,
+    findings_on,
+    plan_there,
+)
+from tlstax.probes.definitions import load_definitions
+
+LOCAL = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
+SECRET = "tiger-in-the-night"
+WAITS = """
+import os, ssl, sys
+open("/proc/self/comm", "w").write(f"tl-{os.getpid()}")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+NUMBERS = definition()
+PROGRAM = Path(os.environ.get("TLSTAX_RECORDER") or recorder_path())
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def target(spawn: Spawn) -> "subprocess.Popen[bytes]":
+    """A process with a TLS library, and a password on its command line."""
+    command = [sys.executable, "-c", WAITS, SECRET]
+    process = spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+@pytest.fixture
+def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """To this host, with an empty cache."""
+    bin_, there = tmp_path / "bin", tmp_path / "there"
+    bin_.mkdir()
+    there.mkdir()
+    (bin_ / "ssh").write_text(LOCAL)
+    (bin_ / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with Connection(Destination("db1", directory=str(there)), PROGRAM) as opened:
+        assert list(there.iterdir()) == [], "it deletes itself before it says a word"
+        yield opened
+
+
+def untold(_text: str) -> None:
+    """Nobody is told."""
+
+
+def test_the_plan_is_that_of_the_process_host(
+    connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    told: list[str] = []
+    request = PlanRequest(target.pid, None)
+    image = Image(tmp_path / "image", connection)
+    made = plan_there(image, request, told.append, refuse=False)
+    here = open_target(target.pid)
+    expected = plan(here, load_definitions(), host_costs=HostCosts(), limits=made.safety.limits)
+    assert len(expected.sites) > 10
+    places = [
+        [(site.boundary, site.event, site.object.path, site.file_offset) for site in each.sites]
+        for each in (made.plan, expected)
+    ]
+    assert places[0] == places[1]
+    assert [site.function for site in made.plan.sites] == [s.function for s in expected.sites]
+    text = made.text()
+    assert f"kernel {os.uname().release}\n" in text
+    assert f"file 0 build-id={expected.sites[0].object.build_id[:4]}"[:5] in text
+    again = Image(tmp_path / "again", connection)
+    assert "once for each build" in told[0]
+    plan_there(again, request, told.append, refuse=False)
+    assert len(told) == 1, "the files were fetched already"
+
+
+def test_a_process_is_found_by_name(
+    connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    image = Image(tmp_path / "image", connection)
+    assert find(image, PlanRequest(None, f"tl-{target.pid}")) == target.pid
+    other = Image(tmp_path / "other", connection)
+    with pytest.raises(TlstaxError, match="No process is called no-such-name") as raised:
+        find(other, PlanRequest(None, "no-such-name"))
+    assert raised.value.exit_code == ExitCode.TARGET
+
+
+def test_no_argument_of_a_process_is_sent(
+    connection: Connection, target: "subprocess.Popen[bytes]"
+) -> None:
+    for request in (f"find tl-{target.pid}", f"facts {target.pid} schedule"):
+        sent = b"".join(frame.content for frame in connection.ask(request))
+        assert len(sent) > 20
+        assert SECRET.encode() not in sent
+        assert os.environ["HOME"].encode() + b"=" not in sent
+
+
+def test_hazards_are_those_that_the_host_itself_finds(
+    connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    """Of the kernel's version, and of the process: cgroups, memory, mounts, tracers."""
+    image = Image(tmp_path / "image", connection)
+    image.add_process(target.pid, SYMBOLS, untold)
+    found = {
+        finding.hazard.id: finding.status
+        for finding in findings_on(image, target.pid, ())
+        if finding.hazard.kind in ("table", "target")
+    }
+    assert found.pop("other-probes") == Status.UNKNOWN
+    assert len(found) > 10
+    here = {each.hazard.id: each.status for each in examine(target.pid)}
+    assert found == {name: here[name] for name in found}
+
+
+def test_what_is_only_tried_counts_as_harmful(
+    connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    image = Image(tmp_path / "image", connection)
+    image.add_process(target.pid, SYMBOLS, untold)
+    limits = restrictions(findings_on(image, target.pid, ())).limits
+    assert not limits.nop5
+    assert not limits.stepped
+    accepted = ("red-zone", "rip-relative")
+    assert restrictions(findings_on(image, target.pid, accepted)).limits.stepped
+
+
+def test_names_are_found_in_files_that_were_fetched(
+    connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    Image(tmp_path / "image", connection).add_process(target.pid, (), untold)
+    library = next(each for each in open_target(target.pid).objects if "libssl" in each.name)
+    mapping = NUMBERS.layout("mapping")(inode=1, build_id_bytes=len(library.build_id) // 2)
+    mapping.build_id[: mapping.build_id_bytes] = bytes.fromhex(library.build_id)
+    (found,) = recorded_objects([(mapping, b"/opt/elsewhere/libssl.so.3")], ())
+    with Elf(found.open_path) as elf:
+        assert elf.build_id == library.build_id
+        assert elf.find(re.compile("SSL_read"))
+
+
+def test_a_process_that_is_not_there(connection: Connection, tmp_path: Path) -> None:
+    with pytest.raises(TlstaxError, match="there is no such process") as raised:
+        Image(tmp_path / "image", connection).add_process(1 << 22, (), print)
+    assert raised.value.exit_code == ExitCode.TARGET
+
+
+def test_without_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(TlstaxError, match="ssh cannot be started") as raised:
+        Connection(Destination("db1"), recorder_path())
+    assert raised.value.exit_code == ExitCode.HOST
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("echo Permission denied >&2; exit 255", "Permission denied"),
+        ("echo Welcome to db1, have a nice day; cat >/dev/null", "writes text at login"),
+        ("exit 7", "status 7"),
+        ("printf '\\033[2J' >&2; exit 1", "db1 cannot be recorded"),
+    ],
+)
+def test_an_ssh_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, said: str
+) -> None:
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\n{does}\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(TlstaxError, match=said) as raised:
+        Connection(Destination("db1"), recorder_path())
+    assert "\033" not in str(raised.value)
+
+
+# ---- the recorder alone ----
+
+
+def serve(
+    program: Path, requests: bytes, *options: str
+) -> tuple[list[Frame], "subprocess.CompletedProcess[bytes]"]:
+    done = subprocess.run(
+        [program, "--serve", *options], input=requests, capture_output=True, check=False
+    )
+    return list(read_frames(io.BytesIO(done.stdout), Reading())), done
+
+
+def copied(folder: Path) -> Path:
+    folder.mkdir()
+    return Path(shutil.copy(PROGRAM, folder / "tlstax-recorder"))
+
+
+def test_it_deletes_only_itself(tmp_path: Path) -> None:
+    alone, beside, kept = (copied(tmp_path / name) for name in ("alone", "beside", "kept"))
+    (tmp_path / "beside/other").touch()
+    for program in (alone, beside):
+        assert serve(program, b"", "--remove-self")[1].returncode == ExitCode.OK
+    serve(kept, b"")
+    assert kept.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["beside", "kept"]
+    assert [path.name for path in (tmp_path / "beside").iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"read /etc/shadow\n",
+        b"find\n",
+        b"record 0 --pid 1\n",
+        b"record 99999999999 --pid 1\n",
+        b"record 1 --pid 1 --output /nowhere/x\nx",
+        b"record 1 --pid 1 --plan /etc/shadow\nx",
+        b"record 1 --pid 1 --serve\nx",
+        b"record 4 --pid 1\nnope",
+        b"x" * 5000,
+    ],
+)
+def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
+    frames, done = serve(PROGRAM, request_)
+    if request_.endswith(b"\n") or b"record" in request_:
+        assert done.returncode == ExitCode.USAGE, done.stderr
+        assert frames[-1].type == NUMBERS.number("ERROR")
+    assert not any(frame.type == NUMBERS.number("START") for frame in frames)
+    assert b"root:" not in done.stdout
+    if b"--output" in request_ or b"--plan" in request_:  # root must not create or read files
+        assert b"do not go with --serve" in frames[-1].content
+
+
+def test_files_that_are_not_mapped_are_not_sent(target: "subprocess.Popen[bytes]") -> None:
+    types = [frame.type for frame in serve(PROGRAM, f"file {target.pid} 0\n".encode())[0]]
+    assert types == [NUMBERS.number("FACT"), NUMBERS.number("ANSWERED")]

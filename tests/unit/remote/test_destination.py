@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Names of hosts: nothing in them may become an option of ssh or a word of a shell."""
+
+import pytest
+
+from tlstax.__main__ import main
+from tlstax.collectors.remote.destination import Destination, directory_name, host_name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "db1", "dba@db1.example.net", "10.0.0.7", "db_1", "ssh://dba@db1:2222", "ssh://[fe80::1]:22",
+        "fe80::1%eth0", "dba@[::1]",
+    ],
+)  # fmt: skip
+def test_what_ssh_takes(text: str) -> None:
+    assert host_name(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "-oProxyCommand=sh", "-db1", "dba@-oProxyCommand=sh", "-l@db1", "db1;id", "db1 id",
+        "$(id)", "`id`", "db1\n", "ssh://-oProxyCommand=sh", "db1'", "dba@", "a@b@c", "db1/../x", "ssh://",
+    ],
+)  # fmt: skip
+def test_what_could_be_an_option_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        host_name(text)
+
+
+def test_the_name_stands_behind_the_options() -> None:
+    command = Destination("db1").command("true")
+    assert command[-3:] == ["--", "db1", "exec sh -c 'true'"]
+    assert not any("BatchMode" in word or "IdentityFile" in word for word in command)
+
+
+@pytest.mark.parametrize("text", ["/dev/shm", "/run/user/1000", "/var/tmp/a-b_c.d"])
+def test_directories(text: str) -> None:
+    assert directory_name(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "tmp", "/", "/a b", "/a;b", "/a/../b", "/..", "/a'", "/a//b"])
+def test_other_directories_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        directory_name(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["attach", "1", "-o", "x", "--ssh=-oProxyCommand=id"], "is not [USER@]HOST"),
+        (["attach", "1", "-o", "x", "--sudo"], "without --ssh"),
+        (["probes", "plan", "1", "--remote-dir", "/dev/shm"], "without --ssh"),
+        (["attach", "1", "-o", "x", "--ssh", "db1", "--budget", "1%"], "--budget was given with"),
+        (["attach", "1", "-o", "x", "--ssh", "db1", "--client", "7"], "--client was given with"),
+        (["doctor", "--ssh", "db1"], "without PID"),
+    ],
+)
+def test_arguments_are_refused_before_ssh_is_started(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    try:
+        code = main(words)
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert code == 2
+    assert said in capsys.readouterr().err
