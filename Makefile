@@ -219,11 +219,11 @@ demo: root-demo install ## measure the TLS overhead of a real MariaDB on this ho
 .PHONY: test
 test: root-test test-install ## all tests except the benchmarks
 	export TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)"; status=0; beside=0; \
-	$(PYTEST) --durations=15 -m "not timing and not alone" $(AT_ONCE) $(LONG_FIRST:%=tests/%) || beside=$$?; \
-	$(PYTEST) --durations=5 -m "timing or alone" $(RUNGS:%=tests/%) || status=1; \
+	$(PYTEST) --durations=15 -m "not long and not timing and not alone" $(AT_ONCE) $(LONG_FIRST:%=tests/%) || beside=$$?; \
+	$(PYTEST) --durations=5 -m "not long and (timing or alone)" $(RUNGS:%=tests/%) || status=1; \
 	if [ $$beside -ne 0 ]; then \
 		echo "==> once more, alone: what failed while other tests ran beside it"; \
-		$(PYTEST) -m "not timing and not alone" $(LAST_FAILED) $(RUNGS:%=tests/%) || status=1; \
+		$(PYTEST) -m "not long and not timing and not alone" $(LAST_FAILED) $(RUNGS:%=tests/%) || status=1; \
 	fi; \
 	exit $$status
 
@@ -238,7 +238,7 @@ test-kernel: test-install ## the engine on this kernel
 test-truth: test-install ## measure programs with known phases, sleeps and spins
 test-e2e: test-install ## real server, clients and browser
 $(RUNGS:%=test-%): test-%:
-	$(PYTEST) tests/$*
+	$(PYTEST) -m "not long" tests/$*
 
 .PHONY: test-truth-recorder
 test-truth-recorder: root-test-truth-recorder test-install ## the truth tests through the static recorder
@@ -246,7 +246,7 @@ test-truth-recorder: root-test-truth-recorder test-install ## the truth tests th
 
 .PHONY: test-ssh
 test-ssh: root-test-ssh test-install ## recording over ssh from a real sshd: killed, stalled and dead lines (3 minutes)
-	TLSTAX_SSH=all $(PYTEST) tests/kernel/remote
+	$(PYTEST) tests/kernel/remote
 
 .PHONY: lint
 lint: packages-lint python-dev ## ruff, mypy --strict, clang-format, shellcheck

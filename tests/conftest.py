@@ -106,6 +106,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "needs(feature, ...): kernel features, by their names in tests/conftest.py",
         "timing(emulated): compares durations: repeated if it fails; emulated=True: in QEMU, too",
         "alone: depends on what runs at the same time, as closure does; never repeated",
+        "long: left out of `make test`, run by a target of its own",
     ):
         config.addinivalue_line("markers", line)
 

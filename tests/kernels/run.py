@@ -113,7 +113,8 @@ def commit() -> str:
 def test(machine: Machine, tests: list[str], arguments: list[str]) -> Row:
     """Boot one machine; once more when the guest itself died, which emulation does now and then."""
     pytest = [".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=600"]
-    pytest += ["-m", "not timing or timing(emulated=True)", "--junitxml=/run/result.xml"]
+    pytest += ["-m", "not long and (not timing or timing(emulated=True))"]
+    pytest += ["--ignore=tests/kernel/remote", "--junitxml=/run/result.xml"]
     pytest += [*arguments, *(tests or machine.tests)]
     boot = f"preempt={machine.preemption}" if machine.preemption else ""
     script = 'uname -r; uname -v; "$@"; status=$?; cat /run/result.xml; exit $status'

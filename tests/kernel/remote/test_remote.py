@@ -36,7 +36,6 @@ from tlstax.tests.kernel.remote.remote_host import RemoteHost
 HOST = 3
 GONE_SECONDS, SILENCE_SECONDS, STALL_SECONDS = 5.0, 20.0, 10.0
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
-long = pytest.mark.skipif(os.environ.get("TLSTAX_SSH") != "all", reason="run by make test-ssh")
 Attach = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -176,7 +175,7 @@ def test_a_user_without_the_right(
     assert not capture.exists()
 
 
-@long
+@pytest.mark.long
 def test_tlstax_is_killed(
     attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover, tlstax: list[str],
     recorded_server: "subprocess.Popen[bytes]",
@@ -194,7 +193,7 @@ def test_tlstax_is_killed(
     assert len(rows_of(capture, Handshake)) == HANDSHAKES
 
 
-@long
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tlstax-recorder", "sudo", "sh"])
 def test_the_other_end_is_killed(
     attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover,
@@ -215,7 +214,7 @@ def test_the_other_end_is_killed(
     assert len(rows_of(capture, Handshake)) == HANDSHAKES
 
 
-@long
+@pytest.mark.long
 def test_a_line_that_stalls_loses_nothing(
     attach: Attach, box: RemoteHost, capture: Path, recorded_server: "subprocess.Popen[bytes]"
 ) -> None:
@@ -234,7 +233,7 @@ def test_a_line_that_stalls_loses_nothing(
     assert len(windows) > STALL_SECONDS / 0.2 * 0.8, "it went on meanwhile"
 
 
-@long
+@pytest.mark.long
 def test_a_dead_line(
     attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover,
     recorded_server: "subprocess.Popen[bytes]",
@@ -256,7 +255,7 @@ def test_a_dead_line(
     os.kill(line, signal.SIGKILL)
 
 
-@long
+@pytest.mark.long
 def test_a_target_that_ends(
     attach: Attach, box: RemoteHost, capture: Path, recorded_server: "subprocess.Popen[bytes]"
 ) -> None:
@@ -271,7 +270,7 @@ def test_a_target_that_ends(
     assert len(rows_of(capture, Handshake)) == HANDSHAKES
 
 
-@long
+@pytest.mark.long
 @pytest.mark.parametrize("seconds", [0.05, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0, 2.5])
 def test_a_line_that_is_cut_at_any_moment(
     box: RemoteHost, spawn: Attach, tlstax: list[str], capture: Path, started: Started,
