@@ -21,6 +21,7 @@ COMMANDS = {
     "recorder": ("collectors.commands.recorder", "write out the static recorder"),
     "pmp": ("collectors.commands.pmp", "sample all threads by stopping the server"),
     "import": ("collectors.commands.import_recording", "convert a stream, perf.data or stacks"),
+    "symbolize": ("collectors.commands.symbolize", "add names of functions to a capture"),
     "report": ("analysis.report.commands.report", "explain a capture"),
     "diff": ("analysis.report.commands.diff", "compare two recordings"),
     "whatif": ("analysis.report.commands.whatif", "predict what a change would cost"),

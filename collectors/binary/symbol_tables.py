@@ -13,6 +13,7 @@ the checksum of the debug link fits). A damaged one is skipped: names are lost, 
 import re
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -27,12 +28,16 @@ DEBUGDATA_LIMIT_BYTES = 64 * 1024 * 1024
 NESTING_LIMIT = 16
 
 
+Elsewhere = Callable[[str], Iterable[tuple[Path, str]]]
+"""Further debug files of a build-id, each with its source."""
+
+
 class Named(NamedTuple):
     """The symbol that covers an address."""
 
     name: str  # the linker name (mangled)
     start: int  # the file's own virtual address
-    source: str  # symtab, buildid, debuglink, debugdata, dynsym
+    source: str  # symtab, buildid, debuglink, debuginfod, debugdata, dynsym
 
 
 class SymbolTable:
@@ -68,8 +73,12 @@ class SymbolTable:
 class ObjectSymbols:
     """All symbol tables of one file, read on first use."""
 
-    def __init__(self, elf: Elf, root: Path, named_path: str) -> None:
+    def __init__(
+        self, elf: Elf, root: Path, named_path: str, elsewhere: Elsewhere | None = None
+    ) -> None:
+        """`elsewhere` is asked where no debug file is at its usual places."""
         self._elf = elf
+        self._elsewhere = elsewhere
         self._root = root  # the root directory the process sees
         self._path = named_path  # the path in the process's root directory
         self._tables: list[SymbolTable] | None = None
@@ -134,7 +143,7 @@ class ObjectSymbols:
 
     def _separate(self) -> tuple[Elf, str, str] | None:
         """The table of the separate debug file that belongs to this file, if there is one."""
-        for path, source in self._candidates():
+        for path, source in self._everywhere():
             with suppress(TlstaxError):
                 debug = self._kept(Elf(path))
                 same = debug.build_id == self._elf.build_id
@@ -142,6 +151,11 @@ class ObjectSymbols:
                 if same and checked and debug.section(".symtab"):
                     return debug, ".symtab", source
         return None
+
+    def _everywhere(self) -> Iterator[tuple[Path, str]]:
+        yield from self._candidates()
+        if self._elsewhere is not None and self._elf.build_id:
+            yield from self._elsewhere(self._elf.build_id)
 
     def _candidates(self) -> list[tuple[Path, str]]:
         found = []

@@ -283,7 +283,9 @@ class Frame(NamedTuple):
     symbol: Annotated[str, "demangled name, or [object+0x...] if no symbol covers the address"]
     symbol_offset_bytes: Annotated[int, "distance from the start of the symbol"]
     source: Annotated[
-        str, "symtab, dynsym, debugdata, debuglink, buildid, kallsyms, perf, pmp, bcc or none"
+        str,
+        "symtab, dynsym, debugdata, debuglink, buildid, debuginfod, kallsyms, perf, pmp, bcc or "
+        "none",
     ]
     code: Annotated[
         str, "what the function's instructions show: '' or aes, aes+ghash, sha, bignum, ..."

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tlstax import TlstaxError
 from tlstax.collectors.binary.import_stubs import imported_name
-from tlstax.collectors.binary.symbol_tables import ObjectSymbols
+from tlstax.collectors.binary.symbol_tables import Elsewhere, ObjectSymbols
 from tlstax.collectors.process.mappings import (
     PROC,
     MappedObject,
@@ -67,8 +67,8 @@ class Symbolizer:
         self._target = target
         self._root_descriptor = -1
         self._root = self._open_root() if root is None else root
-        self._mappings: list[tuple[int, int, int, _OpenObject]] = []
-        self._objects: dict[tuple[str, int, str], _OpenObject] = {}
+        self._mappings: list[tuple[int, int, int, OpenObject]] = []
+        self._objects: dict[tuple[str, int, str], OpenObject] = {}
         self._special: list[tuple[int, int, str]] = []
         self._kernel: KernelSymbols | None = None
         self._refreshed = 0.0
@@ -128,7 +128,7 @@ class Symbolizer:
             self._kernel = KernelSymbols()
         return self._kernel.place(address)
 
-    def _mapping(self, address: int) -> "tuple[int, int, _OpenObject] | None":
+    def _mapping(self, address: int) -> "tuple[int, int, OpenObject] | None":
         index = bisect_right(self._mappings, address, key=lambda row: row[0]) - 1
         if index >= 0:
             start, end, file_offset, mapped = self._mappings[index]
@@ -140,7 +140,7 @@ class Symbolizer:
         for mapped in objects:
             key = (mapped.device, mapped.inode, mapped.path)
             if key not in self._objects:
-                self._objects[key] = _OpenObject(mapped, self._root)
+                self._objects[key] = OpenObject(mapped, self._root)
             known = {row[0] for row in self._mappings}
             for segment in mapped.segments:
                 if segment.start not in known:
@@ -162,12 +162,16 @@ class Symbolizer:
                 self._add(objects)
 
 
-class _OpenObject:
+class OpenObject:
     """One mapped file, kept open; its tables are read at the first look-up."""
 
-    def __init__(self, mapped: MappedObject, root: Path) -> None:
+    def __init__(
+        self, mapped: MappedObject, root: Path, elsewhere: Elsewhere | None = None
+    ) -> None:
+        """`root` and `elsewhere`: where to look for debug files."""
         self.mapped = mapped
         self._root = root
+        self._elsewhere = elsewhere
         self._descriptor = -1
         self._elf: Elf | None = None
         self._symbols: ObjectSymbols | None = None
@@ -178,6 +182,7 @@ class _OpenObject:
                 self._descriptor = open_mapped(mapped)
 
     def close(self) -> None:
+        """Close the file and its debug files."""
         if self._symbols is not None:
             self._symbols.close()
         if self._elf is not None:
@@ -185,6 +190,11 @@ class _OpenObject:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._elf, self._descriptor = None, -1
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The symbol tables that were found for it; none before the first look-up."""
+        return self._symbols.sources() if self._symbols is not None else ()
 
     def place(self, file_offset: int) -> Place:
         """Name an offset in the file; the offset only, if the file cannot be read."""
@@ -220,7 +230,7 @@ class _OpenObject:
 
             path = f"/proc/self/fd/{self._descriptor}"
             self._elf = Elf(path, self.mapped.headers)
-            self._symbols = ObjectSymbols(self._elf, self._root, self.mapped.path)
+            self._symbols = ObjectSymbols(self._elf, self._root, self.mapped.path, self._elsewhere)
         return self._elf
 
 

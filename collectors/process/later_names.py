@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Names the frames of a capture that have none, from files with the recorded build-ids.
+
+A file is looked for at its recorded path on this host, in the directories that the user names, and
+on debuginfod servers. Its debug file is looked for beside it and at the usual places, then in the
+same directories and on the same servers. Paths and build-ids of a capture are untrusted: a file is
+used only if its build-id is the recorded one.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.capture.schema import Frame
+from tlstax.collectors.process.build_id import build_id_of
+from tlstax.collectors.process.debug_server import URLS, DebugServer
+from tlstax.collectors.process.mappings import MappedObject
+from tlstax.collectors.process.symbols import OpenObject
+
+FILES_MOST: Final = 100_000
+_MAGIC: Final = b"\x7fELF"
+_ROOT: Final = Path("/")
+
+
+@dataclass
+class FileNames:
+    """What became of the unnamed frames of one file."""
+
+    path: str
+    build_id: str
+    unnamed_count: int
+    changed: list[Frame] = field(default_factory=list)
+    """With a name, or at least with what their code shows."""
+    why: str = ""
+    """Why frames are still unnamed; '' if none is."""
+
+    @property
+    def named_count(self) -> int:
+        """Frames that have a name now."""
+        return sum(frame.source != "none" for frame in self.changed)
+
+    @property
+    def left_count(self) -> int:
+        """Frames that are still unnamed."""
+        return self.unnamed_count - self.named_count
+
+
+class LaterNames:
+    """Finds files by build-id, and names what a capture could not."""
+
+    def __init__(self, directories: Sequence[Path], server: DebugServer | None) -> None:
+        """Raises TlstaxError (USAGE) if a directory cannot be read."""
+        self._server = server
+        self._files: dict[str, list[Path]] = {}
+        for directory in directories:
+            self._index(directory)
+
+    def name(self, frames: Iterable[Frame]) -> list[FileNames]:
+        """The frames without a name, by file, most frames first."""
+        by_file: dict[tuple[str, str], list[Frame]] = {}
+        for frame in frames:
+            if frame.source == "none" and frame.object:
+                by_file.setdefault((frame.object, frame.build_id), []).append(frame)
+        made = [self._name(path, build, unnamed) for (path, build), unnamed in by_file.items()]
+        return sorted(made, key=lambda one: (-one.unnamed_count, one.path))
+
+    def _name(self, path: str, build_id: str, frames: list[Frame]) -> FileNames:
+        made = FileNames(path, build_id, len(frames))
+        if not build_id:
+            made.why = "the capture has no build-id for it"
+            return made
+        found = self._executable(path, build_id)
+        if found is None:
+            made.why = "no file with this build-id here" + self._no_server(build_id, "executable")
+            return made
+        with closing(OpenObject(_mapped(path, build_id, found), _ROOT, self._debug_files)) as names:
+            for frame in frames:
+                place = names.place(frame.offset_bytes)
+                if place.source != "none" or (place.code and not frame.code):
+                    made.changed.append(Frame(frame.frame_id, *place))
+        if made.left_count:
+            made.why = f"no symbol table covers them: {self._tables(names, build_id)}"
+        return made
+
+    def _tables(self, names: OpenObject, build_id: str) -> str:
+        if {"symtab", "buildid", "debuglink", "debuginfod"} & set(names.sources):
+            return f"searched {', '.join(names.sources)}"
+        return "no debug file" + self._no_server(build_id, "debuginfo")
+
+    def _no_server(self, build_id: str, kind: str) -> str:
+        if self._server is None:
+            return f"; {URLS} is not set"
+        why = self._server.why_not(build_id, "debuginfo" if kind == "debuginfo" else "executable")
+        return f"; {why}" if why else ""
+
+    def _executable(self, path: str, build_id: str) -> Path | None:
+        """The file itself, not a debug file: only it tells addresses from offsets."""
+        here = [Path(path)] if path.startswith("/") else []
+        for candidate in here + self._files.get(build_id, []):
+            if _has_code(candidate, build_id):
+                return candidate
+        fetched = self._server.fetch(build_id, "executable") if self._server else None
+        return fetched if fetched and _has_code(fetched, build_id) else None
+
+    def _debug_files(self, build_id: str) -> Iterator[tuple[Path, str]]:
+        for path in self._files.get(build_id, ()):
+            yield path, "buildid"
+        if self._server and (fetched := self._server.fetch(build_id, "debuginfo")):
+            yield fetched, "debuginfod"
+
+    def _index(self, directory: Path) -> None:
+        """Note the ELF files below a directory by build-id; links are not followed."""
+        if not directory.is_dir():
+            raise _unusable(directory, "it is not a directory")
+        count = 0
+        for place, _, names in os.walk(directory):
+            for name in names:
+                count += 1
+                if count > FILES_MOST:
+                    raise _unusable(directory, f"it holds more than {FILES_MOST} files")
+                if build_id := _build_id(Path(place, name)):
+                    self._files.setdefault(build_id, []).append(Path(place, name))
+
+
+def _unusable(directory: Path, why: str) -> TlstaxError:
+    return TlstaxError(
+        f"cannot look for files in {directory}",
+        why,
+        "Name a directory with the server's executables, libraries or debug files",
+        ExitCode.USAGE,
+    )
+
+
+def _build_id(path: Path) -> str:
+    """The build-id of a regular file, '' if it has none or cannot be read."""
+    with suppress(OSError):
+        # A file may be replaced by a pipe after it was examined: opening must not wait.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode) and os.pread(descriptor, 4, 0) == _MAGIC:
+                return build_id_of(descriptor)
+        finally:
+            os.close(descriptor)
+    return ""
+
+
+def _has_code(path: Path, build_id: str) -> bool:
+    """Whether it is the file of that build with its code, which debug files lack."""
+    if _build_id(path) != build_id:
+        return False
+    with suppress(TlstaxError), Elf(path) as elf:
+        return any(part.executable and part.in_file for part in elf.headers.sections)
+    return False
+
+
+def _mapped(path: str, build_id: str, found: Path) -> MappedObject:
+    """The file as if it were mapped; its recorded path says where its debug file may be."""
+    facts = found.stat()
+    identity = (facts.st_dev, facts.st_ino)
+    return MappedObject(path, str(found), "", facts.st_ino, build_id, False, (), None, identity)
