@@ -33,6 +33,7 @@ _STACK_LOSSES: Final = {
     "walk_unreadable": {"on_cpu", "off_cpu"},
     "walk_too_deep": {"on_cpu", "off_cpu"},
     "walk_not_sent": {"on_cpu", "off_cpu"},
+    "stack_forgotten": {"on_cpu", "off_cpu"},
     "sample_map_full": {"on_cpu"},
     "offcpu_map_full": {"off_cpu"},
     "bcc_stack_missed": {"on_cpu", "off_cpu"},

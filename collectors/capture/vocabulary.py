@@ -176,6 +176,11 @@ WALK_LOSS_KINDS = (
         "more new stacks in a window than their ring buffer holds",
         "the sample keeps only its innermost function; a wait keeps its phase and system call",
     ),
+    LossKind(
+        "stack_forgotten",
+        "waits that outlasted 24,576 to 49,152 new stacks, or stacks that were overwritten",
+        "the sample keeps only its innermost function; a wait keeps its phase and system call",
+    ),
 )
 FUNCTION_LOSS_KINDS = (
     LossKind(

@@ -3,9 +3,10 @@
 
 import os
 import pickle
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from tlstax import ExitCode, TlstaxError
 
@@ -22,6 +23,20 @@ class Failure:
     exit_code: ExitCode
 
 
+class _Spent:
+    """CPU time of all children that have ended."""
+
+    ns = 0
+
+
+_spent: Final = _Spent()
+
+
+def own_cpu_ns() -> int:
+    """CPU time of this process and of what it ran in children so far, without other programs."""
+    return time.process_time_ns() + _spent.ns
+
+
 def run_in_child(what: str, function: Callable[[], Result]) -> Result:
     """Call the function in a forked child and return its (picklable) result.
 
@@ -36,7 +51,8 @@ def run_in_child(what: str, function: Callable[[], Result]) -> Result:
     os.close(writing)
     with open(reading, "rb") as pipe:
         answer = pipe.read()
-    _, status = os.waitpid(child, 0)
+    _, status, usage = os.wait4(child, 0)
+    _spent.ns += round((usage.ru_utime + usage.ru_stime) * 1e9)
     if status or not answer:
         raise TlstaxError(
             f"{what} failed",

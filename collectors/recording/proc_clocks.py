@@ -2,11 +2,11 @@
 """CPU times of the host, memory of this process, CPU quota and TCP timers of a target."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tlstax.collectors.host.child import own_cpu_ns
 from tlstax.collectors.preflight.cgroups import group_of
 
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -106,8 +106,8 @@ class Clocks:
         return host_times()
 
     def own_cpu_ns(self) -> int:
-        """CPU time of the recorder."""
-        return time.process_time_ns()
+        """CPU time of the recorder, with the children that work for it."""
+        return own_cpu_ns()
 
     def resident_bytes(self) -> int:
         """Memory of the recorder."""

@@ -22,6 +22,12 @@ _OWN_FRAMES: Final = (
 )
 
 
+_NEW: Final = -1
+_Key = tuple[bool, int, int]  # of the kernel, stack, leaf
+_IDS_MOST: Final = 1 << 17
+"""Stacks whose rows are found without their addresses: of this number or more, those asked last."""
+
+
 class StackStore:
     """Rows for stacks, made when a stack is seen for the first time."""
 
@@ -38,24 +44,30 @@ class StackStore:
         self._frames: dict[tuple[bool, int], int] = {}  # (of the kernel, address) -> frame id
         self._unnamed: dict[tuple[bool, int], int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
-        self._ids: dict[tuple[bool, int, int], int | None] = {}
+        self._ids: dict[_Key, int | None] = {}
+        self._older_ids: dict[_Key, int | None] = {}
+        self._forgotten: set[int] = set()  # ids of stacks whose addresses are no longer known
+        self.forgotten_count = 0
+        """Samples and waits so far whose stack, or its callers, were no longer known."""
         self._waits: set[int] = set()  # kernel stacks that begin with the recorder's own frames
 
-    def user(self, stack: int, rows: list[schema.Row], leaf: int = 0) -> int | None:
+    def user(self, stack: int, rows: list[schema.Row], leaf: int = 0, count: int = 1) -> int | None:
         """The stored id of a user stack, None when there was none; new rows go to `rows`.
 
         `leaf` is the address of the instruction, where the stack has only its callers. A stack that
-        the kernel could not keep has none.
+        the kernel could not keep has none. `count`: samples or waits that have this stack.
         """
-        return self._store(stack, False, rows, leaf)
+        return self._store(stack, False, rows, leaf, count)
 
-    def kernel(self, stack: int, rows: list[schema.Row], leaf: int = 0) -> int | None:
+    def kernel(
+        self, stack: int, rows: list[schema.Row], leaf: int = 0, count: int = 1
+    ) -> int | None:
         """The same for a kernel stack."""
-        return self._store(stack, True, rows, leaf)
+        return self._store(stack, True, rows, leaf, count)
 
-    def wait(self, stack: int, rows: list[schema.Row]) -> int | None:
+    def wait(self, stack: int, rows: list[schema.Row], count: int = 1) -> int | None:
         """The same for a kernel stack that was walked when the thread left the CPU."""
-        stored = self._store(stack, True, rows)
+        stored = self._store(stack, True, rows, 0, count)
         if stored is not None:
             self._waits.add(stored)
         return stored
@@ -84,13 +96,36 @@ class StackStore:
     def _resolve(self, kernel: bool, address: int) -> Place:
         return self._symbolizer.kernel(address) if kernel else self._symbolizer.user(address)
 
-    def _store(self, stack: int, kernel: bool, rows: list[schema.Row], leaf: int = 0) -> int | None:
+    def _store(
+        self, stack: int, kernel: bool, rows: list[schema.Row], leaf: int, count: int
+    ) -> int | None:
         if stack < 0:
             return self._keep((self._frame(leaf, kernel, rows),), rows) if leaf else None
         key = (kernel, stack, leaf)
+        stored = self._recall(key)
+        if stored == _NEW:
+            stored = self._ids[key] = self._new(key, rows)
+        if stack in self._forgotten:
+            self.forgotten_count += count
+        return stored
+
+    def _recall(self, key: _Key) -> int | None:
+        """The stored id of a stack that was asked for lately, else _NEW."""
         if key in self._ids:
             return self._ids[key]
+        if len(self._ids) >= _IDS_MOST:
+            self._older_ids, self._ids = self._ids, {}
+            self._forgotten.intersection_update(stack for _, stack, _ in self._older_ids)
+        stored = self._older_ids.get(key, _NEW)
+        if stored != _NEW:
+            self._ids[key] = stored
+        return stored
+
+    def _new(self, key: _Key, rows: list[schema.Row]) -> int | None:
+        kernel, stack, leaf = key
         addresses = self._addresses_of(stack)
+        if not addresses:
+            self._forgotten.add(stack)
         if leaf:
             addresses = (leaf, *addresses)
         # The return address of a call that never returns can be after the end of the function.
@@ -98,9 +133,7 @@ class StackStore:
             self._frame(address - (depth > 0), kernel, rows)
             for depth, address in enumerate(addresses)
         )
-        stored = self._keep(frames, rows) if frames else None
-        self._ids[key] = stored
-        return stored
+        return self._keep(frames, rows) if frames else None
 
     def _keep(self, frames: tuple[int, ...], rows: list[schema.Row]) -> int:
         stored = self._stacks.get(frames)

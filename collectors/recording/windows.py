@@ -284,8 +284,8 @@ class WindowCutter:
 
     def _cut_samples(self, rows: list[schema.Row], window: int, seen: frozenset[str]) -> None:
         for key, count in self._engine.maps.samples():
-            user = self._stacks.user(key.user_stack, rows, key.user_ip)
-            kernel = self._stacks.kernel(key.kernel_stack, rows, key.kernel_ip)
+            user = self._stacks.user(key.user_stack, rows, key.user_ip, count)
+            kernel = self._stacks.kernel(key.kernel_stack, rows, key.kernel_ip, count)
             phase = PHASES[key.phase] if PHASES[key.phase] in seen else "unknown"
             rows.append(schema.SampleStack(window, phase, key.syscall, user, kernel, count))
 
@@ -302,8 +302,8 @@ class WindowCutter:
                     PHASES[wait.phase],
                     STATES[wait.state],
                     wait.syscall,
-                    self._stacks.user(wait.user_stack, rows),
-                    self._stacks.wait(wait.kernel_stack, rows),
+                    self._stacks.user(wait.user_stack, rows, 0, value.wait_count),
+                    self._stacks.wait(wait.kernel_stack, rows, value.wait_count),
                     value.wait_count,
                     value.time_ns,
                 )
@@ -322,7 +322,7 @@ class WindowCutter:
             self._wait_share = share
 
     def _cut_losses(self, rows: list[schema.Row], window: int) -> dict[str, int]:
-        now = self._engine.loss_counts()
+        now = self._engine.loss_counts() | {"stack_forgotten": self._stacks.forgotten_count}
         lost = {kind: now[kind] - self._losses.get(kind, 0) for kind in now}
         self._losses = now
         rows.extend(schema.Loss(window, kind, count) for kind, count in lost.items() if count)

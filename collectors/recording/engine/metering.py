@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tlstax.collectors.host.child import own_cpu_ns
 from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.host.prices import in_server_ns
 from tlstax.collectors.placement.model import Site
@@ -102,7 +103,7 @@ class Meter:
         return Reading(
             monotonic_ns(),
             self._target_cpu_ns(),
-            time.process_time_ns(),
+            own_cpu_ns(),
             tuple(self._engine.site_hits()),
             self._programs,
             self._statistics is not None,

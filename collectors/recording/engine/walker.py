@@ -15,6 +15,7 @@ from typing import Final
 from tlstax import TlstaxError
 from tlstax.collectors.recording.engine import loaded
 from tlstax.collectors.recording.engine.libbpf import BpfObject
+from tlstax.collectors.recording.engine.sent_stacks import SentStacks
 from tlstax.collectors.unwinding.process_tables import Addition, Layout, lay_out, maps_of
 from tlstax.collectors.unwinding.row_format import RULE_FORMAT, RULES_MOST
 
@@ -24,7 +25,6 @@ _MEMO_BYTES: Final = 8 << 11
 _ROOM_WORDS: Final = 1 << 17
 _LOOK_SECONDS: Final = 1.0
 _LOOK_ANYWAY_SECONDS: Final = 30.0
-_STACKS_MOST: Final = 24576  # of 32768 that the programs remember as sent
 _CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _REALTIME: Final = Path("/sys/kernel/realtime")
 
@@ -58,9 +58,7 @@ class Walker:
         """Read the tables before the programs are loaded; without them frame pointers are used."""
         self._object = bpf
         self._pid = pid
-        self._stacks: dict[int, bytes] = {}
-        self._old_stacks: dict[int, bytes] = {}  # samples of the present window may be of these
-        self._sent_count = 0
+        self._stacks = SentStacks()
         self._active = 0
         self._unmapped_count = 0
         self._looked = time.monotonic()
@@ -142,9 +140,7 @@ class Walker:
         if not self.enabled:
             return
         self.consume()
-        if self._sent_count > _STACKS_MOST:
-            self._sent_count = 0
-            self._old_stacks, self._stacks = self._stacks, {}
+        if self._stacks.end_round():
             loaded.map_drain(self._object.map_fd("walked_ids"), 8, 4)
         now, unmapped = time.monotonic(), self.counts()["no_mapping"]
         is_due = now - self._looked > _LOOK_SECONDS and unmapped != self._unmapped_count
@@ -163,10 +159,7 @@ class Walker:
     # ---- reading ----
 
     def _keep(self, _context: int, data: int, size: int) -> int:
-        raw = ctypes.string_at(data, size)
-        number, count = struct.unpack_from("=II", raw)
-        self._stacks[number] = raw[8 : 8 + count * 8]
-        self._sent_count += 1
+        self._stacks.keep(ctypes.string_at(data, size))
         return 0
 
     def consume(self) -> None:
@@ -175,10 +168,9 @@ class Walker:
 
     def addresses(self, stack: int) -> tuple[int, ...]:
         """Addresses of a walked stack, innermost first; empty if it is not known."""
-        if stack not in self._stacks and stack not in self._old_stacks:
+        if stack not in self._stacks:
             self.consume()
-        found = self._stacks.get(stack) or self._old_stacks.get(stack, b"")
-        return struct.unpack(f"={len(found) // 8}Q", found)
+        return self._stacks.addresses(stack)
 
     def counts(self) -> dict[str, int]:
         """How walks ended, by WALK_COUNTS."""

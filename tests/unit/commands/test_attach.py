@@ -4,6 +4,9 @@
 import argparse
 import os
 import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from tlstax.__main__ import main
 from tlstax.collectors.commands.attach import sample_hz
 from tlstax.collectors.commands.options import duration
 from tlstax.collectors.host.child import run_in_child
+from tlstax.collectors.recording.proc_clocks import Clocks
 from tlstax.collectors.sources import registry
 
 
@@ -44,6 +48,23 @@ def test_who_is_asked_for_must_be_said() -> None:
 
 def test_a_child_gives_its_result() -> None:
     assert run_in_child("never", lambda: [os.getpid() == os.getppid(), "text"]) == [False, "text"]
+
+
+def test_the_work_of_a_child_is_part_of_the_cost() -> None:
+    """Tables are built in a child while recording: a budget that does not see it is not kept."""
+
+    def work() -> None:
+        end = time.process_time() + 0.2
+        while time.process_time() < end:
+            pass
+
+    clocks = Clocks(lambda: 0)
+    before = clocks.own_cpu_ns()
+    run_in_child("never", work)
+    assert 0.15e9 < clocks.own_cpu_ns() - before < 0.6e9
+    others = clocks.own_cpu_ns()
+    subprocess.run([sys.executable, "-c", "sum(range(5_000_000))"], check=True)
+    assert clocks.own_cpu_ns() - others < 0.03e9, "programs beside it are not its own work"
 
 
 def test_a_childs_error_is_raised_here() -> None:

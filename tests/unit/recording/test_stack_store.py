@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Stacks whose callers are kept apart from the instruction: each sample must get its own leaf."""
 
+import re
+import struct
+from pathlib import Path
 from typing import cast
+
+import pytest
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.process.symbols import Place, Symbolizer
+from tlstax.collectors.recording import stack_store
+from tlstax.collectors.recording.engine import sent_stacks
+from tlstax.collectors.recording.engine.sent_stacks import SentStacks
 from tlstax.collectors.recording.stack_store import StackStore
 
 CALLERS = {7: (0x2001, 0x3001)}
@@ -48,3 +56,72 @@ def test_a_sample_without_callers_keeps_its_function() -> None:
     rows: list[schema.Row] = []
     assert frames_of(rows, store.user(-1, rows, 0x1000)) == [0x1000]
     assert store.user(-1, rows) is None
+
+
+def test_a_long_recording_needs_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round sends a stack under a new number: weeks of recording must not keep them all."""
+    monkeypatch.setattr(stack_store, "_IDS_MOST", 100)
+    store = StackStore(lambda stack: (0x2001, 0x3001), cast(Symbolizer, Places()))
+    rows: list[schema.Row] = []
+    first = {store.user(WALKED, rows, 0x1000)}
+    for number in range(1000):
+        first.add(store.user(number, rows, 0x1000))
+    assert len(first) == 1
+    assert len(store._ids) + len(store._older_ids) <= 200
+    assert len(rows) == 3 + 1
+
+
+def test_a_stack_in_use_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its addresses may be gone by then: it must keep its callers without them."""
+    monkeypatch.setattr(stack_store, "_IDS_MOST", 100)
+    known: dict[int, tuple[int, ...]] = dict(CALLERS)
+    store = StackStore(lambda stack: known.get(stack, (1,)), cast(Symbolizer, Places()))
+    rows: list[schema.Row] = []
+    stored = store.user(WALKED, rows, 0x1000)
+    known[WALKED] = ()
+    for number in range(1000, 2000):
+        store.user(number, rows, 0x1000)
+        assert store.user(WALKED, rows, 0x1000) == stored
+    assert store.forgotten_count == 0
+
+
+def test_a_lost_stack_is_counted_each_time() -> None:
+    store = StackStore(lambda stack: (), cast(Symbolizer, Places()))
+    rows: list[schema.Row] = []
+    assert frames_of(rows, store.user(WALKED, rows, 0x1000, 4)) == [0x1000]
+    assert store.wait(WALKED, rows, 3) is None
+    store.user(WALKED, rows, 0x1000, 2)
+    store.user(-1, rows, 0x1000, 100)
+    assert store.forgotten_count == 4 + 3 + 2
+
+
+def record(number: int, *addresses: int) -> bytes:
+    """A stack as the ring holds it."""
+    return struct.pack(f"=II{len(addresses)}Q", number, len(addresses), *addresses)
+
+
+def test_a_stack_is_known_for_one_more_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits that began in the last round end in this one: their stacks must still be there."""
+    monkeypatch.setattr(sent_stacks, "STACKS_MOST", 10)
+    sent = SentStacks()
+    sent.keep(record(1, 0x10, 0x20))
+    assert not sent.end_round()
+    for round_number in (1, 2):
+        assert sent.addresses(1) == (0x10, 0x20)
+        assert 1 in sent
+        for number in range(10):
+            sent.keep(record(round_number * 100 + number, 0x30))
+        sent.keep(record(round_number * 100 + 10, 0x30))
+        assert sent.end_round()
+        assert not sent.end_round()
+    assert sent.addresses(1) == ()
+    assert 1 not in sent
+    assert sent.addresses(205) == (0x30,)
+
+
+def test_the_programs_remember_more_than_a_round(repository: Path) -> None:
+    """Otherwise their table is full before they are told to forget, and stacks are sent again."""
+    header = (repository / "probes/bpf/unwind.h").read_text()
+    found = re.search(r"UNWIND_STACKS = (\d+)", header)
+    assert found
+    assert 0.8 * int(found[1]) >= sent_stacks.STACKS_MOST

@@ -5,7 +5,7 @@ The engine is a stand-in here, because the point is the arithmetic between two l
 memory; tests/truth and tests/kernel use the real one.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
+from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.recording import windows
 from tlstax.collectors.recording.engine.kernel_counts import ProcessReading
 from tlstax.collectors.recording.engine.ledger_layout import (
@@ -21,11 +22,17 @@ from tlstax.collectors.recording.engine.ledger_layout import (
     PHASE_INDEX,
     STATE_CELLS,
     STATE_INDEX,
+    OffcpuKey,
+    OffcpuValue,
+    SampleKey,
     bucket_bounds,
 )
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
+from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.tls_names import cipher_name, version_name
+from tlstax.tests.unit.recording.test_stack_store import Places
 
+KNOWN = 7
 CELLS = PHASE_CELLS * STATE_CELLS
 
 
@@ -54,6 +61,16 @@ def slot(cells: dict[tuple[str, str], int], last_ns: int, owner: str, state: str
     )
 
 
+def wait_on(stack: int) -> OffcpuKey:
+    return OffcpuKey(user_stack=stack, kernel_stack=-1)
+
+
+class NoStacks:
+    """What WindowCutter asks of a StackStore where there is no stack."""
+
+    forgotten_count = 0
+
+
 class StillEngine:
     """What WindowCutter asks of an engine, answered from a list of looks."""
 
@@ -61,6 +78,8 @@ class StillEngine:
 
     def __init__(self) -> None:
         self.views: list[SlotView] = []
+        self.taken: list[Any] = []
+        self.ended: list[Any] = []
         self.maps = self.counts = self
 
     def read(self) -> ProcessReading:
@@ -72,7 +91,11 @@ class StillEngine:
     def handshake_records(self) -> list[Any]:
         return []
 
-    samples = waits = handshake_records
+    def samples(self) -> list[Any]:
+        return self.taken
+
+    def waits(self) -> list[Any]:
+        return self.ended
 
     def executed_ns(self) -> int:
         return 0
@@ -95,7 +118,7 @@ def cut_at(
     clock = [looks[0][0]]
     monkeypatch.setattr(windows, "monotonic_ns", lambda: clock[0])
     engine.views = [looks[0][1]]
-    cutter = windows.WindowCutter(engine, None)  # type: ignore[arg-type]
+    cutter = windows.WindowCutter(engine, NoStacks())  # type: ignore[arg-type]
     result = []
     for clock[0], view in looks[1:]:
         engine.views = [view]
@@ -149,6 +172,21 @@ def test_windows_add_up_to_the_whole(steps: list[tuple[str, str, int, bool]]) ->
     with pytest.MonkeyPatch.context() as patch:
         rows = [row for window in cut_at(patch, looks) for row in window]
     assert sum(row.time_ns for row in rows) == time_ns
+
+
+def test_a_wait_that_lost_its_stack_is_counted() -> None:
+    """A wait of an hour outlasts the stacks that are remembered: the report must say so."""
+    engine = StillEngine()
+    store = StackStore(lambda stack: (1, 2) if stack == KNOWN else (), cast(Symbolizer, Places()))
+    cutter = windows.WindowCutter(engine, store)  # type: ignore[arg-type]
+    engine.ended = [(wait_on(KNOWN), OffcpuValue(5, 50)), (wait_on(KNOWN + 1), OffcpuValue(3, 30))]
+    engine.taken = [(SampleKey(user_stack=KNOWN + 2, kernel_stack=-1, user_ip=4), 7)]
+    rows, totals = cutter.cut(None)
+    assert totals.losses == {"stack_forgotten": 3 + 7}
+    engine.ended, engine.taken = [(wait_on(KNOWN), OffcpuValue(5, 50))], []
+    assert cutter.cut(None)[1].losses == {}
+    stacks = [row.user_stack_id for row in rows if isinstance(row, schema.OffcpuStack)]
+    assert [stack is None for stack in stacks] == [False, True]
 
 
 def test_buckets_touch_and_stay_narrow() -> None:
