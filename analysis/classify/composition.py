@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tlstax.analysis.classify.taxonomy import Sample, Taxonomy, is_named
-from tlstax.analysis.model.tables import Composition, PhaseComposition, Share
+from tlstax.analysis.model.composition import Composition, PhaseComposition, Share
 from tlstax.analysis.rows import ledger, operations
 from tlstax.analysis.rows.tables import Group
 from tlstax.analysis.rows.window_units import WindowUnits
@@ -48,20 +48,31 @@ class UnitCounts:
 
 
 class Stacks:
-    """Stacks and frames by id, resolved once. Unknown ids are empty stacks."""
+    """Stacks and frames by id, each resolved when it is asked for. Unknown ids are empty stacks."""
 
     def __init__(self, frames: Iterable[Frame], stacks: Iterable[Stack]) -> None:
-        by_id = {frame.frame_id: frame for frame in frames}
-        self._frames = {
-            stack.stack_id: _believable(
-                by_id[one] for one in frame_ids.parse(stack.frame_ids) if one in by_id
-            )
-            for stack in stacks
-        }
+        self._by_id = {frame.frame_id: frame for frame in frames}
+        self._ids = {stack.stack_id: stack.frame_ids for stack in stacks}
+        self._frames: dict[int, tuple[Frame, ...]] = {}
 
     def frames(self, stack_id: int | None) -> tuple[Frame, ...]:
         """The frames of a stack, leaf first; none for NULL and for ids that are missing."""
-        return () if stack_id is None else self._frames.get(stack_id, ())
+        if stack_id is None:
+            return ()
+        found = self._frames.get(stack_id)
+        if found is None:
+            by_id = self._by_id
+            ids = frame_ids.parse(self._ids.get(stack_id, ""))
+            found = _believable(by_id[one] for one in ids if one in by_id)
+            self._frames[stack_id] = found
+        return found
+
+    def with_more(self, stacks: Iterable[Stack]) -> "Stacks":
+        """The same, with further stacks."""
+        made = Stacks((), stacks)
+        made._by_id = self._by_id
+        made._ids = self._ids | made._ids
+        return made
 
     def sample(self, row: SampleStack) -> Sample:
         """What the taxonomy sees of a sample."""
@@ -85,11 +96,7 @@ def _believable(frames: Iterable[Frame]) -> tuple[Frame, ...]:
 
 
 _Place = tuple[str, int, int | None, int | None]
-
-
-def _place(row: SampleStack) -> _Place:
-    """The position of a sample: samples with the same one have the same category."""
-    return row.phase, row.syscall, row.user_stack_id, row.kernel_stack_id
+"""Phase, system call and stacks of a sample: samples with the same ones have the same category."""
 
 
 def count_samples(
@@ -99,12 +106,13 @@ def count_samples(
     counts: dict[int, Counts] = defaultdict(lambda: defaultdict(int))
     known: dict[_Place, str] = {}  # the same stacks come again in every window
     for row in rows:
-        if row.sample_count > 0:
-            place = _place(row)
+        window_id, phase, syscall, user_id, kernel_id, count = row
+        if count > 0:
+            place = phase, syscall, user_id, kernel_id
             category = known.get(place)
             if category is None:
                 category = known[place] = taxonomy.category(stacks.sample(row))
-            counts[row.window_id][row.phase, category] += row.sample_count
+            counts[window_id][phase, category] += count
     return {window_id: dict(mine) for window_id, mine in counts.items()}
 
 
@@ -239,9 +247,9 @@ def symbol_quality(
     total = named = unknown = bare = 0
     sources: dict[str, int] = defaultdict(int)
     counts: dict[_Place, int] = defaultdict(int)
-    for row in rows:
-        if row.sample_count > 0:
-            counts[_place(row)] += row.sample_count
+    for _, phase, syscall, user_id, kernel_id, count in rows:
+        if count > 0:
+            counts[phase, syscall, user_id, kernel_id] += count
     for (phase, syscall, user_id, kernel_id), count in counts.items():
         sample = Sample(phase, syscall, stacks.frames(user_id), stacks.frames(kernel_id))
         total += count

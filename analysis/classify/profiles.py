@@ -5,9 +5,6 @@ from collections.abc import Sequence
 
 from tlstax.analysis.classify import repair
 from tlstax.analysis.classify import stacks as folding
-from tlstax.analysis.classify.composition import (
-    Stacks,
-)
 from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
 from tlstax.analysis.rows import (
     coverage,
@@ -59,13 +56,13 @@ def fold_totals(
     """The stacks of one kind of time, which split these totals."""
     ids = part.window_ids
     if kind == "off_cpu":
-        resolved = Stacks(tables.frames, tables.stacks)
         return folding.FoldedStacks(
-            *folding.fold_off_cpu(tables.waits, ids, totals, resolved, rules)
+            *folding.fold_off_cpu(tables.waits, ids, totals, mended.resolved, rules)
         )
-    resolved = Stacks(tables.frames, [*tables.stacks, *mended.stacks])
     of_perf = folding.Mended(mended.repaired_ids)
-    folded, count = folding.fold_on_cpu(mended.samples, ids, totals, resolved, rules, of_perf)
+    folded, count = folding.fold_on_cpu(
+        mended.samples, ids, totals, mended.resolved, rules, of_perf
+    )
     return folding.FoldedStacks(folded, count, of_perf.folded, repair.sentence(mended))
 
 

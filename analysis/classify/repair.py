@@ -51,8 +51,10 @@ class Repaired:
     """Samples with callers, and how many got theirs from perf."""
 
     samples: list[SampleStack]
+    resolved: Stacks
+    """The stacks that the samples name, those of the capture and further ones."""
     stacks: list[Stack] = field(default_factory=list)
-    """Further stacks that the samples name."""
+    """The further ones."""
     repaired_ids: frozenset[int] = frozenset()
     """Stacks that repaired samples have; no other sample has them."""
     sample_count: int = 0
@@ -66,13 +68,16 @@ class _Donor:
     count: int
 
 
-def repair(tables: Tables) -> Repaired:
-    """The samples of the engine with callers from perf's, where both were recorded."""
+def repair(tables: Tables, recorded: Stacks | None = None) -> Repaired:
+    """The samples of the engine with callers from perf's, where both were recorded.
+
+    `recorded`: the stacks of the capture, if they are resolved already.
+    """
+    resolved = recorded or Stacks(tables.frames, tables.stacks)
     if not tables.deep:
-        return Repaired(tables.samples)
+        return Repaired(tables.samples, resolved)
     frames = {frame.frame_id: frame for frame in tables.frames}
     stacks = {stack.stack_id: _ids(stack, frames) for stack in tables.stacks}
-    resolved = Stacks(tables.frames, tables.stacks)
     broken: list[SampleStack] = []
     kept: list[SampleStack] = []
     for row in tables.samples:
@@ -94,6 +99,7 @@ def repair(tables: Tables) -> Repaired:
         kept += _given(rows, donors[key], made)
     return Repaired(
         kept,
+        resolved.with_more(made.stacks),
         made.stacks,
         frozenset(stack.stack_id for stack in made.stacks),
         sum(row.sample_count for row in tables.samples),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tlstax.analysis.classify.composition import EXACT, Stacks
-from tlstax.analysis.classify.taxonomy import Sample, Taxonomy
+from tlstax.analysis.classify.taxonomy import Taxonomy
 from tlstax.analysis.model.tables import FlameGraph, FlameNode
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group
@@ -81,16 +81,18 @@ def fold_on_cpu(
 
     `repaired` takes the part of it whose stacks were repaired.
     """
-    samples: dict[SampleStack, int] = defaultdict(int)
+    samples: dict[tuple[str, int, int | None, int | None], int] = defaultdict(int)
+    for window_id, phase, syscall, user, kernel, count in rows:
+        if window_id in window_ids and count > 0:
+            samples[phase, syscall, user, kernel] += count
     per_phase: dict[str, int] = defaultdict(int)
-    for row in rows:
-        if row.window_id in window_ids and row.sample_count > 0:
-            samples[row._replace(window_id=0, sample_count=0)] += row.sample_count
-            per_phase[row.phase] += row.sample_count
+    for (phase, *_), count in samples.items():
+        per_phase[phase] += count
     on_cpu = ledger.on_cpu(totals)
     paths = _Paths(stacks, taxonomy)
     folded: Folded = defaultdict(float)
-    for row, count in samples.items():
+    for place, count in samples.items():
+        row = SampleStack(0, *place, 0)
         time_ns = on_cpu.get(row.phase, 0) * count / per_phase[row.phase]
         path = paths.on_cpu(row)
         folded[path] += time_ns
@@ -210,12 +212,14 @@ class _Paths:
         if key not in self._users:
             frames = self._stacks.frames(row.user_stack_id)
             exact = EXACT.get(row.phase)
+            categories = (
+                [exact] * len(frames)
+                if exact
+                else self._taxonomy.frame_categories(row.phase, frames)
+            )
             self._users[key] = tuple(
-                self._frame(
-                    frames[index].symbol,
-                    exact or self._taxonomy.category(Sample(row.phase, -1, frames[index:], ())),
-                )
-                for index in reversed(range(len(frames)))
+                self._frame(frame.symbol, category)
+                for frame, category in zip(reversed(frames), reversed(categories), strict=True)
             )
         return self._users[key]
 

@@ -129,7 +129,7 @@ class Rule:
         return any(match.applies(sample) for match in self.matches)
 
 
-Key = tuple[str, int, str, str, str, str, str, tuple[str, ...]]
+Key = tuple[str, int, str, str, str, str, str, frozenset[str]]
 """All that rules can see of a sample; samples alike in it have the same category."""
 
 
@@ -139,12 +139,15 @@ class Taxonomy:
 
     rules: tuple[Rule, ...]
     _known: dict[Key, str] = field(default_factory=dict, compare=False, repr=False)
-    _searched: dict[str, tuple[str, ...]] = field(init=False, compare=False, repr=False)
+    _searched: dict[str, frozenset[str]] = field(init=False, compare=False, repr=False)
+    _present: dict[tuple[str, str], frozenset[str]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         matches = [match for rule in self.rules for match in rule.matches]
         patterns = {
-            side: tuple({p for match in matches for p in match.searched(side)})
+            side: frozenset(p for match in matches for p in match.searched(side))
             for side in ("user", "kernel")
         }
         object.__setattr__(self, "_searched", patterns)
@@ -156,23 +159,38 @@ class Taxonomy:
     def category(self, sample: Sample) -> str:
         """The category of a sample: `unknown` if no rule applies, or if rules disagree."""
         key = self._key(sample)
-        known = self._known.get(key)
-        if known is None:
-            found = {rule.category for rule in self.hits(sample)}
-            known = found.pop() if len(found) == 1 else UNKNOWN
-            self._known[key] = known
+        return self._known.get(key) or self._learn(key, sample)
+
+    def frame_categories(self, phase: str, frames: tuple[Frame, ...]) -> list[str]:
+        """The category of each frame of a user stack, as if it were the leaf."""
+        found = [""] * len(frames)
+        present: frozenset[str] = frozenset()
+        name, file = "", ""
+        for index in range(len(frames) - 1, -1, -1):
+            frame = frames[index]
+            present |= self._patterns_in("user", frame.symbol)
+            if is_named(frame):
+                name = frame.symbol
+            elif frame.object != file:
+                name = ""
+            file = frame.object
+            key = phase, -1, "user", file, frame.symbol, frame.code, name, present
+            found[index] = self._known.get(key) or self._learn(
+                key, Sample(phase, -1, frames[index:], ())
+            )
+        return found
+
+    def _learn(self, key: Key, sample: Sample) -> str:
+        categories = {rule.category for rule in self.hits(sample)}
+        known = self._known[key] = categories.pop() if len(categories) == 1 else UNKNOWN
         return known
 
     def _key(self, sample: Sample) -> Key:
         side, frames = sample.side, sample.frames
         if not frames:
-            return sample.phase, sample.syscall, side, "", "", "", "", ()
+            return sample.phase, sample.syscall, side, "", "", "", "", frozenset()
         leaf = frames[0]
-        present = tuple(
-            pattern
-            for pattern in self._searched[side]
-            if any(_found(pattern, frame.symbol) for frame in frames)
-        )
+        present = frozenset[str]().union(*(self._patterns_in(side, f.symbol) for f in frames))
         name = nearest_name(frames)
         return (
             sample.phase,
@@ -184,6 +202,14 @@ class Taxonomy:
             name,
             present,
         )
+
+    def _patterns_in(self, side: str, symbol: str) -> frozenset[str]:
+        """The patterns that are searched in all frames and found in this name."""
+        known = self._present.get((side, symbol))
+        if known is None:
+            known = frozenset(p for p in self._searched[side] if _found(p, symbol))
+            self._present[side, symbol] = known
+        return known
 
 
 def is_named(frame: Frame) -> bool:

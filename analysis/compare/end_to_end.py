@@ -16,7 +16,7 @@ from dataclasses import replace
 from tlstax.analysis.classify.composition import Counts, compose_phases, count_by_unit
 from tlstax.analysis.compare.side_breakdown import STAGE_OF, Key, SideBreakdown, Sides, by_stage
 from tlstax.analysis.model.clients import EndToEnd
-from tlstax.analysis.model.tables import PhaseComposition
+from tlstax.analysis.model.composition import PhaseComposition
 from tlstax.analysis.rows import closure, ledger, operations, window_units
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import units as units_of

@@ -10,7 +10,8 @@ import numpy as np
 
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
 from tlstax.analysis.model.clients import LanePart
-from tlstax.analysis.model.tables import Measure, PhaseComposition, Share
+from tlstax.analysis.model.composition import PhaseComposition, Share
+from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.statistics import medians
 from tlstax.analysis.statistics.units import Floats, Units, unit_weights
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES

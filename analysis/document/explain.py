@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tlstax.analysis.classify import profiles, repair
+from tlstax.analysis.classify import callers, profiles, repair
 from tlstax.analysis.classify import stacks as folding
 from tlstax.analysis.classify.client_samples import count_client_samples
 from tlstax.analysis.classify.composition import (
@@ -14,7 +14,6 @@ from tlstax.analysis.classify.composition import (
     compose,
     compose_process,
     count_by_unit,
-    count_samples,
 )
 from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
 from tlstax.analysis.compare import end_to_end, intermediaries, waterfall
@@ -29,13 +28,13 @@ from tlstax.analysis.document import (
 from tlstax.analysis.findings import gathered
 from tlstax.analysis.findings import rules as finding_rules
 from tlstax.analysis.model.clients import EndToEnd
+from tlstax.analysis.model.composition import Composition
 from tlstax.analysis.model.report import (
     DOCUMENT_VERSION,
     Document,
 )
 from tlstax.analysis.model.tables import (
     Comparison,
-    Composition,
     Distribution,
     FlameGraph,
     HandshakeTable,
@@ -66,7 +65,8 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     resolved = Stacks(tables.frames, tables.stacks)
     whole = coverage.scale(tables)
     sums = ledger.by_window(whole.ledger)
-    counts = count_samples(tables.samples, resolved, rules)
+    filed = callers.file_samples(tables.samples, resolved, rules)
+    counts = filed.counts()
     parts = groups(tables)
     seen = {part.name: _seen(part, tables) for part in parts}
     totals = {part.name: ledger.totals(whole.ledger, part.window_ids) for part in parts}
@@ -83,14 +83,20 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     ]
     compositions = [
         dataclasses.replace(
-            compose(part, totals[part.name], _unit_counts(part, tables, counts)),
+            callers.with_callers(
+                compose(part, totals[part.name], _unit_counts(part, tables, counts)),
+                filed,
+                window_units.of_group(part, tables.windows),
+            ),
             estimate=seen[part.name].text,
         )
         for part in parts
     ]
     compositions += [line for part in parts for line in _process(part, tables, counts)]
-    tables_of = _handshake_tables(parts, tables)
-    mended = repair.repair(tables)
+    tables_of = [
+        callers.with_tasks(table, compositions) for table in _handshake_tables(parts, tables)
+    ]
+    mended = repair.repair(tables, resolved)
     both = _end_to_end(parts, whole, counts, resolved, rules)
     found, note = gathered.findings_of(parts, tables, counts, resolved, rules)
     return Document(

@@ -6,10 +6,10 @@ from typing import Final
 
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
 from tlstax.analysis.model.clients import EndToEnd, LanePart
+from tlstax.analysis.model.composition import Composition
 from tlstax.analysis.model.report import Answer
 from tlstax.analysis.model.tables import (
     Comparison,
-    Composition,
     HandshakeTable,
     LedgerBar,
     Measure,

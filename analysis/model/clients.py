@@ -4,7 +4,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from tlstax.analysis.model.tables import Measure, PhaseComposition, Share
+from tlstax.analysis.model.composition import PhaseComposition, Share
+from tlstax.analysis.model.tables import Measure
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from tlstax.analysis.model.clients import EndToEnd, Intermediaries
+from tlstax.analysis.model.composition import Composition
 from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.model.heatmap import Heatmap
 from tlstax.analysis.model.primitives import PrimitiveTable
 from tlstax.analysis.model.sources import Sources
 from tlstax.analysis.model.tables import (
     Comparison,
-    Composition,
     Distribution,
     FlameGraph,
     HandshakeTable,
@@ -26,7 +26,7 @@ from tlstax.analysis.model.tables import (
 )
 from tlstax.analysis.model.trust import Health
 
-DOCUMENT_VERSION: Final = 2
+DOCUMENT_VERSION: Final = 3
 
 
 @dataclass(frozen=True)

@@ -151,44 +151,6 @@ class LedgerBar:
 
 
 @dataclass(frozen=True)
-class Share:
-    """Share of a category in a phase's CPU time."""
-
-    category: Annotated[str, "category, see vocabulary"]
-    share: Annotated[float, "of the phase's on-CPU time"]
-    low: Interval
-    high: Interval
-    time_ns: Annotated[float, "share x exact on-CPU time"]
-    sample_count: Annotated[int, "samples in it"]
-    unit_count: UnitCount = None
-
-
-@dataclass(frozen=True)
-class PhaseComposition:
-    """What the CPU did inside a phase: exact total, sampled split."""
-
-    phase: Annotated[str, "phase"]
-    on_cpu_ns: Annotated[int, "exact on-CPU time"]
-    per_operation_ns: Annotated[float | None, "per operation; null without operations"]
-    exact: Annotated[bool, "the phase is its category by definition; no samples needed"]
-    sample_count: Annotated[int, "samples behind the split"]
-    enough: Annotated[bool, "exact, or at least 1,000 samples"]
-    shares: Annotated[list[Share], "largest first; they sum to 1 (empty: no samples)"]
-
-
-@dataclass(frozen=True)
-class Composition:
-    """What the CPU did, by phase, in one arm."""
-
-    name: Annotated[str, "stable id: driver/scenario/arm, or all"]
-    label: Annotated[str, "for people"]
-    minimum_sample_count: Annotated[int, "samples that a printed share needs"]
-    phases: Annotated[list[PhaseComposition], "phases with CPU time, in vocabulary order"]
-    total: Annotated[list[Share], "all phases together, largest first; no interval"]
-    estimate: Estimate = ""
-
-
-@dataclass(frozen=True)
 class Quantile:
     """A quantile and the bucket that contains it."""
 
@@ -259,6 +221,20 @@ class HandshakeLane:
 
 
 @dataclass(frozen=True)
+class HandshakeTask:
+    """Part of a handshake's other computing: the work below one function of the TLS library."""
+
+    function: Annotated[str, "outermost function below the server's own and the protocol's"]
+    category: Annotated[str, "its category; '' if nobody is known"]
+    time_ns: Annotated[float, "share x mean other computing of a handshake"]
+    share: Annotated[float, "of other computing"]
+    low: Interval
+    high: Interval
+    sample_count: Annotated[int, "samples in it"]
+    unit_count: UnitCount = None
+
+
+@dataclass(frozen=True)
 class HandshakeTable:
     """The handshakes of one driver: wall time of each connection's handshake."""
 
@@ -284,6 +260,10 @@ class HandshakeTable:
         field(default_factory=list)
     )
     lanes_note: Annotated[str, "limits of the lanes; '' without lanes"] = ""
+    other_tasks: Annotated[
+        list[HandshakeTask],
+        "other computing by what the handshake did, from samples",
+    ] = field(default_factory=list)
 
 
 class FlameNode(TypedDict):

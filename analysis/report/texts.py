@@ -14,6 +14,10 @@ SEEN: Final = ("more", "less")
 """Verdicts of a difference whose interval does not span zero."""
 INTERVAL: Final = "95 % interval"
 MIXED: Final = "interval or range"
+SEVERAL: Final = "(several)"
+LEAST_CALLER: Final = 0.01
+LEAST_TASK: Final = 0.02
+"""Callers and tasks below these shares of a phase are in the JSON only."""
 COLUMNS_MAX: Final = 7
 """Categories that get a column of their own."""
 
@@ -28,6 +32,24 @@ def clean(text: str) -> str:
 def name(identifier: str) -> str:
     """An identifier for people, see `quantities.name`."""
     return clean(quantities.name(identifier))
+
+
+def callers(phase: Json, category: str) -> list[tuple[str, Json]]:
+    """Who asked for a category's work in a phase: label and line, largest first."""
+    return [
+        (f"{clean(line['function'])} ({name(line['caller'])})", line)
+        for line in phase["callers"]
+        if line["category"] == category and line["caller"] and line["share"] >= LEAST_CALLER
+    ]
+
+
+def tasks(handshake: Json) -> list[Json]:
+    """What the other computing of a handshake was for, as far as it is worth a row."""
+    return [
+        line
+        for line in handshake["other_tasks"]
+        if line["share"] >= LEAST_TASK and line["function"] and line["function"] != SEVERAL
+    ]
 
 
 def interval(measure: Json) -> str:

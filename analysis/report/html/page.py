@@ -114,6 +114,8 @@ def render(document: Json) -> str:
             sides=[side_breakdown.of_operation(one) for one in document["end_to_end"]],
             breakdowns=breakdowns,
             parts_basis=texts.parts_basis,
+            callers=texts.callers,
+            tasks=texts.tasks,
             minimum=minimum,
             flame_rows=layout.widest_stacks(document),
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the CPU did, phase by phase, on the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import RenderableType
@@ -14,6 +14,11 @@ Json = Mapping[str, Any]
 
 SMALLEST_SHARE: Final = 0.01
 """Phases and categories below this share of the CPU time are in the JSON and the HTML only."""
+ASKED: Final = ("memory", "lock_spin", "provider_fetch")
+"""Work for others: without its callers it says little. The HTML has those of all categories."""
+LEAST_ASKED: Final = 0.05
+"""Share of a phase from which on these are followed by their callers."""
+MOST_CALLERS: Final = 4
 MOST_CATEGORIES: Final = 6
 """Categories of a phase, largest first; the others likewise."""
 
@@ -41,7 +46,28 @@ def render(item: Json, width: int) -> RenderableType:
             console.sentence(_made_of(phase), made_of_columns),
         )
     mark = ledger.estimate_mark(item)
-    return console.titled(table, width, *([f"{mark}{item['estimate']}"] if mark else []))
+    notes = [f"{mark}{item['estimate']}"] if mark else []
+    return console.titled(table, width, *notes, *_callers(item["phases"]))
+
+
+def _callers(phases: Sequence[Json]) -> Iterator[str]:
+    """The callers of the largest categories, one sentence each."""
+    found = [
+        (share["time_ns"], phase, share)
+        for phase in phases
+        if phase["enough"]
+        for share in phase["shares"]
+        if share["share"] >= LEAST_ASKED and share["category"] in ASKED
+    ]
+    for _, phase, share in sorted(found, key=lambda one: -one[0]):
+        lines = texts.callers(phase, share["category"])
+        named = [one for one in lines if one[1]["function"] != texts.SEVERAL][:MOST_CALLERS]
+        if named:
+            whose = ", ".join(f"{who} {quantities.share(one['share'])}" for who, one in named)
+            yield (
+                f"{texts.name(phase['phase'])}, {texts.name(share['category'])}"
+                f" {quantities.share(share['share'])}: called by {whose}"
+            )
 
 
 def _made_of(phase: Json) -> str:

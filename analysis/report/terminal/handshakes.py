@@ -15,6 +15,7 @@ Json = Mapping[str, Any]
 
 FEW_HANDSHAKES: Final = 30
 """Fewer are no distribution: one line instead of a table."""
+MOST_TASKS: Final = 5
 
 
 def render(item: Json, width: int) -> RenderableType:
@@ -53,4 +54,9 @@ def render(item: Json, width: int) -> RenderableType:
             quantities.share(part["share"]),
             Text(console.bar(0, part["share"], 1), style="cyan"),
         )
+    if tasks := texts.tasks(item)[:MOST_TASKS]:
+        named = ", ".join(
+            f"{texts.clean(task['function'])} {quantities.time(task['time_ns'])}" for task in tasks
+        )
+        notes.append(f"other computing, by samples: {named}")
     return console.titled(table, width, *notes)

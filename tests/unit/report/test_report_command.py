@@ -23,7 +23,7 @@ def test_command_writes_every_form(experiment: Path, tmp_path: Path, capsys: Any
     options = ["--html", str(page), "--json", str(data), "--folded", str(stacks)]
     assert main(["report", str(experiment), *options]) == 0
     assert capsys.readouterr().out.rstrip().endswith(f"Report: {page}")
-    assert json.loads(data.read_text())["version"] == 2
+    assert json.loads(data.read_text())["version"] == 3
     assert page.read_text().startswith("<!doctype html>")
     for line in stacks.read_text().splitlines():
         assert re.fullmatch(r"[^;]+(;[^;]+)+ \d+", line), line
