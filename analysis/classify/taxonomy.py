@@ -128,6 +128,10 @@ class Rule:
         """Whether one of its matches applies."""
         return any(match.applies(sample) for match in self.matches)
 
+    def is_possible_in(self, file: str) -> bool:
+        """Whether it could apply to a leaf in a file of this name; '': no leaf."""
+        return any(match.object is None or _found(match.object, file) for match in self.matches)
+
 
 Key = tuple[str, int, str, str, str, str, str, frozenset[str]]
 """All that rules can see of a sample; samples alike in it have the same category."""
@@ -139,6 +143,7 @@ class Taxonomy:
 
     rules: tuple[Rule, ...]
     _known: dict[Key, str] = field(default_factory=dict, compare=False, repr=False)
+    _of_file: dict[str, tuple[Rule, ...]] = field(default_factory=dict, compare=False, repr=False)
     _searched: dict[str, frozenset[str]] = field(init=False, compare=False, repr=False)
     _present: dict[tuple[str, str], frozenset[str]] = field(
         default_factory=dict, compare=False, repr=False
@@ -154,7 +159,16 @@ class Taxonomy:
 
     def hits(self, sample: Sample) -> list[Rule]:
         """All rules that apply."""
-        return [rule for rule in self.rules if rule.applies(sample)]
+        file = _file_name(sample.frames[0].object) if sample.frames else ""
+        return [rule for rule in self._rules_of(file) if rule.applies(sample)]
+
+    def _rules_of(self, file: str) -> tuple[Rule, ...]:
+        """The rules that can apply to a leaf in this file: most are for other files."""
+        known = self._of_file.get(file)
+        if known is None:
+            known = tuple(rule for rule in self.rules if rule.is_possible_in(file))
+            self._of_file[file] = known
+        return known
 
     def category(self, sample: Sample) -> str:
         """The category of a sample: `unknown` if no rule applies, or if rules disagree."""

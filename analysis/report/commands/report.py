@@ -13,6 +13,9 @@ Exit status: 0; 2 wrong arguments; 5 FILE is no capture or damaged; 6 a report c
 """
 
 import argparse
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
@@ -49,8 +52,25 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.set_defaults(run=run)
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Reports make few cycles; the collector would walk millions of rows again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def run(options: argparse.Namespace) -> int:
     """Write every requested output."""
+    with _without_collection():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     if Path(options.capture).is_dir():
         render_folder(Path(options.capture))
         return int(ExitCode.OK)

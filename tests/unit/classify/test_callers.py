@@ -31,6 +31,7 @@ FRAMES = [
     Frame(10, "kernel", "", 0, "tcp_sendmsg", 0, "kallsyms", ""),
     Frame(11, LIBC, "", 11, "send", 0, "buildid", ""),
     Frame(12, CRYPTO, "", 12, "BIO_write", 0, "dynsym", ""),
+    Frame(13, LIBC, "", 13, "[libc+0x13]", 0, "none", ""),
 ]
 STACKS = [
     Stack(1, "1 2 3 5 6 7 8"),  # an allocation in a fetch in decoding
@@ -39,6 +40,8 @@ STACKS = [
     Stack(4, "11 12 6 7 8"),  # a system call
     Stack(5, "10"),
     Stack(6, "1"),  # callers were lost
+    Stack(7, "9 1 2 3 5 6 7 8"),  # the lock of an allocation
+    Stack(8, "13 3 5 7 8"),  # a nameless function below a named one of another file
 ]
 RESOLVED = Stacks(FRAMES, STACKS)
 GROUP = Group("all", "", "", "", (), frozenset({1, 2}))
@@ -62,6 +65,7 @@ def filing(row: SampleStack) -> callers.Filing:
         (2, "memory", Asker("tls_protocol", "SSL_accept"), "SSL_accept"),
         (3, "lock_spin", Asker("server", "acl_authenticate"), ""),
         (6, "memory", NOBODY, ""),
+        (7, "lock_spin", Asker("provider_fetch", "EVP_MD_fetch"), "ASN1_item_d2i_ex"),
     ],
 )
 def test_a_service_belongs_to_what_called_it(
