@@ -5,8 +5,9 @@ Memory, locks and system calls serve everybody. The *caller* of a sample is the 
 its stack that has another category and is none of these services: a malloc in OpenSSL's fetch of a
 method belongs to the fetch. The *task* is the outermost function that is neither the server's nor
 the protocol's: what the handshake was busy with, for example EVP_DigestSignInit, whatever that did
-inside; without one, the innermost function of the protocol. A function without a name has that of
-its nearest named caller in the same file.
+inside; without one, the innermost function of the protocol. If the protocol has a named function
+below its entry, the task names that too: ASN1_item_d2i_ex in d2i_SSL_SESSION. A function without a
+name has that of its nearest named caller in the same file.
 """
 
 import re
@@ -123,13 +124,17 @@ def _caller(frames: Sequence[Frame], categories: Sequence[str], category: str) -
 
 
 def _task(frames: Sequence[Frame], categories: Sequence[str]) -> Asker:
-    protocol = NOBODY
+    protocol, within = NOBODY, ""
     for index in range(len(frames) - 1, -1, -1):
-        if _is_helper(frames[index]):
+        frame = frames[index]
+        if _is_helper(frame):
             continue
         if categories[index] not in _OUTER:
-            return Asker(categories[index], _name(frames, index))
+            name = _name(frames, index)
+            return Asker(categories[index], f"{name} in {within}" if within else name)
         if categories[index] == "tls_protocol":
+            if protocol is not NOBODY and is_named(frame):
+                within = function_name(frame)
             protocol = Asker("tls_protocol", _name(frames, index))
     return protocol
 

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Flame graphs as trees of blocks: one profile, several kinds of time in one, or two compared.
 
+A sandwich is two trees from one function: its callers and its callees.
+
 A difference draws every stack as wide as the larger of its two times, so that stacks of either side
 are visible. Both sides are per operation when both have operations of one kind,
 else each is scaled to the other's total. A change that samples of this number may show by chance
 (each count taken as Poisson) is marked as noise, so that few of the others are.
 """
 
+import difflib
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.classify.stacks import Folded, FoldedFrame, Path, cut
 from tlstax.analysis.statistics import verdicts
+
+_NAMES_MOST: Final = 6
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Profile:
     """The part of the stacks that has its callers from perf's."""
     remarks: tuple[str, ...] = ()
     """Sentences about the completeness of the stacks."""
+    whole_ns: float = 0.0
+    """Time of the stacks that these were chosen from; 0 if they are all."""
 
     @property
     def total_ns(self) -> float:
@@ -100,13 +108,10 @@ def mix(parts: Mapping[str, Folded]) -> Folded:
 def single(profile: Profile) -> Block:
     """The tree of one profile, in ns."""
     root = Block("all", "unknown")
-    for path, ns in profile.folded.items():
-        for block in _along(root, path):
-            block.width += ns
-            block.before = block.after = block.width
-    for path, ns in profile.repaired.items():
-        for block in _along(root, path):
-            block.repaired += ns
+    for folded, is_repaired in ((profile.folded, False), (profile.repaired, True)):
+        for path, ns in folded.items():
+            for block in _along(root, path):
+                _widen(block, ns, is_repaired)
     return root
 
 
@@ -142,6 +147,62 @@ def difference(before: Profile, after: Profile) -> Block:
     for block, p in tails:
         block.is_noise = bound is None or p > bound
     return root
+
+
+def through(profile: Profile, function: str) -> Profile:
+    """The stacks that contain a function. Raises TlstaxError (USAGE) if there is none."""
+    folded = {path: ns for path, ns in profile.folded.items() if _place(path, function) >= 0}
+    if not folded:
+        raise TlstaxError(
+            f"no stack contains {function}",
+            _likely(profile.folded, function),
+            "Name a function as the flame graph does, with or without its arguments",
+            ExitCode.USAGE,
+        )
+    repaired = {path: ns for path, ns in profile.repaired.items() if path in folded}
+    return replace(profile, folded=folded, repaired=repaired, whole_ns=profile.total_ns)
+
+
+def sandwich(profile: Profile, function: str) -> tuple[Block, Block]:
+    """The callers of a function and its callees, as trees from it; each stack counts once.
+
+    Where a function calls itself, the outermost call counts. Raises what `through` raises.
+    """
+    chosen = through(profile, function)
+    trees = Block(function, "unknown"), Block(function, "unknown")
+    for folded, is_repaired in ((chosen.folded, False), (chosen.repaired, True)):
+        for path, ns in folded.items():
+            at = _place(path, function)
+            for root, part in zip(trees, (path[:at][::-1], path[at + 1 :]), strict=True):
+                root.category = path[at].category
+                for block in _along(root, part):
+                    _widen(block, ns, is_repaired)
+    return trees
+
+
+def _widen(block: Block, time_ns: float, is_repaired: bool) -> None:
+    if is_repaired:
+        block.repaired += time_ns
+    else:
+        block.width += time_ns
+        block.before = block.after = block.width
+
+
+def _place(path: Path, function: str) -> int:
+    """Where a function is first in a stack; -1: nowhere."""
+    for index, frame in enumerate(path):
+        if function in (frame.name, frame.name.partition("(")[0]):
+            return index
+    return -1
+
+
+def _likely(folded: Folded, function: str) -> str:
+    """Names that may be meant."""
+    names = sorted({frame.name.partition("(")[0] for path in folded for frame in path} - {""})
+    near = [name for name in names if function.lower() in name.lower()]
+    near = near or difflib.get_close_matches(function, names)
+    found = ", ".join(near[:_NAMES_MOST]) + (", ..." if len(near) > _NAMES_MOST else "")
+    return f"similar names are {found}" if near else "nor does any name resemble it"
 
 
 def _along(root: Block, path: Path) -> Iterator[Block]:

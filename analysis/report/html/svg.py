@@ -39,19 +39,44 @@ _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U001
 
 
 def render(
-    root: Block, title: str, notes: Sequence[str], per: str = "", *, compared: bool = False
+    root: Block,
+    title: str,
+    notes: Sequence[str],
+    per: str = "",
+    *,
+    compared: bool = False,
+    downward: bool = False,
+    callers: Block | None = None,
 ) -> str:
     """The picture of a tree, with notes below its title.
 
     `per` is the operation that widths are counted by ('' for none). `compared` paints the change
-    of each block instead of its category.
+    of each block instead of its category. `downward`: the root is at the top. `callers`: a tree
+    that is drawn above the root of `root`, which is then drawn downward.
     """
     drawn = [entry for entry in root.walk() if _wide(entry[0], root)]
+    above = [
+        (block, -depth, start)
+        for block, depth, start in (callers.walk() if callers else ())
+        if depth and _wide(block, root)
+    ]
+    depth_most = max((depth for _, depth, _ in drawn), default=0)
+    rows_above = max((-depth for _, depth, _ in above), default=0)
+    is_up = not downward and callers is None
     lines = [line for note in notes for line in textwrap.wrap(quantities.typeset(note), LETTERS)]
     below = LINE * max(len(lines) - 1, 0)
-    height = HEAD + below + ROW * (1 + max((depth for _, depth, _ in drawn), default=0)) + MARGIN
-    body = "".join(_frame(entry, root, height, per, compared) for entry in drawn)
-    names = sorted({entry[0].category for entry in drawn} & category_colours().keys())
+    height = HEAD + below + ROW * (1 + depth_most + rows_above) + MARGIN
+    body = "".join(
+        _frame(
+            entry,
+            root,
+            HEAD + below + ROW * (depth_most - entry[1] if is_up else rows_above + entry[1]),
+            per,
+            compared,
+        )
+        for entry in (*drawn, *above)
+    )
+    names = sorted({entry[0].category for entry in (*drawn, *above)} & category_colours().keys())
     legend = _legend(
         CHANGES
         if compared
@@ -80,13 +105,10 @@ def _wide(block: Block, root: Block) -> bool:
     return root.width > 0 and block.width / root.width * (WIDTH - 2 * MARGIN) >= NARROWEST
 
 
-def _frame(
-    entry: tuple[Block, int, float], root: Block, height: float, per: str, compared: bool
-) -> str:
+def _frame(entry: tuple[Block, int, float], root: Block, y: float, per: str, compared: bool) -> str:
     block, depth, start = entry
     scale = (WIDTH - 2 * MARGIN) / root.width
     x, width = MARGIN + start * scale, block.width * scale
-    y = height - MARGIN - ROW * (depth + 1)
     colour = _change_colour(block) if compared else category_colours().get(block.category, NOISE)
     label = _text(_fit(block.name, width))
     return (

@@ -18,6 +18,7 @@ LIBC, CRYPTO, SSL, SERVER = (
     "/usr/lib/libssl.so.3",
     "/usr/sbin/mariadbd",
 )
+IN_SESSION = "ASN1_item_d2i_ex in d2i_SSL_SESSION"
 FRAMES = [
     Frame(1, LIBC, "", 1, "malloc", 0, "buildid", ""),
     Frame(2, CRYPTO, "", 2, "CRYPTO_malloc", 0, "dynsym", ""),
@@ -31,6 +32,7 @@ FRAMES = [
     Frame(10, "kernel", "", 0, "tcp_sendmsg", 0, "kallsyms", ""),
     Frame(11, LIBC, "", 11, "send", 0, "buildid", ""),
     Frame(12, CRYPTO, "", 12, "BIO_write", 0, "dynsym", ""),
+    Frame(14, SSL, "", 14, "d2i_SSL_SESSION", 0, "dynsym", ""),
     Frame(13, LIBC, "", 13, "[libc+0x13]", 0, "none", ""),
 ]
 STACKS = [
@@ -41,6 +43,7 @@ STACKS = [
     Stack(5, "10"),
     Stack(6, "1"),  # callers were lost
     Stack(7, "9 1 2 3 5 6 7 8"),  # the lock of an allocation
+    Stack(9, "1 5 14 6 7 8"),  # decoding of a session
     Stack(8, "13 3 5 7 8"),  # a nameless function below a named one of another file
 ]
 RESOLVED = Stacks(FRAMES, STACKS)
@@ -65,6 +68,7 @@ def filing(row: SampleStack) -> callers.Filing:
         (2, "memory", Asker("tls_protocol", "SSL_accept"), "SSL_accept"),
         (3, "lock_spin", Asker("server", "acl_authenticate"), ""),
         (6, "memory", NOBODY, ""),
+        (9, "memory", Asker("certificate", "ASN1_item_d2i_ex"), IN_SESSION),
         (7, "lock_spin", Asker("provider_fetch", "EVP_MD_fetch"), "ASN1_item_d2i_ex"),
     ],
 )

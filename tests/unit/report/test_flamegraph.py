@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """SVG flame graphs: sums, what vanished, what is chance, hostile names, wrong arguments."""
 
+import functools
 import itertools
 import re
 import xml.etree.ElementTree as ET
@@ -11,6 +12,7 @@ import pytest
 
 from tlstax import ExitCode
 from tlstax.__main__ import main
+from tlstax.analysis import quantities
 from tlstax.analysis.classify import flames, profiles
 from tlstax.analysis.classify.flames import Profile
 from tlstax.analysis.classify.stacks import Folded, FoldedFrame
@@ -56,6 +58,82 @@ def test_siblings_do_not_overlap() -> None:
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(row))
 
 
+def widths(root: flames.Block) -> dict[str, float]:
+    return {block.name: block.width for block, _, _ in root.walk()}
+
+
+def test_a_sandwich_has_each_stack_once_on_both_sides() -> None:
+    """Who calls malloc, and what it costs: a stack that calls it twice must not count twice."""
+    folded = stacks(a_b_malloc_x=30, c_malloc_x_malloc_y=20, c_malloc=5, other=50)
+    callers, callees = flames.sandwich(Profile("", folded, 10), "malloc")
+    assert widths(callers) == {"malloc": 55, "b": 30, "a": 30, "c": 25}
+    assert callees.width == 55
+    (x,) = callees.children.values()
+    assert (x.name, x.width) == ("x", 50)
+    assert [one.width for one in x.children.values()] == [20]
+
+
+def test_a_function_is_found_without_its_arguments() -> None:
+    path = (FoldedFrame("command", "server"), FoldedFrame("do_command(THD*, bool)", "server"))
+    for name in ("do_command", "do_command(THD*, bool)"):
+        assert flames.sandwich(Profile("", {path: 7.0}, 1), name)[0].width == 7
+
+
+def test_callers_are_above_and_callees_below() -> None:
+    profile = Profile("", stacks(a_b_f_x=30, c_f_y=20), 10)
+    above, below = flames.sandwich(profile, "f")
+    tree = ET.fromstring(svg.render(below, "t", ["n"], callers=above))
+    rows = {
+        one.get("data-name"): (int(one.get("data-depth", "0")), float(rect.get("y", "0")))
+        for one in tree.iter(f"{SVG}g")
+        if one.get("class") == "frame" and (rect := one.find(f"{SVG}rect")) is not None
+    }
+    assert {name: depth for name, (depth, _) in rows.items()} == {
+        "a": -2, "b": -1, "c": -1, "f": 0, "x": 1, "y": 1,
+    }  # fmt: skip
+    heights = [y for _, y in sorted(rows.values())]
+    assert heights == sorted(heights)
+    assert len({y for _, y in rows.values()}) == 4
+    assert max(heights) < float(tree.get("viewBox", "").split()[3])
+
+
+def test_an_icicle_hangs_from_its_root() -> None:
+    root = flames.single(Profile("", stacks(a_b=30), 10))
+    for downward in (False, True):
+        tree = ET.fromstring(svg.render(root, "t", ["n"], downward=downward))
+        ys = [float(one[1].get("y", "0")) for one in tree.iter(f"{SVG}g") if one.get("class")]
+        assert ys == sorted(ys, reverse=not downward)
+
+
+@pytest.mark.parametrize("view", ["sandwich", "callers", "callees", "flame", "icicle"])
+def test_every_view_of_a_function_shows_its_time(tmp_path: Path, view: str) -> None:
+    out = tmp_path / "x.svg"
+    command = ["flamegraph", DEMO, "--function", "EVP_MD_fetch", "--view", view, "-o", str(out)]
+    assert main(command) == 0
+    shown = {t.split(", ")[0] for t in titles(out.read_text()) if t.startswith("EVP_MD_fetch: ")}
+    wanted = sum(
+        ns
+        for path, ns in fold_demo().items()
+        if any(frame.name == "EVP_MD_fetch" for frame in path)
+    )
+    if view in ("sandwich", "callers", "callees"):
+        assert shown == {f"EVP_MD_fetch: {quantities.time(wanted)}"}
+    else:
+        assert shown
+
+
+def test_folded_stacks_are_those_of_the_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["flamegraph", DEMO, "--phase", "handshake", "--format", "folded", "-o", "-"]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("handshake;") for line in lines)
+    wanted = sum(ns for path, ns in fold_demo().items() if path[0].name == "handshake")
+    total = sum(int(line.rpartition(" ")[2]) for line in lines)
+    assert total == pytest.approx(wanted, abs=len(lines))
+
+
 def test_what_vanished_is_drawn_and_what_came_is_red() -> None:
     before = Profile("old", stacks(a_gone=1e6, a_same=1e6), 10_000, 10, "query")
     after = Profile("new", stacks(a_came=4e6, a_same=2e6), 10_000, 20, "query")
@@ -94,7 +172,11 @@ def test_unlike_operations_are_scaled_to_equal_totals() -> None:
 def test_hostile_names_stay_text() -> None:
     path = (FoldedFrame("handshake", "server"), FoldedFrame(HOSTILE, "server"))
     folded: Folded = {path: 1e6}
-    picture = svg.render(flames.single(Profile("", folded, 10)), HOSTILE, [HOSTILE])
+    profile = Profile("", folded, 10)
+    callers, callees = flames.sandwich(profile, HOSTILE)
+    sandwich = svg.render(callees, HOSTILE, [HOSTILE], callers=callers)
+    assert any(text.startswith("]]></script><script>alert(1)") for text in titles(sandwich))
+    picture = svg.render(flames.single(profile), HOSTILE, [HOSTILE])
     tree = ET.fromstring(picture)
     assert len(list(tree.iter(f"{SVG}script"))) == 1
     assert picture.count("<![CDATA[") == picture.count("]]>") == 1
@@ -102,10 +184,15 @@ def test_hostile_names_stay_text() -> None:
 
 
 def demo_group(name: str, kind: str) -> float:
+    return sum(fold_demo(name, kind).values())
+
+
+@functools.cache
+def fold_demo(name: str = "storm/connect/tls", kind: str = "on_cpu") -> Folded:
     with CaptureReader.open(DEMO) as reader:
         rows = tables.load(reader)
     group = next(one for one in tables.groups(rows) if one.name == name)
-    return sum(profiles.fold(group, kind, rows).folded.values())
+    return profiles.fold(group, kind, rows).folded
 
 
 @pytest.mark.parametrize(
@@ -216,6 +303,14 @@ def test_the_difference_of_two_arms(tmp_path: Path) -> None:
     [
         (["--group", "nonsense"], ExitCode.USAGE, "storm/connect/tls"),
         (["--phase", "tde"], ExitCode.USAGE, "no time in tde"),
+        (["--function", "EVP_MD_fetsh"], ExitCode.USAGE, "EVP_MD_fetch"),
+        (["--function", "."], ExitCode.USAGE, "similar names are"),
+        (["--view", "callers"], ExitCode.USAGE, "Add --function NAME"),
+        (
+            ["--function", "EVP_MD_fetch", "--against", "storm/connect/plaintext"],
+            ExitCode.USAGE,
+            "a difference is a flame graph or an icicle",
+        ),
         (["--against-capture", "/dev/null"], ExitCode.CAPTURE, "/dev/null"),
     ],
 )

@@ -26,13 +26,19 @@
     return name.length <= letters ? name : `${name.slice(0, letters - 1)}\u2026`;
   }
 
+  // Callers of a function have depths below 0: each side is zoomed by itself.
   function zoom(target) {
     const end = target.x + target.width;
+    const level = Math.abs(target.depth);
     for (const frame of frames) {
-      const isInside = frame.x >= target.x - EPSILON && frame.x + frame.width <= end + EPSILON;
+      const isSide = frame.depth * target.depth >= 0;
+      const isInside = isSide && frame.x >= target.x - EPSILON && frame.x + frame.width <= end + EPSILON;
       const isCaller =
-        frame.depth < target.depth && frame.x <= target.x + EPSILON && frame.x + frame.width >= end - EPSILON;
-      const isShown = isCaller || (isInside && frame.depth >= target.depth);
+        isSide &&
+        Math.abs(frame.depth) < level &&
+        frame.x <= target.x + EPSILON &&
+        frame.x + frame.width >= end - EPSILON;
+      const isShown = isCaller || (isInside && Math.abs(frame.depth) >= level);
       frame.element.classList.toggle("out", !isShown);
       frame.element.classList.toggle("caller", isCaller);
       if (!isShown) continue;
@@ -52,20 +58,29 @@
   }
 
   // The share counts a stack once, however often the word occurs in it.
-  function search(term) {
-    const wanted = term.toLowerCase();
-    let covered = 0;
-    const hits = frames.filter((frame) => frame.name.toLowerCase().includes(wanted));
-    for (const frame of frames) frame.element.classList.toggle("hit", Boolean(wanted) && hits.includes(frame));
-    group.classList.toggle("searching", Boolean(wanted));
+  function covered(hits) {
+    let sum = 0;
     let end = -1;
     for (const frame of [...hits].sort((a, b) => a.x - b.x || b.width - a.width)) {
       const from = Math.max(frame.x, end);
       const to = frame.x + frame.width;
-      if (to > from) covered += to - from;
+      if (to > from) sum += to - from;
       end = Math.max(end, to);
     }
-    found.textContent = wanted ? `${term}: ${tlstax.format.share(covered / root.width)} of the graph` : "";
+    return sum;
+  }
+
+  function search(term) {
+    const wanted = term.toLowerCase();
+    const hits = frames.filter((frame) => frame.name.toLowerCase().includes(wanted));
+    for (const frame of frames) frame.element.classList.toggle("hit", Boolean(wanted) && hits.includes(frame));
+    group.classList.toggle("searching", Boolean(wanted));
+    // Both sides hold the same stacks in different order.
+    const most = Math.max(
+      covered(hits.filter((frame) => frame.depth >= 0)),
+      covered(hits.filter((frame) => frame.depth <= 0)),
+    );
+    found.textContent = wanted ? `${term}: ${tlstax.format.share(most / root.width)} of the graph` : "";
   }
 
   group.addEventListener("click", (event) => {
