@@ -176,11 +176,6 @@ WALK_LOSS_KINDS = (
         "more new stacks in a window than their ring buffer holds",
         "the sample keeps only its innermost function; a wait keeps its phase and system call",
     ),
-    LossKind(
-        "stack_forgotten",
-        "waits that outlasted 24,576 to 49,152 new stacks, or stacks that were overwritten",
-        "the sample keeps only its innermost function; a wait keeps its phase and system call",
-    ),
 )
 FUNCTION_LOSS_KINDS = (
     LossKind(
@@ -248,6 +243,11 @@ DEPTH_LOSS_KINDS = (
         "stack_cut",
         f"a sample or wait had a stack of more than {FRAMES_MAX} frames",
         "its outermost frames are missing, and its phase may be unknown",
+    ),
+    LossKind(
+        "stack_forgotten",
+        "waits that outlasted 24,576 to 49,152 new stacks, or stacks that were overwritten",
+        "the sample keeps only its innermost function; a wait keeps its phase and system call",
     ),
 )
 """Not the kernel's: counted where stacks are read or imported."""

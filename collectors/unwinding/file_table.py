@@ -30,6 +30,8 @@ from tlstax.collectors.unwinding.row_format import (
 BUCKET_BITS: Final = 8
 TEXT_BYTES_MOST: Final = 1 << 30
 SECTION_BYTES_MOST: Final = 1 << 26
+ROWS_MOST: Final = 1 << 22
+"""Rows of a file before they are compacted; a hostile file of 64 MB could have 60 million."""
 PADDING_MOST: Final = 16
 """Bytes between two functions that belong to the first one: no code is executed there."""
 MAGIC: Final = b"tlstaxUT"
@@ -79,7 +81,7 @@ class FileTable(NamedTuple):
 
 
 def build(elf: Elf) -> FileTable | None:
-    """The table of a file; None if it has no call frame information for its code."""
+    """The table of a file; None if it has no call frame information for its code, or too much."""
     if elf.machine != "EM_X86_64":
         return None
     spans = [(s.address, s.address + s.file_size) for s in elf.segments if s.executable]
@@ -103,7 +105,7 @@ def build(elf: Elf) -> FileTable | None:
             ends.append(function.end)
             programs.append(number)
         damaged_count += results.damaged_count
-    if not starts or len(packer.rules) > RULES_MOST:
+    if not starts or len(packer.rules) > RULES_MOST or results.rows_count > ROWS_MOST:
         return None
     addresses, words = _spread(starts, ends, programs, results)
     addresses, words = _compact(addresses, words, base, end)
@@ -123,7 +125,9 @@ class _Results:
         self.deltas: list[int] = []
         self.words: list[int] = []
         self.firsts: list[int] = []
+        self.counts: list[int] = []
         self.damaged_count = 0
+        self.rows_count = 0  # of all functions that were read
 
     def run(self, entries: Entries, packer: Packer) -> list[tuple[Function, int]]:
         """The functions of a section with the number of their result; without damaged ones."""
@@ -132,6 +136,8 @@ class _Results:
         found: list[tuple[Function, int]] = []
         self.damaged_count = 0
         for function in entries.functions:
+            if self.rows_count > ROWS_MOST:
+                break
             # What follows the last instruction is zeros; so may be operands: the runner adds some.
             key = (function.common, function.program.rstrip(b"\0"))
             number = known.get(key)
@@ -145,6 +151,7 @@ class _Results:
                     rows = Rows([], [])
                 number = known[key] = self._keep(rows)
             if number >= 0:
+                self.rows_count += self.counts[number]
                 found.append((function, number))
             else:
                 self.damaged_count += 1
@@ -154,6 +161,7 @@ class _Results:
         if not rows.deltas or max(rows.deltas) >= 1 << 32 or min(rows.deltas) < 0:
             return -1
         self.firsts.append(len(self.deltas))
+        self.counts.append(len(rows.deltas))
         self.deltas += rows.deltas
         self.words += rows.words
         return len(self.firsts) - 1

@@ -25,6 +25,7 @@ from tlstax.collectors.unwinding.row_format import (
 )
 
 _REMEMBERED_MOST: Final = 16
+_ROWS_MOST: Final = 1 << 16  # of one function
 _PADDING: Final = bytes(16)  # operands at the end that look like padding
 _OFFSET_MOST: Final = (1 << 31) - 1
 
@@ -219,6 +220,8 @@ def _run(
                 ra = initial.ra if place is None else place
         if location != begin:
             if result is not None:
+                if len(result[0].deltas) == _ROWS_MOST:
+                    raise IndexError("too many rows")
                 key = (register, offset, expression, rbp, ra)
                 word = known.get(key)
                 if word is None:

@@ -194,7 +194,7 @@ def _place(mapped: MappedObject, words: _Words) -> Placed:
             if descriptor >= 0:
                 os.close(descriptor)
         if table is None:
-            return Placed(missing="it has no call frame information")
+            return Placed(missing="it has no call frame information that can be used")
         keep_table(table)
     return words.place(table)
 

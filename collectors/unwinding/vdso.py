@@ -26,9 +26,12 @@ def own_vdso() -> bytes:
 
 
 def vdso_table() -> FileTable | None:
-    """Its unwind table; None if it has none."""
+    """Its unwind table; None if it has none, or no room for a temporary file."""
     content = own_vdso()
-    with tempfile.TemporaryDirectory(prefix="tlstax-") as folder, suppress(TlstaxError):
+    with (
+        suppress(TlstaxError, OSError),
+        tempfile.TemporaryDirectory(prefix="tlstax-") as folder,
+    ):
         path = Path(folder) / "vdso"
         path.write_bytes(content)
         with Elf(path) as elf:

@@ -62,7 +62,6 @@ class Walker:
         self._active = 0
         self._unmapped_count = 0
         self._looked = time.monotonic()
-        self._checked = self._looked
         self._maps = maps_of(pid) if wanted and not _REALTIME.exists() else ""
         self._first: Addition | None = None
         self.layout = Layout()

@@ -3,6 +3,7 @@
 
 import random
 import struct
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tlstax import TlstaxError
 from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.unwinding import file_table
 from tlstax.collectors.unwinding.expressions import cfa_rule, register_address
 from tlstax.collectors.unwinding.file_table import (
     MAGIC,
@@ -21,8 +23,10 @@ from tlstax.collectors.unwinding.file_table import (
     from_bytes,
     to_bytes,
 )
-from tlstax.collectors.unwinding.frame_entries import read_entries
+from tlstax.collectors.unwinding.frame_entries import Common, read_entries
+from tlstax.collectors.unwinding.frame_program import Packer, Programs
 from tlstax.collectors.unwinding.row_format import Rule, RuleKind
+from tlstax.collectors.unwinding.vdso import vdso_table
 
 LOADER = Path("/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")
 ROUNDS = 150
@@ -135,3 +139,24 @@ def test_a_forged_checksum_does_not_help(table: FileTable, data: st.DataObject) 
 )
 def test_expressions_of_compilers_and_assembly(expression: str, rule: Rule | None) -> None:
     assert cfa_rule(bytes.fromhex(expression)) == rule
+
+
+def test_a_file_with_too_many_rows_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MB of "advance by 1" would be 60 million rows: gigabytes on a database host."""
+    with Elf(LOADER) as elf:
+        monkeypatch.setattr(file_table, "ROWS_MOST", 1000)
+        assert build(elf) is None
+        monkeypatch.undo()
+        assert build(elf) is not None
+    common = Common(0x1B, False, True, 1, -8, 16, b"\x0c\x07\x08\x90\x01")
+    rows = Programs(Packer().word).rows(0, common, b"\x41" * 1000)
+    assert len(rows.deltas) == 1001
+    with pytest.raises(IndexError, match="too many rows"):
+        Programs(Packer().word).rows(0, common, b"\x41" * 100_000)
+
+
+def test_without_room_for_temporary_files_the_vdso_has_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert vdso_table() is None
