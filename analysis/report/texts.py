@@ -37,10 +37,14 @@ def name(identifier: str) -> str:
 def callers(phase: Json, category: str) -> list[tuple[str, Json]]:
     """Who asked for a category's work in a phase: label and line, largest first."""
     return [
-        (f"{clean(line['function'])} ({name(line['caller'])})", line)
+        (f"{_function(line['function'])} ({name(line['caller'])})", line)
         for line in phase["callers"]
         if line["category"] == category and line["caller"] and line["share"] >= LEAST_CALLER
     ]
+
+
+def _function(label: str) -> str:
+    return "other functions" if label == SEVERAL else clean(label)
 
 
 def tasks(handshake: Json) -> list[Json]:

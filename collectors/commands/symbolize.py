@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tlstax import ExitCode
 from tlstax.collectors.capture.frame_names import store_names
+from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame
 from tlstax.collectors.process.debug_server import DebugServer
@@ -70,6 +71,6 @@ def _summary(files: Sequence[FileNames]) -> str:
 
 
 def _line(one: FileNames) -> str:
-    build = f"build-id {one.build_id}" if one.build_id else "no build-id"
-    text = f"{one.path} ({build}): {one.named_count:,} named"
+    build = f"build-id {visible(one.build_id)}" if one.build_id else "no build-id"
+    text = f"{visible(one.path)} ({build}): {one.named_count:,} named"
     return f"{text}, {one.left_count:,} not: {one.why}" if one.left_count else text

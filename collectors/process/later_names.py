@@ -139,7 +139,7 @@ def _unusable(directory: Path, why: str) -> TlstaxError:
 
 def _build_id(path: Path) -> str:
     """The build-id of a regular file, '' if it has none or cannot be read."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: a path with a NUL byte
         # A file may be replaced by a pipe after it was examined: opening must not wait.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

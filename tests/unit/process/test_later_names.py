@@ -201,7 +201,10 @@ def test_settings_that_cannot_be_used(
 
 
 def test_a_hostile_capture_names_no_path_of_this_host(
-    recorded: Recorded, server: type[Answers], tmp_path: Path
+    recorded: Recorded,
+    server: type[Answers],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A capture that somebody sent must not make this host open pipes, or leave its directories."""
     os.mkfifo(tmp_path / "pipe")
@@ -211,8 +214,12 @@ def test_a_hostile_capture_names_no_path_of_this_host(
         schema.Frame(number, str(tmp_path / "pipe"), build, 1 << 62, "[x]", 0, "none", "")
         for number, build in enumerate(builds)
     ]
+    rows.append(schema.Frame(9, "/a\0b\nforged: 1 named", "ab" * 10, -1, "[x]", 0, "none", ""))
     write_whole(capture, rows)
+    server.files.clear()
     assert main(["symbolize", str(capture)]) == ExitCode.OK
+    assert "\nforged" not in capsys.readouterr().out
+    server.asked.remove(f"/buildid/{'ab' * 10}/executable")
     assert server.asked == [recorded.name_of("executable")]
 
 

@@ -256,3 +256,33 @@ def test_bar_is_as_wide_as_its_share() -> None:
     assert console.bar(1, 1, 1).strip() == "▐"
     assert console.bar(0, 0, 1) == "▌"
     assert console.bar(0, 1, 0) == ""
+
+
+def test_callers_are_on_the_terminal_and_in_the_page(tmp_path: Path) -> None:
+    """ "Memory 25 %" is followed by whose it is, and other computing by what it was for."""
+    content = document(synthetic(tmp_path / "a.tlstax", "--rounds", "4"))
+    phase = next(
+        phase
+        for one in content["compositions"]
+        for phase in one["phases"]
+        if phase["phase"] == "handshake" and phase["shares"]
+    )
+    known = {"share": 0.5, "low": 0.4, "high": 0.6, "sample_count": 9, "unit_count": 9}
+    asker = {"category": "memory", "caller": "provider_fetch", "time_ns": 5.0, **known}
+    phase["enough"] = True
+    phase["shares"] = [{"category": "memory", "time_ns": 9.0, **known}]
+    phase["callers"] = [
+        {**asker, "function": "<b>EVP_MD_fetch"},
+        {**asker, "function": "(several)", "category": "memory"},
+    ]
+    table = next(one for one in content["handshakes"] if one["count"] >= 30)
+    task = {"function": "<i>d2i_X509", "category": "certificate", "time_ns": 7.0, **known}
+    table["other_tasks"] = [task]
+    text = printed(content).replace("\n", " ")
+    assert "called by <b>EVP_MD_fetch (provider fetch) 50" in text
+    assert "other computing, by samples: <i>d2i_X509 7" in text.replace("\u00a0", " ")
+    page = html.render(content)
+    assert "&lt;b&gt;EVP_MD_fetch (provider fetch)" in page
+    assert "other functions (provider fetch)" in page
+    assert "of that in &lt;i&gt;d2i_X509" in page
+    assert "<b>EVP_MD_fetch" not in page.partition('<script type="application/json"')[0]
