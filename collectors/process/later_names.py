@@ -116,7 +116,7 @@ class LaterNames:
 
     def _index(self, directory: Path) -> None:
         """Note the ELF files below a directory by build-id; links are not followed."""
-        if not directory.is_dir():
+        if not os.path.isdir(directory):  # False also where it may not be looked at
             raise _unusable(directory, "it is not a directory")
         count = 0
         for place, _, names in os.walk(directory):
