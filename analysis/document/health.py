@@ -18,6 +18,7 @@ from tlstax.analysis.model.trust import (
     Symbols,
 )
 from tlstax.analysis.rows import untracked
+from tlstax.analysis.rows.series import number
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Probe
 from tlstax.collectors.capture.vocabulary import LOSSES
@@ -168,10 +169,7 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 def _fact(tables: Tables, key: str) -> float | None:
     """A number from the metadata of the recording; None if it is absent or no number."""
-    try:
-        return float(tables.meta[key])
-    except (KeyError, ValueError):
-        return None
+    return number(tables.meta.get(key, ""))
 
 
 def _probe_line(row: Probe) -> ProbeLine:

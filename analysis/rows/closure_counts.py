@@ -8,12 +8,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from tlstax.analysis.rows.series import number
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Status, Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 
 _COVERED: Final = 0.98
 """Share of the time between two readings of the server that windows must cover."""
+_HZ_MOST: Final = 1e9
 _COMMANDS: Final = ("Questions", "Com_stmt_prepare")
 """What the server counts as a statement of a client, and what it counts apart."""
 _HANDSHAKES: Final = ("Ssl_finished_accepts", "Ssl_accepts")
@@ -42,15 +44,6 @@ class _Count(NamedTuple):
     step: float
     """The most between two readings: an answer may come so late."""
     windows: frozenset[int]
-
-
-def number(text: str) -> float | None:
-    """A fact of the recording that should be a positive number; None if it is not."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 < value < 1e9 else None
 
 
 def pairs(tables: Tables) -> dict[str, list[Pair]]:
@@ -97,8 +90,8 @@ def _threads(tables: Tables) -> Iterator[Pair]:
 
 def _cpus(tables: Tables) -> Iterator[Pair]:
     """Samples of each CPU, and those that its CPU time should have given."""
-    hz = number(tables.meta.get("sample_hz", ""))
-    if not hz:
+    hz = number(tables.meta.get("sample_hz", "")) or 0.0
+    if not 0 < hz < _HZ_MOST:
         return
     expected: dict[int, float] = defaultdict(float)
     taken: dict[int, int] = defaultdict(int)
