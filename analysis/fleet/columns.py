@@ -49,6 +49,7 @@ class Host(NamedTuple):
     cpu_count: Annotated[int, "CPUs online; 0 = unknown"]
     level: Annotated[str, "highest level that was recorded"]
     tlstax_version: Annotated[str, "version of tlstax that recorded"]
+    first_wall_ns: Annotated[int, "start of the recording's first window in this hour"]
 
 
 class Interval(NamedTuple):
@@ -83,6 +84,10 @@ class Interval(NamedTuple):
     overhead_ns: Annotated[int, "calibrated cost of probes, scheduler events and samples"]
     sample_count: Annotated[int, "CPU samples"]
     lost_count: Annotated[int, "losses of all kinds that were not repaired, see table loss"]
+    record_observed_ns: Annotated[
+        int,
+        "part of recorded_ns in which records were boundaries, and samples split their CPU time",
+    ]
 
 
 class Ledger(NamedTuple):

@@ -99,6 +99,7 @@ def test_noise_of_thousands_of_hosts_names_hardly_anybody() -> None:
     for _ in range(2):
         by_name = {name: np.zeros((2000, 12)) for name in metrics.needed(metrics.METRICS)}
         by_name["signed"] += 1000
+        by_name[metrics.seen("signed")] += 1000
         by_name["sign_ns"] = 1e9 * random.lognormal(0, 0.6, (2000, 12))
         sides.append(Sums(names, list(range(12)), by_name))
     sides[1].by_name["sign_ns"][:5] *= 30
