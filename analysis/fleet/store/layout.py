@@ -22,6 +22,8 @@ COMPACTED: Final = "compacted.parquet"
 PARTIAL: Final = ".partial"
 """Suffix of a file that is being written."""
 _LOCK: Final = ".lock"
+_LOCKS: Final = 16
+"""Locks that all recordings share."""
 _DATE: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
 _HOUR: Final = re.compile(r"hour=(\d{2})")
 _PART: Final = re.compile(r"part-([0-9a-f]{16})\.parquet")
@@ -118,13 +120,26 @@ def lock(data: Path, *, exclusive: bool) -> Iterator[None]:
 
     Readers need no lock. Raises TlstaxError (IO) where the folder cannot be written.
     """
+    with _held(data, _LOCK, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
+        yield
+
+
+@contextlib.contextmanager
+def lock_recording(data: Path, source_id: int) -> Iterator[None]:
+    """Let two writers of one recording follow each other. Raises TlstaxError (IO)."""
+    with _held(data, f"{_LOCK}-{source_id % _LOCKS:x}", fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.contextmanager
+def _held(data: Path, name: str, how: int) -> Iterator[None]:
     try:
         make_folder(data)
-        descriptor = os.open(data / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(data / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise output_error(f"to the data set {data}", error) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        fcntl.flock(descriptor, how)
         yield
     finally:
         os.close(descriptor)

@@ -48,7 +48,7 @@ def only_handshakes(number: int, host: str = "db1") -> columns.Interval:
     nothing = ("ledger_observed_ns", "record_observed_ns", "served_ns", "on_cpu_ns")
     no_sums = ("handshake_cpu_ns", "sign_cpu_ns", "record_crypto_ns", "command_count")
     changed = dict.fromkeys((*nothing, *no_sums, "connection_count"), 0)
-    return interval(number, host, **changed)
+    return interval(number, host=host, **changed)
 
 
 def facts(host: str, source_id: int = 1, first_s: int = 0, **changed: Any) -> columns.Host:
@@ -110,8 +110,7 @@ def test_a_few_handshakes_that_stand_for_many_are_still_few(tmp_path: Path) -> N
 def test_phases_of_a_host_count_by_recorded_time(tmp_path: Path) -> None:
     # A recorder with a budget looks less while the server is busy: its busy minute was seen for a
     # tenth, its quiet minute whole.
-    busy = {"ledger_observed_ns": STEP_NS // 10}
-    rows = [interval(0), interval(1, **busy)]
+    rows = [interval(0), interval(1, ledger_observed_ns=STEP_NS // 10)]
     ledger = [
         columns.Ledger("db1", row.start_wall_ns, 1, "connection", "sign", ns, 0, 0, 0, 0, 0, 0)
         for row, ns in zip(rows, (SECOND_NS, SECOND_NS), strict=True)
