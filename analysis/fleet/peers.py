@@ -10,7 +10,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import quantities
 from tlstax.analysis.fleet import columns, host_sums, latencies
 from tlstax.analysis.fleet.engines.engine import Engine
-from tlstax.analysis.fleet.figures import far_out, figure, value_text
+from tlstax.analysis.fleet.figures import far_out, figure, hosts_text, value_text
 from tlstax.analysis.fleet.host_sums import FACTS, Facts, Span, Sums, literal
 from tlstax.analysis.fleet.metrics import METRICS
 from tlstax.analysis.fleet.question import Question, facts_of, moment
@@ -40,7 +40,7 @@ def explain(question: Question, host: str) -> FleetExplanation:
         if host not in known:
             raise TlstaxError(
                 f"the data set has no host {host} in this span of time",
-                f"it has {len(known):,} hosts, such as {', '.join(sorted(known)[:3]) or 'none'}",
+                f"it has {hosts_text(len(known))}: {', '.join(sorted(known)[:3])}",
                 "Name one of them; `tlstax fleet top` lists them",
                 ExitCode.USAGE,
             )

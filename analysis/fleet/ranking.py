@@ -26,6 +26,8 @@ from tlstax.analysis.statistics.units import Floats
 
 _OUTLIERS_MAX: Final = 50
 _RANGES: Final = 20
+_LEAST_SPREAD: Final = 1e-9
+"""Values that differ by a smaller share are equal but for the order in which they were added."""
 _ADDED_UP: Final = ("cpus", "per_second")
 
 
@@ -90,9 +92,14 @@ def server_of(known: Facts, host: str) -> str:
 
 
 def _ranges(ordered: Floats) -> list[HostRange]:
-    if not len(ordered):
+    """Hosts by value, in ranges of one width; of equal values there is one range."""
+    known = ordered[np.isfinite(ordered)]
+    if not len(known):
         return []
-    counts, edges = np.histogram(ordered, bins=_RANGES)
+    low, high = float(known.min()), float(known.max())
+    if high - low <= _LEAST_SPREAD * max(abs(low), abs(high)):
+        return [HostRange(low, high, len(known))]
+    counts, edges = np.histogram(known, bins=_RANGES)
     return [
         HostRange(float(low), float(high), int(count))
         for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
