@@ -136,12 +136,13 @@ def seen(name: str) -> str:
 
 
 def values(metric: Metric, sums: Mapping[str, Floats]) -> Floats:
-    """The metric of each row of sums; NaN where too little was observed to divide by."""
+    """The metric of each row of sums; NaN where too little was observed, or a sum is damaged."""
     below = sums[metric.below]
     enough = sums[seen(metric.below)] >= metric.least_below
     found: Floats = np.full(below.shape, np.nan)
-    np.divide(sums[metric.above] * metric.scale, below, out=found, where=enough)
-    return found
+    with np.errstate(all="ignore"):
+        np.divide(sums[metric.above] * metric.scale, below, out=found, where=enough)
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def sum_sql(names: tuple[str, ...]) -> str:

@@ -21,6 +21,8 @@ from tlstax.collectors.capture.printable import output_error
 COMPACTED: Final = "compacted.parquet"
 PARTIAL: Final = ".partial"
 """Suffix of a file that is being written."""
+_YEARS: Final = range(1970, 2100)
+"""Folders of other years are none of ours."""
 _LOCK: Final = ".lock"
 _LOCKS: Final = 16
 """Locks that all recordings share."""
@@ -102,7 +104,7 @@ def _parsed(date: str, hour: str) -> int | None:
         at = datetime.strptime(f"{date} {hour}", "%Y-%m-%d %H").replace(tzinfo=UTC)
     except ValueError:
         return None
-    return int(at.timestamp()) * SECOND_NS
+    return int(at.timestamp()) * SECOND_NS if at.year in _YEARS else None
 
 
 def make_folder(path: Path) -> None:

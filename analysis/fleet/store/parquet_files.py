@@ -7,6 +7,7 @@ Needs pyarrow (`pip install 'tlstax[fleet]'`).
 import importlib
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -167,6 +168,7 @@ def check(path: Path, table: type[Row]) -> Any:
     Raises UnreadableError, or TlstaxError (CAPTURE) for a file of a newer version.
     """
     pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
+    _require_regular(path)
     try:
         found = parquet.read_metadata(path)
         schema = found.schema.to_arrow_schema()
@@ -189,6 +191,12 @@ def check(path: Path, table: type[Row]) -> Any:
     return found
 
 
+def _require_regular(path: Path) -> None:
+    """Opening a named pipe would wait for its writer."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise UnreadableError(path, "it is no regular file")
+
+
 def _text(metadata: Mapping[bytes, bytes] | None, key: bytes) -> str:
     return (metadata or {}).get(key, b"")[:40].decode("ascii", "replace")
 
@@ -202,6 +210,7 @@ def groups(
     UnreadableError.
     """
     pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
+    _require_regular(path)
     try:
         with path.open("rb") as stream:
             opened = parquet.ParquetFile(stream)
