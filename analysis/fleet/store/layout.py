@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row, table_name
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row
 from tlstax.collectors.capture.printable import output_error
+from tlstax.collectors.capture.schema import table_name
 
 COMPACTED: Final = "compacted.parquet"
 PARTIAL: Final = ".partial"

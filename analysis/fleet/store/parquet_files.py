@@ -20,10 +20,10 @@ from tlstax.analysis.fleet.columns import (
     Row,
     columns,
     keys,
-    table_name,
 )
 from tlstax.analysis.fleet.store.layout import PARTIAL, make_folder
 from tlstax.collectors.capture.printable import output_error
+from tlstax.collectors.capture.schema import table_name
 
 ROWS_OF_A_GROUP: Final = 1 << 17
 VERSION_KEY: Final = b"tlstax.schema_version"

@@ -17,6 +17,7 @@ from tlstax.analysis.fleet.clickhouse_ddl import ddl
 from tlstax.analysis.fleet.column_reference import columns_markdown
 from tlstax.analysis.fleet.columns import HOUR_NS, TABLES
 from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.collectors.capture.schema import table_name
 from tlstax.tests import fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
 
@@ -200,7 +201,7 @@ def test_a_missing_package_is_one_sentence_that_says_what_to_install(
 
 def test_sql_reads_every_table(data: Path, tmp_path: Path, capsys: Any) -> None:
     for table in TABLES:
-        name = columns.table_name(table)
+        name = table_name(table)
         rows = tmp_path / f"{name}.json"
         assert ask(data, "sql", f"SELECT * FROM {name} LIMIT 2", "--json", str(rows)) == 0
         found = json.loads(rows.read_text())

@@ -12,11 +12,12 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import columns
-from tlstax.analysis.fleet.columns import TABLES, TIERS, table_name
+from tlstax.analysis.fleet.columns import TABLES, TIERS
 from tlstax.analysis.fleet.rollup import capture
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.store import adding, compaction, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, part_name
+from tlstax.collectors.capture.schema import table_name
 from tlstax.tests.fleet_rows import renamed, totals
 
 
