@@ -78,7 +78,7 @@ def read_target(pid: int, probed_paths: list[str], proc: Path = PROC) -> TargetF
         pid=pid,
         name=status.get("Name", "").strip(),
         state=status.get("State", " ").split()[0],
-        tracer=_tracer(place),
+        tracer=int(status.get("TracerPid", "0")) or _tracer(place),
         seccomp=int(status.get("Seccomp", "0")),
         shadow_stack="shstk" in status.get("x86_Thread_features", "").split(),
         frozen=cgroups.is_frozen(pid, proc),
@@ -95,7 +95,7 @@ def read_target(pid: int, probed_paths: list[str], proc: Path = PROC) -> TargetF
 
 
 def _tracer(place: Path) -> int:
-    """Who traces one of the threads: strace may follow a single one. 0 for none."""
+    """Who traces one of the threads: strace may follow a single one. 0: none, or none is shown."""
     with suppress(OSError):
         for tid in os.listdir(place / "task")[:THREADS_READ_MAX]:
             with suppress(OSError):
