@@ -27,7 +27,8 @@ CREATE TABLE IF NOT EXISTS tlstax.`host` (
     cpu_model LowCardinality(String),
     cpu_count Int64 CODEC(Delta, ZSTD),
     level LowCardinality(String),
-    tlstax_version LowCardinality(String)
+    tlstax_version LowCardinality(String),
+    first_wall_ns Int64 CODEC(Delta, ZSTD)
 ) ENGINE = ReplacingMergeTree PARTITION BY toDate(fromUnixTimestamp64Nano(start_wall_ns))
 ORDER BY (host, start_wall_ns, source_id);
 
@@ -56,7 +57,8 @@ CREATE TABLE IF NOT EXISTS tlstax.`interval` (
     engine_cpu_ns Int64 CODEC(Delta, ZSTD),
     overhead_ns Int64 CODEC(Delta, ZSTD),
     sample_count Int64 CODEC(Delta, ZSTD),
-    lost_count Int64 CODEC(Delta, ZSTD)
+    lost_count Int64 CODEC(Delta, ZSTD),
+    record_observed_ns Int64 CODEC(Delta, ZSTD)
 ) ENGINE = ReplacingMergeTree PARTITION BY toDate(fromUnixTimestamp64Nano(start_wall_ns))
 ORDER BY (tier, host, start_wall_ns, source_id);
 

@@ -151,6 +151,7 @@ class Hour:
             "overhead_ns": cpu * 0.004 * self._random.lognormal(0, 0.05, cpu.shape),
             "sample_count": sums["sample"],
             "lost_count": self._random.poisson(0.01, cpu.shape),
+            "record_observed_ns": observed,
         }
         return _arrow(columns.Interval, {**self._keys(), **found})
 
@@ -166,6 +167,7 @@ class Hour:
             facts["host"], facts["cluster"] = self._fleet.name(number), self._fleet.cluster(number)
             facts["source_id"] = int(self._traits.source[number])
             facts["start_wall_ns"] = int(self._starts[0])
+            facts["first_wall_ns"] = int(self._starts[0])
             if number in renewed:
                 facts["tls_library"] = "OpenSSL 3.5.4"
             rows.append(columns.Host(**facts))

@@ -133,12 +133,13 @@ def _of_metric(marks: list[Marked], context: _Context) -> ChangeGroup:
     lines = over_members(members, context.sides)
     (own,) = (line for line in lines if line.metric.name == first.metric.name)
     direction = first.direction
+    summary, where, cause = _told(own, direction, _count(members), _where(members, context))
     ordered = sorted(marks, key=lambda mark: (-_size(mark), context.hosts[mark.row]))
     return ChangeGroup(
         "metric",
-        f"{change_text(own)}, on {_where(members, context)}.",
-        f"{direction} {own.metric.label} on {_count(members)}",
-        _CAUSES.get((first.metric.name, direction), ""),
+        f"{change_text(own)}, on {where}.",
+        summary,
+        cause,
         first.metric.name,
         len(members),
         sorted(members),
@@ -151,6 +152,26 @@ def _of_metric(marks: list[Marked], context: _Context) -> ChangeGroup:
             )
             for mark in ordered[:_LINES_MAX]
         ],
+    )
+
+
+def _told(own: MetricChange, direction: str, count: str, where: str) -> tuple[str, str, str]:
+    """Summary, place and cause of a change that differs from that of all hosts.
+
+    It is their own if they changed in that direction; else the others did, and they stayed behind.
+    """
+    change = own.change.value
+    size = 0.0 if change is None else math.log(change) if own.is_factor else change
+    if (
+        size * (1 if direction == verdicts.MORE else -1)
+        >= BY_NAME[own.metric.name].least_change / 2
+    ):
+        cause = _CAUSES.get((own.metric.name, direction), "")
+        return f"{direction} {own.metric.label} on {count}", where, cause
+    return (
+        f"{own.metric.label} that changed less than the others' on {count}",
+        f"{where}, while it changed more on most hosts",
+        "a change of most hosts that did not reach these, or matters less to them",
     )
 
 

@@ -13,9 +13,11 @@ from typing import Final
 
 import numpy as np
 
+from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import change_groups, columns, host_sums, metric_changes, networks
 from tlstax.analysis.fleet.change_groups import Marked
 from tlstax.analysis.fleet.columns import SECOND_NS, TIERS
+from tlstax.analysis.fleet.figures import hosts_text
 from tlstax.analysis.fleet.host_sums import Span, Sums
 from tlstax.analysis.fleet.metrics import METRICS
 from tlstax.analysis.fleet.question import Question, moment
@@ -97,16 +99,26 @@ def between_groups(
         known = host_sums.facts(engine, span)
         everyone = host_sums.chosen(known, question.hosts)
         chosen = [host_sums.chosen(known, side) & everyone for side in (against, group)]
+        both = chosen[0] & chosen[1]
+        chosen[0] -= both  # who is in both would be compared with itself
+        if not chosen[0]:
+            raise TlstaxError(
+                "there is nothing to compare with",
+                f"all hosts of {' and '.join(against)} are in the other group, too",
+                "Give --against other hosts",
+                ExitCode.USAGE,
+            )
         sums = host_sums.over(engine, span)
     sides = [host_sums.kept(sums, hosts) for hosts in chosen]
     lines = metric_changes.over_hosts(sides[0], sides[1], is_paired=False)
     names = [" and ".join(side) for side in (against, group)]
+    names[0] += ", without the other group" if both else ""
     return FleetComparison(
         FLEET_VERSION,
         "How two groups of hosts differ",
         question.scope(span, tier, len(set().union(*chosen)), left_out),
-        f"{names[0]}: {len(sides[0].hosts):,} hosts",
-        f"{names[1]}: {len(sides[1].hosts):,} hosts",
+        f"{names[0]}: {hosts_text(len(sides[0].hosts))}",
+        f"{names[1]}: {hosts_text(len(sides[1].hosts))}",
         change_groups.groups_sentence(lines),
         _NOTE_GROUPS,
         lines,

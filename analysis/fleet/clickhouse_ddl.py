@@ -14,8 +14,8 @@ from tlstax.analysis.fleet.columns import (
     TABLES,
     columns,
     keys,
-    table_name,
 )
+from tlstax.collectors.capture.schema import table_name
 
 _HEAD: Final = """\
 -- Tables of a tlstax data set (version {version}) for a ClickHouse server.

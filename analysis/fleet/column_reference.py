@@ -13,9 +13,9 @@ from tlstax.analysis.fleet.columns import (
     TABLES,
     TIERS,
     columns,
-    table_name,
 )
 from tlstax.analysis.fleet.histograms import SCALE
+from tlstax.collectors.capture.schema import table_name
 
 _HEAD: Final = """\
 # The tables of a data set

@@ -13,9 +13,9 @@ interval: else a host that was watched all the time counts for more than the oth
 A column that is added after version 1 stands at the end of its table and has a default.
 """
 
-import re
-import types
-from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
+
+from tlstax.collectors.capture.schema import annotated_fields, table_name
 
 SCHEMA_VERSION: Final = 1
 """Version of these tables, in the metadata of each file. A newer file is refused by name."""
@@ -49,6 +49,7 @@ class Host(NamedTuple):
     cpu_count: Annotated[int, "CPUs online; 0 = unknown"]
     level: Annotated[str, "highest level that was recorded"]
     tlstax_version: Annotated[str, "version of tlstax that recorded"]
+    first_wall_ns: Annotated[int, "start of the recording's first window in this hour"]
 
 
 class Interval(NamedTuple):
@@ -83,6 +84,10 @@ class Interval(NamedTuple):
     overhead_ns: Annotated[int, "calibrated cost of probes, scheduler events and samples"]
     sample_count: Annotated[int, "CPU samples"]
     lost_count: Annotated[int, "losses of all kinds that were not repaired, see table loss"]
+    record_observed_ns: Annotated[
+        int,
+        "part of recorded_ns in which records were boundaries, and samples split their CPU time",
+    ]
 
 
 class Ledger(NamedTuple):
@@ -266,24 +271,15 @@ class Column(NamedTuple):
     doc: str
 
 
-def table_name(table: type[Any]) -> str:
-    """The name of a table in paths and SQL: `PhaseLatency` is `phase_latency`."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", table.__name__).lower()
-
-
 BY_NAME: Final = {table_name(table): table for table in TABLES}
 
 
 def columns(table: type[Any]) -> tuple[Column, ...]:
     """The columns of a table in order."""
-    hints = get_type_hints(table, include_extras=True)
-    return tuple(_column(name, hints[name]) for name in table._fields)
-
-
-def _column(name: str, hint: Any) -> Column:
-    kind, doc = get_args(hint)
-    is_list = isinstance(kind, types.GenericAlias) or get_origin(kind) is list
-    return Column(name, "list" if is_list else kind.__name__, doc)
+    return tuple(
+        Column(name, "list" if get_origin(kind) is list else kind.__name__, doc)
+        for name, kind, doc in annotated_fields(table)
+    )
 
 
 def keys(table: type[Any]) -> tuple[str, ...]:

@@ -34,6 +34,11 @@ def far_out(values: Floats) -> tuple[float, float]:
     return float(low - reach), float(high + reach)
 
 
+def hosts_text(count: int) -> str:
+    """So many hosts, in words."""
+    return f"{count:,} host{'s' if count != 1 else ''}"
+
+
 def value_text(unit: str, value: float | None) -> str:
     """A value of a metric in its unit."""
     if unit == "ns":

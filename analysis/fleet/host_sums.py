@@ -128,13 +128,16 @@ def _floats(column: Any) -> Floats:
 
 
 def facts(engine: Engine, span: Span) -> Facts:
-    """The last known facts of each host in a span, which begins with its hour: facts are hourly."""
-    span = in_hours(span)
+    """The last known facts of each host in a span: those of the recording that began last.
+
+    Facts are hourly, so a recording of the first hour may have ended before the span.
+    """
+    condition = f"{in_hours(span).condition} AND first_wall_ns < {span.end_wall_ns:d}"
     names = ", ".join(f"host.{name} AS {name}" for name in ("host", *FACTS))
     found = engine.query(
-        f"SELECT DISTINCT {names} FROM host INNER JOIN (SELECT host AS name, MAX(start_wall_ns) AS "
-        f"latest_ns FROM host WHERE {span.condition} GROUP BY host) newest "
-        "ON host.host = newest.name AND host.start_wall_ns = newest.latest_ns ORDER BY host, "
+        f"SELECT DISTINCT {names} FROM host INNER JOIN (SELECT host AS name, MAX(first_wall_ns) AS "
+        f"latest_ns FROM host WHERE {condition} GROUP BY host) newest "
+        "ON host.host = newest.name AND host.first_wall_ns = newest.latest_ns ORDER BY host, "
         f"{', '.join(FACTS)}"
     )
     columns = {name: [str(value) for value in found[name].to_pylist()] for name in FACTS}

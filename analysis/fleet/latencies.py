@@ -13,7 +13,7 @@ import numpy as np
 
 from tlstax.analysis.fleet import histograms
 from tlstax.analysis.fleet.engines.engine import BUCKETS, Engine
-from tlstax.analysis.fleet.histograms import SCALE
+from tlstax.analysis.fleet.histograms import LEAST, MOST, SCALE
 from tlstax.analysis.fleet.host_sums import Facts, Span, literal, numbered
 from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.model.fleet import Figure, LatencyLine, QuantileFigure
@@ -33,7 +33,8 @@ class HostCounts(NamedTuple):
 
 def by_host(engine: Engine, span: Span, phase: str = "", host: str = "") -> dict[str, HostCounts]:
     """Scaled counts by phase, of one phase or all, and of one host or all."""
-    conditions = [span.condition, f"scale = {SCALE:d}", "observed_ns > 0"]
+    conditions = [span.condition, f"scale = {SCALE:d}", "observed_ns > 0", "ended_count > 0"]
+    conditions += [f"bucket >= {LEAST:d}", f"bucket <= {MOST:d}"]
     conditions += [f"phase = {literal(phase)}"] if phase else []
     conditions += [f"host = {literal(host)}"] if host else []
     found = engine.query(

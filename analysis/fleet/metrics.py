@@ -13,28 +13,49 @@ import numpy as np
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.statistics.units import Floats
 
-SUMS: Final[Mapping[str, tuple[str, str]]] = {
-    "ledger_s": ("recorded_ns / 1e9", ""),
-    "handshake_s": ("recorded_ns / 1e9", ""),
-    "served_ns": ("served_ns", "ledger"),
-    "on_cpu_ns": ("on_cpu_ns", "ledger"),
-    "runnable_ns": ("runnable_ns", "ledger"),
-    "tls_ns": ("(handshake_cpu_ns + record_crypto_ns)", "ledger"),
-    "handshake_ns": ("handshake_cpu_ns", "ledger"),
-    "sign_ns": ("sign_cpu_ns", "ledger"),
-    "records_ns": ("record_crypto_ns", "ledger"),
-    "connections": ("connection_count", "ledger"),
-    "commands": ("command_count", "ledger"),
-    "handshakes": ("handshake_count", "handshake"),
-    "signed": ("(handshake_count - failed_count - resumed_count)", "handshake"),
-    "resumed": ("resumed_count", "handshake"),
-    "judged": ("(full_count + resumed_count)", "handshake"),
-    "failed": ("failed_count", "handshake"),
+
+class Sum(NamedTuple):
+    """A sum over the intervals in which something was observed."""
+
+    parts: tuple[tuple[str, str], ...]
+    """Columns, and by which observed time they are scaled; '' = they are not."""
+    when: str
+    """Only intervals in which this was observed count: else a ratio divides by what its other sum
+    has not seen."""
+
+
+def _of(columns: str, scaled_by: str, when: str = "") -> Sum:
+    return Sum(((columns, scaled_by),), when or scaled_by)
+
+
+_SIGNED: Final = "(handshake_count - failed_count - resumed_count)"
+SUMS: Final[Mapping[str, Sum]] = {
+    "ledger_s": _of("recorded_ns / 1e9", "", "ledger"),
+    "handshake_s": _of("recorded_ns / 1e9", "", "handshake"),
+    "record_s": _of("recorded_ns / 1e9", "", "record"),
+    "served_ns": _of("served_ns", "ledger"),
+    "on_cpu_ns": _of("on_cpu_ns", "ledger", "record"),
+    "runnable_ns": _of("runnable_ns", "ledger"),
+    "tls_ns": Sum((("handshake_cpu_ns", "ledger"), ("record_crypto_ns", "record")), "record"),
+    "handshake_ns": _of("handshake_cpu_ns", "ledger"),
+    "sign_ns": _of("sign_cpu_ns", "ledger"),
+    "records_ns": _of("record_crypto_ns", "record"),
+    "connections": _of("connection_count", "ledger"),
+    "commands": _of("command_count", "ledger"),
+    "encrypted": _of("command_count", "ledger", "record"),
+    "handshakes": _of("handshake_count", "handshake"),
+    "timed": _of("handshake_count", "handshake", "ledger"),
+    "signed": _of(_SIGNED, "handshake", "ledger"),
+    "resumed": _of("resumed_count", "handshake"),
+    "judged": _of("(full_count + resumed_count)", "handshake"),
+    "failed": _of("failed_count", "handshake"),
 }
-"""A sum by its name: the columns, and by which observed time they are scaled. `ledger_s` and
-`handshake_s` are the recorded time of the intervals in which that was observed at all. `signed` are
-successful handshakes that are not known to be resumed: not every library tells."""
-_OBSERVED: Final = {"ledger_s": "ledger", "handshake_s": "handshake"}
+"""`ledger_s` and its like are the recorded time of the intervals in which that was observed.
+`signed` are successful handshakes that are not known to be resumed: not every library tells;
+`timed` and `encrypted` are what the CPU time that is divided by them belongs to."""
+_SEEN: Final = "_seen"
+"""Suffix of the same sum as it was observed, not scaled."""
+_KINDS: Final = ("ledger", "handshake", "record")
 
 
 class Metric(NamedTuple):
@@ -48,7 +69,7 @@ class Metric(NamedTuple):
     below: str
     scale: float
     least_below: float
-    """With less to divide by, there is no value."""
+    """With less to divide by, as it was observed, there is no value."""
     is_log: bool
     """Changes are factors; else differences."""
     least_change: float
@@ -70,9 +91,9 @@ METRICS: Final = (
     Metric("commands_per_connection", "commands per connection", "count",
            "commands", "connections", 1.0, 20, True, float(np.log(1.5))),
     Metric("record_crypto_ns", "record crypto per command", "ns",
-           "records_ns", "commands", 1.0, 500, True, float(np.log(1.3))),
+           "records_ns", "encrypted", 1.0, 500, True, float(np.log(1.3))),
     Metric("handshake_cpu_ns", "CPU time per handshake", "ns",
-           "handshake_ns", "handshakes", 1.0, 20, True, _FACTOR, ("sign_ns", "resumed_share")),
+           "handshake_ns", "timed", 1.0, 20, True, _FACTOR, ("sign_ns", "resumed_share")),
     Metric("handshake_rate", "handshakes per second", "per_second",
            "handshakes", "handshake_s", 1.0, 1, True, float(np.log(1.5)),
            ("commands_per_connection",), True),
@@ -81,7 +102,7 @@ METRICS: Final = (
            ("handshake_cpu_ns", "handshake_rate", "sign_ns", "resumed_share",
             "commands_per_connection"), True),
     Metric("tls_cpus", "CPUs in TLS", "cpus",
-           "tls_ns", "ledger_s", 1e-9, 1, True, float(np.log(1.5)),
+           "tls_ns", "record_s", 1e-9, 1, True, float(np.log(1.5)),
            ("handshake_cpus", "record_crypto_ns", "handshake_cpu_ns", "handshake_rate", "sign_ns",
             "resumed_share", "commands_per_connection"), True),
     Metric("tls_share", "TLS share of CPU time", "share",
@@ -109,13 +130,19 @@ def of_name(name: str) -> Metric:
     return BY_NAME[name]
 
 
+def seen(name: str) -> str:
+    """The name of a sum as it was observed, not scaled."""
+    return f"{name}{_SEEN}"
+
+
 def values(metric: Metric, sums: Mapping[str, Floats]) -> Floats:
-    """The metric of each row of sums; NaN where there is too little to divide by."""
+    """The metric of each row of sums; NaN where too little was observed, or a sum is damaged."""
     below = sums[metric.below]
-    enough = below >= metric.least_below
+    enough = sums[seen(metric.below)] >= metric.least_below
     found: Floats = np.full(below.shape, np.nan)
-    np.divide(sums[metric.above] * metric.scale, below, out=found, where=enough)
-    return found
+    with np.errstate(all="ignore"):
+        np.divide(sums[metric.above] * metric.scale, below, out=found, where=enough)
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def sum_sql(names: tuple[str, ...]) -> str:
@@ -128,23 +155,27 @@ def scaled_sql(names: tuple[str, ...], condition: str) -> str:
     scales = ", ".join(
         f"CASE WHEN {kind}_observed_ns > 0 THEN CAST(recorded_ns AS DOUBLE) "
         f"/ CAST({kind}_observed_ns AS DOUBLE) ELSE 0 END AS {kind}_scale"
-        for kind in ("ledger", "handshake")
+        for kind in _KINDS
     )
-    scaled = ", ".join(f"{_scaled(name)} AS {name}" for name in names)
+    scaled = ", ".join(f"{_expression(name)} AS {name}" for name in names)
     return (
         f"SELECT host, start_wall_ns, {scaled} FROM (SELECT *, {scales} FROM interval "
         f"WHERE {condition}) observed"
     )
 
 
-def _scaled(name: str) -> str:
-    expression, kind = SUMS[name]
-    if kind:
-        return f"{expression} * {kind}_scale"
-    seen = f"{_OBSERVED[name]}_scale > 0"
-    return f"CASE WHEN {seen} THEN CAST({expression} AS DOUBLE) ELSE 0 END"
+def _expression(name: str) -> str:
+    """A sum of one interval; where nothing of it was observed, 0."""
+    of = SUMS[name.removesuffix(_SEEN)]
+    parts = [f"CAST({columns} AS DOUBLE)" for columns, _ in of.parts]
+    if not name.endswith(_SEEN):
+        scales = (f" * {kind}_scale" if kind else "" for _, kind in of.parts)
+        parts = [f"{part}{scale}" for part, scale in zip(parts, scales, strict=True)]
+    return f"CASE WHEN {of.when}_scale > 0 THEN {' + '.join(parts)} ELSE 0 END"
 
 
 def needed(metrics: tuple[Metric, ...]) -> tuple[str, ...]:
     """The sums that these metrics are made of."""
-    return tuple(dict.fromkeys(name for one in metrics for name in (one.above, one.below)))
+    return tuple(
+        dict.fromkeys(name for one in metrics for name in (one.above, one.below, seen(one.below)))
+    )

@@ -10,7 +10,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import quantities
 from tlstax.analysis.fleet import columns, host_sums, latencies
 from tlstax.analysis.fleet.engines.engine import Engine
-from tlstax.analysis.fleet.figures import far_out, figure, value_text
+from tlstax.analysis.fleet.figures import far_out, figure, hosts_text, value_text
 from tlstax.analysis.fleet.host_sums import FACTS, Facts, Span, Sums, literal
 from tlstax.analysis.fleet.metrics import METRICS
 from tlstax.analysis.fleet.question import Question, facts_of, moment
@@ -40,7 +40,7 @@ def explain(question: Question, host: str) -> FleetExplanation:
         if host not in known:
             raise TlstaxError(
                 f"the data set has no host {host} in this span of time",
-                f"it has {len(known):,} hosts, such as {', '.join(sorted(known)[:3]) or 'none'}",
+                f"it has {hosts_text(len(known))}: {', '.join(sorted(known)[:3])}",
                 "Name one of them; `tlstax fleet top` lists them",
                 ExitCode.USAGE,
             )
@@ -122,9 +122,9 @@ def _sentence(host: str, lines: Sequence[PeerLine], peers: str) -> str:
 def _versions(engine: Engine, span: Span, host: str) -> list[HostVersion]:
     """Facts whenever they changed."""
     rows = engine.query(
-        f"SELECT start_wall_ns, {', '.join(FACTS)} FROM host "
+        f"SELECT first_wall_ns, {', '.join(FACTS)} FROM host "
         f"WHERE {host_sums.in_hours(span).condition} AND host = {literal(host)} "
-        "ORDER BY start_wall_ns"
+        "ORDER BY first_wall_ns"
     ).to_pylist()
     found: list[HostVersion] = []
     before: dict[str, str] = {}
@@ -132,7 +132,7 @@ def _versions(engine: Engine, span: Span, host: str) -> list[HostVersion]:
         facts = {name: str(row[name]) for name in FACTS}
         changed = {name: text for name, text in facts.items() if before.get(name) != text}
         if changed:
-            found.append(HostVersion(moment(row["start_wall_ns"]), changed))
+            found.append(HostVersion(moment(row["first_wall_ns"]), changed))
         before = facts
     return found
 
@@ -150,16 +150,24 @@ def _findings(engine: Engine, span: Span, host: str) -> list[HostFinding]:
 
 
 def _phases(engine: Engine, span: Span, host: str) -> list[PhaseLine]:
-    waits = " + ".join(name for name in columns.Ledger._fields[6:] if name.endswith("_ns"))
+    waits = " + ".join(
+        f"ledger.{name}" for name in columns.Ledger._fields[6:] if name.endswith("_ns")
+    )
+    condition = (
+        f"whole.{span.condition.replace(' AND ', ' AND whole.')} AND whole.host = {literal(host)} "
+        "AND whole.ledger_observed_ns > 0"
+    )
+    scale = "CAST(whole.recorded_ns AS DOUBLE) / CAST(whole.ledger_observed_ns AS DOUBLE)"
     rows = engine.query(
-        "SELECT phase, SUM(CAST(on_cpu_ns AS DOUBLE)) AS on_cpu_ns, "
-        f"SUM(CAST({waits} AS DOUBLE)) AS waiting_ns FROM ledger WHERE {span.condition} "
-        f"AND host = {literal(host)} GROUP BY phase"
+        f"SELECT phase, SUM(CAST(ledger.on_cpu_ns AS DOUBLE) * {scale}) AS on_cpu_ns, "
+        f"SUM(CAST({waits} AS DOUBLE) * {scale}) AS waiting_ns FROM ledger INNER JOIN interval "
+        "whole ON ledger.host = whole.host AND ledger.start_wall_ns = whole.start_wall_ns "
+        f"AND ledger.source_id = whole.source_id WHERE {condition} GROUP BY phase"
     ).to_pylist()
     seconds = engine.query(
-        "SELECT SUM(CAST(ledger_observed_ns AS DOUBLE)) AS observed_ns FROM interval "
-        f"WHERE {span.condition} AND host = {literal(host)}"
-    ).to_pylist()[0]["observed_ns"]
+        "SELECT SUM(CAST(recorded_ns AS DOUBLE)) AS recorded_ns FROM interval whole "
+        f"WHERE {condition}"
+    ).to_pylist()[0]["recorded_ns"]
     lines = [
         PhaseLine(row["phase"], row["on_cpu_ns"] / seconds * 1e9, row["waiting_ns"] / seconds * 1e9)
         for row in rows

@@ -38,7 +38,8 @@ def profile(
         known = host_sums.facts(engine, span)
         hosts = host_sums.chosen(known, conditions)
         rows = _rows(engine, span, kind, hosts, everyone=len(hosts) == len(known))
-        seconds = sum(_recorded_s(engine, span).get(host, 0.0) for host in hosts)
+        recorded_s = _recorded_s(engine, span)
+        seconds = sum(recorded_s.get(host, 0.0) for host in hosts)
         resolved = _resolved(engine, rows)
     folded = {path: ns / seconds for path, ns in _fold(rows, kind, resolved).items() if seconds}
     what = " and ".join(conditions) or "all hosts"

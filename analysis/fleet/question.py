@@ -22,6 +22,8 @@ from tlstax.analysis.model.fleet import FleetScope, MetricFacts
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"(\d{1,6})([smhd])")
+_LATEST_S: Final = 4_102_444_800
+"""2100: nothing was recorded later."""
 _SAFE: Final = re.compile(r"[\w.:-]{1,200}")
 """Names of hosts that can be the name of a file."""
 
@@ -129,7 +131,7 @@ def parse_time(text: str) -> int:
             "Give date and time, in UTC or with a zone such as +01:00",
             ExitCode.USAGE,
         ) from error
-    if not 0 <= seconds < 4_102_444_800:
+    if not 0 <= seconds < _LATEST_S:
         raise TlstaxError(
             f"cannot use the time {text!r}",
             "it lies before 1970 or after 2099",
@@ -163,3 +165,31 @@ def parse_span(text: str) -> Span:
             ExitCode.USAGE,
         )
     return Span(parse_time(first), parse_time(last))
+
+
+def require_sides(before: Span, after: Span) -> None:
+    """Raise TlstaxError (USAGE) for two spans of time that cannot be compared."""
+    for side in (before, after):
+        if side.end_wall_ns <= side.start_wall_ns:
+            raise TlstaxError(
+                "a side is empty",
+                "its end is not later than its start",
+                "Give FROM..TO with a later TO",
+                ExitCode.USAGE,
+            )
+        if side.start_wall_ns < 0 or side.end_wall_ns > _LATEST_S * SECOND_NS:
+            raise TlstaxError(
+                "a side is too long",
+                "it begins before 1970 or ends after 2099",
+                "Give a shorter --span",
+                ExitCode.USAGE,
+            )
+    if before.start_wall_ns < after.end_wall_ns and after.start_wall_ns < before.end_wall_ns:
+        raise TlstaxError(
+            "the two sides overlap",
+            f"both have the time from {moment(max(before.start_wall_ns, after.start_wall_ns))} to "
+            f"{moment(min(before.end_wall_ns, after.end_wall_ns))}, which would be compared with "
+            "itself",
+            "Give two spans of time that do not",
+            ExitCode.USAGE,
+        )

@@ -26,6 +26,10 @@ from tlstax.analysis.statistics.units import Floats
 
 _OUTLIERS_MAX: Final = 50
 _RANGES: Final = 20
+_SHARE_MOST: Final = 1e6
+"""No recording has a finding with a larger share: such a row is damaged."""
+_LEAST_SPREAD: Final = 1e-9
+"""Values that differ by a smaller share are equal but for the order in which they were added."""
 _ADDED_UP: Final = ("cpus", "per_second")
 
 
@@ -90,9 +94,14 @@ def server_of(known: Facts, host: str) -> str:
 
 
 def _ranges(ordered: Floats) -> list[HostRange]:
-    if not len(ordered):
+    """Hosts by value, in ranges of one width; of equal values there is one range."""
+    known = ordered[np.isfinite(ordered)]
+    if not len(known):
         return []
-    counts, edges = np.histogram(ordered, bins=_RANGES)
+    low, high = float(known.min()), float(known.max())
+    if high - low <= _LEAST_SPREAD * max(abs(low), abs(high)):
+        return [HostRange(low, high, len(known))]
+    counts, edges = np.histogram(known, bins=_RANGES)
     return [
         HostRange(float(low), float(high), int(count))
         for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
@@ -116,14 +125,7 @@ def _sentence(metric: Metric, lines: Sequence[HostLine], fleet: Figure) -> str:
 
 def findings(engine: Engine, span: Span, hosts: set[str]) -> list[FindingLine]:
     """Findings by the number of hosts that have them."""
-    found = engine.query(
-        f"SELECT finding, host, MAX(share) AS share FROM finding "
-        f"WHERE {host_sums.in_hours(span).condition} GROUP BY finding, host"
-    )
-    by_finding: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in found.to_pylist():
-        if row["host"] in hosts:
-            by_finding[row["finding"]][row["host"]] = row["share"]
+    by_finding = _shares(engine, span, hosts)
     lines = [
         FindingLine(
             name,
@@ -136,6 +138,19 @@ def findings(engine: Engine, span: Span, hosts: set[str]) -> list[FindingLine]:
     return sorted(lines, key=lambda line: (-line.host_count, line.finding))
 
 
+def _shares(engine: Engine, span: Span, hosts: set[str]) -> dict[str, dict[str, float]]:
+    """By finding and host."""
+    found = engine.query(
+        f"SELECT finding, host, MAX(share) AS share FROM finding "
+        f"WHERE {host_sums.in_hours(span).condition} GROUP BY finding, host"
+    )
+    made: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in found.to_pylist():
+        if row["host"] in hosts and abs(row["share"]) < _SHARE_MOST:  # False for NaN, too
+            made[row["finding"]][row["host"]] = row["share"]
+    return made
+
+
 def by_finding(question: Question, finding: str, most: int) -> FleetTop:
     """The hosts that have a finding, ranked by its share of the time of connections."""
     span = question.span()
@@ -143,13 +158,9 @@ def by_finding(question: Question, finding: str, most: int) -> FleetTop:
     with question.ask(span, "1h", tables) as (engine, left_out):
         known = host_sums.facts(engine, span)
         hosts = host_sums.chosen(known, question.hosts)
-        rows = engine.query(
-            "SELECT host, finding, MAX(share) AS share FROM finding "
-            f"WHERE {host_sums.in_hours(span).condition} GROUP BY host, finding ORDER BY host"
-        ).to_pylist()
+        mine = _shares(engine, span, hosts).get(finding, {})
         found = findings(engine, span, hosts)
-    mine = {row["host"]: row["share"] for row in rows if row["finding"] == finding}
-    names = sorted(mine.keys() & hosts)
+    names = sorted(mine)
     values: Floats = np.array([mine[name] for name in names], dtype=np.float64)
     metric = _finding_metric(finding)
     lines = _lines(question, metric, names, values, known)

@@ -313,7 +313,6 @@ def _of_sums(figure: Figure, sums: Sums) -> Check | None:
         pair = Pair(min(sums.account_cpu_ns, sums.process_cpu_ns), sums.process_cpu_ns)
     elif figure.key == "steal" and sums.has_cpu:
         pair = Pair(max(0, sums.steal_ns), sums.host_steal_ns, sums.process_cpu_ns)
-        surplus = 0.0 if pair.value > pair.reference else sums.host_steal_ns
     elif figure.key == "switches":
         pair = Pair(sums.seen_count, sums.switch_count)
     if pair is None:

@@ -14,7 +14,7 @@ use for a capture of an older version. A table added since is read as empty.
 
 import re
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 APPLICATION_ID: Final = 0x746C7378
@@ -555,18 +555,22 @@ def table_name(table: type[Any]) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", table.__name__).lower()
 
 
+def annotated_fields(table: type[Any]) -> Iterator[tuple[str, Any, str]]:
+    """The fields of a NamedTuple with `Annotated[type, doc]` hints: name, type and doc."""
+    hints = get_type_hints(table, include_extras=True)
+    for name in table._fields:
+        annotated, doc = get_args(hints[name])
+        yield name, annotated, doc
+
+
 def columns(table: type[Any]) -> tuple[Column, ...]:
     """The columns of a table in order."""
-    hints = get_type_hints(table, include_extras=True)
-    return tuple(_column(name, hints[name]) for name in table._fields)
-
-
-def _column(name: str, hint: Any) -> Column:
-    """One column from its `Annotated[type, doc]` hint."""
-    annotated, doc = get_args(hint)
-    nullable = get_origin(annotated) is types.UnionType
-    kind = get_args(annotated)[0] if nullable else annotated
-    return Column(name, kind, nullable, doc)
+    found = []
+    for name, annotated, doc in annotated_fields(table):
+        nullable = get_origin(annotated) is types.UnionType
+        kind = get_args(annotated)[0] if nullable else annotated
+        found.append(Column(name, kind, nullable, doc))
+    return tuple(found)
 
 
 def create_table(table: type[Any], present: Collection[str] | None = None) -> str:

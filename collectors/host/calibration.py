@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Final, NamedTuple
 
-from tlstax.collectors.capture.order_statistics import median_bounds
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS, median_bounds
 from tlstax.collectors.host import bpf
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.prices import PLAIN, STEPPED, Price
@@ -33,7 +33,8 @@ from tlstax.collectors.host.trial_code import (
 
 SLOT_BYTES: Final = 32
 LOOPS_OFFSET: Final = 2048
-ROUNDS_BASIC: Final = 7
+ROUNDS_BASIC: Final = LEAST_UNITS
+"""Fewer have no interval, and captures hold one."""
 OPTIMISED: Final = "nop of 5 bytes"
 
 

@@ -89,8 +89,8 @@ def preemption_mode(debug_text: str, command_line: str, config: str) -> str:
     """
     if found := re.search(r"\((\w+)\)", debug_text):
         return found[1]
-    if found := re.search(r"(?:^| )preempt=(\w+)", command_line):
-        return found[1]
+    if given := re.findall(r"(?:^| )preempt=(\w+)", command_line):
+        return str(given[-1])
     for mode, option in (
         ("none", "PREEMPT_NONE"),
         ("voluntary", "PREEMPT_VOLUNTARY"),

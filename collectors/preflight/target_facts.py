@@ -22,6 +22,8 @@ PROC: Final = Path("/proc")
 TARGET_HEADROOM_BYTES: Final = 16 << 20
 """At most 256 probes, each of which copies a page, with the kernel's own pages for them."""
 HUGE_PAGE_BYTES: Final = 2 << 20
+THREADS_READ_MAX: Final = 2048
+"""Threads that are looked at for a tracer: some 30 us each, and doctor answers within a second."""
 SECCOMP_MODES: Final = {1: "strict mode", 2: "a filter"}
 
 
@@ -32,7 +34,7 @@ class TargetFacts:
     pid: int
     name: str
     state: str  # a letter, as ps shows it
-    tracer: int  # pid, 0 for none
+    tracer: int  # pid, 0 for none; of any of its threads
     seccomp: int  # mode: 0 none, 1 strict, 2 filter
     shadow_stack: bool
     frozen: bool | None
@@ -65,6 +67,8 @@ def read_target(pid: int, probed_paths: list[str], proc: Path = PROC) -> TargetF
         raise _unreadable(pid, "it belongs to another user, or has more privileges") from None
     except (FileNotFoundError, ProcessLookupError):
         raise _unreadable(pid, "there is no such process, or it has no program") from None
+    if status.get("Tgid", "").strip() != str(pid):
+        raise _unreadable(pid, "it is a thread of another process")
     text = [match for line in maps.split("\n") if (match := MAPS_LINE.fullmatch(line))]
     coded = [match for match in text if "x" in match[3]]
     files = [match for match in coded if match[6] != "0"]
@@ -74,7 +78,7 @@ def read_target(pid: int, probed_paths: list[str], proc: Path = PROC) -> TargetF
         pid=pid,
         name=status.get("Name", "").strip(),
         state=status.get("State", " ").split()[0],
-        tracer=int(status.get("TracerPid", "0")),
+        tracer=int(status.get("TracerPid", "0")) or _tracer(place),
         seccomp=int(status.get("Seccomp", "0")),
         shadow_stack="shstk" in status.get("x86_Thread_features", "").split(),
         frozen=cgroups.is_frozen(pid, proc),
@@ -88,6 +92,18 @@ def read_target(pid: int, probed_paths: list[str], proc: Path = PROC) -> TargetF
         was_probed=any(match[7] == "[uprobes]" for match in text),
         proc=proc,
     )
+
+
+def _tracer(place: Path) -> int:
+    """Who traces one of the threads: strace may follow a single one. 0: none, or none is shown."""
+    with suppress(OSError):
+        for tid in os.listdir(place / "task")[:THREADS_READ_MAX]:
+            with suppress(OSError):
+                text = (place / "task" / tid / "status").read_text(errors="replace")
+                found = re.search(r"^TracerPid:\t([1-9]\d*)$", text, re.MULTILINE)
+                if found:
+                    return int(found[1])
+    return 0
 
 
 def security_label(place: Path) -> str:

@@ -30,10 +30,21 @@
 #define FAULT_HIDES_END(phase) false
 #endif
 
-#ifdef MUTANT_CLOCK_PERCENT /* of the true time */
-#define FAULT_CLOCK(spent) ((spent) * (MUTANT_CLOCK_PERCENT) / 100)
+#if defined(MUTANT_CLOCK_PERCENT) /* of the true time */
+#define FAULT_CLOCK(slot, spent) ((spent) * (MUTANT_CLOCK_PERCENT) / 100)
+#elif defined(MUTANT_SHIFT_PERCENT) /* of the time: threads with an odd id have it of the others \
+				     */
+#define FAULT_CLOCK(slot, spent) \
+	((spent) *               \
+	 ((slot)->tid & 1 ? 100 + (MUTANT_SHIFT_PERCENT) : 100 - (MUTANT_SHIFT_PERCENT)) / 100)
 #else
-#define FAULT_CLOCK(spent) (spent)
+#define FAULT_CLOCK(slot, spent) (spent)
+#endif
+
+#ifdef MUTANT_STEAL_PERCENT /* of the time on a CPU */
+#define FAULT_STEALS(spent) ((spent) * (MUTANT_STEAL_PERCENT) / 100)
+#else
+#define FAULT_STEALS(spent) 0
 #endif
 
 #ifdef MUTANT_NO_SAMPLES_ON_CPU

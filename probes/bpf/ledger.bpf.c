@@ -74,7 +74,7 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 		late = gap > SWITCH_GAP_NS || gap < -SWITCH_GAP_NS ? 0 : gap;
 		stolen = gap - late;
 	}
-	slot->steal_ns += stolen;
+	slot->steal_ns += stolen + FAULT_STEALS(now - slot->run_start_ns);
 	/* The scheduler looks at its clock at every tick. */
 	if ((runnable && late < TICK_NS) || (late < 0 && late > -TICK_NS)) {
 		slot->handed_ns += late;

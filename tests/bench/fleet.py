@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tlstax.analysis.fleet import changes, columns, metrics, peers, ranking
-from tlstax.analysis.fleet.columns import HOUR_NS, Row, table_name
+from tlstax.analysis.fleet.columns import HOUR_NS, Row
 from tlstax.analysis.fleet.host_sums import Span
 from tlstax.analysis.fleet.question import Question
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.intervals import WALL
+from tlstax.collectors.capture.schema import table_name
 from tlstax.tests import fleet_replay, fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
 

@@ -10,12 +10,13 @@ import pytest
 
 from tlstax.analysis.fleet import changes, columns, metrics, peers, profiles, ranking
 from tlstax.analysis.fleet.clickhouse_ddl import ddl
-from tlstax.analysis.fleet.columns import HOUR_NS, SCHEMA_VERSION, table_name
+from tlstax.analysis.fleet.columns import HOUR_NS, SCHEMA_VERSION
 from tlstax.analysis.fleet.host_sums import Span
 from tlstax.analysis.fleet.question import Question
 from tlstax.analysis.fleet.rollup import capture
 from tlstax.analysis.fleet.rollup.intervals import WALL
 from tlstax.analysis.fleet.store import adding, compaction
+from tlstax.collectors.capture.schema import table_name
 from tlstax.tests import fleet_replay, fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What happens to a target and its host besides work: stopped, traced, gone; a CPU or a clock."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -20,13 +19,13 @@ from tlstax.collectors.capture.schema import Ledger, SampleStack, Window
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.kernel.tracing import traced
 from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 TARGET = 4
 SPIN_MS, STOP_S = 400, 0.5
-PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
 SECOND_CPU = Path("/sys/devices/system/cpu/cpu1/online")
 KILLED_AFTER_S = (0.3, 0.5, 0.7, 0.9, 1.1)
 HOUR_S = 3600
@@ -88,20 +87,6 @@ def test_a_stopped_thread_is_blocked_and_not_on_a_cpu(crowd: Target) -> None:
         states = busiest(engine)
     assert states["blocked_other"] == pytest.approx(STOP_S * 1e9, rel=0.1)
     assert states["on_cpu"] == pytest.approx(SPIN_MS * 1e6, rel=0.1)
-
-
-@contextmanager
-def traced(pid: int) -> Iterator[None]:
-    """A process with a tracer, which has stopped it; it goes on at the end."""
-    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
-    ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
-    assert ptrace(PTRACE_SEIZE, pid, None, None) == 0, os.strerror(ctypes.get_errno())
-    assert ptrace(PTRACE_INTERRUPT, pid, None, None) == 0
-    os.waitpid(pid, 0x40000000)  # __WALL
-    try:
-        yield
-    finally:
-        ptrace(PTRACE_DETACH, pid, None, None)
 
 
 def attach(tlstax: list[str], pid: int, capture: Path, *more: str) -> list[str]:

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from tlstax.collectors.host.trial_code import PAGE_BYTES, RETURN_ZERO, kept, map
 from tlstax.collectors.preflight import trial_child, trials
 from tlstax.collectors.preflight.throwing_code import ThrowingCode
 from tlstax.collectors.preflight.trial_child import Outcome, RunningTrial, State, Trial
+from tlstax.tests.kernel.tracing import traced
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes")]
 
@@ -134,6 +137,18 @@ def test_a_tracer_is_seen(traced: Process) -> None:
     assert (code, statuses["tracer"]) == (0, "accepted")
 
 
+def test_a_tracer_of_a_single_thread_is_seen(spawn: Callable[..., Process]) -> None:
+    """`strace -p TID` follows a connection, and not the first thread of the server."""
+    code = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()"
+    process = spawn([sys.executable, "-c", f"{code}; print(flush=True)"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    (tid,) = {int(name) for name in os.listdir(f"/proc/{process.pid}/task")} - {process.pid}
+    with traced(tid):
+        code_of, statuses = doctor(process.pid)
+    assert (code_of, statuses["tracer"]) == (TARGET, "refused")
+
+
 def test_a_frozen_cgroup_is_seen(frozen: Process) -> None:
     code, statuses = doctor(frozen.pid)
     assert (code, statuses["frozen-cgroup"]) == (TARGET, "refused")
@@ -165,6 +180,18 @@ def test_probes_of_another_tool_are_seen(tmp_path: Path, probed_pid: int) -> Non
         _, statuses = doctor(os.getpid())
     expected = "safe variant" if probed_pid == os.getpid() else "ok"
     assert statuses["other-probes"] == expected
+
+
+def test_a_thread_is_not_its_process() -> None:
+    """`attach` refuses it: doctor must not say that it will be recorded."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    command = [sys.executable, "-m", "tlstax", "doctor", str(thread.native_id)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    over.set()
+    assert result.returncode == TARGET
+    assert f"Pass the pid of the process: {os.getpid()}" in result.stderr
 
 
 def test_a_process_that_does_not_exist() -> None:

@@ -200,6 +200,26 @@ def test_a_process_without_tls(tlstax: list[str], tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["probes", "run", "offcpu", "--for", "1s", "--pid"],
+        ["attach", "--for", "1s", "--collect", "bpftrace", "-o", "a", "--budget", "none"],
+    ],
+    ids=["run", "attach"],
+)
+def test_return_probes_on_a_program_need_to_be_accepted(
+    tlstax: list[str], target: Target, repository: Path, tmp_path: Path, more: list[str]
+) -> None:
+    # An exception that passes one ends the server.
+    definitions = ["--definitions", str(repository / "tests/testprogs")]
+    command = [*tlstax, *more, str(target.pid), *definitions]
+    before = Path(f"/proc/{target.pid}/maps").read_text()
+    refused(command, USAGE, "--accept return-probes", "ends the server")
+    assert Path(f"/proc/{target.pid}/maps").read_text() == before, "no probe was ever set"
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_kernel_types(tlstax: list[str], target: Target, tmp_path: Path) -> None:
     # In a mount namespace of its own an empty directory hides the kernel's BTF.
     hide = 'mount -t tmpfs none /sys/kernel/btf && exec "$@"'

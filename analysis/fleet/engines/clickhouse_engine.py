@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tlstax.analysis.fleet.columns import Row, columns, table_name
+from tlstax.analysis.fleet.columns import Row, columns
 from tlstax.analysis.fleet.engines.engine import (
     BUCKET_COLUMNS,
     BUCKETS,
@@ -16,6 +16,7 @@ from tlstax.analysis.fleet.engines.engine import (
     Views,
 )
 from tlstax.analysis.fleet.store.parquet_files import missing_package
+from tlstax.collectors.capture.schema import table_name
 
 TYPES: Final = {"int": "Int64", "float": "Float64", "str": "String", "list": "Array(Int64)"}
 _SETTINGS: Final = "SETTINGS join_use_nulls = 1, prefer_column_name_to_alias = 1"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.fleet.columns import Row, columns, table_name
+from tlstax.analysis.fleet.columns import Row, columns
 from tlstax.analysis.fleet.engines.engine import (
     BUCKET_COLUMNS,
     BUCKETS,
@@ -16,6 +16,7 @@ from tlstax.analysis.fleet.engines.engine import (
     Views,
 )
 from tlstax.analysis.fleet.store.parquet_files import missing_package
+from tlstax.collectors.capture.schema import table_name
 
 _TYPES: Final = {"int": "BIGINT", "float": "DOUBLE", "str": "VARCHAR", "list": "BIGINT[]"}
 

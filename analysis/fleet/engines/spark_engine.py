@@ -5,7 +5,6 @@ import os
 from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.fleet.columns import table_name
 from tlstax.analysis.fleet.engines.engine import (
     BUCKET_COLUMNS,
     BUCKETS,
@@ -14,6 +13,7 @@ from tlstax.analysis.fleet.engines.engine import (
     Views,
 )
 from tlstax.analysis.fleet.store.parquet_files import arrow, missing_package, schema_of
+from tlstax.collectors.capture.schema import table_name
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",

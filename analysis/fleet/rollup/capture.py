@@ -67,7 +67,10 @@ def _host(tables: Tables, of: Recording) -> list[Row]:
     server = tables.targets[0] if tables.targets else None
     meta = tables.meta
     count = meta.get("cpu_count", "")
-    hours = sorted({of.start_of(window, HOUR_NS) for window in tables.windows})
+    first: dict[int, int] = {}
+    for window in tables.windows:
+        hour, at_ns = of.start_of(window, HOUR_NS), window.start_ns + of.wall_offset_ns
+        first[hour] = min(first.get(hour, at_ns), at_ns)
     return [
         columns.Host(
             *(of.host, hour, of.source_id, of.cluster),
@@ -80,6 +83,7 @@ def _host(tables: Tables, of: Recording) -> list[Row]:
             int(count) if count.isascii() and count.isdigit() and len(count) < 9 else 0,
             meta.get("command_level", ""),
             meta.get("tlstax_version", ""),
+            first_ns,
         )
-        for hour in hours
+        for hour, first_ns in sorted(first.items())
     ]

@@ -18,6 +18,7 @@ from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
 from tlstax.analysis.rows.ledger import SERVED_PHASES
 from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import (
     CONNECTION_ROLES,
     HANDSHAKE_PHASES,
@@ -25,6 +26,8 @@ from tlstax.collectors.capture.vocabulary import (
     REPAIRS,
 )
 
+RECORD_LEVELS: Final = ("full", "record")
+"""Levels of windows in which records are boundaries."""
 WALL: Final = "handshake_wall"
 """The phase of whole handshakes in `phase_latency`."""
 MAIN_PHASES: Final = (WALL, "command")
@@ -134,7 +137,7 @@ def _add_ledger(
         mine["sign_cpu_ns"] += row.time_ns if row.phase == "sign" else 0
         if row.phase in RECORD_PHASES:
             records[row.window_id, row.phase] += row.time_ns
-    _add_record_crypto(sums.interval, records, starts, counts)
+    _add_record_crypto(sums.interval, tables.windows, records, starts, counts)
     for sample in tables.samples:
         if sample.window_id in starts:
             sums.interval[starts[sample.window_id],]["sample_count"] += sample.sample_count
@@ -142,21 +145,29 @@ def _add_ledger(
 
 def _add_record_crypto(
     intervals: dict[Key, Numbers],
+    windows: Iterable[Window],
     records: Mapping[tuple[int, str], int],
     starts: Mapping[int, int],
     counts: Mapping[int, Counts],
 ) -> None:
     """CPU time of the record phases in TLS code: each window's by the samples of its interval.
 
-    Intervals without a sample in the phase are split like the whole recording.
+    Intervals without a sample in the phase are split like the whole recording; if that has none
+    either, nothing is known of its records.
     """
     hits: dict[tuple[int | None, str], list[int]] = defaultdict(lambda: [0, 0])
     for window_id, mine in counts.items():
         for (phase, category), count in mine.items():
-            if phase in RECORD_PHASES and window_id in starts:
+            if phase in RECORD_PHASES and window_id in starts and count:
                 for place in (starts[window_id], None):
                     hits[place, phase][0] += count if category in _TLS_CODE else 0
                     hits[place, phase][1] += count
+    if not hits and records:
+        return
+    for window in windows:
+        if window.level in RECORD_LEVELS:
+            length_ns = window.end_ns - window.start_ns
+            intervals[starts[window.window_id],]["record_observed_ns"] += length_ns
     for (window_id, phase), time_ns in records.items():
         start = starts[window_id]
         found = hits.get((start, phase)) or hits.get((None, phase))

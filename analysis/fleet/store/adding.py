@@ -10,9 +10,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
+from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import columns
-from tlstax.analysis.fleet.columns import HOURLY, SHARED, TABLES, TIERS, Row
+from tlstax.analysis.fleet.columns import SHARED, TABLES, Row, tiers_of
 from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
@@ -21,6 +23,7 @@ ADDED: Final = "added"
 KNOWN: Final = "already in the data set"
 LONGER: Final = "already in the data set, with more windows"
 REPLACED: Final = "replaced by this longer recording"
+CHANGED: Final = "replaced, as its rows have changed"
 
 Files = dict[Place, Any]
 """Rows as Arrow tables."""
@@ -28,22 +31,30 @@ Files = dict[Place, Any]
 
 def add(rolled: RolledUp, data: Path) -> str:
     """Add a recording; what became of it. Raises TlstaxError (IO, HOST)."""
-    files = _by_place(rolled)
-    source_id = rolled.recording.source_id
-    with layout.lock(data, exclusive=False):
-        known_ns = _recorded_ns(data, files, source_id)
-        if known_ns > _sum_of(files):
-            return LONGER
-        if known_ns and all(_has(data, place, rows, source_id) for place, rows in files.items()):
-            return KNOWN
-        if not _compacted_with(data, files, source_id):
-            _write(data, files, source_id)
-            return REPLACED if known_ns else ADDED
-    with layout.lock(data, exclusive=True):
-        for place in _compacted_with(data, files, source_id):
-            _take_out(data, place, source_id)
-        _write(data, files, source_id)
-    return REPLACED
+    files, of = _by_place(rolled), rolled.recording
+    with layout.lock(data, exclusive=False), layout.lock_recording(data, of.source_id):
+        outcome = _add(files, data, of, may_rewrite=False)
+    if not outcome:
+        # Another writer may have been here meanwhile: all is decided anew.
+        with layout.lock(data, exclusive=True):
+            outcome = _add(files, data, of, may_rewrite=True)
+    return outcome
+
+
+def _add(files: Files, data: Path, of: Recording, *, may_rewrite: bool) -> str:
+    """The same under a lock; '' if a compacted file has to be written anew and must not be."""
+    known_ns, new_ns = _recorded_ns(data, files, of), _sum_of(files)
+    if known_ns > new_ns:
+        return LONGER
+    if known_ns and all(_has(data, place, rows, of) for place, rows in files.items()):
+        return KNOWN
+    compacted = _compacted_with(data, files, of.source_id)
+    if compacted and not may_rewrite:
+        return ""
+    for place in compacted:
+        _take_out(data, place, of.source_id)
+    _write(data, files, of.source_id)
+    return ADDED if not known_ns else CHANGED if known_ns == new_ns else REPLACED
 
 
 def _by_place(rolled: RolledUp) -> Files:
@@ -74,46 +85,42 @@ def _sum_of(files: Files) -> int:
     )
 
 
-def _recorded_ns(data: Path, files: Files, source_id: int) -> int:
+def _recorded_ns(data: Path, files: Files, of: Recording) -> int:
     """Recorded time of the same recording in the data set."""
     known = 0
     for place in files:
         if (place.tier, place.table) == ("1h", columns.Interval):
-            rows = _rows_of(data, place, source_id)
+            rows = _rows_of(data, place, of)
             known += sum(rows["recorded_ns"].to_pylist()) if rows is not None else 0
     return known
 
 
-def _rows_of(data: Path, place: Place, source_id: int) -> Any:
+def _rows_of(data: Path, place: Place, of: Recording) -> Any:
     """The rows of a recording in a folder, or None."""
     folder = place.folder(data)
-    for name in (layout.part_name(source_id), COMPACTED):
+    for name in (layout.part_name(of.source_id), COMPACTED):
         try:
-            rows = parquet_files.read(folder / name)
+            rows = parquet_files.rows_of(folder / name, place.table, of.host, of.source_id)
         except (FileNotFoundError, UnreadableError):
             continue
-        if name == COMPACTED and place.table not in SHARED:
-            rows = _only(rows, source_id)
         if rows.num_rows:
             return rows
     return None
 
 
-def _only(rows: Any, source_id: int, *, others: bool = False) -> Any:
-    """The rows of a recording, or those of all others."""
-    compute = parquet_files.arrow("pyarrow.compute")
-    operator = compute.not_equal if others else compute.equal
-    return rows.filter(operator(rows["source_id"], source_id))
-
-
-def _has(data: Path, place: Place, rows: Any, source_id: int) -> bool:
+def _has(data: Path, place: Place, rows: Any, of: Recording) -> bool:
     """Whether a folder holds these rows of a recording."""
-    found = _rows_of(data, place, source_id)
-    if found is None:
-        return False
     if place.table not in SHARED:
-        return bool(parquet_files.in_order(place.table, found).equals(rows))
-    return set(rows.column(0).to_pylist()) <= set(found.column(0).to_pylist())
+        found = _rows_of(data, place, of)
+        return found is not None and bool(found.equals(rows))
+    missing = set(rows.column(0).to_pylist())
+    for name in (layout.part_name(of.source_id), COMPACTED):
+        try:
+            for ids in parquet_files.groups(place.folder(data) / name, [rows.column_names[0]]):
+                missing.difference_update(ids.column(0).to_pylist())
+        except (FileNotFoundError, UnreadableError):
+            continue
+    return not missing
 
 
 def _compacted_with(data: Path, files: Files, source_id: int) -> list[Place]:
@@ -137,27 +144,39 @@ def _all_places(hours: set[int]) -> list[Place]:
         Place(tier, table, hour)
         for hour in sorted(hours)
         for table in TABLES
-        for tier in TIERS
-        if tier == "1h" or table not in HOURLY
+        for tier in tiers_of(table)
     ]
 
 
 def _take_out(data: Path, place: Place, source_id: int) -> None:
+    """Write a compacted file anew without a recording."""
     path = place.folder(data) / COMPACTED
-    rows = _only(parquet_files.read(path), source_id, others=True)
-    if rows.num_rows:
-        parquet_files.write(path, place.table, [rows])
-    else:
-        path.unlink(missing_ok=True)
+    compute = parquet_files.arrow("pyarrow.compute")
+    try:
+        if parquet_files.sources_in(path, place.table) == {source_id}:
+            path.unlink()
+            return
+        others = (
+            rows.filter(compute.not_equal(rows["source_id"], source_id))
+            for rows in parquet_files.groups(path)
+        )
+        parquet_files.write(path, place.table, others)
+    except UnreadableError as error:
+        raise TlstaxError(
+            "cannot replace a recording in the data set",
+            f"{path} holds it, and {error}",
+            "Remove that file, and add the captures of its hour again",
+            ExitCode.CAPTURE,
+        ) from error
 
 
 def _write(data: Path, files: Files, source_id: int) -> None:
-    """Write all files of a recording, and remove those of an earlier copy that it has no more."""
+    """Write all files of a recording, in place of those of an earlier copy."""
     name = layout.part_name(source_id)
+    for place in _all_places({place.hour_wall_ns for place in files}):
+        if place not in files or place.table is columns.Interval:
+            (place.folder(data) / name).unlink(missing_ok=True)
     for place, rows in files.items():
         parquet_files.write(place.folder(data) / name, place.table, [rows])
-    for place in _all_places({place.hour_wall_ns for place in files}):
-        if place not in files:
-            (place.folder(data) / name).unlink(missing_ok=True)
     for place in files:
         parquet_files.sync(place.folder(data))

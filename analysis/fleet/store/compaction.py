@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tlstax.analysis.fleet.columns import HOURLY, SHARED, TABLES, TIERS, columns
+from tlstax.analysis.fleet.columns import SHARED, TABLES, columns, tiers_of
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, PARTIAL, Place
 from tlstax.analysis.fleet.store.parquet_files import ROWS_OF_A_GROUP, UnreadableError
@@ -49,10 +49,8 @@ def compact(data: Path) -> Outcome:
     hours = merged = 0
     left_out: list[str] = []
     with layout.lock(data, exclusive=True):
-        for tier in TIERS:
-            for table in TABLES:
-                if tier != "1h" and table in HOURLY:
-                    continue
+        for table in TABLES:
+            for tier in tiers_of(table):
                 for place in layout.places(data, tier, table):
                     count = _compact(place.folder(data), place, left_out)
                     hours += count > 0
@@ -83,12 +81,30 @@ def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
             return 0
         files = [path for path in parts if layout.source_of(path.name) not in known]
         files.append(compacted)
-    if files != [compacted]:
-        parquet_files.write(compacted, place.table, _batches(files, place))
-        parquet_files.sync(folder)
-    for path in parts:
+    damaged = _merge(compacted, files, place, left_out)
+    if compacted in damaged:
+        return 0
+    merged = [path for path in parts if path not in damaged]
+    for path in merged:
         path.unlink(missing_ok=True)
-    return len(parts)
+    return len(merged)
+
+
+def _merge(compacted: Path, files: list[Path], place: Place, left_out: list[str]) -> set[Path]:
+    """Write the compacted file; those that turn out to be damaged inside stay as they are."""
+    damaged: set[Path] = set()
+    while compacted not in damaged:
+        whole = [path for path in files if path not in damaged]
+        if whole in ([], [compacted]):
+            break
+        try:
+            parquet_files.write(compacted, place.table, _batches(whole, place))
+            parquet_files.sync(compacted.parent)
+            break
+        except UnreadableError as error:
+            left_out.append(f"{error.path} was not merged: {error}")
+            damaged.add(error.path)
+    return damaged
 
 
 def _remove_stale(folder: Path) -> None:
@@ -120,18 +136,18 @@ def _pieces(files: Sequence[Path], place: Place) -> list[_Piece]:
     found = []
     for path in files:
         footer = parquet_files.check(path, place.table)
-        for number in range(footer.num_row_groups):
-            group = footer.row_group(number)
-            if group.num_rows:
-                bounds = group.column(0).statistics
-                found.append(_Piece(bounds.min, bounds.max, path, number, group.num_rows))
+        for number, (first, last) in enumerate(parquet_files.bounds(path, place.table)):
+            rows_count = footer.row_group(number).num_rows
+            if rows_count and first is None:
+                raise UnreadableError(path, "it does not say which hosts are where")
+            if rows_count:
+                found.append(_Piece(first, last, path, number, rows_count))
     return sorted(found)
 
 
 def _merged(pyarrow: Any, pieces: Sequence[_Piece], place: Place) -> Any:
-    parquet = parquet_files.arrow("pyarrow.parquet")
     rows = pyarrow.concat_tables(
-        parquet.ParquetFile(piece.path).read_row_group(piece.number) for piece in pieces
+        one for piece in pieces for one in parquet_files.groups(piece.path, numbers=[piece.number])
     )
     if place.table in SHARED:
         rows = _distinct(rows, columns(place.table)[0].name)

@@ -15,13 +15,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row, table_name
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row
 from tlstax.collectors.capture.printable import output_error
+from tlstax.collectors.capture.schema import table_name
 
 COMPACTED: Final = "compacted.parquet"
 PARTIAL: Final = ".partial"
 """Suffix of a file that is being written."""
+_YEARS: Final = range(1970, 2100)
+"""Folders of other years are none of ours."""
 _LOCK: Final = ".lock"
+_LOCKS: Final = 16
+"""Locks that all recordings share."""
 _DATE: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
 _HOUR: Final = re.compile(r"hour=(\d{2})")
 _PART: Final = re.compile(r"part-([0-9a-f]{16})\.parquet")
@@ -100,7 +105,7 @@ def _parsed(date: str, hour: str) -> int | None:
         at = datetime.strptime(f"{date} {hour}", "%Y-%m-%d %H").replace(tzinfo=UTC)
     except ValueError:
         return None
-    return int(at.timestamp()) * SECOND_NS
+    return int(at.timestamp()) * SECOND_NS if at.year in _YEARS else None
 
 
 def make_folder(path: Path) -> None:
@@ -118,13 +123,26 @@ def lock(data: Path, *, exclusive: bool) -> Iterator[None]:
 
     Readers need no lock. Raises TlstaxError (IO) where the folder cannot be written.
     """
+    with _held(data, _LOCK, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
+        yield
+
+
+@contextlib.contextmanager
+def lock_recording(data: Path, source_id: int) -> Iterator[None]:
+    """Let two writers of one recording follow each other. Raises TlstaxError (IO)."""
+    with _held(data, f"{_LOCK}-{source_id % _LOCKS:x}", fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.contextmanager
+def _held(data: Path, name: str, how: int) -> Iterator[None]:
     try:
         make_folder(data)
-        descriptor = os.open(data / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(data / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise output_error(f"to the data set {data}", error) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        fcntl.flock(descriptor, how)
         yield
     finally:
         os.close(descriptor)

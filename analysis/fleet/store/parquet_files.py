@@ -7,7 +7,8 @@ Needs pyarrow (`pip install 'tlstax[fleet]'`).
 import importlib
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +20,10 @@ from tlstax.analysis.fleet.columns import (
     Row,
     columns,
     keys,
-    table_name,
 )
 from tlstax.analysis.fleet.store.layout import PARTIAL, make_folder
 from tlstax.collectors.capture.printable import output_error
+from tlstax.collectors.capture.schema import table_name
 
 ROWS_OF_A_GROUP: Final = 1 << 17
 VERSION_KEY: Final = b"tlstax.schema_version"
@@ -31,6 +32,10 @@ TABLE_KEY: Final = b"tlstax.table"
 
 class UnreadableError(Exception):
     """A file that is no whole file of the data set, and why."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(why)
+        self.path = path
 
 
 def arrow(module: str = "pyarrow") -> Any:
@@ -163,16 +168,17 @@ def check(path: Path, table: type[Row]) -> Any:
     Raises UnreadableError, or TlstaxError (CAPTURE) for a file of a newer version.
     """
     pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
+    _require_regular(path)
     try:
         found = parquet.read_metadata(path)
         schema = found.schema.to_arrow_schema()
     except FileNotFoundError:
         raise
     except (OSError, pyarrow.ArrowException) as error:
-        raise UnreadableError("it is no whole Parquet file") from error
+        raise UnreadableError(path, "it is no whole Parquet file") from error
     version, name = (_text(found.metadata, key) for key in (VERSION_KEY, TABLE_KEY))
     if not version.isdigit() or BY_NAME.get(name) is not table:
-        raise UnreadableError(f"it is no file of the table {table_name(table)}")
+        raise UnreadableError(path, f"it is no file of the table {table_name(table)}")
     if int(version) > SCHEMA_VERSION:
         raise TlstaxError(
             f"cannot read {path}",
@@ -181,28 +187,75 @@ def check(path: Path, table: type[Row]) -> Any:
             ExitCode.CAPTURE,
         )
     if not schema.remove_metadata().equals(schema_of(table).remove_metadata()):
-        raise UnreadableError("its columns are not those of the table")
+        raise UnreadableError(path, "its columns are not those of the table")
     return found
+
+
+def _require_regular(path: Path) -> None:
+    """Opening a named pipe would wait for its writer."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise UnreadableError(path, "it is no regular file")
 
 
 def _text(metadata: Mapping[bytes, bytes] | None, key: bytes) -> str:
     return (metadata or {}).get(key, b"")[:40].decode("ascii", "replace")
 
 
-def read(path: Path, names: Sequence[str] | None = None) -> Any:
-    """A file, or some of its columns, as an Arrow table. Raises UnreadableError."""
+def groups(
+    path: Path, names: Sequence[str] | None = None, numbers: Iterable[int] | None = None
+) -> Iterator[Any]:
+    """The row groups of a file, or some of them, with all or some columns, as Arrow tables.
+
+    One after the other, so that a file of many hosts need not fit into memory. Raises
+    UnreadableError.
+    """
     pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
+    _require_regular(path)
     try:
         with path.open("rb") as stream:
-            return parquet.ParquetFile(stream).read(columns=names)
+            opened = parquet.ParquetFile(stream)
+            for number in range(opened.num_row_groups) if numbers is None else numbers:
+                yield opened.read_row_group(number, columns=names)
     except FileNotFoundError:
         raise
     except (OSError, pyarrow.ArrowException) as error:
-        raise UnreadableError("it is damaged") from error
+        raise UnreadableError(path, "it is damaged") from error
+
+
+def rows_of(path: Path, table: type[Row], host: str, source_id: int) -> Any:
+    """The rows of a recording in a file, in order. Raises UnreadableError."""
+    pyarrow, compute = arrow(), arrow("pyarrow.compute")
+    mine = [
+        rows.filter(compute.equal(rows["source_id"], source_id))
+        for rows in groups(path, numbers=_groups_with(path, table, host))
+    ]
+    return in_order(table, pyarrow.concat_tables([schema_of(table).empty_table(), *mine]))
+
+
+def _groups_with(path: Path, table: type[Row], host: str) -> list[int]:
+    """The row groups that may have rows of a host: files are sorted by host."""
+    return [
+        number
+        for number, (first, last) in enumerate(bounds(path, table))
+        if first is None or first <= host <= last
+    ]
+
+
+def bounds(path: Path, table: type[Row]) -> list[tuple[Any, Any]]:
+    """The least and the largest value of the first column by row group; None = not known."""
+    footer = check(path, table)
+    found = []
+    for number in range(footer.num_row_groups):
+        known = footer.row_group(number).column(0).statistics
+        is_known = known is not None and known.has_min_max
+        found.append((known.min, known.max) if is_known else (None, None))
+    return found
 
 
 def sources_in(path: Path, table: type[Row]) -> frozenset[int]:
     """The recordings that a file holds rows of; none for tables without a source."""
     if table in SHARED:
         return frozenset()
-    return frozenset(read(path, ["source_id"]).column(0).unique().to_pylist())
+    return frozenset().union(
+        *(rows.column(0).unique().to_pylist() for rows in groups(path, ["source_id"]))
+    )

@@ -69,12 +69,9 @@ def _files_in(data: Path, place: Place, left_out: list[str]) -> list[Path]:
         try:
             found = list(_whole(folder, place, skipped))
             if len(found) > 1 and place.table not in SHARED:
-                found = _once(folder / COMPACTED, found, place)
+                found = _once(folder / COMPACTED, found, place, skipped)
         except FileNotFoundError:
             continue  # compacted meanwhile
-        except UnreadableError as error:
-            skipped.append(f"{folder / COMPACTED} was not read: {error}")
-            found = []
         left_out += skipped
         return found
     return []
@@ -94,13 +91,13 @@ def _whole(folder: Path, place: Place, skipped: list[str]) -> Iterator[Path]:
             skipped.append(f"{path} was not read: {error}")
 
 
-def _once(compacted: Path, found: list[Path], place: Place) -> list[Path]:
-    """Without the files whose rows the compacted one holds."""
+def _once(compacted: Path, found: list[Path], place: Place, skipped: list[str]) -> list[Path]:
+    """Without the files whose rows the compacted one holds, or without that one if damaged."""
     if compacted not in found:
         return found
-    known = parquet_files.sources_in(compacted, place.table)
-    return [path for path in found if path == compacted or _source(path) not in known]
-
-
-def _source(path: Path) -> int | None:
-    return layout.source_of(path.name)
+    try:
+        known = parquet_files.sources_in(compacted, place.table)
+    except UnreadableError as error:
+        skipped.append(f"{compacted} was not read: {error}")
+        return [path for path in found if path != compacted]
+    return [path for path in found if path == compacted or layout.source_of(path.name) not in known]

@@ -11,7 +11,12 @@ from tlstax.analysis import quantities
 from tlstax.analysis.classify import flames
 from tlstax.analysis.fleet import changes, metrics, peers, profiles, ranking
 from tlstax.analysis.fleet.host_sums import FACTS, Span
-from tlstax.analysis.fleet.question import parse_duration, parse_span, parse_time
+from tlstax.analysis.fleet.question import (
+    parse_duration,
+    parse_span,
+    parse_time,
+    require_sides,
+)
 from tlstax.analysis.fleet.rollup.intervals import WALL
 from tlstax.analysis.model.report import to_plain
 from tlstax.analysis.report.commands.fleet_options import (
@@ -139,14 +144,7 @@ def _compare(options: argparse.Namespace) -> int:
             sides = Span(at - length, at), Span(at, at + length)
         else:
             sides = parse_span(options.before), parse_span(options.after)
-        for side in sides:
-            if side.end_wall_ns <= side.start_wall_ns:
-                raise TlstaxError(
-                    "a side is empty",
-                    "its end is not later than its start",
-                    "Give FROM..TO with a later TO",
-                    ExitCode.USAGE,
-                )
+        require_sides(*sides)
         found = changes.between_times(question, *sides, with_load=options.load)
     return _answer(options, found, terminal.print_comparison, page.comparison)
 

@@ -2,7 +2,6 @@
 """`tlstax fleet sql`: one SELECT over views of the tables, by DuckDB."""
 
 import argparse
-import datetime
 import decimal
 import json
 import math
@@ -10,12 +9,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import TABLES, TIERS
 from tlstax.analysis.fleet.engines.duckdb_engine import DuckDb
 from tlstax.analysis.fleet.engines.opening import open_engine
 from tlstax.analysis.fleet.question import Question, parse_time
 from tlstax.analysis.fleet.store import selection
+from tlstax.analysis.fleet.store.parquet_files import arrow
 from tlstax.analysis.report.commands.fleet_options import add_command
 from tlstax.analysis.report.output import write
 from tlstax.analysis.report.terminal import fleet as terminal
@@ -40,12 +40,44 @@ def _sql(options: argparse.Namespace) -> int:
         found = engine.read_only(options.sql)
     for text in files.left_out:
         print(f"tlstax: {text}", file=sys.stderr)
-    names, rows = found.column_names, found.to_pylist()
+    names = _distinct(found.column_names)
+    columns = [_values(*one) for one in zip(names, found.columns, strict=True)]
+    rows = list(zip(*columns, strict=True))
     if options.json is not None:
-        write(options.json, _as_json(rows))
+        write(options.json, _as_json([dict(zip(names, row, strict=True)) for row in rows]))
     else:
-        terminal.print_rows(names, [[_text(row[name]) for name in names] for row in rows])
+        terminal.print_rows(names, [[_text(value) for value in row] for row in rows])
     return int(ExitCode.OK)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names of columns, numbered where one has several."""
+    made: list[str] = []
+    for name in names:
+        numbered, number = name, 2
+        while numbered in made:
+            numbered, number = f"{name}_{number}", number + 1
+        made.append(numbered)
+    return made
+
+
+def _values(name: str, column: Any) -> list[Any]:
+    """The values of a column as JSON has them; times as texts.
+
+    Raises TlstaxError (USAGE) for a column that has no such form.
+    """
+    types = arrow("pyarrow.types")
+    try:
+        if types.is_temporal(column.type) and not types.is_interval(column.type):
+            column = column.cast(arrow().string())
+        return [_plain(value) for value in column.to_pylist()]
+    except (OverflowError, ValueError) as error:
+        raise TlstaxError(
+            f"cannot print the column {name}",
+            f"it has values of type {column.type} that are beyond what can be printed",
+            f"Let the query make a text of it: CAST({name} AS VARCHAR)",
+            ExitCode.USAGE,
+        ) from error
 
 
 def _text(value: Any) -> str:
@@ -56,8 +88,7 @@ def _text(value: Any) -> str:
 
 def _as_json(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows as a list of objects; what JSON has no type for is a text."""
-    plain = [{name: _plain(value) for name, value in row.items()} for row in rows]
-    return json.dumps(plain, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return json.dumps(rows, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -65,10 +96,10 @@ def _plain(value: Any) -> Any:
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if isinstance(value, datetime.date | datetime.time | datetime.timedelta | bytes):
-        return str(value)
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}
-    return value
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return str(value)

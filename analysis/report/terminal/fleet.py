@@ -34,7 +34,9 @@ def print_top(document: Json) -> None:
             _short(line["tls_library"]),
         )
     fleet = _figure(document["fleet"])
-    middle = f"median of {fleet.host_count:,} hosts: {figures.value_text(unit, fleet.value)}"
+    middle = (
+        f"median of {figures.hosts_text(fleet.host_count)}: {figures.value_text(unit, fleet.value)}"
+    )
     note = f"{middle} {figures.value_bounds(unit, fleet)}".strip()
     if document["total"] is not None:
         note += f"; together {figures.value_text(unit, document['total'])}"
@@ -172,7 +174,7 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def _head(screen: Console, document: Json) -> None:
     scope = document["scope"]
     screen.print(console.sentence(document["sentence"], screen.width, style="bold"))
-    where = f"{scope['start']} to {scope['end']}, {scope['host_count']:,} hosts, tier "
+    where = f"{scope['start']} to {scope['end']}, {figures.hosts_text(scope['host_count'])}, tier "
     where += f"{scope['tier']}, {scope['engine']}"
     screen.print(console.sentence(where, screen.width, style="dim"))
 

@@ -31,6 +31,8 @@ MUTANTS = {
     "NO_ACCOUNT-1": "thread_cpu",
     "NO_EXIT-PHASE_RECORD_WRITE": "exits",
     "CLOCK_PERCENT-103": "on_cpu",
+    "SHIFT_PERCENT-30": "thread_on_cpu",
+    "STEAL_PERCENT-30": "steal",
     "NO_SAMPLES_ON_CPU-0": "samples",
     "LOST_WINDOW-3": "on_cpu",
 }

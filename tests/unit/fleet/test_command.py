@@ -17,10 +17,12 @@ from tlstax.analysis.fleet.clickhouse_ddl import ddl
 from tlstax.analysis.fleet.column_reference import columns_markdown
 from tlstax.analysis.fleet.columns import HOUR_NS, TABLES
 from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.collectors.capture.schema import table_name
 from tlstax.tests import fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
 
 ROOT = Path(__file__).resolve().parents[3]
+TIME_NS = "2026-11-21 00:00:00.123456789"
 HOSTILE = "<script>alert(1)</script>&'\"{{7*7}}"
 
 
@@ -118,6 +120,20 @@ def test_what_changed_is_told_on_the_terminal(day: Path, capsys: Any) -> None:
         (["compare", "--at", "noon"], ExitCode.USAGE, "2026-11-22T12:00"),
         (["compare", "--at", "2026-11-21T12:00", "--span", "0h"], ExitCode.USAGE, "12h"),
         (["compare", "--before", "1", "--after", "2"], ExitCode.USAGE, "'..'"),
+        (["compare", "--at", "2026-11-21T12:00", "--span", "999999d"], ExitCode.USAGE, "too long"),
+        (
+            [
+                "compare",
+                "--before",
+                "2026-11-21T00:00..2026-11-21T13:00",
+                "--after",
+                "2026-11-21T12:00..2026-11-21T20:00",
+            ],
+            ExitCode.USAGE,
+            "overlap",
+        ),
+        (["sql", "SELECT ['infinity'::DATE] AS d"], ExitCode.USAGE, "CAST(d AS VARCHAR)"),
+        (["sql", "SELECT [DATE '99999-01-01'] AS d"], ExitCode.USAGE, "CAST(d AS VARCHAR)"),
         (["top", "--by", "beauty"], ExitCode.USAGE, "there is no metric beauty"),
         (["top", "--where", "colour=red"], ExitCode.USAGE, "cannot choose hosts"),
         (["top", "--most", "0"], ExitCode.USAGE, "less than 1"),
@@ -185,7 +201,7 @@ def test_a_missing_package_is_one_sentence_that_says_what_to_install(
 
 def test_sql_reads_every_table(data: Path, tmp_path: Path, capsys: Any) -> None:
     for table in TABLES:
-        name = columns.table_name(table)
+        name = table_name(table)
         rows = tmp_path / f"{name}.json"
         assert ask(data, "sql", f"SELECT * FROM {name} LIMIT 2", "--json", str(rows)) == 0
         found = json.loads(rows.read_text())
@@ -193,6 +209,24 @@ def test_sql_reads_every_table(data: Path, tmp_path: Path, capsys: Any) -> None:
             assert list(found[0]) == list(table._fields)
     assert ask(data, "sql", "SELECT host, SUM(sample_count) AS n FROM interval GROUP BY host") == 0
     assert "26239" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("query", "printed"),
+    [
+        ("SELECT make_timestamp_ns(1795219200123456789) AS t", [{"t": TIME_NS}]),
+        ("SELECT 1 AS a, 2 AS a", [{"a": 1, "a_2": 2}]),
+        ("SELECT {'x': 1.5, 'y': [2]} AS s", [{"s": {"x": 1.5, "y": [2]}}]),
+        ("SELECT MAP{'k': 1.5} AS m", [{"m": [["k", 1.5]]}]),
+        ("SELECT 1e400 AS f, NULL AS n, true AS b", [{"f": "inf", "n": None, "b": True}]),
+        ("SELECT 1 AS a WHERE false", []),
+    ],
+)
+def test_sql_prints_what_duckdb_has(day: Path, capsys: Any, query: str, printed: Any) -> None:
+    assert ask(day, "sql", query, "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out) == printed
+    assert ask(day, "sql", query) == 0
+    assert capsys.readouterr().out.startswith(query.split(" AS ")[1][0])
 
 
 def test_pages_of_tables_are_those_of_the_code() -> None:

@@ -151,3 +151,19 @@ def test_a_damaged_file_is_refused_as_by_a_report(demo: Path, tmp_path: Path) ->
         connection.execute("UPDATE ledger SET phase = 'no such phase' WHERE rowid = 7")
     with pytest.raises(TlstaxError, match="there is no phase"):
         capture.read(bad)
+
+
+@pytest.mark.parametrize("level", ["command", "record"])
+def test_records_count_as_observed_only_where_they_are_boundaries(
+    demo_tables: Tables, level: str
+) -> None:
+    windows = [window._replace(level=level) for window in demo_tables.windows]
+    changed = dataclasses.replace(demo_tables, windows=windows)
+    (row,) = capture.roll_up(changed, "x").rows["1h"][columns.Interval]
+    assert isinstance(row, columns.Interval)
+    assert row.record_observed_ns == (row.recorded_ns if level == "record" else 0)
+    unsplit = dataclasses.replace(changed, samples=[])
+    (row,) = capture.roll_up(unsplit, "x").rows["1h"][columns.Interval]
+    assert isinstance(row, columns.Interval)
+    # Without samples nobody knows what part of the time was encryption.
+    assert row.record_observed_ns == 0

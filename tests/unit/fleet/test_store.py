@@ -12,31 +12,13 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import columns
-from tlstax.analysis.fleet.columns import TABLES, TIERS, table_name
-from tlstax.analysis.fleet.engines.opening import open_engine
+from tlstax.analysis.fleet.columns import TABLES, TIERS
 from tlstax.analysis.fleet.rollup import capture
 from tlstax.analysis.fleet.rollup.capture import RolledUp
-from tlstax.analysis.fleet.store import adding, compaction, parquet_files, selection
+from tlstax.analysis.fleet.store import adding, compaction, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, part_name
-
-
-def totals(data: Path, tier: str = "1h") -> dict[str, Any]:
-    """Sums that change if anything is lost or counted twice."""
-    files = selection.select(data, tier, TABLES)
-    with open_engine("duckdb", files, data) as engine:
-        found = {
-            table: engine.query(f"SELECT CAST(SUM({name}) AS DOUBLE) AS n FROM {table}")
-            for table, name in (
-                ("interval", "served_ns"),
-                ("ledger", "on_cpu_ns"),
-                ("handshake", "wall_ns"),
-                ("phase_bucket", "ended_count"),
-                ("stacks", "time_ns"),
-            )
-        }
-        ids = engine.query("SELECT COUNT(DISTINCT frame_id) AS n FROM frame")
-    sums = {table: rows.to_pylist()[0]["n"] for table, rows in found.items()}
-    return {**sums, "frames": ids.to_pylist()[0]["n"], "left_out": files.left_out}
+from tlstax.collectors.capture.schema import table_name
+from tlstax.tests.fleet_rows import renamed, totals
 
 
 def files_of(data: Path) -> dict[str, tuple[int, int]]:
@@ -44,24 +26,6 @@ def files_of(data: Path) -> dict[str, tuple[int, int]]:
         str(path.relative_to(data)): (path.stat().st_mtime_ns, path.stat().st_size)
         for path in data.rglob("*.parquet")
     }
-
-
-def renamed(rolled: RolledUp, host: str, source_id: int) -> RolledUp:
-    """The same rows as those of another host."""
-    rows = {
-        tier: {
-            table: [
-                row._replace(host=host, source_id=source_id)  # type: ignore[call-arg]
-                if "host" in row._fields
-                else row
-                for row in found
-            ]
-            for table, found in by_table.items()
-        }
-        for tier, by_table in rolled.rows.items()
-    }
-    of = rolled.recording
-    return RolledUp(type(of)(host, of.cluster, source_id, of.wall_offset_ns), rows)
 
 
 def test_adding_twice_changes_nothing(rolled: RolledUp, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.capture.order_statistics import median_ranks
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS, median_ranks
 from tlstax.collectors.host import costs
-from tlstax.collectors.host.calibration import price_of
+from tlstax.collectors.host.calibration import ROUNDS_BASIC, price_of
 from tlstax.collectors.host.costs import FRESH_S, load, save
 from tlstax.collectors.host.prices import HostCosts, Price, Prices, host_costs_of
 
@@ -37,6 +37,11 @@ def test_a_price_is_the_median_of_its_rounds() -> None:
     assert price[:3] == ("uprobe", "nop", 5.0)
     assert 2.0 < price.low_ns < 3.0 < 7.0 < price.high_ns < 8.0
     assert price_of("uprobe", "nop", [1.0, 3.0, 2.0])[3:] == (1.0, 3.0, 3), "their range"
+
+
+def test_what_attaching_measures_has_an_interval() -> None:
+    """A capture keeps these bounds as those of a 95 % interval, which seven rounds do not have."""
+    assert ROUNDS_BASIC >= LEAST_UNITS
 
 
 def test_one_multi_link_is_preferred_to_perf_events() -> None:

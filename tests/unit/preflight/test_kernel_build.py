@@ -62,6 +62,7 @@ def test_the_mode_in_use_counts_before_the_command_line_and_the_configuration() 
     config = "CONFIG_PREEMPT_BUILD=y\nCONFIG_PREEMPT_NONE=y\n# CONFIG_PREEMPT is not set\n"
     assert preemption_mode("none voluntary (full) lazy", "quiet preempt=lazy", config) == "full"
     assert preemption_mode("", "quiet preempt=lazy", config) == "lazy"
+    assert preemption_mode("", "preempt=none quiet preempt=full", config) == "full"  # the last one
     assert preemption_mode("", "quiet", config) == "none"
     assert preemption_mode("", "quiet", "CONFIG_PREEMPT=y\nCONFIG_PREEMPT_COUNT=y") == "full"
     assert preemption_mode("", "quiet", "") == ""

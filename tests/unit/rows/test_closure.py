@@ -111,6 +111,31 @@ def test_a_fault_turns_its_figure_red(
     assert key in red(changed(table, change, window))
 
 
+@pytest.mark.parametrize(
+    ("table", "change", "key"),
+    [
+        ("process_clocks", lambda row: row._replace(thread_count=1000, account_count=998),
+         "threads"),
+        ("cpu_clocks", lambda row: row._replace(sample_count=18) if row.cpu_id else row,
+         "samples"),
+        ("phase_counts", lambda row: row._replace(ended_count=850), "commands"),
+        ("handshakes", lambda row: row if row.window_id > 1 else None, "handshakes"),
+        ("losses", lambda row: row._replace(lost_count=50), "exits"),
+    ],
+)  # fmt: skip
+def test_a_fault_just_beyond_the_bound_is_seen(
+    table: str, change: Callable[[Any], Any], key: str
+) -> None:
+    """A bound that is widened lets these pass: what a server loses then is in no warning."""
+    made = recording()
+    made.probes[0] = made.probes[0]._replace(healed_count=100)
+    made.losses = [Loss(3, "healed", 40)]
+    assert not red(made)
+    rows = [change(row) for row in getattr(made, table)]
+    setattr(made, table, [row for row in rows if row is not None])
+    assert red(made) == {key}
+
+
 def test_a_boundary_whose_exits_are_not_seen() -> None:
     made = recording()
     made.probes[0] = made.probes[0]._replace(healed_count=1000)

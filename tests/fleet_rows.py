@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Rows of one recording as those of others, and the sums that no file may change."""
+
+from pathlib import Path
+from typing import Any
+
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import TABLES
+from tlstax.analysis.fleet.engines.opening import open_engine
+from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.analysis.fleet.store import selection
+
+
+def totals(data: Path, tier: str = "1h") -> dict[str, Any]:
+    """Sums that change if anything is lost or counted twice."""
+    files = selection.select(data, tier, TABLES)
+    with open_engine("duckdb", files, data) as engine:
+        found = {
+            table: engine.query(f"SELECT CAST(SUM({name}) AS DOUBLE) AS n FROM {table}")
+            for table, name in (
+                ("interval", "served_ns"),
+                ("ledger", "on_cpu_ns"),
+                ("handshake", "wall_ns"),
+                ("phase_bucket", "ended_count"),
+                ("stacks", "time_ns"),
+            )
+        }
+        ids = engine.query("SELECT COUNT(DISTINCT frame_id) AS n FROM frame")
+    sums = {table: rows.to_pylist()[0]["n"] for table, rows in found.items()}
+    return {**sums, "frames": ids.to_pylist()[0]["n"], "left_out": files.left_out}
+
+
+def renamed(rolled: RolledUp, host: str, source_id: int) -> RolledUp:
+    """The same rows as those of another host."""
+    rows = {
+        tier: {
+            table: [
+                row._replace(host=host, source_id=source_id)  # type: ignore[call-arg]
+                if "host" in row._fields
+                else row
+                for row in found
+            ]
+            for table, found in by_table.items()
+        }
+        for tier, by_table in rolled.rows.items()
+    }
+    of = rolled.recording
+    return RolledUp(type(of)(host, of.cluster, source_id, of.wall_offset_ns), rows)
+
+
+def of_cluster(rolled: RolledUp, cluster: str) -> RolledUp:
+    """The same recording, added with the name of a cluster."""
+    hosts = [row._replace(cluster=cluster) for row in rolled.rows["1h"][columns.Host]]  # type: ignore[call-arg]
+    hourly = {**rolled.rows["1h"], columns.Host: hosts}
+    return RolledUp(rolled.recording, {**rolled.rows, "1h": hourly})
+
+
+def shorter(rolled: RolledUp) -> RolledUp:
+    """The same recording with half of the recorded time."""
+    tables = {
+        tier: {
+            table: [
+                row._replace(recorded_ns=row.recorded_ns // 2)
+                if isinstance(row, columns.Interval)
+                else row
+                for row in rows
+            ]
+            for table, rows in by_table.items()
+        }
+        for tier, by_table in rolled.rows.items()
+    }
+    return RolledUp(rolled.recording, tables)

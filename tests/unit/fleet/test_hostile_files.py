@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Files that somebody else wrote: whole, of the right columns, and with values of no recording."""
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tlstax import ExitCode
+from tlstax.__main__ import main
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import HOUR_NS
+from tlstax.analysis.fleet.host_sums import Span
+from tlstax.analysis.fleet.question import Question
+from tlstax.analysis.fleet.store import selection
+from tlstax.analysis.fleet.store.layout import part_name
+from tlstax.tests.fleet_replay import START_NS
+from tlstax.tests.unit.fleet.test_observed import facts, interval, store
+
+BAD = "a\x1b[31m\u202eb'c\\d"
+MOST = 2**63 - 1
+DAY = "2026-11-21T00:00..2026-11-22T00:00"
+DAY_BEFORE = "2026-11-20T00:00..2026-11-21T00:00"
+
+
+def intervals() -> list[columns.Interval]:
+    large = {"served_ns": MOST, "on_cpu_ns": MOST, "handshake_cpu_ns": MOST, "recorded_ns": MOST}
+    odd = {"ledger_observed_ns": 1, "handshake_observed_ns": -5, "full_count": -MOST}
+    return [
+        interval(0, BAD),
+        interval(0, "plain"),
+        interval(0, "large", handshake_count=MOST, **large, **odd),
+        interval(0, "negative", recorded_ns=-1, ledger_observed_ns=-1),
+    ]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    names = [row.host for row in intervals()]
+    for tier in columns.TIERS:
+        store(folder, tier, columns.Interval, intervals())
+    hosts = [facts(n, cluster=BAD, server_version=BAD, tls_library=BAD) for n in names]
+    store(folder, "1h", columns.Host, hosts)
+    shares = zip(names, (float("nan"), float("inf"), 1e308, -1e308), strict=True)
+    found = [columns.Finding(n, START_NS, 1, BAD, BAD, share, share, BAD) for n, share in shares]
+    store(folder, "1h", columns.Finding, found)
+    buckets = ((MOST - 5, [1, 2]), (-MOST, [5]), (3, [MOST, MOST]), (0, [-5]))
+    store(
+        *(folder, "1h", columns.PhaseLatency),
+        [
+            columns.PhaseLatency(name, START_NS, 1, "handshake_wall", 5, 2, first, counts)
+            for name, (first, counts) in zip(names, buckets, strict=True)
+        ],
+    )
+    rests: tuple[tuple[Any, list[Any]], ...] = (
+        (columns.Ledger, [BAD, BAD, *[MOST] * 7]),
+        (columns.Handshake, [BAD, BAD, BAD, BAD, BAD, *[MOST] * 12]),
+        (columns.Stacks, ["on_cpu", BAD, "on_cpu", BAD, -1, 5, 6, MOST, MOST]),
+        (columns.ClientNet, [BAD, 1, MOST, MOST, -MOST]),
+    )
+    for table, rest in rests:
+        rows = [table(name, START_NS, 1, *rest) for name in names[:2]]
+        store(folder, "1h", table, rows)
+    store(folder, "1h", columns.Stack, [columns.Stack(5, START_NS, [7] * 3000)])
+    store(folder, "1h", columns.Frame, [columns.Frame(7, START_NS, BAD, -5, BAD, BAD, BAD)])
+    for date in ("9999-12-31", "0001-01-01"):
+        (folder / f"tier=1h/table=interval/date={date}/hour=23").mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["top"],
+        ["top", "--by", "tls_share"],
+        ["top", "--by", f"finding:{BAD}"],
+        ["top", "--group-by", "tls_library"],
+        ["explain", BAD],
+        ["explain", "plain"],
+        ["explain", "large"],
+        ["compare", "--group", "host=plain", "--against", "host=*"],
+        ["compare", "--before", DAY_BEFORE, "--after", DAY],
+        ["flamegraph", "-o", "-"],
+        ["flamegraph", "-o", "-", "--kind", "off-cpu"],
+        ["sql", "SELECT * FROM host"],
+        ["sql", "SELECT * FROM finding", "--json", "-"],
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_question_is_answered_or_refused_in_a_sentence(
+    data: Path, capsys: Any, words: list[str]
+) -> None:
+    status = main(["fleet", words[0], "--data", str(data), *words[1:]])
+    printed = capsys.readouterr()
+    assert not {"\x1b", "\u202e"} & set(printed.out + printed.err)
+    assert status in (ExitCode.OK, ExitCode.FAILED, ExitCode.USAGE)
+    assert printed.err.count("\n") == (status != ExitCode.OK), printed.err
+
+
+def test_pages_hold_no_control_characters(data: Path, tmp_path: Path) -> None:
+    page = tmp_path / "fleet.html"
+    assert main(["fleet", "top", "--data", str(data), "--html", str(page)]) == 0
+    assert not {"\x1b", "\u202e"} & set(page.read_text())
+
+
+def test_folders_of_years_without_recordings_are_none_of_ours(data: Path) -> None:
+    # Else the span of all data ends in the year 10000, which no calendar has.
+    assert Question(data).span() == Span(START_NS, START_NS + HOUR_NS)
+
+
+def test_nobody_waits_for_the_writer_of_a_named_pipe(tmp_path: Path) -> None:
+    store(tmp_path, "1h", columns.Interval, intervals())
+    (folder,) = tmp_path.glob("tier=1h/table=interval/*/*")
+    os.mkfifo(folder / part_name(99))
+    fork = multiprocessing.get_context("fork")
+    found = fork.SimpleQueue()
+
+    def look() -> None:
+        found.put(selection.select(tmp_path, "1h", [columns.Interval]).left_out)
+
+    process = fork.Process(target=look)
+    process.start()
+    process.join(30)
+    is_waiting = process.is_alive()
+    process.kill()
+    assert not is_waiting
+    (said,) = found.get()
+    assert said.endswith("it is no regular file")
