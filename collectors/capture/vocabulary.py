@@ -273,12 +273,17 @@ LEVEL_TERMS = (
     Term("full", "every boundary that was planned, with scheduler events: the ledger was kept"),
     Term("record", "handshake, command and records, with scheduler events: the ledger was kept"),
     Term("command", "handshake and command, with scheduler events: the ledger was kept"),
+    Term(
+        "flow",
+        "handshake, with scheduler and socket events: the ledger was kept, with reading, "
+        "executing and answering as `command`",
+    ),
     Term("handshake", "connect, handshake and its sub-phases, CPU samples; no ledger"),
     Term("sample", "CPU samples only; no boundary, no ledger"),
     Term("none", "nothing was recorded: time between two windows of a budget"),
 )
 LEVELS = tuple(term.name for term in LEVEL_TERMS)
-LEDGER_LEVELS = ("full", "record", "command")
+LEDGER_LEVELS = ("full", "record", "command", "flow")
 """Levels of windows in which the ledger was kept."""
 
 SERIES_UNIT_TERMS = (

@@ -134,7 +134,10 @@ class Planner:
                 for boundary in entry.definition.boundaries
                 if boundary.level <= level and (boundary.action != "call" or is_called)
             ]
-            placed += cheapest_of_each([self.place(boundary, entry) for boundary in wanted])
+            found = cheapest_of_each([self.place(boundary, entry) for boundary in wanted])
+            if level == Level.FLOW and entry.definition.kind == "server":
+                found += self._for_first_commands(entry, found)
+            placed += found
             for accessor in entry.definition.accessors:
                 offset = read_accessor(accessor, entry)
                 accessors[accessor.id] = max(offset, accessors.get(accessor.id, -1))
@@ -157,6 +160,13 @@ class Planner:
             host_costs=self.host_costs,
             gaps=tuple(name_gaps(self.target, self.detected, role)),
         )
+
+    def _for_first_commands(self, library: Detected, placed: Sequence[Placed]) -> list[Placed]:
+        """Where nothing marks a connection as ready, the function that reads commands does."""
+        if any(one.chosen and one.boundary.action == "base_idle" for one in placed):
+            return []
+        reading = (one for one in library.definition.boundaries if one.action == "await_receive")
+        return [self.place(boundary, library) for boundary in reading]
 
     def place(self, boundary: Boundary, library: Detected) -> Placed:
         """The probes of one boundary, and what the report lacks without those it misses."""

@@ -93,8 +93,13 @@ static inline void serve_requests(int fd, int asked)
 	}
 }
 
-/* A connected peer in a process of its own. It ends when the pipe is closed. */
-static inline struct peer start_peer(void)
+enum side { CLIENT, REMOTE_SERVER };
+
+/*
+ * A connected peer in a process of its own. It ends when the pipe is closed. A client is accepted
+ * by this process, which goes on listening as a server does; to a remote server it connects.
+ */
+static inline struct peer start_peer(enum side side)
 {
 	uint16_t port;
 	int ends[2];
@@ -107,14 +112,16 @@ static inline struct peer start_peer(void)
 	if (process < 0)
 		die("fork");
 	if (process == 0) {
+		int fd = side == CLIENT ? connect_to(port) : accept_one(listener);
 		close(listener);
 		close(ends[1]);
-		serve_requests(connect_to(port), ends[0]);
+		serve_requests(fd, ends[0]);
 		_exit(0);
 	}
-	peer.fd = accept_one(listener);
+	peer.fd = side == CLIENT ? accept_one(listener) : connect_to(port);
 	peer.asking = ends[1];
-	close(listener);
+	if (side == REMOTE_SERVER)
+		close(listener);
 	close(ends[0]);
 	return peer;
 }

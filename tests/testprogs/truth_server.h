@@ -81,6 +81,13 @@ static void poll_and_receive(struct server *server)
 	receive(server);
 }
 
+/* The command has waited for its client, and nothing said that it would. */
+static void end_untold(void)
+{
+	end_wait(COMMAND, UNTOLD, NETWORK);
+	books.count[UNTOLD]++;
+}
+
 static void *write_late(void *argument)
 {
 	int *ends = argument;
@@ -164,7 +171,7 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 		begin(COMMAND);
 		ask(&server->peer, unit_ns, 0);
 		receive(server);
-		end(COMMAND, NETWORK);
+		end_untold();
 		answer(server);
 		break;
 	case READ:
@@ -172,14 +179,14 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 		ask(&server->peer, unit_ns, 0);
 		if (read(server->peer.fd, &byte, 1) != 1)
 			die("read");
-		end(COMMAND, NETWORK);
+		end_untold();
 		answer(server);
 		break;
 	case POLL:
 		begin(COMMAND);
 		ask(&server->peer, unit_ns, 0);
 		poll_and_receive(server);
-		end(COMMAND, NETWORK);
+		end_untold();
 		answer(server);
 		break;
 	case PIPE:

@@ -76,7 +76,7 @@ PHASE_CALL void tt_request_file(struct server *server)
 }
 
 /* Three packets from a client, with work on each. */
-static void receive_packets(struct server *server, const struct peer *from)
+static void receive_packets(struct server *server, const struct peer *from, enum phase as)
 {
 	char byte;
 	for (int i = 0; i < 3; i++) {
@@ -84,7 +84,8 @@ static void receive_packets(struct server *server, const struct peer *from)
 		ask(from, server->unit_ns / 2, 0);
 		if (recv(from->fd, &byte, 1, 0) != 1)
 			die("recv");
-		end(COMMAND, NETWORK);
+		end_wait(COMMAND, as, NETWORK);
+		books.count[UNTOLD] += as == UNTOLD;
 		spin(COMMAND, server->unit_ns / 4);
 	}
 }
@@ -110,17 +111,17 @@ PHASE_CALL void tt_dispatch_wire(struct server *server, enum wire wire)
 		return;
 	case LOCAL_FILE:
 		tt_request_file(server);
-		receive_packets(server, &server->peer);
+		receive_packets(server, &server->peer, COMMAND);
 		break;
 	case CHANGE_USER:
 		write_and_clean_up(server, how, 0);
-		receive_packets(server, &server->peer);
+		receive_packets(server, &server->peer, UNTOLD);
 		break;
 	case REMOTE:
-		receive_packets(server, &server->remote);
+		receive_packets(server, &server->remote, COMMAND);
 		break;
 	case REMOTE_DISK:
-		receive_packets(server, &server->remote);
+		receive_packets(server, &server->remote, COMMAND);
 		write_to_disk(server);
 		break;
 	default:
@@ -168,8 +169,10 @@ static void *serve_wire(void *argument)
 			if (already) /* asked for now, sent while this one is executed */
 				ask(&server->peer, server->unit_ns, 0);
 			tt_read_wire(server, wire, round % 2 ? POLLS : BLOCKS);
-			if (wire == PIPELINED)
+			if (wire == PIPELINED) {
 				tt_read_wire(server, SHORT_RESULT, BUFFERED);
+				books.count[MERGED]++;
+			}
 		}
 	tt_end_connection(server);
 	close_books("tt-wire");

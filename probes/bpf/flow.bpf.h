@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Commands without a probe: level `flow`.
+ *
+ * A command begins when a receive returns data on the client's socket, and ends at the next receive
+ * there: for the ledger when that is tried or waited for, for its latency at its last send. While
+ * the thread waits for it, it is idle; everything else of an open connection is `command`, which
+ * includes decrypting and encrypting. A receive after data, with no send between them, is more of
+ * the same command.
+ *
+ * The client's socket is one whose local port the target listens on, or an accepted Unix socket.
+ * Others (to another server, a directory, a replica's source) never delimit.
+ */
+#ifndef TLSTAX_FLOW_BPF_H
+#define TLSTAX_FLOW_BPF_H
+
+#include "waits.bpf.h"
+
+enum { FAMILY_UNIX = 1, FAMILY_IPV4 = 2, FAMILY_IPV6 = 10 };
+enum { SOCKET_LISTENS = 10 }; /* TCP_LISTEN */
+enum { EVENT_READABLE = 1 };  /* POLLIN */
+enum { CALL_SELECT = 23, CALL_PSELECT = 270 };
+enum { MESSAGE_HEAD_BYTES = 4, RECORD_HEAD_BYTES = 5 }; /* of MySQL's protocol, of TLS */
+enum { PORTS = 1 << 16 };
+
+/* The TCP ports that the target listens on. */
+struct served_ports {
+	u64 bits[PORTS / 64];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct served_ports);
+} served_ports SEC(".maps");
+
+static __always_inline u64 *port_bits(u32 port)
+{
+	u32 zero = 0;
+	struct served_ports *ports = bpf_map_lookup_elem(&served_ports, &zero);
+	return ports ? &ports->bits[(port & (PORTS - 1)) / 64] : NULL;
+}
+
+static __always_inline bool is_internet(u32 family)
+{
+	return family == FAMILY_IPV4 || family == FAMILY_IPV6;
+}
+
+/* Notes the ports before the other programs are attached. */
+SEC("iter/task_file")
+int each_file(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+
+	if (!task || !file || task->tgid != config.tgid ||
+	    (file->f_inode->i_mode & FILE_TYPE_MASK) != FILE_SOCKET)
+		return 0;
+	struct sock *socket = BPF_CORE_READ((struct socket *)file->private_data, sk);
+	u32 port = BPF_CORE_READ(socket, __sk_common.skc_num);
+	u64 *bits = port_bits(port);
+	if (bits && is_internet(BPF_CORE_READ(socket, __sk_common.skc_family)) &&
+	    BPF_CORE_READ(socket, __sk_common.skc_state) == SOCKET_LISTENS)
+		__sync_fetch_and_or(bits, 1ULL << (port & 63));
+	return 0;
+}
+
+/* Accepted sockets have their listener's port or address; a connecting Unix socket has none. */
+static __noinline bool is_accepted(u64 address)
+{
+	struct sock *socket = (struct sock *)address;
+	u32 family = BPF_CORE_READ(socket, __sk_common.skc_family);
+
+	if (family == FAMILY_UNIX)
+		return BPF_CORE_READ((struct unix_sock *)socket, addr) != NULL;
+	if (!is_internet(family))
+		return false;
+	u32 port = BPF_CORE_READ(socket, __sk_common.skc_num);
+	u64 *bits = port_bits(port);
+	return bits && *bits >> (port & 63) & 1;
+}
+
+static __always_inline bool is_from_client(struct thread_slot *slot, u64 socket)
+{
+	return socket && (socket == slot->client_socket || is_accepted(socket));
+}
+
+/* A connection is open, and no function is at work in it that has a phase of its own. */
+static __always_inline bool may_serve(struct thread_slot *slot)
+{
+	return slot->depth == 0 && slot->base != PHASE_CONNECT && slot->base != PHASE_DISCONNECT;
+}
+
+static __always_inline void serve(struct thread_slot *slot, u64 now)
+{
+	if (slot->base == PHASE_COMMAND)
+		return;
+	charge(slot, now);
+	slot->base = PHASE_COMMAND;
+	slot->base_start_ns = now;
+	settle(slot, now);
+}
+
+static __always_inline void begin_command(struct thread_slot *slot, u64 now, u64 socket)
+{
+	serve(slot, now);
+	serve_connection(slot, false);
+	slot->flags &= ~(FLAG_POOL | FLAG_RECEIVES | FLAG_RECEIVED);
+	slot->flags |= FLAG_BEGUN;
+	slot->client_socket = socket;
+	slot->base_start_ns = now;
+	slot->phase_event_ns = now;
+}
+
+/*
+ * The thread tries to receive from its client, or waits for it. A message whose head has come, but
+ * nothing else of it, is not yet a command.
+ */
+static __noinline int await_command(struct thread_slot *slot, u64 now)
+{
+	bool is_head = slot->received_bytes == MESSAGE_HEAD_BYTES ||
+		       slot->received_bytes == RECORD_HEAD_BYTES;
+
+	serve(slot, now);
+	if (slot->flags & FLAG_ANSWERED || !is_head)
+		end_command(slot, now);
+	slot->flags |= FLAG_AWAIT;
+	return 0;
+}
+
+static __always_inline void flow_received(struct thread_slot *slot, u64 socket, s32 result)
+{
+	u64 now;
+
+	if (!may_serve(slot) || !is_from_client(slot, socket))
+		return;
+	if (slot->flags & FLAG_RECEIVES) {
+		if (result > 0)
+			slot->flags |= FLAG_RECEIVED;
+		return;
+	}
+	if (result <= 0) { /* not yet, or never again */
+		if (!(slot->flags & FLAG_AWAIT))
+			await_command(slot, bpf_ktime_get_ns());
+		return;
+	}
+	slot->flags &= ~FLAG_AWAIT;
+	slot->received_bytes = result;
+	if ((slot->flags & (FLAG_BEGUN | FLAG_ANSWERED)) == FLAG_BEGUN)
+		return;
+	now = bpf_ktime_get_ns();
+	end_command(slot, now); /* the next one was there already */
+	begin_command(slot, now, socket);
+}
+
+static __always_inline void flow_sent(struct thread_slot *slot, u64 socket, s32 result)
+{
+	u32 file = FLAG_RECEIVES | FLAG_RECEIVED;
+
+	if (!(slot->flags & FLAG_BEGUN) || result <= 0 || !is_from_client(slot, socket))
+		return;
+	if ((slot->flags & file) == file) /* the client's file has come */
+		slot->flags &= ~file;
+	slot->flags |= FLAG_ANSWERED;
+	slot->answered_ns = bpf_ktime_get_ns();
+}
+
+/* The descriptor that poll or select waits to read from, -1: none. Of several, one. */
+static __always_inline s32 polled_descriptor(struct pt_regs *regs)
+{
+	struct {
+		s32 descriptor;
+		u16 events, returned;
+	} first = {};
+	u64 bits = 0;
+
+	if (regs->orig_ax != CALL_SELECT && regs->orig_ax != CALL_PSELECT) {
+		bpf_probe_read_user(&first, sizeof(first), (void *)regs->di);
+		return first.events & EVENT_READABLE ? first.descriptor : -1;
+	}
+	u32 highest = regs->di - 1;
+	if (!regs->si || bpf_probe_read_user(&bits, sizeof(bits), (u64 *)regs->si + highest / 64) ||
+	    !(bits >> (highest & 63) & 1))
+		return -1;
+	return (s32)highest;
+}
+
+/* The thread blocks on the network, and has not tried to receive before. */
+static __noinline void flow_wait(struct task_struct *task, struct thread_slot *slot,
+				 struct wait *wait, u64 now)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	s32 descriptor = -1;
+
+	if (!may_serve(slot) || slot->flags & (FLAG_AWAIT | FLAG_POOL | FLAG_RECEIVES))
+		return;
+	if (wait->kind == WAIT_EPOLL) {
+		if (slot->base == PHASE_COMMAND)
+			await_command(slot, now);
+		return;
+	}
+	if (wait->kind == WAIT_RECEIVE || wait->kind == WAIT_READ)
+		descriptor = (s32)regs->di;
+	else if (wait->kind == WAIT_POLL)
+		descriptor = polled_descriptor(regs);
+	if (descriptor >= 0 && is_from_client(slot, socket_of(task, descriptor)))
+		await_command(slot, now);
+}
+
+#endif
