@@ -5,8 +5,11 @@
  * A command begins when a receive returns data on the client's socket, and ends at the next receive
  * there: for the ledger when that is tried or waited for, for its latency at its last send. While
  * the thread waits for it, it is idle; everything else of an open connection is `command`, which
- * includes decrypting and encrypting. A receive after data, with no send between them, is more of
- * the same command.
+ * includes decrypting and encrypting.
+ *
+ * A command may have no answer, and a message may come in parts. Servers read the head of a packet
+ * or record first, and ask for no more bytes than there must be: so the sizes tell whether a
+ * message is whole. Only then a wait, or another head, ends a command that was not answered.
  *
  * The client's socket is one whose local port the target listens on, or an accepted Unix socket.
  * Others (to another server, a directory, a replica's source) never delimit.
@@ -20,7 +23,10 @@ enum { FAMILY_UNIX = 1, FAMILY_IPV4 = 2, FAMILY_IPV6 = 10 };
 enum { SOCKET_LISTENS = 10 }; /* TCP_LISTEN */
 enum { EVENT_READABLE = 1 };  /* POLLIN */
 enum { CALL_SELECT = 23, CALL_PSELECT = 270 };
-enum { MESSAGE_HEAD_BYTES = 4, RECORD_HEAD_BYTES = 5 }; /* of MySQL's protocol, of TLS */
+enum { PEEKS = 2 }; /* MSG_PEEK */
+enum { CALL_READ = 0, CALL_RECEIVE = 45 };
+enum { PACKET_HEAD_BYTES = 4, RECORD_HEAD_BYTES = 5 }; /* of MySQL's protocol, of TLS */
+enum { RECORD_MOST_BYTES = 1 << 14 };
 enum { PORTS = 1 << 16 };
 
 /* The TCP ports that the target listens on. */
@@ -102,6 +108,48 @@ static __always_inline void serve(struct thread_slot *slot, u64 now)
 	settle(slot, now);
 }
 
+/* What was received last. A full record continues in another one. */
+enum message {
+	MESSAGE_WHOLE,
+	MESSAGE_FULL,
+	MESSAGE_PACKET_HEAD,
+	MESSAGE_PACKET_PART,
+	MESSAGE_RECORD_HEAD,
+	MESSAGE_RECORD_PART,
+};
+
+/* How many bytes the current thread asked for; 0: unknown. */
+static __always_inline u64 asked_bytes(void)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	bool has_size = regs->orig_ax == CALL_READ || regs->orig_ax == CALL_RECEIVE;
+	return has_size ? regs->dx : 0;
+}
+
+/* Note what was received now. Returns whether a new message begins. */
+static __always_inline bool note_message(struct thread_slot *slot, u32 received)
+{
+	u64 asked = asked_bytes();
+	u32 before = slot->message, now = MESSAGE_WHOLE;
+
+	if (before >= MESSAGE_PACKET_HEAD) {
+		bool is_record = before >= MESSAGE_RECORD_HEAD;
+		if (before == MESSAGE_PACKET_PART || before == MESSAGE_RECORD_PART)
+			received += slot->message_bytes;
+		slot->message_bytes = received;
+		if (received < asked)
+			now = is_record ? MESSAGE_RECORD_PART : MESSAGE_PACKET_PART;
+		else if (is_record && received >= RECORD_MOST_BYTES)
+			now = MESSAGE_FULL;
+	} else if (received == asked && received == RECORD_HEAD_BYTES) {
+		now = MESSAGE_RECORD_HEAD;
+	} else if (received == asked && received == PACKET_HEAD_BYTES && before == MESSAGE_WHOLE) {
+		now = MESSAGE_PACKET_HEAD;
+	}
+	slot->message = now;
+	return before == MESSAGE_WHOLE && now >= MESSAGE_PACKET_HEAD;
+}
+
 static __always_inline void begin_command(struct thread_slot *slot, u64 now, u64 socket)
 {
 	serve(slot, now);
@@ -113,24 +161,26 @@ static __always_inline void begin_command(struct thread_slot *slot, u64 now, u64
 	slot->phase_event_ns = now;
 }
 
-/*
- * The thread tries to receive from its client, or waits for it. A message whose head has come, but
- * nothing else of it, is not yet a command.
- */
+/* The thread tries to receive from its client, or waits for it. */
 static __noinline int await_command(struct thread_slot *slot, u64 now)
 {
-	bool is_head = slot->received_bytes == MESSAGE_HEAD_BYTES ||
-		       slot->received_bytes == RECORD_HEAD_BYTES;
-
 	serve(slot, now);
-	if (slot->flags & FLAG_ANSWERED || !is_head)
+	if (slot->flags & FLAG_ANSWERED || slot->message == MESSAGE_WHOLE)
 		end_command(slot, now);
 	slot->flags |= FLAG_AWAIT;
 	return 0;
 }
 
-static __always_inline void flow_received(struct thread_slot *slot, u64 socket, s32 result)
+/* It awaits a command already. */
+static __always_inline bool awaits(struct thread_slot *slot)
 {
+	return slot->flags & FLAG_AWAIT && slot->base == PHASE_COMMAND;
+}
+
+static __always_inline void flow_received(struct thread_slot *slot, u64 socket, s32 result,
+					  u32 flags)
+{
+	bool is_more;
 	u64 now;
 
 	if (!may_serve(slot) || !is_from_client(slot, socket))
@@ -141,13 +191,15 @@ static __always_inline void flow_received(struct thread_slot *slot, u64 socket, 
 		return;
 	}
 	if (result <= 0) { /* not yet, or never again */
-		if (!(slot->flags & FLAG_AWAIT))
+		if (!awaits(slot))
 			await_command(slot, bpf_ktime_get_ns());
 		return;
 	}
 	slot->flags &= ~FLAG_AWAIT;
-	slot->received_bytes = result;
-	if ((slot->flags & (FLAG_BEGUN | FLAG_ANSWERED)) == FLAG_BEGUN)
+	if (slot->flags & FLAG_ANSWERED)
+		slot->message = MESSAGE_WHOLE;
+	is_more = flags & PEEKS || !note_message(slot, result);
+	if (is_more && (slot->flags & (FLAG_BEGUN | FLAG_ANSWERED)) == FLAG_BEGUN)
 		return;
 	now = bpf_ktime_get_ns();
 	end_command(slot, now); /* the next one was there already */
@@ -193,7 +245,7 @@ static __noinline void flow_wait(struct task_struct *task, struct thread_slot *s
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	s32 descriptor = -1;
 
-	if (!may_serve(slot) || slot->flags & (FLAG_AWAIT | FLAG_POOL | FLAG_RECEIVES))
+	if (!may_serve(slot) || awaits(slot) || slot->flags & (FLAG_POOL | FLAG_RECEIVES))
 		return;
 	if (wait->kind == WAIT_EPOLL) {
 		if (slot->base == PHASE_COMMAND)

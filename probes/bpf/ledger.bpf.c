@@ -673,7 +673,7 @@ int on_receive(u64 *ctx)
 {
 	struct thread_slot *slot = socket_user();
 	if (slot && config.flow)
-		flow_received(slot, ctx[0], (s32)ctx[1]);
+		flow_received(slot, ctx[0], (s32)ctx[1], (u32)ctx[2]);
 	else if (slot)
 		received(slot, ctx[0]);
 	return 0;

@@ -246,8 +246,9 @@ struct thread_slot {
 	u64 unsent_bytes;  /* of the innermost record_write; records may add more than are asked for
 			    */
 	u64 answered_ns;   /* level flow: when the command last sent something to its client */
-	u64 received_bytes;		   /* level flow: by the last receive from its client */
-	u64 seen_count;			   /* switches from the CPU, but for its last */
+	u32 message;	   /* level flow: what of one was received last, see flow.bpf.h */
+	u32 message_bytes; /* of its body */
+	u64 seen_count;	   /* switches from the CPU, but for its last */
 	struct thread_counts first_counts; /* when it got its account */
 	struct thread_counts counts;	   /* at the last edge of a window, or at its end */
 	char comm[16];

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One run of a server recorded at `record` and at `flow` at the same time, for comparison.
+
+Two engines are attached to one process; their accounts are read together, before the work and after
+it. What `flow` calls `command` is reading, executing and answering at `record`.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
+from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.recording.accounts import settled
+from tlstax.collectors.recording.engine.ledger_layout import STATE_CELLS
+from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.probes.model import Level
+from tlstax.tests.safe_programs import safe_programs
+
+SERVING: Final = frozenset({"connection", "pool_worker", "x_plugin"})
+ONE_PHASE: Final = {"record_read": "command", "record_write": "command"}
+LARGE_SHARE, AGREEMENT = 0.01, 0.02
+LAST_EVENTS_S: Final = 0.2
+UNCERTAIN: Final = frozenset({"healed", "unmatched_exit", "phase_stack_overflow", "switch_missed"})
+
+Thread = tuple[int, int]
+Cells = Counter[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one level holds of the threads that served clients while the work was done."""
+
+    cells: Cells
+    counts: Counter[str]
+    latencies: Counter[str]  # instances in the histograms
+    handshakes_count: int
+    losses: dict[str, int]
+
+    @property
+    def total_ns(self) -> int:
+        """Time of all cells."""
+        return self.cells.total()
+
+    def phase_ns(self, phase: str) -> int:
+        """Time in a phase."""
+        return sum(ns for key, ns in self.cells.items() if key[0] == phase)
+
+
+class Watcher:
+    """One of the two engines."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before: dict[Thread, list[int]] = {}
+        self._counts_before: dict[Thread, list[int]] = {}
+        self._ended_before: dict[int, int] = {}
+
+    def begin(self) -> None:
+        """What is counted begins here."""
+        now_ns = monotonic_ns()
+        for slot in self._engine.maps.slots():
+            key = slot.tid, slot.thread_start_ns
+            self._before[key] = settled(slot, now_ns)
+            self._counts_before[key] = list(slot.counts)
+        self._ended_before = self._ended()
+        self._engine.maps.handshake_records()
+
+    def _ended(self) -> dict[int, int]:
+        return {phase: sum(counts) for phase, counts in self._engine.maps.latency_counts().items()}
+
+    def serving(self) -> set[Thread]:
+        """The threads that serve clients."""
+        return {
+            (slot.tid, slot.thread_start_ns)
+            for slot in self._engine.maps.slots()
+            if ROLES[slot.role] in SERVING
+        }
+
+    def end(self, serving: set[Thread], phases: Mapping[str, str]) -> Seen:
+        """The sums since begin(), with phases under other names."""
+        cells: Cells = Counter()
+        counts: Counter[str] = Counter()
+        now_ns = monotonic_ns()
+        for slot in self._engine.maps.slots():
+            key = slot.tid, slot.thread_start_ns
+            if key not in serving:
+                continue
+            nothing = [0] * len(slot.cells)
+            before = self._before.get(key, nothing)
+            for cell, (was, ns) in enumerate(zip(before, settled(slot, now_ns), strict=True)):
+                phase, state = divmod(cell, STATE_CELLS)
+                if ns != was:
+                    name = PHASES[phase]
+                    cells[phases.get(name, name), STATES[state]] += ns - was
+            was_counted = self._counts_before.get(key, nothing)
+            for phase, name in enumerate(PHASES):
+                counts[name] += slot.counts[phase] - was_counted[phase]
+        ended = Counter(
+            {
+                PHASES[phase]: count - self._ended_before.get(phase, 0)
+                for phase, count in self._ended().items()
+            }
+        )
+        losses = {kind: n for kind, n in self._engine.loss_counts().items() if n}
+        records = self._engine.maps.handshake_records()
+        return Seen(+cells, +counts, +ended, len(records), losses)
+
+
+@dataclass(frozen=True)
+class Both:
+    """The same work at both levels."""
+
+    record: Seen
+    flow: Seen
+
+    def differences(self) -> dict[tuple[str, str], tuple[float, float]]:
+        """Cells of at least 1 % of the time that differ by more than 2 %, in ms."""
+        total_ns = max(self.record.total_ns, self.flow.total_ns)
+        found = {}
+        for key in self.record.cells.keys() | self.flow.cells.keys():
+            one, other = self.record.cells[key], self.flow.cells[key]
+            is_large = max(one, other) >= LARGE_SHARE * total_ns
+            if is_large and abs(one - other) > AGREEMENT * max(one, other):
+                found[key] = one / 1e6, other / 1e6
+        return found
+
+
+@contextmanager
+def watched(pid: int) -> Iterator[Callable[[Callable[[], object]], Both]]:
+    """Both engines are attached; a function that does some work and says what both saw of it."""
+    with ExitStack() as stack:
+        watchers = {}
+        for level in (Level.RECORD, Level.FLOW):
+            _, plan = plan_in_child(pid, level)
+            options = Options(sample_hz=0, slots_count=8192, programs=safe_programs())
+            engine = Engine(pid, plan, options)
+            stack.callback(engine.close)
+            engine.attach()
+            watchers[level] = Watcher(engine)
+
+        def observe(work: Callable[[], object]) -> Both:
+            for watcher in watchers.values():
+                watcher.begin()
+            work()
+            time.sleep(LAST_EVENTS_S)
+            serving = watchers[Level.RECORD].serving()
+            return Both(
+                watchers[Level.RECORD].end(serving, ONE_PHASE),
+                watchers[Level.FLOW].end(serving, {}),
+            )
+
+        yield observe
