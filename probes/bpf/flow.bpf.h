@@ -7,9 +7,10 @@
  * the thread waits for it, it is idle; everything else of an open connection is `command`, which
  * includes decrypting and encrypting.
  *
- * A command may have no answer, and a message may come in parts. Servers read the head of a packet
- * or record first, and ask for no more bytes than there must be: so the sizes tell whether a
- * message is whole. Only then a wait, or another head, ends a command that was not answered.
+ * A command may have no answer, and a message may come in parts. Most servers read the head of a
+ * packet or record first, and ask for no more bytes than there must be: so the sizes tell whether a
+ * message is whole. Only then a wait, or another head, ends a command that was not answered. Else
+ * it begins anew with the data that come after the wait.
  *
  * The client's socket is one whose local port the target listens on, or an accepted Unix socket.
  * Others (to another server, a directory, a replica's source) never delimit.
@@ -108,8 +109,12 @@ static __always_inline void serve(struct thread_slot *slot, u64 now)
 	settle(slot, now);
 }
 
-/* What was received last. A full record continues in another one. */
+/*
+ * What was received last. A full record continues in another one. Of what was not read head first
+ * (yaSSL takes all that is there) it is unknown whether more of it will come.
+ */
 enum message {
+	MESSAGE_UNKNOWN,
 	MESSAGE_WHOLE,
 	MESSAGE_FULL,
 	MESSAGE_PACKET_HEAD,
@@ -130,20 +135,22 @@ static __always_inline u64 asked_bytes(void)
 static __always_inline bool note_message(struct thread_slot *slot, u32 received)
 {
 	u64 asked = asked_bytes();
-	u32 before = slot->message, now = MESSAGE_WHOLE;
+	u32 before = slot->message, now = MESSAGE_UNKNOWN;
+	bool is_short = received < asked;
 
 	if (before >= MESSAGE_PACKET_HEAD) {
 		bool is_record = before >= MESSAGE_RECORD_HEAD;
 		if (before == MESSAGE_PACKET_PART || before == MESSAGE_RECORD_PART)
 			received += slot->message_bytes;
 		slot->message_bytes = received;
-		if (received < asked)
+		now = MESSAGE_WHOLE;
+		if (is_short)
 			now = is_record ? MESSAGE_RECORD_PART : MESSAGE_PACKET_PART;
 		else if (is_record && received >= RECORD_MOST_BYTES)
 			now = MESSAGE_FULL;
 	} else if (received == asked && received == RECORD_HEAD_BYTES) {
 		now = MESSAGE_RECORD_HEAD;
-	} else if (received == asked && received == PACKET_HEAD_BYTES && before == MESSAGE_WHOLE) {
+	} else if (received == asked && received == PACKET_HEAD_BYTES && before != MESSAGE_FULL) {
 		now = MESSAGE_PACKET_HEAD;
 	}
 	slot->message = now;
@@ -180,7 +187,7 @@ static __always_inline bool awaits(struct thread_slot *slot)
 static __always_inline void flow_received(struct thread_slot *slot, u64 socket, s32 result,
 					  u32 flags)
 {
-	bool is_more;
+	bool is_more, is_begun, waited;
 	u64 now;
 
 	if (!may_serve(slot) || !is_from_client(slot, socket))
@@ -195,12 +202,17 @@ static __always_inline void flow_received(struct thread_slot *slot, u64 socket, 
 			await_command(slot, bpf_ktime_get_ns());
 		return;
 	}
+	waited = slot->flags & FLAG_AWAIT;
 	slot->flags &= ~FLAG_AWAIT;
-	if (slot->flags & FLAG_ANSWERED)
+	is_begun = (slot->flags & (FLAG_BEGUN | FLAG_ANSWERED)) == FLAG_BEGUN;
+	if (!is_begun)
 		slot->message = MESSAGE_WHOLE;
 	is_more = flags & PEEKS || !note_message(slot, result);
-	if (is_more && (slot->flags & (FLAG_BEGUN | FLAG_ANSWERED)) == FLAG_BEGUN)
+	if (is_more && is_begun) {
+		if (waited)
+			slot->base_start_ns = bpf_ktime_get_ns();
 		return;
+	}
 	now = bpf_ktime_get_ns();
 	end_command(slot, now); /* the next one was there already */
 	begin_command(slot, now, socket);

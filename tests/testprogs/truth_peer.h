@@ -4,7 +4,7 @@
  *
  * The socket's peer is another process, so that its own time is no part of the measured one. It
  * does what it is asked, over a pipe, so that only answers and results cross the socket: sleep,
- * then answer with a byte, or sleep, then read so many bytes. The helper is a thread: it holds a
+ * then answer with a message, or sleep, then read so many bytes. The helper is a thread: it holds a
  * mutex, or signals a condition, for a known time.
  */
 #ifndef TLSTAX_TRUTH_PEER_H
@@ -24,9 +24,13 @@ struct peer {
 	int asking; /* pipe */
 };
 
+/* A message of the client's: a head of four bytes, as a packet of MySQL's has, and a byte. */
+enum { HEAD_BYTES = 4 };
+static const char message[HEAD_BYTES + 1] = {1, 0, 0, 0, '!'};
+
 struct request {
 	uint64_t delay_ns;
-	uint64_t drain_bytes; /* 0: answer with a byte instead */
+	uint64_t drain_bytes; /* 0: answer with a message instead */
 };
 
 static inline int listen_on_loopback(uint16_t *port)
@@ -88,7 +92,8 @@ static inline void serve_requests(int fd, int asked)
 				return;
 			left -= (uint64_t)got;
 		}
-		if (!request.drain_bytes && send(fd, "!", 1, MSG_NOSIGNAL) != 1)
+		if (!request.drain_bytes &&
+		    send(fd, message, sizeof(message), MSG_NOSIGNAL) != sizeof(message))
 			return;
 	}
 }

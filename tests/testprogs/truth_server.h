@@ -66,11 +66,17 @@ static void answer(struct server *server)
 	tt_net_real_write(server, block, 1);
 }
 
+/* A message, its head first. */
+static void receive_from(int fd)
+{
+	char bytes[HEAD_BYTES];
+	if (recv(fd, bytes, HEAD_BYTES, 0) != HEAD_BYTES || recv(fd, bytes, 1, 0) != 1)
+		die("recv");
+}
+
 static void receive(struct server *server)
 {
-	char answer;
-	if (recv(server->peer.fd, &answer, 1, 0) != 1)
-		die("recv");
+	receive_from(server->peer.fd);
 }
 
 static void poll_and_receive(struct server *server)
@@ -138,7 +144,7 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 {
 	uint64_t unit_ns = server->unit_ns;
 	const uint64_t flood_bytes = 1 << 20;
-	char byte;
+	char bytes[HEAD_BYTES];
 
 	books.count[COMMAND]++;
 	switch (command) {
@@ -177,7 +183,8 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 	case READ:
 		begin(COMMAND);
 		ask(&server->peer, unit_ns, 0);
-		if (read(server->peer.fd, &byte, 1) != 1)
+		if (read(server->peer.fd, bytes, HEAD_BYTES) != HEAD_BYTES ||
+		    read(server->peer.fd, bytes, 1) != 1)
 			die("read");
 		end_untold();
 		answer(server);

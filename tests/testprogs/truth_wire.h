@@ -3,7 +3,7 @@
  * Commands that talk to their client in every way: what tells a boundary that has no probe.
  *
  * Each is read, executed and answered as a server does it, by functions of their own. A client's
- * byte comes `unit_ns` after it was asked for, so that every wait is as long.
+ * message comes `unit_ns` after it was asked for, so that every wait is as long.
  */
 #ifndef TLSTAX_TRUTH_WIRE_H
 #define TLSTAX_TRUTH_WIRE_H
@@ -78,12 +78,10 @@ PHASE_CALL void tt_request_file(struct server *server)
 /* Three packets from a client, with work on each. */
 static void receive_packets(struct server *server, const struct peer *from, enum phase as)
 {
-	char byte;
 	for (int i = 0; i < 3; i++) {
 		begin(COMMAND);
 		ask(from, server->unit_ns / 2, 0);
-		if (recv(from->fd, &byte, 1, 0) != 1)
-			die("recv");
+		receive_from(from->fd);
 		end_wait(COMMAND, as, NETWORK);
 		books.count[UNTOLD] += as == UNTOLD;
 		spin(COMMAND, server->unit_ns / 4);
@@ -128,7 +126,7 @@ PHASE_CALL void tt_dispatch_wire(struct server *server, enum wire wire)
 		break;
 	}
 	write_and_clean_up(server, how, delay);
-	if (wire == ALREADY) /* the next byte comes meanwhile */
+	if (wire == ALREADY) /* the next message comes meanwhile */
 		spin(COMMAND, server->unit_ns);
 }
 
@@ -139,13 +137,15 @@ PHASE_CALL void tt_read_wire(struct server *server, enum wire wire, enum reading
 {
 	struct pollfd ready = {.fd = server->peer.fd, .events = POLLIN};
 	int flags = reading == POLLS ? MSG_DONTWAIT : 0;
-	char byte;
+	char bytes[HEAD_BYTES];
 
 	books.count[RECORD_READ]++;
 	begin(RECORD_READ);
-	while (reading != BUFFERED && recv(server->peer.fd, &byte, 1, flags) != 1)
+	while (reading != BUFFERED && recv(server->peer.fd, bytes, HEAD_BYTES, flags) != HEAD_BYTES)
 		if (!flags || errno != EAGAIN || poll(&ready, 1, -1) != 1)
 			die("recv");
+	if (reading != BUFFERED && recv(server->peer.fd, bytes, 1, 0) != 1)
+		die("recv");
 	end_wait(RECORD_READ, IDLE, NETWORK);
 	if (reading != BUFFERED)
 		spin(RECORD_READ, server->unit_ns / 2);
