@@ -27,7 +27,7 @@ enum { CALL_SELECT = 23, CALL_PSELECT = 270 };
 enum { PEEKS = 2 }; /* MSG_PEEK */
 enum { CALL_READ = 0, CALL_RECEIVE = 45 };
 enum { PACKET_HEAD_BYTES = 4, RECORD_HEAD_BYTES = 5 }; /* of MySQL's protocol, of TLS */
-enum { RECORD_MOST_BYTES = 1 << 14 };
+enum { RECORD_ALONE_BYTES = 1024 };
 enum { PORTS = 1 << 16 };
 
 /* The TCP ports that the target listens on. */
@@ -110,13 +110,13 @@ static __always_inline void serve(struct thread_slot *slot, u64 now)
 }
 
 /*
- * What was received last. A full record continues in another one. Of what was not read head first
- * (yaSSL takes all that is there) it is unknown whether more of it will come.
+ * What was received last. It is unknown whether more will come of what was not read head first
+ * (yaSSL takes all that is there), and of large records: clients send a long command in records as
+ * large as their buffers.
  */
 enum message {
 	MESSAGE_UNKNOWN,
 	MESSAGE_WHOLE,
-	MESSAGE_FULL,
 	MESSAGE_PACKET_HEAD,
 	MESSAGE_PACKET_PART,
 	MESSAGE_RECORD_HEAD,
@@ -143,14 +143,13 @@ static __always_inline bool note_message(struct thread_slot *slot, u32 received)
 		if (before == MESSAGE_PACKET_PART || before == MESSAGE_RECORD_PART)
 			received += slot->message_bytes;
 		slot->message_bytes = received;
-		now = MESSAGE_WHOLE;
 		if (is_short)
 			now = is_record ? MESSAGE_RECORD_PART : MESSAGE_PACKET_PART;
-		else if (is_record && received >= RECORD_MOST_BYTES)
-			now = MESSAGE_FULL;
+		else if (!is_record || received < RECORD_ALONE_BYTES)
+			now = MESSAGE_WHOLE;
 	} else if (received == asked && received == RECORD_HEAD_BYTES) {
 		now = MESSAGE_RECORD_HEAD;
-	} else if (received == asked && received == PACKET_HEAD_BYTES && before != MESSAGE_FULL) {
+	} else if (received == asked && received == PACKET_HEAD_BYTES) {
 		now = MESSAGE_PACKET_HEAD;
 	}
 	slot->message = now;
