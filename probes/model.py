@@ -118,7 +118,8 @@ class Boundary:
         if self.action.startswith("base") or self.phase in ("connect", "background"):
             return "connection"
         records = self.action == "phase" and self.phase.startswith("record")
-        return "command" if records or self.action in ("await_command", "phase_open") else ""
+        reads = self.action in ("await_command", "await_receive", "phase_open", "phase_send")
+        return "command" if records or reads else ""
 
     @property
     def is_rare(self) -> bool:

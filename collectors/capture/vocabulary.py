@@ -44,7 +44,11 @@ PHASE_TERMS = (
     Term("certificate", "checking a certificate chain inside a handshake"),
     Term("record_read", "from wake-up with data to the dispatch of the command (the wait is idle)"),
     Term("record_write", "sending the reply, including encryption and system calls"),
-    Term("command", "from dispatch to the end of the command, excluding the record phases"),
+    Term(
+        "command",
+        "from dispatch to the end of the command, excluding the record phases; "
+        "at level flow from wake-up with data to the wait for the next one, including them",
+    ),
     Term("tde", "encrypting or decrypting pages and logs at rest"),
     Term("disconnect", "from the end of the last command to the thread parked or gone"),
 )

@@ -55,6 +55,7 @@ from tlstax.probes.model import Boundary, Definition, Function, Level
 __all__ = ["Planner", "ProbePoint", "plan", "points_of"]
 
 MACHINE = "EM_X86_64"
+ONE_PHASE = "Reading, executing and answering a command are one phase, `command`."
 BETWEEN_ROLES = frozenset({"tunnel", "proxy"})
 
 
@@ -158,8 +159,23 @@ class Planner:
             refused=tuple(refused for entry in placed for refused in entry.refused),
             notes=tuple(notes_on(self.detected, accessors)),
             host_costs=self.host_costs,
-            gaps=tuple(name_gaps(self.target, self.detected, role)),
+            gaps=(*name_gaps(self.target, self.detected, role), *self._gaps_of(level, role)),
         )
+
+    def _gaps_of(self, level: Level, role: str) -> list[Missing]:
+        """What level flow has no probes for."""
+        if level != Level.FLOW or role != "server":
+            return []
+        return [
+            Missing("records", (), ONE_PHASE),
+            *(
+                Missing(boundary.id, (), boundary.missing, "not probed at level flow")
+                for entry in self.detected
+                for boundary in entry.definition.boundaries
+                if boundary.level > level and not boundary.optional
+                if boundary.action == "wait" or boundary.phase == "tde"
+            ),
+        ]
 
     def _for_first_commands(self, library: Detected, placed: Sequence[Placed]) -> list[Placed]:
         """Where nothing marks a connection as ready, the function that reads commands does."""

@@ -93,10 +93,15 @@ static __always_inline bool is_from_client(struct thread_slot *slot, u64 socket)
 	return socket && (socket == slot->client_socket || is_accepted(socket));
 }
 
-/* A connection is open, and no function is at work in it that has a phase of its own. */
-static __always_inline bool may_serve(struct thread_slot *slot)
+/*
+ * A connection is open, and no function is at work in it that has a phase of its own. A thread that
+ * was not seen to connect is one of a connection if it answers where it receives: those that only
+ * take messages (acknowledgements of replicas) are not.
+ */
+static __always_inline bool may_serve(struct thread_slot *slot, u64 socket)
 {
-	return slot->depth == 0 && slot->base != PHASE_CONNECT && slot->base != PHASE_DISCONNECT;
+	return slot->depth == 0 && slot->base != PHASE_CONNECT && slot->base != PHASE_DISCONNECT &&
+	       (slot->base != PHASE_BACKGROUND || slot->sent_socket == socket);
 }
 
 static __always_inline void serve(struct thread_slot *slot, u64 now)
@@ -189,7 +194,7 @@ static __always_inline void flow_received(struct thread_slot *slot, u64 socket, 
 	bool is_more, is_begun, waited;
 	u64 now;
 
-	if (!may_serve(slot) || !is_from_client(slot, socket))
+	if (!may_serve(slot, socket) || !is_from_client(slot, socket))
 		return;
 	if (slot->flags & FLAG_RECEIVES) {
 		if (result > 0)
@@ -221,6 +226,8 @@ static __always_inline void flow_sent(struct thread_slot *slot, u64 socket, s32 
 {
 	u32 file = FLAG_RECEIVES | FLAG_RECEIVED;
 
+	if (slot->base == PHASE_BACKGROUND)
+		slot->sent_socket = socket;
 	if (!(slot->flags & FLAG_BEGUN) || result <= 0 || !is_from_client(slot, socket))
 		return;
 	if ((slot->flags & file) == file) /* the client's file has come */
@@ -256,10 +263,12 @@ static __noinline void flow_wait(struct task_struct *task, struct thread_slot *s
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	s32 descriptor = -1;
 
-	if (!may_serve(slot) || awaits(slot) || slot->flags & (FLAG_POOL | FLAG_RECEIVES))
+	u64 socket;
+
+	if (awaits(slot) || slot->flags & (FLAG_POOL | FLAG_RECEIVES))
 		return;
 	if (wait->kind == WAIT_EPOLL) {
-		if (slot->base == PHASE_COMMAND)
+		if (slot->base == PHASE_COMMAND && slot->depth == 0)
 			await_command(slot, now);
 		return;
 	}
@@ -267,7 +276,10 @@ static __noinline void flow_wait(struct task_struct *task, struct thread_slot *s
 		descriptor = (s32)regs->di;
 	else if (wait->kind == WAIT_POLL)
 		descriptor = polled_descriptor(regs);
-	if (descriptor >= 0 && is_from_client(slot, socket_of(task, descriptor)))
+	if (descriptor < 0)
+		return;
+	socket = socket_of(task, descriptor);
+	if (may_serve(slot, socket) && is_from_client(slot, socket))
 		await_command(slot, now);
 }
 

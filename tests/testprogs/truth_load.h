@@ -41,18 +41,18 @@ static void *work_shortly(void *argument)
 	return NULL;
 }
 
-/* A phase that few commands have, of every level. */
-PHASE_CALL void tt_load_rarely(struct worker *worker)
+/* A phase within a command, of every level. */
+PHASE_CALL void tt_load_within(struct worker *worker, int round)
 {
-	pthread_join(start(work_shortly, (void *)worker->load), NULL);
+	if (round % ROUNDS_PER_THREAD == 0)
+		pthread_join(start(work_shortly, (void *)worker->load), NULL);
 	WAY_OUT();
 }
 
 PHASE_CALL void tt_dispatch_load(struct worker *worker, int round)
 {
 	work(worker->load->spin_ns);
-	if (round % ROUNDS_PER_THREAD == 0)
-		tt_load_rarely(worker);
+	tt_load_within(worker, round);
 	tt_load_write(worker);
 	__asm__ volatile("");
 }

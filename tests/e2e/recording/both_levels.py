@@ -35,7 +35,7 @@ class Seen:
 
     cells: Cells
     counts: Counter[str]
-    latencies: Counter[str]  # instances in the histograms of all threads
+    latencies: dict[str, Counter[int]]  # of all threads: instances by bucket
     handshakes_count: int
     losses: dict[str, int]  # of the ledger and the records: see real_losses
 
@@ -52,7 +52,7 @@ class Watcher:
         self._engine = engine
         self._before: dict[Thread, list[int]] = {}
         self._counts_before: dict[Thread, list[int]] = {}
-        self._ended_before: dict[int, int] = {}
+        self._latencies_before: dict[int, tuple[int, ...]] = {}
 
     def begin(self, now_ns: int) -> None:
         """What is counted begins now."""
@@ -60,11 +60,16 @@ class Watcher:
             key = slot.tid, slot.thread_start_ns
             self._before[key] = settled(slot, now_ns)
             self._counts_before[key] = list(slot.counts)
-        self._ended_before = self._ended()
+        self._latencies_before = self._engine.maps.latency_counts()
         self._engine.maps.handshake_records()
 
-    def _ended(self) -> dict[int, int]:
-        return {phase: sum(counts) for phase, counts in self._engine.maps.latency_counts().items()}
+    def _latencies(self) -> dict[str, Counter[int]]:
+        found = {}
+        for phase, counts in self._engine.maps.latency_counts().items():
+            before = self._latencies_before.get(phase, [0] * len(counts))
+            since = (now - was for now, was in zip(counts, before, strict=True))
+            found[PHASES[phase]] = +Counter(dict(enumerate(since)))
+        return found
 
     def serving(self) -> set[Thread]:
         """The threads that serve clients."""
@@ -92,15 +97,9 @@ class Watcher:
             was_counted = self._counts_before.get(key, nothing)
             for phase, name in enumerate(PHASES):
                 counts[name] += slot.counts[phase] - was_counted[phase]
-        ended = Counter(
-            {
-                PHASES[phase]: count - self._ended_before.get(phase, 0)
-                for phase, count in self._ended().items()
-            }
-        )
         losses = {kind: n for kind, n in self._engine.loss_counts().items() if n}
         records = self._engine.maps.handshake_records()
-        return Seen(+cells, +counts, +ended, len(records), losses)
+        return Seen(+cells, +counts, self._latencies(), len(records), losses)
 
 
 @dataclass(frozen=True)

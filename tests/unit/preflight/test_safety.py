@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.host.features import HOST, Feature
+from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.hazards import VARIANTS, load_hazards
 from tlstax.collectors.preflight.judge import Finding, Status
@@ -139,3 +141,30 @@ def test_other_engines_are_refused_what_is_left_out(name: str, source: str) -> N
         require_safe_sources(safety, ["native", "iostat", source])
     require_safe_sources(safety, ["native", "iostat"])
     require_safe_sources(SAFE, ["native", source])
+
+
+def without_socket_events() -> str:
+    """The trial of the socket tracepoints on a kernel without them."""
+    raise LackError("no sock_recv_length")
+
+
+def test_without_events_of_sockets_commands_have_probes_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # At level flow nothing would ever be a command there.
+    lacking = replace(HOST, socket_tracepoints=Feature(without_socket_events))
+    monkeypatch.setattr("tlstax.collectors.preflight.safety.HOST", lacking)
+    reduced = made_safe(request(SAFE, level=Level.FLOW))
+    assert reduced.level == Level.COMMAND
+    assert reduced.safety is not None
+    (row,) = safety_rows(reduced.safety)
+    assert "recorded at level command" in row.consequence
+    assert made_safe(reduced).safety == reduced.safety, "said once"
+    below = made_safe(request(Safety(level_most=Level.SAMPLE), level=Level.FLOW))
+    assert (below.level, list(safety_rows(below.safety))) == (Level.SAMPLE, [])
+
+
+def test_with_events_of_sockets_level_flow_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    having = replace(HOST, socket_tracepoints=Feature(lambda: "both"))
+    monkeypatch.setattr("tlstax.collectors.preflight.safety.HOST", having)
+    assert made_safe(request(SAFE, level=Level.FLOW)).level == Level.FLOW
