@@ -21,8 +21,7 @@ LATENCY_SUBBITS: Final = 4
 LATENCY_BUCKETS: Final = 640
 SHARDS_MOST: Final = 256
 """CPUs that have histograms and hit counters of their own (80 KB each); more share them."""
-STACK_DEPTH: Final = 64
-MORE_STACKS: Final = 1 << 30
+STACK_DEPTH, MORE_STACKS = 64, 1 << 30
 
 # In the order of struct pt_regs.
 REGISTERS: Final = (
@@ -200,8 +199,7 @@ class ThreadSlot(ctypes.Structure):
         ("sent_socket", ctypes.c_uint64),
         ("unsent_bytes", ctypes.c_uint64),
         ("answered_ns", ctypes.c_uint64),
-        ("message", ctypes.c_uint32),
-        ("message_bytes", ctypes.c_uint32),
+        ("message", ctypes.c_uint32 * 2),  # and its bytes
         ("seen_count", ctypes.c_uint64),
         ("first_counts", ThreadCounts),
         ("counts", ThreadCounts),
@@ -212,6 +210,12 @@ class ThreadSlot(ctypes.Structure):
         ("pending", Pending),
         ("handshake", HandshakeRecord),
     )
+
+
+# Fields of the TLS library's objects, read at offsets that its accessors show.
+OFFSETS: Final = (
+    *("version", "rwstate", "state", "hit", "session", "session_cipher", "cipher_id", "server"),
+)
 
 
 class Config(ctypes.Structure):
@@ -226,20 +230,12 @@ class Config(ctypes.Structure):
         ("shards", ctypes.c_uint32),
         ("flow", ctypes.c_uint32),
         ("no_user_stacks", ctypes.c_uint32),
-        ("off_version", ctypes.c_int32),
-        ("off_rwstate", ctypes.c_int32),
-        ("off_state", ctypes.c_int32),
-        ("off_hit", ctypes.c_int32),
-        ("off_session", ctypes.c_int32),
-        ("off_session_cipher", ctypes.c_int32),
-        ("off_cipher_id", ctypes.c_int32),
-        ("off_server", ctypes.c_int32),
+        *((f"off_{name}", ctypes.c_int32) for name in OFFSETS),
         ("wait_kind", ctypes.c_uint8 * MAX_SYSCALLS),
     )
 
 
-FORGOTTEN: Final = 2
-"""Value of Control.paused: the rare boundaries are detached, too."""
+FORGOTTEN: Final = 2  # value of Control.paused: the rare boundaries are detached, too
 
 
 class Control(ctypes.Structure):
