@@ -21,7 +21,8 @@ LATENCY_SUBBITS: Final = 4
 LATENCY_BUCKETS: Final = 640
 SHARDS_MOST: Final = 256
 """CPUs that have histograms and hit counters of their own (80 KB each); more share them."""
-STACK_DEPTH, MORE_STACKS = 64, 1 << 30
+STACK_DEPTH: Final = 64
+MORE_STACKS: Final = 1 << 30
 
 # In the order of struct pt_regs.
 REGISTERS: Final = (
@@ -199,7 +200,8 @@ class ThreadSlot(ctypes.Structure):
         ("sent_socket", ctypes.c_uint64),
         ("unsent_bytes", ctypes.c_uint64),
         ("answered_ns", ctypes.c_uint64),
-        ("message", ctypes.c_uint32 * 2),  # and its bytes
+        ("message", ctypes.c_uint32),
+        ("message_bytes", ctypes.c_uint32),
         ("seen_count", ctypes.c_uint64),
         ("first_counts", ThreadCounts),
         ("counts", ThreadCounts),
@@ -212,6 +214,10 @@ class ThreadSlot(ctypes.Structure):
     )
 
 
+SETTINGS: Final = (
+    *("switch_has_state", "client", "covered_by_tracepoint", "slots", "shards", "flow"),
+    "no_user_stacks",
+)
 # Fields of the TLS library's objects, read at offsets that its accessors show.
 OFFSETS: Final = (
     *("version", "rwstate", "state", "hit", "session", "session_cipher", "cipher_id", "server"),
@@ -223,13 +229,7 @@ class Config(ctypes.Structure):
 
     _fields_ = (
         ("tgid", ctypes.c_int32),
-        ("switch_has_state", ctypes.c_uint32),
-        ("client", ctypes.c_uint32),
-        ("covered_by_tracepoint", ctypes.c_uint32),
-        ("slots", ctypes.c_uint32),
-        ("shards", ctypes.c_uint32),
-        ("flow", ctypes.c_uint32),
-        ("no_user_stacks", ctypes.c_uint32),
+        *((name, ctypes.c_uint32) for name in SETTINGS),
         *((f"off_{name}", ctypes.c_int32) for name in OFFSETS),
         ("wait_kind", ctypes.c_uint8 * MAX_SYSCALLS),
     )
@@ -276,8 +276,8 @@ class OffcpuValue(ctypes.Structure):
 
 
 LATENCY_SHARD_BYTES: Final = PHASE_CELLS * LATENCY_BUCKETS * 8
+# struct site_hits: hits, phases begun, and those of them whose end was not seen.
 SITE_HITS_BYTES: Final = 3 * MAX_SITES * 8
-"""struct site_hits: hits, phases begun, and those of them whose end was not seen."""
 
 # x86-64 system calls that block, by what they wait for. Those missing wait for "other".
 _NETWORK_CALLS: Final = (42, 43, 44, 46, 288, 307)  # connect, accept, send and friends
