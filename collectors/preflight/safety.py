@@ -64,10 +64,17 @@ def safety_of(pid: int, findings: Sequence[Finding]) -> Safety:
     return restrictions(findings)
 
 
-def at_level(safety: Safety, level: Level) -> tuple[Safety, Level]:
-    """What is recorded where `level` was asked for, with a note if that is another level."""
+def at_level(
+    safety: Safety, level: Level, has_tracepoints: bool | None = None
+) -> tuple[Safety, Level]:
+    """What is recorded where `level` was asked for, with a note if that is another level.
+
+    `has_tracepoints`: whether the kernel has those of sockets; None: as this host's.
+    """
     level = min(level, safety.level_most)
-    if level != Level.FLOW or HOST.socket_tracepoints:
+    if level != Level.FLOW:
+        return safety, level
+    if HOST.socket_tracepoints if has_tracepoints is None else has_tracepoints:
         return safety, level
     return replace(safety, notes=(*safety.notes, _NO_SOCKET_EVENTS)), Level.COMMAND
 

@@ -12,7 +12,7 @@ from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.hazards import VARIANTS, load_hazards
 from tlstax.collectors.preflight.judge import Finding, Status
-from tlstax.collectors.preflight.safety import Safety, safety_of
+from tlstax.collectors.preflight.safety import Safety, at_level, safety_of
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import (
     limits_of,
@@ -168,3 +168,11 @@ def test_with_events_of_sockets_level_flow_stays(monkeypatch: pytest.MonkeyPatch
     having = replace(HOST, socket_tracepoints=Feature(lambda: "both"))
     monkeypatch.setattr("tlstax.collectors.preflight.safety.HOST", having)
     assert made_safe(request(SAFE, level=Level.FLOW)).level == Level.FLOW
+
+
+def test_another_host_s_kernel_decides_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = replace(HOST, socket_tracepoints=Feature(without_socket_events))
+    monkeypatch.setattr("tlstax.collectors.preflight.safety.HOST", lacking)
+    assert at_level(SAFE, Level.FLOW, has_tracepoints=True) == (SAFE, Level.FLOW)
+    safety, level = at_level(SAFE, Level.FLOW, has_tracepoints=False)
+    assert (level, len(safety.notes)) == (Level.COMMAND, 1)
