@@ -32,7 +32,7 @@ BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werr
 PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.c))
 PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.cc))
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
-	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE CLOCK_PERCENT-103 \
+	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE NO_EXIT-PHASE_TDE CLOCK_PERCENT-103 \
 	SHIFT_PERCENT-30 STEAL_PERCENT-30 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3))
 DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder

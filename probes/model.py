@@ -25,8 +25,9 @@ class Level(IntEnum):
 
     SAMPLE = 0
     HANDSHAKE = 1
-    COMMAND = 2
-    RECORD = 3
+    FLOW = 2  # commands by the kernel's socket events
+    COMMAND = 3
+    RECORD = 4
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,18 @@ class Boundary:
 
     @property
     def per(self) -> str:
-        """What crosses it once: "command", "handshake" or "connection"; "" if unknown."""
+        """What crosses it once: a command, handshake, connection, wait or turn; "" if unknown."""
+        if self.action == "wait" or (self.action == "phase" and self.phase == "idle"):
+            return "wait"
+        if self.action == "base_pool":
+            return "turn"  # of a pool's thread, which waits for work
         if self.only_in == "handshake" or self.action.startswith("handshake"):
             return "handshake"
         if self.action.startswith("base") or self.phase in ("connect", "background"):
             return "connection"
         records = self.action == "phase" and self.phase.startswith("record")
-        return "command" if records or self.action in ("await_command", "phase_open") else ""
+        reads = self.action in ("await_command", "await_receive", "phase_open", "phase_send")
+        return "command" if records or reads else ""
 
     @property
     def is_rare(self) -> bool:

@@ -147,9 +147,7 @@ def unseen(side: RecordingSelection) -> list[str]:
         text = "which records neither the waits of threads nor the length of phases"
         return [f"{side.label} was recorded by {names}, {text}; record it with `tlstax attach`"]
     if not side.windows_levels:
-        return [
-            f"{side.label} was recorded without a ledger; record it with --level command or record"
-        ]
+        return [f"{side.label} was recorded without a ledger; record it with --level flow or above"]
     if len(side.tables.targets) > 1:
         return [f"{side.label} has more than one server"]
     return []

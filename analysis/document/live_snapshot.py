@@ -28,6 +28,7 @@ from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 
 ROWS: Final = (*(p for p in SERVED_PHASES if p not in HANDSHAKE_PHASES[1:]), "background")
 _SHOWN_ALWAYS: Final = ("connect", "handshake", "record_read", "command", "record_write")
+_SHOWN_AT_FLOW: Final = ("connect", "handshake", "command")
 _MANY: Final = 20
 """Minimum number of values for a 99th percentile."""
 
@@ -165,12 +166,14 @@ def _phases(seen: Sequence[Seen], dense: Sequence[Seen]) -> list[PhaseLine]:
         for row in one.ledger:
             times[_merged(row.phase)][row.state] += _per_second(row.time_ns / 1e9, dense_ns)
     shaking_ns = _span(seen, HANDSHAKE_LEVELS)
+    levels = {one.window.level for one in dense}
+    shown_always = _SHOWN_AT_FLOW if levels == {"flow"} else _SHOWN_ALWAYS
     lines = []
     for phase in ROWS:
         span_ns = shaking_ns if phase in ("handshake", "connect") else dense_ns
         count = sum(row.ended_count for one in seen for row in one.counts if row.phase == phase)
         states = {state: times[phase][state] for state in STATES if times[phase][state]}
-        if not count and not states and phase not in _SHOWN_ALWAYS:
+        if not count and not states and phase not in shown_always:
             continue
         if phase == "background":
             states = {state: value for state, value in states.items() if state == "on_cpu"}

@@ -273,7 +273,7 @@ def _without_ledger(compositions: Sequence[Composition]) -> str:
     """The answer of a recording at a level that keeps no ledger."""
     text = (
         "The time in each phase and wait was not measured: it needs the ledger, which is kept from "
-        "level command on"
+        "level flow on"
     )
     for whole in compositions:
         count = sum(phase.sample_count for phase in whole.phases)

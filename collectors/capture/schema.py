@@ -41,7 +41,7 @@ META_KEYS: Final = {
     "cpu_flags": "CPU features that matter to crypto, space separated (aes avx2 sha_ni ...)",
     "sample_hz": "CPU samples per second and CPU; 0 = no sampling",
     "engine": "what recorded: native",
-    "command_level": "highest level that was probed: sample, handshake, command or record",
+    "command_level": "highest level that was probed: sample, handshake, flow, command or record",
     "budget_share": "limit of the overhead: a share of the server's CPU time; absent = no budget",
     "effect_floor_cpus": "least CPUs that shares of the server's CPU time are computed with",
     "budget_choice": "planned use of the budget, as a sentence",

@@ -44,7 +44,7 @@ PHASE_TERMS = (
     Term("certificate", "checking a certificate chain inside a handshake"),
     Term("record_read", "from wake-up with data to the dispatch of the command (the wait is idle)"),
     Term("record_write", "sending the reply, including encryption and system calls"),
-    Term("command", "from dispatch to the end of the command, excluding the record phases"),
+    Term("command", "from dispatch to the end of the command, without records; at level flow, all"),
     Term("tde", "encrypting or decrypting pages and logs at rest"),
     Term("disconnect", "from the end of the last command to the thread parked or gone"),
 )
@@ -273,12 +273,13 @@ LEVEL_TERMS = (
     Term("full", "every boundary that was planned, with scheduler events: the ledger was kept"),
     Term("record", "handshake, command and records, with scheduler events: the ledger was kept"),
     Term("command", "handshake and command, with scheduler events: the ledger was kept"),
+    Term("flow", "handshake, scheduler and socket events: the ledger; records are in `command`"),
     Term("handshake", "connect, handshake and its sub-phases, CPU samples; no ledger"),
     Term("sample", "CPU samples only; no boundary, no ledger"),
     Term("none", "nothing was recorded: time between two windows of a budget"),
 )
 LEVELS = tuple(term.name for term in LEVEL_TERMS)
-LEDGER_LEVELS = ("full", "record", "command")
+LEDGER_LEVELS = ("full", "record", "command", "flow")
 """Levels of windows in which the ledger was kept."""
 
 SERIES_UNIT_TERMS = (

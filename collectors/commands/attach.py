@@ -20,7 +20,7 @@ from tlstax.collectors.commands.options import accept_option, duration, function
 from tlstax.collectors.commands.progress import Progress
 from tlstax.collectors.commands.remote import attach_there, remote_options, require_ssh
 from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refused
-from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.preflight.safety import Safety, at_level
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_LEAST, ROOM_MOST
 from tlstax.collectors.recording.plain import PlainRecording
@@ -113,8 +113,9 @@ def register(
         type=level,
         default=Level.RECORD,
         metavar="LEVEL",
-        help="how much is probed: sample (CPU samples only), handshake (and each handshake), "
-        "command (and the ledger, with commands) or record (and the records of a command) (record)",
+        help="how much is probed: sample (CPU samples only), handshake (and each handshake), flow "
+        "(and the ledger, without a probe in a command), command (and where a command is read and "
+        "executed) or record (and the records of a command) (record)",
     )
     parser.add_argument(
         "--budget",
@@ -203,7 +204,7 @@ def _begin(
     what = registry.asked(options, pid)
     if (parts := registry.return_probes(what)) and ACCEPT not in options.accept:
         raise return_probe_refused(f"--collect {parts}")
-    safety = preflight(pid, options.accept)
+    safety, options.level = at_level(preflight(pid, options.accept), options.level)
     require_safe_sources(safety, what.names)
     sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tlstax.collectors.capture.printable import visible
-from tlstax.collectors.host.features import HOST
+from tlstax.collectors.host.features import HOST, SOCKET_EVENTS
 from tlstax.collectors.host.prices import one_of_each
 
 if TYPE_CHECKING:
@@ -19,6 +19,20 @@ _WHY_NONE = {
     "boundary shows any exception",
     "sock_send_length": "the result is sent when a send ends and none follows before the next "
     "boundary",
+}
+
+
+_WHY_FLOW = (
+    "a command begins when data of its client is received, and ends at its last send; the ledger "
+    "ends it at the next receive"
+)
+_WHY_PROBED = {
+    "connection": "crossed once or a few times for each connection",
+    "handshake": "crossed only in handshakes",
+    "wait": "reached only to wait, or to make a commit durable",
+    "turn": "crossed each time that a thread of a pool waits for work",
+    "command": "nothing else marks a connection as ready; hit for each command",
+    "": "crossed rarely",
 }
 
 
@@ -96,7 +110,7 @@ class Total:
 
 
 def totals_of(sites: Iterable["Site"]) -> list[Total]:
-    """Hits and cost for each command, handshake and connection.
+    """Hits and cost for each command, turn of a pool, handshake, connection and wait.
 
     A boundary with several entries (a function seen at its callers) or exits is crossed at one of
     them, so the most expensive one counts.
@@ -105,7 +119,7 @@ def totals_of(sites: Iterable["Site"]) -> list[Total]:
     for site in sites:
         crossed.setdefault((site.per, site.boundary), []).append(site)
     found = []
-    for per in ("command", "handshake", "connection"):
+    for per in ("command", "turn", "handshake", "connection", "wait"):
         parts = [group for (of, _), group in crossed.items() if of == per]
         if parts:
             hits = sum(one_of_each((site.event, site.hits) for site in part) for part in parts)
@@ -127,9 +141,13 @@ def as_lines(
         version = visible(library.version) or f"{library.name}, version unknown"
         lines.append(f"  {version} ({library.linkage}): {paths}")
     lines.append("")
+    if planned.is_flow:
+        lines += [f"commands{'':20} no probe: {', '.join(SOCKET_EVENTS)}", f"    {_WHY_FLOW}"]
     covered = sites_covered_by_tracepoint(planned, has_tracepoints)
     for site in planned.sites:
         lines += site_lines(site, covered)
+        if planned.is_flow:
+            lines.append(f"    stays probed: {_WHY_PROBED[site.per]}")
     probed = [site for site in planned.sites if site not in covered]
     stepped = sum(site.stepped for site in probed)
     lines.append("")

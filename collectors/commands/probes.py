@@ -83,7 +83,7 @@ def run_plan(options: argparse.Namespace) -> int:
     from tlstax.collectors.host.costs import this_host_costs
     from tlstax.collectors.placement.placement import plan
     from tlstax.collectors.preflight.examination import examine
-    from tlstax.collectors.preflight.safety import restrictions
+    from tlstax.collectors.preflight.safety import at_level, restrictions
     from tlstax.collectors.process.find_process import find_by_name
     from tlstax.collectors.process.target import open_target
     from tlstax.probes.definitions import load_definitions
@@ -97,8 +97,8 @@ def run_plan(options: argparse.Namespace) -> int:
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     target = open_target(pid)
     role = "client" if options.client else "server"
-    safety = restrictions(examine(pid, options.accept))
-    level = min(Level[options.level.upper()], safety.level_most)
+    asked = Level[options.level.upper()]
+    safety, level = at_level(restrictions(examine(pid, options.accept)), asked)
     planned = plan(target, definitions, level, role, this_host_costs(), safety.limits)
     planned = _with_notes(planned, safety)
     document, lines = as_document(target, planned), as_lines(target, planned, options.verbose)
@@ -148,13 +148,13 @@ def _plan_there(options: argparse.Namespace) -> int:
 def _write_plan_file(options: argparse.Namespace) -> int:
     """Write the plan for the recorder. Raises TlstaxError when the process cannot be recorded."""
     from tlstax.collectors.placement.planning import plan_in_child
+    from tlstax.collectors.preflight.safety import at_level
     from tlstax.collectors.process.find_process import find_by_name
     from tlstax.collectors.recording.safe_request import preflight
     from tlstax.collectors.recording.stream.plan_file import plan_file_text, write_plan_file
 
     pid = options.pid if options.pid is not None else find_by_name(options.name)
-    safety = preflight(pid, options.accept)
-    level = min(Level[options.level.upper()], safety.level_most)
+    safety, level = at_level(preflight(pid, options.accept), Level[options.level.upper()])
     role = "client" if options.client else "server"
     target, planned = plan_in_child(pid, level, options.definitions, role, safety.limits)
     write_plan_file(options.output, plan_file_text(target, planned, safety), options.force)

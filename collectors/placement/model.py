@@ -44,7 +44,7 @@ class Site:
     role: str = ""  # what a thread is from here on, "" for no change
     side: str = ""  # of a handshake: "server", "client", or "" where the function serves both
     cost_ns: float = 0.0  # expected, of one hit, with the plan's other probes: hit_costs_ns
-    per: str = ""  # one hit per "command", "handshake", "connection"; "" if unknown
+    per: str = ""  # of Boundary: one hit for each of these
     hits: float = 1.0  # hits per command, handshake or connection
     condition: int = -1  # an exit on a conditional jump: x86 condition code that must hold, -1: any
     stray: bool = False  # an exit that is also crossed when the function was not entered
@@ -114,6 +114,11 @@ class Plan:
     notes: tuple[str, ...] = ()  # what is unusual about the process, one sentence each
     host_costs: HostCosts = field(default_factory=HostCosts)
     gaps: tuple[Missing, ...] = ()  # missing names, except those of boundaries
+
+    @property
+    def is_flow(self) -> bool:
+        """Whether the kernel's socket events alone tell commands."""
+        return self.level == Level.FLOW and self.role == "server"
 
     def covered_by_tracepoint(self, site: Site) -> bool:
         """Whether tracepoints replace the site's probe on a kernel that has them.

@@ -55,6 +55,7 @@ from tlstax.probes.model import Boundary, Definition, Function, Level
 __all__ = ["Planner", "ProbePoint", "plan", "points_of"]
 
 MACHINE = "EM_X86_64"
+ONE_PHASE = "Reading, executing and answering a command are one phase, `command`."
 BETWEEN_ROLES = frozenset({"tunnel", "proxy"})
 
 
@@ -134,7 +135,10 @@ class Planner:
                 for boundary in entry.definition.boundaries
                 if boundary.level <= level and (boundary.action != "call" or is_called)
             ]
-            placed += cheapest_of_each([self.place(boundary, entry) for boundary in wanted])
+            found = cheapest_of_each([self.place(boundary, entry) for boundary in wanted])
+            if level == Level.FLOW and entry.definition.kind == "server":
+                found += self._for_first_commands(entry, found)
+            placed += found
             for accessor in entry.definition.accessors:
                 offset = read_accessor(accessor, entry)
                 accessors[accessor.id] = max(offset, accessors.get(accessor.id, -1))
@@ -155,8 +159,30 @@ class Planner:
             refused=tuple(refused for entry in placed for refused in entry.refused),
             notes=tuple(notes_on(self.detected, accessors)),
             host_costs=self.host_costs,
-            gaps=tuple(name_gaps(self.target, self.detected, role)),
+            gaps=(*name_gaps(self.target, self.detected, role), *self._gaps_of(level, role)),
         )
+
+    def _gaps_of(self, level: Level, role: str) -> list[Missing]:
+        """What level flow has no probes for."""
+        if level != Level.FLOW or role != "server":
+            return []
+        return [
+            Missing("records", (), ONE_PHASE),
+            *(
+                Missing(boundary.id, (), boundary.missing, "not probed at level flow")
+                for entry in self.detected
+                for boundary in entry.definition.boundaries
+                if boundary.level > level and not boundary.optional
+                if boundary.action == "wait" or boundary.phase == "tde"
+            ),
+        ]
+
+    def _for_first_commands(self, library: Detected, placed: Sequence[Placed]) -> list[Placed]:
+        """Where nothing marks a connection as ready, the function that reads commands does."""
+        if any(one.chosen and one.boundary.action == "base_idle" for one in placed):
+            return []
+        reading = (one for one in library.definition.boundaries if one.action == "await_receive")
+        return [self.place(boundary, library) for boundary in reading]
 
     def place(self, boundary: Boundary, library: Detected) -> Placed:
         """The probes of one boundary, and what the report lacks without those it misses."""

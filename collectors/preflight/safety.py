@@ -2,10 +2,11 @@
 """From findings to what a recording leaves out, or to the error that refuses it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tlstax import TlstaxError
+from tlstax.collectors.host.features import HOST
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.hazards import VARIANTS
 from tlstax.collectors.preflight.judge import Finding, Status
@@ -31,6 +32,13 @@ class Note(NamedTuple):
     text: str  # one or two sentences
 
 
+_NO_SOCKET_EVENTS: Final = Note(
+    "socket-events",
+    "Level flow needs sock_recv_length and sock_send_length (Linux 6.3), which this kernel lacks: "
+    "recorded at level command, which has two probes for each command.",
+)
+
+
 @dataclass(frozen=True)
 class Safety:
     """How a recording stays safe. The default restricts nothing."""
@@ -54,6 +62,21 @@ def safety_of(pid: int, findings: Sequence[Finding]) -> Safety:
         if finding.status == Status.REFUSED:
             raise _refusal(pid, finding)
     return restrictions(findings)
+
+
+def at_level(
+    safety: Safety, level: Level, has_tracepoints: bool | None = None
+) -> tuple[Safety, Level]:
+    """What is recorded where `level` was asked for, with a note if that is another level.
+
+    `has_tracepoints`: whether the kernel has those of sockets; None: as this host's.
+    """
+    level = min(level, safety.level_most)
+    if level != Level.FLOW:
+        return safety, level
+    if HOST.socket_tracepoints if has_tracepoints is None else has_tracepoints:
+        return safety, level
+    return replace(safety, notes=(*safety.notes, _NO_SOCKET_EVENTS)), Level.COMMAND
 
 
 def restrictions(findings: Sequence[Finding]) -> Safety:

@@ -76,6 +76,7 @@ static void fill_config(const struct engine *engine, const struct plan *plan,
 		.switch_has_state = engine->features.switch_has_state,
 		.client = plan->role,
 		.covered_by_tracepoint = engine->is_covered,
+		.flow = engine->is_flow,
 		.slots = engine->settings.slots,
 		.shards = engine->shards_count,
 		.no_user_stacks = !plan->has_user_stacks,
@@ -110,6 +111,10 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 		error = bpf_map__set_max_entries(map_of(engine, "hits"), engine->shards_count);
 	if (!error)
 		error = bpf_map__set_max_entries(map_of(engine, "cpus"), engine->cpus_count);
+	if (!error)
+		error = bpf_program__set_autoload(
+			bpf_object__find_program_by_name(engine->object, "each_file"),
+			engine->is_flow);
 	/* No unwind tables yet: stacks are walked by frame pointers. */
 	if (!error)
 		error = bpf_map__set_max_entries(map_of(engine, "walked_ids"), 1);
@@ -118,7 +123,7 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 	for (u32 i = 0; i < engine->programs_count && !error; i++) {
 		struct engine_program *entry = &engine->programs[i];
 		if (!strcmp(entry->name, "on_receive") || !strcmp(entry->name, "on_send"))
-			error = bpf_program__set_autoload(entry->program, engine->is_covered);
+			error = bpf_program__set_autoload(entry->program, uses_sockets(engine));
 		if (!error && engine->features.has_multi &&
 		    (!strcmp(entry->name, "on_enter") || !strcmp(entry->name, "on_leave")))
 			error = bpf_program__set_expected_attach_type(
@@ -186,18 +191,6 @@ static int map_memory(struct engine *engine)
 	return failure.code ? -1 : map_ring(engine);
 }
 
-static struct bpf_link *iterator_of(struct engine *engine, const char *name, int pid)
-{
-	struct bpf_program *program = bpf_object__find_program_by_name(engine->object, name);
-	union bpf_iter_link_info process = {.task = {.pid = (u32)pid}};
-	LIBBPF_OPTS(bpf_iter_attach_opts, options, .link_info = &process,
-		    .link_info_len = sizeof(process));
-	struct bpf_link *link = pid ? bpf_program__attach_iter(program, &options) : NULL;
-
-	/* Kernels before 6.1 iterate all processes. */
-	return link ? link : bpf_program__attach_iter(program, NULL);
-}
-
 int engine_load(struct engine *engine, const struct plan *plan, const struct target *target,
 		const struct settings *settings)
 {
@@ -216,7 +209,11 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 	engine->shards_count = count ? cpus[count - 1] + 1 : 1;
 	if (engine->shards_count > SHARDS_MOST)
 		engine->shards_count = SHARDS_MOST;
-	for (u32 i = 0; i < plan->sites_count; i++)
+	engine->is_flow = settings->level == LEVEL_FLOW && plan->role == 0;
+	if (engine->is_flow && !engine->features.has_sockets)
+		return fail(EXIT_CODE_HOST, "level flow: this kernel has no events of sockets "
+					    "(Linux 6.3): plan for level command or record");
+	for (u32 i = 0; i < plan->sites_count && !engine->is_flow; i++)
 		engine->is_covered |= plan->sites[i].is_covered && engine->features.has_sockets;
 	const void *content = object_content(plan->is_guarded, &size);
 	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "ledger");
@@ -235,24 +232,11 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 		return refused("the kernel refused the programs", error);
 	if (map_memory(engine))
 		return -1;
-	engine->each_thread = iterator_of(engine, "each_thread", 0);
-	engine->each_counts = iterator_of(engine, "each_counts", target->pid);
+	engine->each_thread = engine_iterator(engine, "each_thread", 0);
+	engine->each_counts = engine_iterator(engine, "each_counts", target->pid);
 	if (!engine->each_thread || !engine->each_counts)
 		return refused("cannot attach the iterators", errno);
 	malloc_trim(0); /* the kernel's types took 20 MB */
-	return 0;
-}
-
-int engine_iterate(struct bpf_link *iterator)
-{
-	char text[256];
-	int fd = bpf_iter_create(bpf_link__fd(iterator));
-
-	if (fd < 0)
-		return -1;
-	while (read(fd, text, sizeof(text)) > 0)
-		;
-	close(fd);
 	return 0;
 }
 
@@ -301,7 +285,9 @@ static int attach_dense(struct engine *engine, const struct plan *plan, const st
 
 	engine->control.paused = 0;
 	set_control(engine);
-	if (attach_programs(engine, names, engine->is_covered ? 4 : 2, LINKS_DENSE) ||
+	if (engine->is_flow && engine_note_ports(engine, target->pid))
+		return -1;
+	if (attach_programs(engine, names, uses_sockets(engine) ? 4 : 2, LINKS_DENSE) ||
 	    engine_iterate(engine->each_thread))
 		return -1;
 	return uprobes_attach(engine, plan, target, true);
@@ -310,7 +296,7 @@ static int attach_dense(struct engine *engine, const struct plan *plan, const st
 int engine_attach(struct engine *engine, const struct plan *plan, const struct target *target)
 {
 	static const char *const names[] = {"on_fork", "on_exit_thread", "on_exec"};
-	bool has_ledger = engine->settings.level >= LEVEL_COMMAND;
+	bool has_ledger = engine->settings.level >= LEVEL_FLOW;
 
 	engine->control.paused = 1;
 	set_control(engine);

@@ -28,6 +28,7 @@ struct engine {
 	struct settings settings;
 	struct features features;
 	bool is_covered; /* the tracepoints of sockets replace the probes that the plan marks */
+	bool is_flow;	 /* they alone tell commands */
 	u32 cpus_count;	 /* numbers that a CPU can have */
 	u32 shards_count;
 	struct bpf_object *object;
@@ -70,6 +71,17 @@ void engine_read_lifecycle(const struct engine *engine, struct lifecycle *lifecy
 
 /* Whether another thread could have an account. */
 bool engine_has_room(const struct engine *engine);
+
+/* An attached iterator over a process, 0: over all. NULL: an error. */
+struct bpf_link *engine_iterator(const struct engine *engine, const char *name, int pid);
+
+/* Tell the programs of level flow which ports the process listens on. */
+int engine_note_ports(const struct engine *engine, int pid);
+
+static inline bool uses_sockets(const struct engine *engine)
+{
+	return engine->is_covered || engine->is_flow;
+}
 
 /* Run an iterator over all it iterates. */
 int engine_iterate(struct bpf_link *iterator);

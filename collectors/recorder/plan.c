@@ -10,7 +10,7 @@
 
 enum { FORMAT_VERSION = 1, LINE_MOST = 1 << 20 };
 
-const char *const level_names[LEVELS] = {"sample", "handshake", "command", "record"};
+const char *const level_names[LEVELS] = {"sample", "handshake", "flow", "command", "record"};
 static const char *const roles[] = {"server", "client", "tunnel", "proxy"};
 static const char *const accessors[ACCESSORS] = {
 	"ssl_version", "ssl_rwstate",	 "ssl_state", "ssl_hit",

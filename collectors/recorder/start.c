@@ -57,13 +57,12 @@ int start_check(const struct options *options, const struct plan *plan)
 			    "plan "
 			    "on this host, or give --any-kernel if you know better",
 			    plan->kernel, host.release);
-	if (options->level > (int)plan->level || options->level == LEVEL_COMMAND ||
-	    (options->level == LEVEL_RECORD && plan->level != LEVEL_RECORD))
-		if (options->level != (int)plan->level)
-			return fail(EXIT_CODE_USAGE,
-				    "--level %s: the plan is for %s; give sample or handshake, or "
-				    "plan again",
-				    level_names[options->level], level_names[plan->level]);
+	if (options->level != (int)plan->level &&
+	    (options->level > (int)plan->level || options->level >= LEVEL_FLOW))
+		return fail(EXIT_CODE_USAGE,
+			    "--level %s: the plan is for %s; give sample or handshake, or "
+			    "plan again",
+			    level_names[options->level], level_names[plan->level]);
 	/* The programs see process ids of the host: PROC_PID_INIT_INO of the kernel. */
 	if (stat("/proc/self/ns/pid", &namespace) || namespace.st_ino != 0xEFFFFFFC)
 		return fail(EXIT_CODE_HOST, "it runs in its own pid namespace, or /proc is not "
@@ -141,7 +140,7 @@ static bool put_start(const struct engine *engine, const struct target *target,
 	start->cpus_count = engine->cpus_count;
 	start->online_count = read_cpus("online", cpus, CPUS_MOST);
 	start->multi = engine->features.has_multi;
-	start->socket_tracepoints = engine->is_covered;
+	start->socket_tracepoints = uses_sockets(engine);
 	start->switch_has_state = engine->features.switch_has_state;
 	snprintf(start->level, sizeof(start->level), "%s", level_names[engine->settings.level]);
 	snprintf(start->hostname, sizeof(start->hostname), "%s", host.nodename);

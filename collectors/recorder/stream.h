@@ -69,10 +69,11 @@ struct stream_start {
 	u32 cpus_count;		/* numbers that a CPU of the host can have */
 	u32 online_count;	/* CPUs that were online */
 	u32 multi;		/* 1: uprobe_multi links; 0: a perf event for each probe */
-	u32 socket_tracepoints; /* 1: they replace the probes that the plan marks */
+	u32 socket_tracepoints; /* 1: they replace the probes that the plan marks, or tell commands
+				 */
 	u32 switch_has_state;	/* 1: sched_switch passes the state of the thread that leaves */
 	u32 reserved;
-	char level[16]; /* what is recorded: sample, handshake, command, record */
+	char level[16]; /* what is recorded: sample, handshake, flow, command, record */
 	char hostname[72];
 	char kernel[72];
 	char machine[16];

@@ -12,7 +12,7 @@ from tlstax.collectors.host.engine_trial import GUARDED
 from tlstax.collectors.host.open_files import require_open_files
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.examination import examine
-from tlstax.collectors.preflight.safety import Safety, safety_of
+from tlstax.collectors.preflight.safety import Safety, at_level, safety_of
 from tlstax.collectors.recording.engine.libbpf import object_path
 from tlstax.collectors.recording.request import Request
 
@@ -41,7 +41,7 @@ def made_safe(request: Request) -> Request:
     Raises TlstaxError as `preflight`, and HOST if nothing is left of the request.
     """
     safety = request.safety or preflight(request.pid, request.accepted)
-    level = min(request.level, safety.level_most)
+    safety, level = at_level(safety, request.level)
     sample_hz = request.sample_hz if safety.samples else 0
     if request.functions:
         _require(safety, "--functions", ("sample-only", "no-return-probes", "guarded-programs"))

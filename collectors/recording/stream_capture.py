@@ -139,9 +139,9 @@ class _StreamImport:
             objects,
             own_pid=int(start.own_pid),
         )
-        levels = [level_of(site) for site in plan.sites]
-        self._meter = Meter(self._engine, plan.sites, levels, int(start.online_count))
         self._level = Level[_text(start.level).upper()]
+        levels = [level_of(site, self._level) for site in plan.sites]
+        self._meter = Meter(self._engine, plan.sites, levels, int(start.online_count))
 
     def run(self) -> int:
         """Write all of it; the number of windows."""

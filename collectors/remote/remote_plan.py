@@ -13,7 +13,7 @@ from tlstax.collectors.preflight.examination import examine_elsewhere
 from tlstax.collectors.preflight.hazards import load_hazards
 from tlstax.collectors.preflight.judge import Finding
 from tlstax.collectors.preflight.kernel_build import this_kernel
-from tlstax.collectors.preflight.safety import Safety, restrictions, safety_of
+from tlstax.collectors.preflight.safety import Safety, at_level, restrictions, safety_of
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
@@ -46,11 +46,15 @@ class RemotePlan:
     @property
     def has_socket_tracepoints(self) -> bool:
         """Whether its kernel has the tracepoints of sockets, which came with Linux 6.3."""
-        return this_kernel("", 1, self.target.proc).version >= (6, 3)
+        return _has_tracepoints(self.target.proc)
 
     def text(self) -> str:
         """As a plan file; only while the image is there."""
         return plan_file_text(self.target, self.plan, self.safety)
+
+
+def _has_tracepoints(proc: Path) -> bool:
+    return this_kernel("", 1, proc).version >= (6, 3)
 
 
 def find(image: Image, request: PlanRequest) -> int:
@@ -73,7 +77,7 @@ def plan_there(image: Image, request: PlanRequest, tell: Tell, *, refuse: bool) 
     image.add_process(pid, SYMBOLS, tell)
     findings = findings_on(image, pid, request.accepted)
     safety = safety_of(pid, findings) if refuse else restrictions(findings)
-    level = min(request.level, safety.level_most)
+    safety, level = at_level(safety, request.level, _has_tracepoints(image.proc))
     target, plan = plan_in_child(
         pid, level, request.definitions, request.role, safety.limits, image.proc
     )

@@ -54,7 +54,21 @@ struct inode {
 	unsigned short i_mode;
 };
 
-struct sock;
+struct sock_common {
+	u16 skc_num; /* local port */
+	u16 skc_family;
+	u8 skc_state;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct unix_address;
+
+struct unix_sock {
+	struct unix_address *addr;
+};
 
 struct socket {
 	struct sock *sk;
@@ -150,6 +164,13 @@ struct bpf_iter_meta {
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	u32 fd;
+	struct file *file;
 };
 
 #pragma clang attribute pop

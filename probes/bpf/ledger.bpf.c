@@ -19,6 +19,7 @@
  */
 #include "account.bpf.h"
 #include "closure.bpf.h"
+#include "flow.bpf.h"
 #include "handshake.bpf.h"
 #include "pending.bpf.h"
 #include "phases.bpf.h"
@@ -195,7 +196,9 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	}
 	end_returned(slot, task, now);
 	classify_wait(task, slot, &wait);
-	if (config.covered_by_tracepoint)
+	if (config.flow)
+		flow_wait(task, slot, &wait, now);
+	else if (config.covered_by_tracepoint)
 		pending_wait(task, slot, &wait, now);
 	slot->wait_start_ns = now;
 	if (bpf_core_field_exists(task->sched_info.run_delay))
@@ -310,6 +313,7 @@ int on_exit_thread(u64 *ctx)
 		came_unseen(slot, task, now);
 	charge(slot, now);
 	confirm_pending(slot, now);
+	end_command(slot, now);
 	put_aside(slot);
 	if (slot->base == PHASE_DISCONNECT && !(slot->flags & FLAG_PARK))
 		finished(slot, PHASE_DISCONNECT, now - slot->base_start_ns);
@@ -351,7 +355,7 @@ static __noinline int pause_thread(struct thread_slot *slot, u64 now)
 			slot->depth = depth;
 	if (is_dense(slot->base))
 		slot->base = config.client ? PHASE_BACKGROUND : PHASE_UNKNOWN;
-	slot->flags &= ~(FLAG_AWAIT | FLAG_WAIT_STACK);
+	slot->flags &= ~(FLAG_AWAIT | FLAG_WAIT_STACK | FLAG_BEGUN | FLAG_ANSWERED);
 	slot->wait_sp = 0;
 	slot->owner = innermost_phase(slot);
 	slot->status = THREAD_PAUSED;
@@ -468,6 +472,7 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
 	u32 role = COOKIE_ROLE(cookie);
 	u32 returns = COOKIE_UNSEEN_EXITS(cookie) ? FRAME_RETURNS : 0;
+	u32 reading = config.flow ? PHASE_COMMAND : PHASE_RECORD_READ;
 
 	if (slot->pending.kind)
 		decide_at_entry(slot, now, cookie);
@@ -476,7 +481,7 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		if (role && slot->base == PHASE_CONNECT)
 			break; /* the X protocol has messages before it is connected, too */
 	case ACTION_AWAIT_RECEIVE:
-		change_base(slot, now, sp, PHASE_RECORD_READ, FLAG_AWAIT);
+		change_base(slot, now, sp, reading, FLAG_AWAIT);
 		break;
 	case ACTION_PHASE_OPEN:
 		enter_phase(slot, now, sp, cookie, FRAME_OPEN);
@@ -505,7 +510,7 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		change_base(slot, now, sp, PHASE_DISCONNECT, 0);
 		break;
 	case ACTION_BASE_POOL:
-		change_base(slot, now, sp, PHASE_RECORD_READ, FLAG_POOL);
+		change_base(slot, now, sp, reading, FLAG_POOL);
 		break;
 	case ACTION_HANDSHAKE_CALL:
 		enter_handshake_call(slot, now, sp, value_at(cookie), cookie);
@@ -550,7 +555,7 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 		break;
 	case ACTION_BASE_IDLE:
 		change_base(slot, now, sp, PHASE_IDLE,
-			    config.covered_by_tracepoint ? FLAG_AWAIT : 0);
+			    config.covered_by_tracepoint || config.flow ? FLAG_AWAIT : 0);
 		break;
 	case ACTION_BASE_PARK:
 		change_base(slot, now, sp, PHASE_DISCONNECT, FLAG_PARK);
@@ -667,7 +672,9 @@ SEC("tp_btf/sock_recv_length")
 int on_receive(u64 *ctx)
 {
 	struct thread_slot *slot = socket_user();
-	if (slot)
+	if (slot && config.flow)
+		flow_received(slot, ctx[0], (s32)ctx[1], (u32)ctx[2]);
+	else if (slot)
 		received(slot, ctx[0]);
 	return 0;
 }
@@ -676,7 +683,9 @@ SEC("tp_btf/sock_send_length")
 int on_send(u64 *ctx)
 {
 	struct thread_slot *slot = socket_user();
-	if (slot)
+	if (slot && config.flow)
+		flow_sent(slot, ctx[0], (s32)ctx[1]);
+	else if (slot)
 		sent(slot, ctx[0], (s32)ctx[1]);
 	return 0;
 }

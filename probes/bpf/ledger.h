@@ -144,6 +144,7 @@ enum thread_flag {
 	FLAG_RECEIVES = 64,   /* the command itself receives from its client */
 	FLAG_RECEIVED = 128,  /* and has received */
 	FLAG_SEND_ENDS = 256, /* a send has ended, but the thread lost its CPU on the way out */
+	FLAG_BEGUN = 512,     /* level flow: a command came and has not ended */
 };
 
 enum frame_flag {
@@ -244,6 +245,9 @@ struct thread_slot {
 	u64 sent_socket;   /* socket of the last send in a record_write */
 	u64 unsent_bytes;  /* of the innermost record_write; records may add more than are asked for
 			    */
+	u64 answered_ns;   /* level flow: when the command last sent something to its client */
+	u32 message;	   /* level flow: what of one was received last, see flow.bpf.h */
+	u32 message_bytes; /* of its body */
 	u64 seen_count;	   /* switches from the CPU, but for its last */
 	struct thread_counts first_counts; /* when it got its account */
 	struct thread_counts counts;	   /* at the last edge of a window, or at its end */
@@ -294,6 +298,7 @@ struct config {
 	u32 covered_by_tracepoint; /* sock_recv_length and sock_send_length are used (6.3+) */
 	u32 slots;		   /* threads that can have an account at a time */
 	u32 shards;		   /* of latencies and hits: CPUs, as far as each has its own */
+	u32 flow;		   /* sockets alone tell commands: see flow.bpf.h */
 	u32 no_user_stacks;	   /* walking them is dangerous on this kernel: see exit-race */
 	s32 off_version; /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;

@@ -255,12 +255,24 @@ __noinline int leave_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie
 	return 0;
 }
 
+/* Level flow: the command that was received last ends. */
+static __always_inline void end_command(struct thread_slot *slot, u64 now)
+{
+	u32 flags = slot->flags;
+	if (!(flags & FLAG_BEGUN))
+		return;
+	finished(slot, PHASE_COMMAND,
+		 (flags & FLAG_ANSWERED ? slot->answered_ns : now) - slot->base_start_ns);
+	slot->flags = flags & ~(FLAG_BEGUN | FLAG_ANSWERED);
+}
+
 /* The connection itself moves on: no frame can be open. */
 static __always_inline void change_base(struct thread_slot *slot, u64 now, u64 sp, u32 base,
 					u32 flags)
 {
 	charge(slot, now);
 	heal(slot, now, sp);
+	end_command(slot, now);
 	if (base == PHASE_IDLE && slot->base == PHASE_CONNECT)
 		finished(slot, PHASE_CONNECT, now - slot->base_start_ns);
 	if (flags & FLAG_PARK && slot->base == PHASE_DISCONNECT)

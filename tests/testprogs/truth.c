@@ -122,20 +122,21 @@ int main(int argc, char **argv)
 	if (!strcmp(scenario, "states")) {
 		server.file = argv[2];
 		server.unit_ns = number(argc, argv, 4) * MILLISECOND;
-		server.peer = start_peer();
+		server.peer = start_peer(CLIENT);
 		await_go();
 		run_states(&server, (int)number(argc, argv, 3));
 	} else if (!strcmp(scenario, "wire")) {
 		struct order order = {&server, (int)number(argc, argv, 3)};
 		server.file = argv[2];
 		server.unit_ns = number(argc, argv, 4) * MILLISECOND;
-		server.peer = start_peer();
-		server.remote = start_peer();
+		server.peer = start_peer(CLIENT);
+		server.remote = start_peer(REMOTE_SERVER);
 		await_go();
 		pthread_join(start(serve_wire, &order), NULL);
 	} else if (!strcmp(scenario, "tls")) {
 		run_tls(argv[2], argc > 3 ? argv[3] : "X25519");
 	} else {
+		server.peer = start_peer(CLIENT);
 		run(scenario, &server, argc, argv);
 	}
 	await_leave();

@@ -42,13 +42,16 @@ enum phase {
 	COMMAND,
 	RECORD_WRITE,
 	DISCONNECT,
+	/* Parts of `command` that another level than `record` tells apart: */
+	UNTOLD, /* it receives from its client, and nothing says so: waits, and receives by count */
+	MERGED, /* commands that came with another, by count */
 	PHASES
 };
 enum state { ON_CPU, RUNNABLE, NETWORK, DISK, LOCK, FUTEX, OTHER, STATES };
 
 static const char *const PHASE_NAMES[PHASES] = {
-	"background",  "idle",	  "connect",	  "handshake",
-	"record_read", "command", "record_write", "disconnect",
+	"background", "idle",	      "connect",    "handshake", "record_read",
+	"command",    "record_write", "disconnect", "untold",	 "merged",
 };
 static const char *const STATE_NAMES[STATES] = {
 	"on_cpu",	"runnable",	 "blocked_network", "blocked_disk",

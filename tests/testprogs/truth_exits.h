@@ -43,6 +43,10 @@ PHASE_CALL void tt_dispatch_spin(struct server *server)
 PHASE_CALL void tt_await_spin(struct server *server, void (*dispatch)(struct server *))
 {
 	books.count[RECORD_READ]++;
+	begin(RECORD_READ);
+	ask(&server->peer, 0, 0);
+	receive(server);
+	end_wait(RECORD_READ, IDLE, NETWORK);
 	spin(RECORD_READ, server->unit_ns);
 	dispatch(server);
 }

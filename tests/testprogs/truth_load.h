@@ -5,6 +5,8 @@
 
 #include "truth_exits.h"
 
+#include <sys/un.h>
+
 enum { ROUNDS_PER_THREAD = 20 };
 
 struct load {
@@ -39,11 +41,18 @@ static void *work_shortly(void *argument)
 	return NULL;
 }
 
+/* A phase within a command, of every level. */
+PHASE_CALL void tt_load_within(struct worker *worker, int round)
+{
+	if (round % ROUNDS_PER_THREAD == 0)
+		pthread_join(start(work_shortly, (void *)worker->load), NULL);
+	WAY_OUT();
+}
+
 PHASE_CALL void tt_dispatch_load(struct worker *worker, int round)
 {
 	work(worker->load->spin_ns);
-	if (round % ROUNDS_PER_THREAD == 0)
-		pthread_join(start(work_shortly, (void *)worker->load), NULL);
+	tt_load_within(worker, round);
 	tt_load_write(worker);
 	__asm__ volatile("");
 }
@@ -71,6 +80,26 @@ static void *serve_load(void *argument)
 	return NULL;
 }
 
+/* A connection over a Unix socket: the first end is accepted, as that of a client. */
+static void connect_locally(int *ends)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	socklen_t size = sizeof(sa_family_t);
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ends[1] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	/* Without a name the kernel chooses one. */
+	if (bind(listener, (struct sockaddr *)&address, size) || listen(listener, 1))
+		die("listen");
+	size = sizeof(address);
+	if (getsockname(listener, (struct sockaddr *)&address, &size) ||
+	    connect(ends[1], (struct sockaddr *)&address, size))
+		die("connect");
+	ends[0] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	if (ends[0] < 0)
+		die("accept");
+	close(listener);
+}
+
 /* Pairs of threads that send each other a byte in turn. */
 static void run_load(struct load *load, int pairs, uint64_t length_ns)
 {
@@ -79,8 +108,7 @@ static void run_load(struct load *load, int pairs, uint64_t length_ns)
 	load->until_ns = clock_ns(CLOCK_MONOTONIC) + length_ns;
 	for (int i = 0; i < pairs * 2; i += 2) {
 		int ends[2];
-		if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
-			die("socketpair");
+		connect_locally(ends);
 		for (int side = 0; side < 2; side++) {
 			workers[i + side] = (struct worker){load, ends[side], side == 0};
 			threads[i + side] = start(serve_load, &workers[i + side]);

@@ -4,7 +4,7 @@
  *
  * The socket's peer is another process, so that its own time is no part of the measured one. It
  * does what it is asked, over a pipe, so that only answers and results cross the socket: sleep,
- * then answer with a byte, or sleep, then read so many bytes. The helper is a thread: it holds a
+ * then answer with a message, or sleep, then read so many bytes. The helper is a thread: it holds a
  * mutex, or signals a condition, for a known time.
  */
 #ifndef TLSTAX_TRUTH_PEER_H
@@ -24,9 +24,13 @@ struct peer {
 	int asking; /* pipe */
 };
 
+/* A message of the client's: a head of four bytes, as a packet of MySQL's has, and a byte. */
+enum { HEAD_BYTES = 4 };
+static const char message[HEAD_BYTES + 1] = {1, 0, 0, 0, '!'};
+
 struct request {
 	uint64_t delay_ns;
-	uint64_t drain_bytes; /* 0: answer with a byte instead */
+	uint64_t drain_bytes; /* 0: answer with a message instead */
 };
 
 static inline int listen_on_loopback(uint16_t *port)
@@ -88,13 +92,19 @@ static inline void serve_requests(int fd, int asked)
 				return;
 			left -= (uint64_t)got;
 		}
-		if (!request.drain_bytes && send(fd, "!", 1, MSG_NOSIGNAL) != 1)
+		if (!request.drain_bytes &&
+		    send(fd, message, sizeof(message), MSG_NOSIGNAL) != sizeof(message))
 			return;
 	}
 }
 
-/* A connected peer in a process of its own. It ends when the pipe is closed. */
-static inline struct peer start_peer(void)
+enum side { CLIENT, REMOTE_SERVER };
+
+/*
+ * A connected peer in a process of its own. It ends when the pipe is closed. A client is accepted
+ * by this process, which goes on listening as a server does; to a remote server it connects.
+ */
+static inline struct peer start_peer(enum side side)
 {
 	uint16_t port;
 	int ends[2];
@@ -107,14 +117,16 @@ static inline struct peer start_peer(void)
 	if (process < 0)
 		die("fork");
 	if (process == 0) {
+		int fd = side == CLIENT ? connect_to(port) : accept_one(listener);
 		close(listener);
 		close(ends[1]);
-		serve_requests(connect_to(port), ends[0]);
+		serve_requests(fd, ends[0]);
 		_exit(0);
 	}
-	peer.fd = accept_one(listener);
+	peer.fd = side == CLIENT ? accept_one(listener) : connect_to(port);
 	peer.asking = ends[1];
-	close(listener);
+	if (side == REMOTE_SERVER)
+		close(listener);
 	close(ends[0]);
 	return peer;
 }

@@ -66,11 +66,17 @@ static void answer(struct server *server)
 	tt_net_real_write(server, block, 1);
 }
 
+/* A message, its head first. */
+static void receive_from(int fd)
+{
+	char bytes[HEAD_BYTES];
+	if (recv(fd, bytes, HEAD_BYTES, 0) != HEAD_BYTES || recv(fd, bytes, 1, 0) != 1)
+		die("recv");
+}
+
 static void receive(struct server *server)
 {
-	char answer;
-	if (recv(server->peer.fd, &answer, 1, 0) != 1)
-		die("recv");
+	receive_from(server->peer.fd);
 }
 
 static void poll_and_receive(struct server *server)
@@ -79,6 +85,13 @@ static void poll_and_receive(struct server *server)
 	if (poll(&ready, 1, -1) != 1)
 		die("poll");
 	receive(server);
+}
+
+/* The command has waited for its client, and nothing said that it would. */
+static void end_untold(void)
+{
+	end_wait(COMMAND, UNTOLD, NETWORK);
+	books.count[UNTOLD]++;
 }
 
 static void *write_late(void *argument)
@@ -131,7 +144,7 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 {
 	uint64_t unit_ns = server->unit_ns;
 	const uint64_t flood_bytes = 1 << 20;
-	char byte;
+	char bytes[HEAD_BYTES];
 
 	books.count[COMMAND]++;
 	switch (command) {
@@ -164,22 +177,23 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 		begin(COMMAND);
 		ask(&server->peer, unit_ns, 0);
 		receive(server);
-		end(COMMAND, NETWORK);
+		end_untold();
 		answer(server);
 		break;
 	case READ:
 		begin(COMMAND);
 		ask(&server->peer, unit_ns, 0);
-		if (read(server->peer.fd, &byte, 1) != 1)
+		if (read(server->peer.fd, bytes, HEAD_BYTES) != HEAD_BYTES ||
+		    read(server->peer.fd, bytes, 1) != 1)
 			die("read");
-		end(COMMAND, NETWORK);
+		end_untold();
 		answer(server);
 		break;
 	case POLL:
 		begin(COMMAND);
 		ask(&server->peer, unit_ns, 0);
 		poll_and_receive(server);
-		end(COMMAND, NETWORK);
+		end_untold();
 		answer(server);
 		break;
 	case PIPE:

@@ -3,7 +3,7 @@
  * Commands that talk to their client in every way: what tells a boundary that has no probe.
  *
  * Each is read, executed and answered as a server does it, by functions of their own. A client's
- * byte comes `unit_ns` after it was asked for, so that every wait is as long.
+ * message comes `unit_ns` after it was asked for, so that every wait is as long.
  */
 #ifndef TLSTAX_TRUTH_WIRE_H
 #define TLSTAX_TRUTH_WIRE_H
@@ -76,15 +76,14 @@ PHASE_CALL void tt_request_file(struct server *server)
 }
 
 /* Three packets from a client, with work on each. */
-static void receive_packets(struct server *server, const struct peer *from)
+static void receive_packets(struct server *server, const struct peer *from, enum phase as)
 {
-	char byte;
 	for (int i = 0; i < 3; i++) {
 		begin(COMMAND);
 		ask(from, server->unit_ns / 2, 0);
-		if (recv(from->fd, &byte, 1, 0) != 1)
-			die("recv");
-		end(COMMAND, NETWORK);
+		receive_from(from->fd);
+		end_wait(COMMAND, as, NETWORK);
+		books.count[UNTOLD] += as == UNTOLD;
 		spin(COMMAND, server->unit_ns / 4);
 	}
 }
@@ -110,24 +109,24 @@ PHASE_CALL void tt_dispatch_wire(struct server *server, enum wire wire)
 		return;
 	case LOCAL_FILE:
 		tt_request_file(server);
-		receive_packets(server, &server->peer);
+		receive_packets(server, &server->peer, COMMAND);
 		break;
 	case CHANGE_USER:
 		write_and_clean_up(server, how, 0);
-		receive_packets(server, &server->peer);
+		receive_packets(server, &server->peer, UNTOLD);
 		break;
 	case REMOTE:
-		receive_packets(server, &server->remote);
+		receive_packets(server, &server->remote, COMMAND);
 		break;
 	case REMOTE_DISK:
-		receive_packets(server, &server->remote);
+		receive_packets(server, &server->remote, COMMAND);
 		write_to_disk(server);
 		break;
 	default:
 		break;
 	}
 	write_and_clean_up(server, how, delay);
-	if (wire == ALREADY) /* the next byte comes meanwhile */
+	if (wire == ALREADY) /* the next message comes meanwhile */
 		spin(COMMAND, server->unit_ns);
 }
 
@@ -138,13 +137,15 @@ PHASE_CALL void tt_read_wire(struct server *server, enum wire wire, enum reading
 {
 	struct pollfd ready = {.fd = server->peer.fd, .events = POLLIN};
 	int flags = reading == POLLS ? MSG_DONTWAIT : 0;
-	char byte;
+	char bytes[HEAD_BYTES];
 
 	books.count[RECORD_READ]++;
 	begin(RECORD_READ);
-	while (reading != BUFFERED && recv(server->peer.fd, &byte, 1, flags) != 1)
+	while (reading != BUFFERED && recv(server->peer.fd, bytes, HEAD_BYTES, flags) != HEAD_BYTES)
 		if (!flags || errno != EAGAIN || poll(&ready, 1, -1) != 1)
 			die("recv");
+	if (reading != BUFFERED && recv(server->peer.fd, bytes, 1, 0) != 1)
+		die("recv");
 	end_wait(RECORD_READ, IDLE, NETWORK);
 	if (reading != BUFFERED)
 		spin(RECORD_READ, server->unit_ns / 2);
@@ -168,8 +169,10 @@ static void *serve_wire(void *argument)
 			if (already) /* asked for now, sent while this one is executed */
 				ask(&server->peer, server->unit_ns, 0);
 			tt_read_wire(server, wire, round % 2 ? POLLS : BLOCKS);
-			if (wire == PIPELINED)
+			if (wire == PIPELINED) {
 				tt_read_wire(server, SHORT_RESULT, BUFFERED);
+				books.count[MERGED]++;
+			}
 		}
 	tt_end_connection(server);
 	close_books("tt-wire");

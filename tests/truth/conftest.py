@@ -26,8 +26,10 @@ from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.probes.model import Level
 from tlstax.tests.memory_cost import page_ns
 from tlstax.tests.safe_programs import safe_programs
+from tlstax.tests.truth.books import told_by_probes, told_by_sockets
 from tlstax.tests.truth.by_recorder import Recorded, record
 
 PROGRAM_SECONDS, EXIT_PATIENCE_S = 120, 2
@@ -38,9 +40,9 @@ TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
 # A trap costs an emulated CPU some hundred microseconds.
 EMULATED_SHARE, EMULATED_NS = 0.25, 25_000_000
 OUTCOMES = ("success", "failure", "abandoned")
-ENGINES = ["kernel-tells", "uprobes-only"]
+ENGINES = ["kernel-tells", "uprobes-only", "flow"]
 if os.environ.get("TLSTAX_TRUTH_BY") == "recorder":
-    ENGINES = ["recorder"]
+    ENGINES = ["recorder", "recorder-flow"]
 Losses = Callable[[Mapping[str, int]], dict[str, int]]
 
 
@@ -78,6 +80,7 @@ class Measured:
     ledgers: dict[int, list[Ledger]]  # by tid; a tid may be used twice
     records: list[layout.HandshakeRecord]
     losses: dict[str, int]  # of the ledger and the records: see real_losses
+    level: Level = Level.RECORD
 
     def ledger(self, tid: int) -> Ledger:
         """The only account of a thread."""
@@ -141,14 +144,19 @@ def running(program: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]
                 stream.close()
 
 
-def lines_until(process: "subprocess.Popen[bytes]", kind: str) -> list[dict[str, Any]]:
-    """What the program says, up to a line of this kind."""
+def lines_until(
+    process: "subprocess.Popen[bytes]", kind: str, level: Level = Level.RECORD
+) -> list[dict[str, Any]]:
+    """What the program says, up to a line of this kind; its books as a level tells them."""
     assert process.stdout is not None
     lines: list[dict[str, Any]] = []
+    told = told_by_sockets if level == Level.FLOW else told_by_probes
     while not lines or lines[-1]["kind"] != kind:
         line = process.stdout.readline()
         assert line, f"the program ended before it said {kind!r}: {lines}"
         lines.append(json.loads(line))
+        if lines[-1]["kind"] == "thread":
+            lines[-1] = told(lines[-1])
     return lines
 
 
@@ -201,7 +209,11 @@ def await_exits(engine: Engine, pid: int) -> None:
 
 
 def measured_by_recorder(
-    process: "subprocess.Popen[bytes]", definitions: Path, folder: Path, real_losses: Losses
+    process: "subprocess.Popen[bytes]",
+    level: Level,
+    definitions: Path,
+    folder: Path,
+    real_losses: Losses,
 ) -> Measured:
     """A run of the program that waits for its go byte, by the static recorder."""
     lines: list[dict[str, Any]] = []
@@ -209,15 +221,19 @@ def measured_by_recorder(
     def go() -> None:
         assert process.stdin is not None
         process.stdin.write(b"g")
-        lines.extend(lines_until(process, "done"))
+        lines.extend(lines_until(process, "done", level))
 
-    text = plan_file_text(*plan_in_child(process.pid, extra=definitions), Safety())
+    text = plan_file_text(*plan_in_child(process.pid, level, definitions), Safety())
     recorded = record(process.pid, text, folder, go)
-    return measured_of(process.pid, lines, recorded, real_losses)
+    return measured_of(process.pid, lines, recorded, level, real_losses)
 
 
 def measured_of(
-    pid: int, lines: list[dict[str, Any]], engine: Engine | Recorded, real_losses: Losses
+    pid: int,
+    lines: list[dict[str, Any]],
+    engine: Engine | Recorded,
+    level: Level,
+    real_losses: Losses,
 ) -> Measured:
     """What the program said, beside what an engine holds."""
     ledgers: dict[int, list[Ledger]] = {}
@@ -230,6 +246,7 @@ def measured_of(
         ledgers=ledgers,
         records=engine.maps.handshake_records(),
         losses=real_losses(engine.loss_counts()),
+        level=level,
     )
 
 
@@ -240,9 +257,13 @@ def measure(
 ) -> Callable[..., Measured]:  # fmt: skip
     """Run the program under the engine, with every boundary seen.
 
-    Once with what the kernel's own events tell, where it has them, and once with probes only. With
-    TLSTAX_TRUTH_BY=recorder the static recorder does it (`make test-truth-recorder`).
+    Once with what the kernel's own events tell, where it has them, once with probes only, and once
+    at level `flow`. With TLSTAX_TRUTH_BY=recorder the static recorder does it
+    (`make test-truth-recorder`).
     """
+    level = Level.FLOW if request.param.endswith("flow") else Level.RECORD
+    if level == Level.FLOW and not HOST.socket_tracepoints:
+        pytest.skip("this kernel has no events of sockets (Linux 6.3)")
     features = HOST
     if request.param == "uprobes-only":  # as on kernels before 6.3
         features = replace(HOST, socket_tracepoints=Feature(nothing))
@@ -251,10 +272,10 @@ def measure(
     def run(*arguments: object) -> Measured:
         with running(truth_program, *map(str, arguments)) as process:
             lines_until(process, "ready")
-            if request.param == "recorder":
-                definitions = repository / "tests/testprogs"
-                return measured_by_recorder(process, definitions, tmp_path, real_losses)
-            _, plan = plan_in_child(process.pid, extra=repository / "tests/testprogs")
+            definitions = repository / "tests/testprogs"
+            if request.param.startswith("recorder"):
+                return measured_by_recorder(process, level, definitions, tmp_path, real_losses)
+            _, plan = plan_in_child(process.pid, level, definitions)
             truth = [site for site in plan.sites if site.function.startswith("tt_")]
             assert truth, "the program's own functions were not found"
             engine = Engine(process.pid, plan, options)
@@ -262,9 +283,9 @@ def measure(
                 engine.attach()
                 assert process.stdin is not None
                 process.stdin.write(b"g")
-                lines = lines_until(process, "done")
+                lines = lines_until(process, "done", level)
                 await_exits(engine, process.pid)
-                return measured_of(process.pid, lines, engine, real_losses)
+                return measured_of(process.pid, lines, engine, level, real_losses)
             finally:
                 engine.close()
 

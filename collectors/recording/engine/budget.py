@@ -149,10 +149,10 @@ class Choice:
 def has_ledger(level: Level) -> bool:
     """Whether a level keeps the ledger, which needs the scheduler's events.
 
-    Below `command`, a command cannot be distinguished from waiting for one, and time would be
+    Below `flow`, a command cannot be distinguished from waiting for one, and time would be
     misfiled.
     """
-    return level >= Level.COMMAND
+    return level >= Level.FLOW
 
 
 def choose(
@@ -172,7 +172,9 @@ def choose(
     for light in _lights(load, most, limit_ns):
         if (found := _alternating(load, most, light, limit_ns)) is not None:
             return found
-    for level in sorted((level for level in Level if level < most), reverse=True):
+    # The programs of a plan tell commands either by sockets or by probes.
+    lower = (level for level in Level if level < most and level != Level.FLOW)
+    for level in sorted(lower, reverse=True):
         choice = _continuous(load, level, max(window_ns, LONGEST_WINDOW_NS))
         if choice.predicted.total_ns <= limit_ns:
             return choice

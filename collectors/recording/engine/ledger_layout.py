@@ -199,6 +199,9 @@ class ThreadSlot(ctypes.Structure):
         ("last_socket", ctypes.c_uint64),
         ("sent_socket", ctypes.c_uint64),
         ("unsent_bytes", ctypes.c_uint64),
+        ("answered_ns", ctypes.c_uint64),
+        ("message", ctypes.c_uint32),
+        ("message_bytes", ctypes.c_uint32),
         ("seen_count", ctypes.c_uint64),
         ("first_counts", ThreadCounts),
         ("counts", ThreadCounts),
@@ -211,31 +214,28 @@ class ThreadSlot(ctypes.Structure):
     )
 
 
+SETTINGS: Final = (
+    *("switch_has_state", "client", "covered_by_tracepoint", "slots", "shards", "flow"),
+    "no_user_stacks",
+)
+# Fields of the TLS library's objects, read at offsets that its accessors show.
+OFFSETS: Final = (
+    *("version", "rwstate", "state", "hit", "session", "session_cipher", "cipher_id", "server"),
+)
+
+
 class Config(ctypes.Structure):
     """Constants of a run (struct config)."""
 
     _fields_ = (
         ("tgid", ctypes.c_int32),
-        ("switch_has_state", ctypes.c_uint32),
-        ("client", ctypes.c_uint32),
-        ("covered_by_tracepoint", ctypes.c_uint32),
-        ("slots", ctypes.c_uint32),
-        ("shards", ctypes.c_uint32),
-        ("no_user_stacks", ctypes.c_uint32),
-        ("off_version", ctypes.c_int32),
-        ("off_rwstate", ctypes.c_int32),
-        ("off_state", ctypes.c_int32),
-        ("off_hit", ctypes.c_int32),
-        ("off_session", ctypes.c_int32),
-        ("off_session_cipher", ctypes.c_int32),
-        ("off_cipher_id", ctypes.c_int32),
-        ("off_server", ctypes.c_int32),
+        *((name, ctypes.c_uint32) for name in SETTINGS),
+        *((f"off_{name}", ctypes.c_int32) for name in OFFSETS),
         ("wait_kind", ctypes.c_uint8 * MAX_SYSCALLS),
     )
 
 
-FORGOTTEN: Final = 2
-"""Value of Control.paused: the rare boundaries are detached, too."""
+FORGOTTEN: Final = 2  # value of Control.paused: the rare boundaries are detached, too
 
 
 class Control(ctypes.Structure):
@@ -276,8 +276,8 @@ class OffcpuValue(ctypes.Structure):
 
 
 LATENCY_SHARD_BYTES: Final = PHASE_CELLS * LATENCY_BUCKETS * 8
+# struct site_hits: hits, phases begun, and those of them whose end was not seen.
 SITE_HITS_BYTES: Final = 3 * MAX_SITES * 8
-"""struct site_hits: hits, phases begun, and those of them whose end was not seen."""
 
 # x86-64 system calls that block, by what they wait for. Those missing wait for "other".
 _NETWORK_CALLS: Final = (42, 43, 44, 46, 288, 307)  # connect, accept, send and friends

@@ -248,10 +248,13 @@ class BpfObject:
         finally:
             os.close(fd)
 
-    def run_iterator(self, name: str) -> None:
-        """Attach an iterator, run it once over everything it iterates, and detach it."""
-        handle = self.library.bpf_program__attach_iter(self.program(name), None)
-        link = self._link(handle, f"attach {name}")
+    def run_iterator(self, name: str, pid: int | None = None) -> None:
+        """Attach an iterator, run it once over everything, or over a process, and detach it."""
+        if pid is None:
+            handle = self.library.bpf_program__attach_iter(self.program(name), None)
+            link = self._link(handle, f"attach {name}")
+        else:
+            link = self.attach_iterator(name, pid)
         try:
             self.iterate(link, name)
         finally:

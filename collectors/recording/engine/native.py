@@ -89,10 +89,13 @@ class Engine:
         self._uprobes = UprobeAttacher(self._object, "on_enter", "on_leave", multi=self.multi)
         self._switch_has_state = bool(options.features.state_of_switch)
         self._shards_count = min(max(online_cpus()) + 1, layout.SHARDS_MOST)
-        self.covered_by_tracepoint = any(
-            plan.covered_by_tracepoint(site) for site in plan.sites
-        ) and bool(options.features.socket_tracepoints)
-        sockets = tuple(SOCKET_TRACEPOINTS) if self.covered_by_tracepoint else ()
+        self.covered_by_tracepoint = (
+            not plan.is_flow
+            and any(plan.covered_by_tracepoint(site) for site in plan.sites)
+            and bool(options.features.socket_tracepoints)
+        )
+        self.uses_sockets = plan.is_flow or self.covered_by_tracepoint
+        sockets = tuple(SOCKET_TRACEPOINTS) if self.uses_sockets else ()
         self._dense_tracepoints = (*DENSE_TRACEPOINTS, *sockets)
         self.tracepoints = (*self._dense_tracepoints, *RARE_TRACEPOINTS)
         try:
@@ -117,12 +120,14 @@ class Engine:
     def _configure(self) -> None:
         bpf = self._object
         for program in SOCKET_TRACEPOINTS:
-            bpf.set_autoload(program, self.covered_by_tracepoint)
+            bpf.set_autoload(program, self.uses_sockets)
+        bpf.set_autoload("each_file", self.plan.is_flow)
         config = layout.Config()
         config.tgid = self.pid
         config.client = {"server": 0, "client": 1}.get(self.plan.role, 2)
         config.switch_has_state = self._switch_has_state
         config.covered_by_tracepoint = self.covered_by_tracepoint
+        config.flow = self.plan.is_flow
         config.no_user_stacks = not self.options.user_stacks
         config.slots, config.shards = self.options.slots_count, self._shards_count
         for accessor, name in _ACCESSORS.items():
@@ -174,6 +179,8 @@ class Engine:
         """
         self._is_dense = True
         self._set_control(paused=0)
+        if self.plan.is_flow:  # sockets of clients have the ports that it listens on
+            self._object.run_iterator("each_file", self.pid)
         for name in self._dense_tracepoints:
             self._attach_program(name, self._dense)
         self._object.run_iterator("each_thread")
@@ -197,7 +204,7 @@ class Engine:
 
         The plan's sites do not change: above `handshake` either all of them are on or none.
         """
-        wants_dense = level is not None and level >= Level.COMMAND
+        wants_dense = level is not None and level > Level.HANDSHAKE
         wants_rare = level is not None and level >= Level.HANDSHAKE
         if self._is_dense and not wants_dense:
             self.detach_dense()
@@ -330,8 +337,8 @@ def dense(site: Site) -> bool:
     return site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in)
 
 
-def level_of(site: Site) -> Level:
-    """The lowest level at which a site is probed."""
+def level_of(site: Site, most: Level) -> Level:
+    """The lowest level at which a site of a plan for level `most` is probed."""
     if not dense(site):
         return Level.HANDSHAKE
-    return Level.COMMAND if site.action in _DENSE_ACTIONS else Level.RECORD
+    return min(most, Level.COMMAND if site.action in _DENSE_ACTIONS else Level.RECORD)

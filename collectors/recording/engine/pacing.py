@@ -200,6 +200,7 @@ _WORDS: Final = {
     None: "nothing",
     Level.SAMPLE: "CPU samples only",
     Level.HANDSHAKE: "handshakes and CPU samples",
+    Level.FLOW: "handshakes, waits and commands",
     Level.COMMAND: "handshakes and commands",
     Level.RECORD: "everything",
 }

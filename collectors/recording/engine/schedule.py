@@ -35,7 +35,7 @@ class Schedule:
         self._window_ns = window_ns
         self._sample_hz = sample_hz
         sites = engine.plan.sites
-        self._meter = Meter(engine, sites, [level_of(site) for site in sites])
+        self._meter = Meter(engine, sites, [level_of(site, most) for site in sites])
         self.pace = Pace(budget, most, window_ns, seed=engine.pid) if budget is not None else None
         self.level: Level | None = most
         self.next_ns = 0

@@ -2,7 +2,7 @@
 """Faults built into the ledger's programs: each turns the figure of closure named for it red.
 
 `make mutants` builds them from the same source (probes/bpf/faults.bpf.h). Some of them run by
-default, all of them with TLSTAX_MUTANTS=all (`make check-mutants`).
+default, all of them with TLSTAX_MUTANTS=all (`make check-mutants`), at levels `record` and `flow`.
 """
 
 import os
@@ -18,8 +18,10 @@ from tlstax.analysis.document.closing import close
 from tlstax.analysis.model.trust import Closure
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.host.features import HOST
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
+from tlstax.probes.model import Level
 from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -30,6 +32,7 @@ MUTANTS = {
     "DROP_WAKEUPS-1": "runnable",
     "NO_ACCOUNT-1": "thread_cpu",
     "NO_EXIT-PHASE_RECORD_WRITE": "exits",
+    "NO_EXIT-PHASE_TDE": "exits",
     "CLOCK_PERCENT-103": "on_cpu",
     "SHIFT_PERCENT-30": "thread_on_cpu",
     "STEAL_PERCENT-30": "steal",
@@ -37,20 +40,28 @@ MUTANTS = {
     "LOST_WINDOW-3": "on_cpu",
 }
 """Fault: the figure that must notice it; others may, too."""
-SHORT = ("DROP_SWITCHES-100", "LOST_WINDOW-3", "NO_ACCOUNT-1")
-CHOSEN = tuple(MUTANTS) if os.environ.get("TLSTAX_MUTANTS") == "all" else SHORT
+SHORT: tuple[str, ...] = ("DROP_SWITCHES-100", "LOST_WINDOW-3", "NO_ACCOUNT-1")
+SHORT_FLOW: tuple[str, ...] = ("DROP_SWITCHES-100", "NO_EXIT-PHASE_TDE")
+NOT_AT_FLOW = ("NO_EXIT-PHASE_RECORD_WRITE",)  # which has no such phase
+LEVELS = [Level.RECORD, Level.FLOW] if HOST.socket_tracepoints else [Level.RECORD]
+if os.environ.get("TLSTAX_MUTANTS") == "all":
+    SHORT, SHORT_FLOW = tuple(MUTANTS), tuple(m for m in MUTANTS if m not in NOT_AT_FLOW)
+CHOSEN = [(level, m) for level in LEVELS for m in (SHORT_FLOW if level == Level.FLOW else SHORT)]
 SECONDS = 4.5
 LOAD = ("load", 3, 5000, 1000, 0)  # three pairs of threads that take turns for five seconds
 PATIENCE_S = 60
 
 
+Closed = Callable[[str, Level], Closure]
+
+
 @pytest.fixture
 def closed(
     run_watched: Callable[..., list[dict[str, Any]]], repository: Path, tmp_path: Path
-) -> Callable[[str], Closure]:
+) -> Closed:
     """Closure of a recording of the load by a mutant, or by the programs that ship ("")."""
 
-    def run(mutant: str) -> Closure:
+    def run(mutant: str, level: Level) -> Closure:
         kind = "-guarded" if safe_programs() else ""
         mutants = repository / "tests/truth/mutants/bin"
         programs = mutants / f"{mutant}{kind}.bpf.o" if mutant else None
@@ -59,7 +70,8 @@ def closed(
 
         def record(pid: int) -> None:
             definitions = repository / "tests/testprogs"
-            request = Request(pid, tmp_path / "capture", definitions=definitions, programs=programs)
+            capture = tmp_path / "capture"
+            request = Request(pid, capture, level=level, definitions=definitions, programs=programs)
             try:
                 with Recorder(request) as recorder:
                     attached.set()
@@ -86,16 +98,17 @@ def red(closure: Closure) -> set[str]:
 
 
 @pytest.mark.timing
-def test_the_programs_that_ship_turn_no_figure_red(closed: Callable[[str], Closure]) -> None:
-    closure = closed("")
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_programs_that_ship_turn_no_figure_red(closed: Closed, level: Level) -> None:
+    closure = closed("", level)
     assert closure.ok, closure.summary
     judged = {figure.key for figure in closure.figures if figure.verdict == "ok"}
     assert judged >= set(MUTANTS.values())
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize("mutant", CHOSEN)
-def test_a_mutant_turns_its_figure_red(closed: Callable[[str], Closure], mutant: str) -> None:
-    closure = closed(mutant)
+@pytest.mark.parametrize(("level", "mutant"), CHOSEN)
+def test_a_mutant_turns_its_figure_red(closed: Closed, level: Level, mutant: str) -> None:
+    closure = closed(mutant, level)
     assert MUTANTS[mutant] in red(closure), closure.summary
     assert closure.forbidden

@@ -11,6 +11,7 @@ from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.commands.plan_text import as_lines, totals_of
+from tlstax.collectors.host.features import HOST
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.process.target import Target
 from tlstax.probes.definitions import load_definitions
@@ -91,3 +92,19 @@ def test_errors_are_one_line(
 def test_names_from_binaries_are_shown_with_escapes() -> None:
     assert visible("a\x1b[31m\nb\udcff") == "a\\x1b[31m\\nb\\udcff"
     assert visible("do_command(THD*)") == "do_command(THD*)"
+
+
+def test_level_flow_says_why_each_probe_stays(
+    tls_process: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probes", "plan", "--level", "flow", str(tls_process.pid)]) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    if not HOST.socket_tracepoints:
+        assert any("recorded at level command" in line for line in lines)
+        return
+    probes = [at for at, line in enumerate(lines) if " us uprobe" in line]
+    assert probes
+    assert all("stays probed: crossed" in lines[at + 2] for at in probes)
+    told = [line for line in lines if "no probe: sock_recv_length" in line]
+    assert [line.split()[0] for line in told] == ["commands"]
+    assert any("unavailable: records: " in line for line in lines)

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.host.features import HOST, Feature
+from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.hazards import VARIANTS, load_hazards
 from tlstax.collectors.preflight.judge import Finding, Status
-from tlstax.collectors.preflight.safety import Safety, safety_of
+from tlstax.collectors.preflight.safety import Safety, at_level, safety_of
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import (
     limits_of,
@@ -139,3 +141,38 @@ def test_other_engines_are_refused_what_is_left_out(name: str, source: str) -> N
         require_safe_sources(safety, ["native", "iostat", source])
     require_safe_sources(safety, ["native", "iostat"])
     require_safe_sources(SAFE, ["native", source])
+
+
+def without_socket_events() -> str:
+    """The trial of the socket tracepoints on a kernel without them."""
+    raise LackError("no sock_recv_length")
+
+
+def test_without_events_of_sockets_commands_have_probes_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # At level flow nothing would ever be a command there.
+    lacking = replace(HOST, socket_tracepoints=Feature(without_socket_events))
+    monkeypatch.setattr("tlstax.collectors.preflight.safety.HOST", lacking)
+    reduced = made_safe(request(SAFE, level=Level.FLOW))
+    assert reduced.level == Level.COMMAND
+    assert reduced.safety is not None
+    (row,) = safety_rows(reduced.safety)
+    assert "recorded at level command" in row.consequence
+    assert made_safe(reduced).safety == reduced.safety, "said once"
+    below = made_safe(request(Safety(level_most=Level.SAMPLE), level=Level.FLOW))
+    assert (below.level, list(safety_rows(below.safety))) == (Level.SAMPLE, [])
+
+
+def test_with_events_of_sockets_level_flow_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    having = replace(HOST, socket_tracepoints=Feature(lambda: "both"))
+    monkeypatch.setattr("tlstax.collectors.preflight.safety.HOST", having)
+    assert made_safe(request(SAFE, level=Level.FLOW)).level == Level.FLOW
+
+
+def test_another_host_s_kernel_decides_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = replace(HOST, socket_tracepoints=Feature(without_socket_events))
+    monkeypatch.setattr("tlstax.collectors.preflight.safety.HOST", lacking)
+    assert at_level(SAFE, Level.FLOW, has_tracepoints=True) == (SAFE, Level.FLOW)
+    safety, level = at_level(SAFE, Level.FLOW, has_tracepoints=False)
+    assert (level, len(safety.notes)) == (Level.COMMAND, 1)

@@ -36,12 +36,12 @@ def busy(**changes: float) -> Load:
         "turn_ns": 4 * MS,
     }
     values |= changes
-    return Load(probes=(0.0, 0.0, 0.08, 0.04), **values)
+    return Load(probes=(0.0, 0.0, 0.0, 0.08, 0.04), **values)
 
 
 def storm() -> Load:
     """Connects: the sub-phases of the handshake alone cost 4 %."""
-    return Load(1.0, (0.0, 0.04, 0.01, 0.01), 0.02, 0.0004, 3 * MS, 4 * MS)
+    return Load(1.0, (0.0, 0.04, 0.0, 0.01, 0.01), 0.02, 0.0004, 3 * MS, 4 * MS)
 
 
 def test_a_large_budget_takes_everything_all_the_time() -> None:
@@ -162,12 +162,12 @@ def test_an_idle_server_earns_the_floor() -> None:
 
 
 def test_rates_follow_the_load() -> None:
-    seen = with_rates(busy(), Level.COMMAND, 2 * SECOND, SECOND, (0, 0.2e9, 0.4e9, 0, 0.1e9))
+    seen = with_rates(busy(), Level.COMMAND, 2 * SECOND, SECOND, (0, 0.2e9, 0, 0.4e9, 0, 0.1e9))
     assert seen.cpus == 2.0
-    assert seen.probes == (0.0, 0.1, 0.2, 0.04)
+    assert seen.probes == (0.0, 0.1, 0.0, 0.2, 0.04)
     assert seen.scheduler == pytest.approx(0.05)
-    light = with_rates(seen, Level.HANDSHAKE, SECOND, SECOND, (0, 0.3e9, 0, 0, 0))
-    assert light.probes == (0.0, 0.3, 0.2, 0.04)
+    light = with_rates(seen, Level.HANDSHAKE, SECOND, SECOND, (0, 0.3e9, 0, 0, 0, 0))
+    assert light.probes == (0.0, 0.3, 0.0, 0.2, 0.04)
     assert light.scheduler == seen.scheduler
 
 
@@ -183,3 +183,16 @@ def test_a_window_costs_its_events_and_its_making() -> None:
 def test_percent(share: float, text: str) -> None:
     assert percent(share) == text
     assert float(percent(share * 1.01, up=True)[:-1]) > share * 100
+
+
+def test_level_flow_is_no_part_of_a_plan_with_probes_at_commands() -> None:
+    # Its programs would wait for probes that are detached, and find no command.
+    for share in (0.3, 0.1, 0.03, 0.01, 0.003):
+        choice = choose(busy(turn_ns=1000 * MS), share, Level.RECORD, SECOND)
+        assert Level.FLOW not in (choice.dense, choice.light)
+
+
+def test_level_flow_is_recorded_all_the_time_where_it_fits() -> None:
+    choice = choose(busy(), 0.2, Level.FLOW, SECOND)
+    assert (choice.dense, choice.is_continuous) == (Level.FLOW, True)
+    assert choice.predicted.scheduler_ns == pytest.approx(0.08 * 1.2 * SECOND)

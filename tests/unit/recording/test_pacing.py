@@ -18,7 +18,7 @@ from tlstax.probes.model import Level
 MS = 1_000_000
 SECOND = NS_PER_S
 CUT_NS, TURN_NS = 2.0 * MS, 2.0 * MS
-PRICES = (0.0, 0.005, 0.08, 0.04)
+PRICES = (0.0, 0.005, 0.0, 0.08, 0.04)
 SCHEDULER = 0.06
 SAMPLES = 0.0005
 

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Commands without a probe: level `flow`.
+ *
+ * A command begins when a receive returns data on the client's socket, and ends at the next receive
+ * there: for the ledger when that is tried or waited for, for its latency at its last send. While
+ * the thread waits for it, it is idle; everything else of an open connection is `command`, which
+ * includes decrypting and encrypting.
+ *
+ * A command may have no answer, and a message may come in parts. Most servers read the head of a
+ * packet or record first, and ask for no more bytes than there must be: so the sizes tell whether a
+ * message is whole. Only then a wait, or another head, ends a command that was not answered. Else
+ * it begins anew with the data that come after the wait.
+ *
+ * The client's socket is one whose local port the target listens on, or an accepted Unix socket.
+ * Others (to another server, a directory, a replica's source) never delimit.
+ */
+#ifndef TLSTAX_FLOW_BPF_H
+#define TLSTAX_FLOW_BPF_H
+
+#include "waits.bpf.h"
+
+enum { FAMILY_UNIX = 1, FAMILY_IPV4 = 2, FAMILY_IPV6 = 10 };
+enum { SOCKET_LISTENS = 10 }; /* TCP_LISTEN */
+enum { EVENT_READABLE = 1 };  /* POLLIN */
+enum { CALL_SELECT = 23, CALL_PSELECT = 270 };
+enum { PEEKS = 2 }; /* MSG_PEEK */
+enum { CALL_READ = 0, CALL_RECEIVE = 45 };
+enum { PACKET_HEAD_BYTES = 4, RECORD_HEAD_BYTES = 5 }; /* of MySQL's protocol, of TLS */
+enum { RECORD_ALONE_BYTES = 1024 };
+enum { PORTS = 1 << 16 };
+
+/* The TCP ports that the target listens on. */
+struct served_ports {
+	u64 bits[PORTS / 64];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct served_ports);
+} served_ports SEC(".maps");
+
+static __always_inline u64 *port_bits(u32 port)
+{
+	u32 zero = 0;
+	struct served_ports *ports = bpf_map_lookup_elem(&served_ports, &zero);
+	return ports ? &ports->bits[(port & (PORTS - 1)) / 64] : NULL;
+}
+
+static __always_inline bool is_internet(u32 family)
+{
+	return family == FAMILY_IPV4 || family == FAMILY_IPV6;
+}
+
+/* Notes the ports before the other programs are attached. */
+SEC("iter/task_file")
+int each_file(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+
+	if (!task || !file || task->tgid != config.tgid ||
+	    (file->f_inode->i_mode & FILE_TYPE_MASK) != FILE_SOCKET)
+		return 0;
+	struct sock *socket = BPF_CORE_READ((struct socket *)file->private_data, sk);
+	u32 port = BPF_CORE_READ(socket, __sk_common.skc_num);
+	u64 *bits = port_bits(port);
+	if (bits && is_internet(BPF_CORE_READ(socket, __sk_common.skc_family)) &&
+	    BPF_CORE_READ(socket, __sk_common.skc_state) == SOCKET_LISTENS)
+		__sync_fetch_and_or(bits, 1ULL << (port & 63));
+	return 0;
+}
+
+/* Accepted sockets have their listener's port or address; a connecting Unix socket has none. */
+static __noinline bool is_accepted(u64 address)
+{
+	struct sock *socket = (struct sock *)address;
+	u32 family = BPF_CORE_READ(socket, __sk_common.skc_family);
+
+	if (family == FAMILY_UNIX)
+		return BPF_CORE_READ((struct unix_sock *)socket, addr) != NULL;
+	if (!is_internet(family))
+		return false;
+	u32 port = BPF_CORE_READ(socket, __sk_common.skc_num);
+	u64 *bits = port_bits(port);
+	return bits && *bits >> (port & 63) & 1;
+}
+
+static __always_inline bool is_from_client(struct thread_slot *slot, u64 socket)
+{
+	return socket && (socket == slot->client_socket || is_accepted(socket));
+}
+
+/*
+ * A connection is open, and no function is at work in it that has a phase of its own. A thread that
+ * was not seen to connect is one of a connection if it answers where it receives: those that only
+ * take messages (acknowledgements of replicas) are not.
+ */
+static __always_inline bool may_serve(struct thread_slot *slot, u64 socket)
+{
+	return slot->depth == 0 && slot->base != PHASE_CONNECT && slot->base != PHASE_DISCONNECT &&
+	       (slot->base != PHASE_BACKGROUND || slot->sent_socket == socket);
+}
+
+static __always_inline void serve(struct thread_slot *slot, u64 now)
+{
+	if (slot->base == PHASE_COMMAND)
+		return;
+	charge(slot, now);
+	slot->base = PHASE_COMMAND;
+	slot->base_start_ns = now;
+	settle(slot, now);
+}
+
+/*
+ * What was received last. It is unknown whether more will come of what was not read head first
+ * (yaSSL takes all that is there), and of large records: clients send a long command in records as
+ * large as their buffers.
+ */
+enum message {
+	MESSAGE_UNKNOWN,
+	MESSAGE_WHOLE,
+	MESSAGE_PACKET_HEAD,
+	MESSAGE_PACKET_PART,
+	MESSAGE_RECORD_HEAD,
+	MESSAGE_RECORD_PART,
+};
+
+/* How many bytes the current thread asked for; 0: unknown. */
+static __always_inline u64 asked_bytes(void)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	bool has_size = regs->orig_ax == CALL_READ || regs->orig_ax == CALL_RECEIVE;
+	return has_size ? regs->dx : 0;
+}
+
+/* Note what was received now. Returns whether a new message begins. */
+static __always_inline bool note_message(struct thread_slot *slot, u32 received)
+{
+	u64 asked = asked_bytes();
+	u32 before = slot->message, now = MESSAGE_UNKNOWN;
+	bool is_short = received < asked;
+
+	if (before >= MESSAGE_PACKET_HEAD) {
+		bool is_record = before >= MESSAGE_RECORD_HEAD;
+		if (before == MESSAGE_PACKET_PART || before == MESSAGE_RECORD_PART)
+			received += slot->message_bytes;
+		slot->message_bytes = received;
+		if (is_short)
+			now = is_record ? MESSAGE_RECORD_PART : MESSAGE_PACKET_PART;
+		else if (!is_record || received < RECORD_ALONE_BYTES)
+			now = MESSAGE_WHOLE;
+	} else if (received == asked && received == RECORD_HEAD_BYTES) {
+		now = MESSAGE_RECORD_HEAD;
+	} else if (received == asked && received == PACKET_HEAD_BYTES) {
+		now = MESSAGE_PACKET_HEAD;
+	}
+	slot->message = now;
+	return before == MESSAGE_WHOLE && now >= MESSAGE_PACKET_HEAD;
+}
+
+static __always_inline void begin_command(struct thread_slot *slot, u64 now, u64 socket)
+{
+	serve(slot, now);
+	serve_connection(slot, false);
+	slot->flags &= ~(FLAG_POOL | FLAG_RECEIVES | FLAG_RECEIVED);
+	slot->flags |= FLAG_BEGUN;
+	slot->client_socket = socket;
+	slot->base_start_ns = now;
+	slot->phase_event_ns = now;
+}
+
+/* The thread tries to receive from its client, or waits for it. */
+static __noinline int await_command(struct thread_slot *slot, u64 now)
+{
+	serve(slot, now);
+	if (slot->flags & FLAG_ANSWERED || slot->message == MESSAGE_WHOLE)
+		end_command(slot, now);
+	slot->flags |= FLAG_AWAIT;
+	return 0;
+}
+
+/* It awaits a command already. */
+static __always_inline bool awaits(struct thread_slot *slot)
+{
+	return slot->flags & FLAG_AWAIT && slot->base == PHASE_COMMAND;
+}
+
+static __always_inline void flow_received(struct thread_slot *slot, u64 socket, s32 result,
+					  u32 flags)
+{
+	bool is_more, is_begun, waited;
+	u64 now;
+
+	if (!may_serve(slot, socket) || !is_from_client(slot, socket))
+		return;
+	if (slot->flags & FLAG_RECEIVES) {
+		if (result > 0)
+			slot->flags |= FLAG_RECEIVED;
+		return;
+	}
+	if (result <= 0) { /* not yet, or never again */
+		if (!awaits(slot))
+			await_command(slot, bpf_ktime_get_ns());
+		return;
+	}
+	waited = slot->flags & FLAG_AWAIT;
+	slot->flags &= ~FLAG_AWAIT;
+	is_begun = (slot->flags & (FLAG_BEGUN | FLAG_ANSWERED)) == FLAG_BEGUN;
+	if (!is_begun)
+		slot->message = MESSAGE_WHOLE;
+	is_more = flags & PEEKS || !note_message(slot, result);
+	if (is_more && is_begun) {
+		if (waited)
+			slot->base_start_ns = bpf_ktime_get_ns();
+		return;
+	}
+	now = bpf_ktime_get_ns();
+	end_command(slot, now); /* the next one was there already */
+	begin_command(slot, now, socket);
+}
+
+static __always_inline void flow_sent(struct thread_slot *slot, u64 socket, s32 result)
+{
+	u32 file = FLAG_RECEIVES | FLAG_RECEIVED;
+
+	if (slot->base == PHASE_BACKGROUND)
+		slot->sent_socket = socket;
+	if (!(slot->flags & FLAG_BEGUN) || result <= 0 || !is_from_client(slot, socket))
+		return;
+	if ((slot->flags & file) == file) /* the client's file has come */
+		slot->flags &= ~file;
+	slot->flags |= FLAG_ANSWERED;
+	slot->answered_ns = bpf_ktime_get_ns();
+}
+
+/* The descriptor that poll or select waits to read from, -1: none. Of several, one. */
+static __always_inline s32 polled_descriptor(struct pt_regs *regs)
+{
+	struct {
+		s32 descriptor;
+		u16 events, returned;
+	} first = {};
+	u64 bits = 0;
+
+	if (regs->orig_ax != CALL_SELECT && regs->orig_ax != CALL_PSELECT) {
+		bpf_probe_read_user(&first, sizeof(first), (void *)regs->di);
+		return first.events & EVENT_READABLE ? first.descriptor : -1;
+	}
+	u32 highest = regs->di - 1;
+	if (!regs->si || bpf_probe_read_user(&bits, sizeof(bits), (u64 *)regs->si + highest / 64) ||
+	    !(bits >> (highest & 63) & 1))
+		return -1;
+	return (s32)highest;
+}
+
+/* The thread blocks on the network, and has not tried to receive before. */
+static __noinline void flow_wait(struct task_struct *task, struct thread_slot *slot,
+				 struct wait *wait, u64 now)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	s32 descriptor = -1;
+
+	u64 socket;
+
+	if (awaits(slot) || slot->flags & (FLAG_POOL | FLAG_RECEIVES))
+		return;
+	if (wait->kind == WAIT_EPOLL) {
+		if (slot->base == PHASE_COMMAND && slot->depth == 0)
+			await_command(slot, now);
+		return;
+	}
+	if (wait->kind == WAIT_RECEIVE || wait->kind == WAIT_READ)
+		descriptor = (s32)regs->di;
+	else if (wait->kind == WAIT_POLL)
+		descriptor = polled_descriptor(regs);
+	if (descriptor < 0)
+		return;
+	socket = socket_of(task, descriptor);
+	if (may_serve(slot, socket) && is_from_client(slot, socket))
+		await_command(slot, now);
+}
+
+#endif

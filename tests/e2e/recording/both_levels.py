@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One run of a server recorded at `record` and at `flow` at the same time, for comparison.
+
+Two engines are attached to one process; their accounts are read together, before the work and after
+it. What `flow` calls `command` is reading, executing and answering at `record`.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
+from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.recording.accounts import settled
+from tlstax.collectors.recording.engine.ledger_layout import STATE_CELLS
+from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.probes.model import Level
+from tlstax.tests.safe_programs import safe_programs
+
+SERVING: Final = frozenset({"connection", "pool_worker", "x_plugin"})
+ONE_PHASE: Final = {"record_read": "command", "record_write": "command"}
+LARGE_SHARE, AGREEMENT, FIXED_NS = 0.01, 0.02, 1_000_000
+LAST_EVENTS_S: Final = 0.1
+Thread = tuple[int, int]
+Cells = Counter[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one level holds of the threads that served clients while the work was done."""
+
+    cells: Cells
+    counts: Counter[str]
+    latencies: dict[str, Counter[int]]  # of all threads: instances by bucket
+    handshakes_count: int
+    losses: dict[str, int]  # of the ledger and the records: see real_losses
+
+    @property
+    def told(self) -> dict[str, int]:
+        """Counts of what both levels count."""
+        return {phase: n for phase, n in self.counts.items() if phase not in ONE_PHASE}
+
+
+class Watcher:
+    """One of the two engines."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before: dict[Thread, list[int]] = {}
+        self._counts_before: dict[Thread, list[int]] = {}
+        self._latencies_before: dict[int, tuple[int, ...]] = {}
+
+    def begin(self, now_ns: int) -> None:
+        """What is counted begins now."""
+        for slot in self._engine.maps.slots():
+            key = slot.tid, slot.thread_start_ns
+            self._before[key] = settled(slot, now_ns)
+            self._counts_before[key] = list(slot.counts)
+        self._latencies_before = self._engine.maps.latency_counts()
+        self._engine.maps.handshake_records()
+
+    def _latencies(self) -> dict[str, Counter[int]]:
+        found = {}
+        for phase, counts in self._engine.maps.latency_counts().items():
+            before = self._latencies_before.get(phase, [0] * len(counts))
+            since = (now - was for now, was in zip(counts, before, strict=True))
+            found[PHASES[phase]] = +Counter(dict(enumerate(since)))
+        return found
+
+    def serving(self) -> set[Thread]:
+        """The threads that serve clients."""
+        return {
+            (slot.tid, slot.thread_start_ns)
+            for slot in self._engine.maps.slots()
+            if ROLES[slot.role] in SERVING
+        }
+
+    def end(self, now_ns: int, serving: set[Thread], phases: Mapping[str, str]) -> Seen:
+        """The sums since begin() until now, with phases under other names."""
+        cells: Cells = Counter()
+        counts: Counter[str] = Counter()
+        for slot in self._engine.maps.slots():
+            key = slot.tid, slot.thread_start_ns
+            if key not in serving:
+                continue
+            nothing = [0] * len(slot.cells)
+            before = self._before.get(key, nothing)
+            for cell, (was, ns) in enumerate(zip(before, settled(slot, now_ns), strict=True)):
+                phase, state = divmod(cell, STATE_CELLS)
+                if ns != was:
+                    name = PHASES[phase]
+                    cells[phases.get(name, name), STATES[state]] += ns - was
+            was_counted = self._counts_before.get(key, nothing)
+            for phase, name in enumerate(PHASES):
+                counts[name] += slot.counts[phase] - was_counted[phase]
+        losses = {kind: n for kind, n in self._engine.loss_counts().items() if n}
+        records = self._engine.maps.handshake_records()
+        return Seen(+cells, +counts, self._latencies(), len(records), losses)
+
+
+@dataclass(frozen=True)
+class Both:
+    """The same work at both levels."""
+
+    record: Seen
+    flow: Seen
+
+    def differences(self) -> dict[tuple[str, str], tuple[float, float]]:
+        """Cells of at least 1 % of the time that differ by more than 2 % and 1 ms, in ms.
+
+        The engines see an event one after the other: with thousands of short waits their clocks are
+        up to a millisecond apart.
+        """
+        total_ns = self.record.cells.total()
+        found = {}
+        for key in self.record.cells.keys() | self.flow.cells.keys():
+            one, other = self.record.cells[key], self.flow.cells[key]
+            is_large = max(one, other) >= LARGE_SHARE * total_ns
+            if is_large and abs(one - other) > AGREEMENT * max(one, other) + FIXED_NS:
+                found[key] = one / 1e6, other / 1e6
+        return found
+
+
+@contextmanager
+def watched(pid: int) -> Iterator[Callable[[Callable[[], object]], Both]]:
+    """Both engines are attached; a function that does some work and says what both saw of it."""
+    with ExitStack() as stack:
+        watchers = {}
+        for level in (Level.RECORD, Level.FLOW):
+            _, plan = plan_in_child(pid, level)
+            options = Options(sample_hz=0, slots_count=8192, programs=safe_programs())
+            engine = Engine(pid, plan, options)
+            stack.callback(engine.close)
+            engine.attach()
+            watchers[level] = Watcher(engine)
+
+        def observe(work: Callable[[], object]) -> Both:
+            time.sleep(LAST_EVENTS_S)  # a command ends at the next receive
+            now_ns = monotonic_ns()
+            for watcher in watchers.values():
+                watcher.begin(now_ns)
+            work()
+            time.sleep(LAST_EVENTS_S)
+            serving = watchers[Level.RECORD].serving()
+            now_ns = monotonic_ns()
+            return Both(
+                watchers[Level.RECORD].end(now_ns, serving, ONE_PHASE),
+                watchers[Level.FLOW].end(now_ns, serving, {}),
+            )
+
+        yield observe
