@@ -38,7 +38,7 @@ DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder
 RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o
 RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
-RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h)
+RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/unwind.h)
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
 	-ffile-prefix-map=$(CURDIR)=.
@@ -142,6 +142,7 @@ SANITIZE := gcc $(RECORDER_FLAGS) -O1 -g -fsanitize=address,undefined -fno-sanit
 
 $(SANITIZED)/plan_fuzz: $(addprefix collectors/recorder/,plan.c words.c failure.c)
 $(SANITIZED)/stream_load: $(addprefix collectors/recorder/,output.c failure.c)
+$(SANITIZED)/tables_fuzz: $(addprefix collectors/recorder/,tables.c failure.c)
 $(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) | packages-test
 	@mkdir -p $(@D)
 	$(SANITIZE) -o $@ $(filter %.c,$^) -lz
@@ -151,7 +152,7 @@ $(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER
 	$(SANITIZE) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
 
 .PHONY: test-recorder-sanitizers
-test-recorder-sanitizers: root-test-recorder-sanitizers test-install $(addprefix $(SANITIZED)/,plan_fuzz stream_load tlstax-recorder) ## fuzz the recorder's plan reader, and test all of it, with ASan and UBSan (5 minutes)
+test-recorder-sanitizers: root-test-recorder-sanitizers test-install $(addprefix $(SANITIZED)/,plan_fuzz tables_fuzz stream_load tlstax-recorder) ## fuzz the recorder's plan reader, and test all of it, with ASan and UBSan (5 minutes)
 	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/unit/remote tests/kernel/test_recorder.py tests/kernel/test_recorder_ends.py
 
 .PHONY: assets

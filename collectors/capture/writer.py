@@ -26,7 +26,8 @@ from tlstax.collectors.capture.schema import (
     table_name,
 )
 
-_BUSY_SECONDS: Final = 30.0
+BUSY_SECONDS: Final = 30.0
+"""How long a commit waits for readers, unless another patience is set."""
 _CACHE_KIB: Final = 1024
 _INSERTS: Final = {table: insert_row(table) for table in TABLES}
 _BATCH_ROWS: Final = 256
@@ -51,7 +52,7 @@ class CaptureWriter:
         if overwrite:
             _remove_capture(target)
         _create_private(target)
-        connection = sqlite3.connect(target, timeout=_BUSY_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(target, timeout=BUSY_SECONDS, isolation_level=None)
         writer = cls(connection, target)
         try:
             _prepare(connection)
@@ -87,6 +88,28 @@ class CaptureWriter:
             self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             self._give_up(error)
+
+    def set_patience(self, seconds: float) -> None:
+        """How long a commit waits for programs that read the capture.
+
+        Rows that cannot be committed yet stay in memory.
+        """
+        self._connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+        self._connection.execute("PRAGMA cache_spill = OFF")
+
+    def commit_if_free(self) -> bool:
+        """As `commit`, but while others read the capture, the rows stay for the next commit.
+
+        False: they do. Waits as long as the patience is.
+        """
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                self._give_up(error)
+            return False
+        return True
 
     def close(self) -> None:
         """Commit, flush to the disk and close. Closing twice does nothing."""

@@ -23,6 +23,7 @@ from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refus
 from tlstax.collectors.preflight.safety import Safety, at_level
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_LEAST, ROOM_MOST
+from tlstax.collectors.recording.by_recorder.recording import StaticRecording
 from tlstax.collectors.recording.plain import PlainRecording
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
@@ -38,6 +39,7 @@ DEFAULT_BUDGET = 0.05
 """The default budget, as a share of the server's CPU time. On a busy server dense windows then
 record thousands of commands per second; if everything fits, everything is on all the time."""
 NO_BUDGET = float("inf")
+Recording = Recorder | StaticRecording | PlainRecording
 
 
 def register(
@@ -197,9 +199,7 @@ def run(options: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _begin(
-    options: argparse.Namespace, pid: int
-) -> "tuple[Recorder | PlainRecording, SourceSet, Safety]":
+def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet, Safety]":
     """Attach what was requested, within the given or the default budget."""
     what = registry.asked(options, pid)
     if (parts := registry.return_probes(what)) and ACCEPT not in options.accept:
@@ -214,6 +214,9 @@ def _begin(
         uncounted = registry.uncounted(options.collect)
         expensive = options.window or options.client or options.functions or uncounted
         share = NO_BUDGET if expensive else DEFAULT_BUDGET
+    if share == NO_BUDGET and not (options.client or options.functions):
+        recording = StaticRecording(_request(options, pid, sources, safety, share))
+        return recording, sources, safety
     try:
         return Recorder(_request(options, pid, sources, safety, share)), sources, safety
     except TlstaxError as error:
@@ -251,11 +254,12 @@ def _request(
         sources=sources,
         accepted=tuple(options.accept),
         safety=safety,
+        duration_s=options.duration_s,
     )
 
 
 def _watch(
-    recorder: "Recorder | PlainRecording",
+    recorder: "Recording",
     options: argparse.Namespace,
     messages: Iterable[str],
     stop: "_StopFlag",
@@ -282,7 +286,7 @@ def _watch(
             step_s = min(poll_s, left_s)
             recorder.poll(step_s)
             left_s -= step_s
-            if live and isinstance(recorder, Recorder) and recorder.last:
+            if live and not isinstance(recorder, PlainRecording) and recorder.last:
                 live.show(recorder.last)
     if live:
         live.end()

@@ -152,11 +152,21 @@ def _write_plan_file(options: argparse.Namespace) -> int:
     from tlstax.collectors.process.find_process import find_by_name
     from tlstax.collectors.recording.safe_request import preflight
     from tlstax.collectors.recording.stream.plan_file import plan_file_text, write_plan_file
+    from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
 
     pid = options.pid if options.pid is not None else find_by_name(options.name)
     safety, level = at_level(preflight(pid, options.accept), Level[options.level.upper()])
     role = "client" if options.client else "server"
     target, planned = plan_in_child(pid, level, options.definitions, role, safety.limits)
-    write_plan_file(options.output, plan_file_text(target, planned, safety), options.force)
+    made = process_tables(pid) if safety.user_stacks else None
+    tables = write_tables(options.output, made, options.force)
+    try:
+        write_plan_file(options.output, plan_file_text(target, planned, safety), options.force)
+    except TlstaxError:
+        if tables:
+            tables.unlink(missing_ok=True)
+        raise
     print(f"{options.output}: {len(planned.sites)} probes for {target.exe}")
+    if tables:
+        print(f"{tables}: unwind tables, which the recorder looks for beside the plan")
     return int(ExitCode.OK)

@@ -13,11 +13,9 @@ import argparse
 import shutil
 import sys
 from pathlib import Path
-from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-
-NAME: Final = "tlstax-recorder"
+from tlstax.collectors.recording.stream.executable import recorder_path
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -33,19 +31,6 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("--force", action="store_true", help="replace an existing file")
     parser.set_defaults(run=run)
-
-
-def recorder_path() -> Path:
-    """The executable that was built. Raises TlstaxError (HOST) if it was not."""
-    path = Path(__file__).resolve().parents[1] / "recorder" / "bin" / NAME
-    if not path.is_file():
-        raise TlstaxError(
-            f"{NAME} is missing",
-            "it was not built",
-            "run `make recorder`, or install a wheel that contains it",
-            ExitCode.HOST,
-        )
-    return path
 
 
 def run(options: argparse.Namespace) -> int:

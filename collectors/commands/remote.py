@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.recorder import recorder_path
+from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.probes.model import Level
 
 if TYPE_CHECKING:

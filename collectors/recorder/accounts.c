@@ -22,7 +22,7 @@ static struct sent {
 	bool is_ended; /* the slot is given back after the next commit */
 } * sent;
 static u32 generation = 1, slots_count;
-static u64 ended_count;
+static u32 ended_count;
 
 int totals_prepare(struct engine *engine, const struct plan *plan, const struct target *target)
 {
@@ -172,9 +172,10 @@ bool accounts_put(struct engine *engine, bool ended_only)
 	return true;
 }
 
-void accounts_recycle(struct engine *engine)
+u32 accounts_recycle(struct engine *engine)
 {
 	static const struct thread_slot empty;
+	u32 count = ended_count;
 
 	for (u32 i = 0; i < slots_count && ended_count; i++) {
 		if (!sent[i].generation || !sent[i].is_ended)
@@ -187,6 +188,7 @@ void accounts_recycle(struct engine *engine)
 		/* Last: now the programs may take it. */
 		__atomic_store_n(&engine->free_slots[0], recycled + 1, __ATOMIC_RELEASE);
 	}
+	return count;
 }
 
 void accounts_forget(void)

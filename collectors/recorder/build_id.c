@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NOTES_MOST = 65536, SEGMENTS_MOST = 64 };
+enum { NOTES_MOST = 65536, SEGMENTS_MOST = 64, PAGE_BYTES = 4096 };
 
 static u32 in_notes(const u8 *notes, size_t length, u8 *id)
 {
@@ -31,26 +31,47 @@ static u32 in_notes(const u8 *notes, size_t length, u8 *id)
 	return 0;
 }
 
-u32 build_id_of(int fd, u8 id[BUILD_ID_MOST])
+/* The program header `number` of the file at `start`; false: there is none. */
+static bool read_segment(int fd, u64 start, u32 number, Elf64_Phdr *segment)
+{
+	Elf64_Ehdr head;
+
+	if (pread(fd, &head, sizeof(head), (off_t)start) != sizeof(head) ||
+	    memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64 ||
+	    number >= head.e_phnum || number >= SEGMENTS_MOST)
+		return false;
+	u64 place = start + head.e_phoff + (u64)number * head.e_phentsize;
+	return pread(fd, segment, sizeof(*segment), (off_t)place) == sizeof(*segment);
+}
+
+u32 build_id_of(int fd, u64 start, u8 id[BUILD_ID_MOST])
 {
 	static u8 notes[NOTES_MOST];
-	Elf64_Ehdr head;
 	Elf64_Phdr segment;
 
-	if (pread(fd, &head, sizeof(head), 0) != sizeof(head) ||
-	    memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64)
-		return 0;
-	for (u32 i = 0; i < head.e_phnum && i < SEGMENTS_MOST; i++) {
-		off_t place = (off_t)(head.e_phoff + (u64)i * head.e_phentsize);
-		if (pread(fd, &segment, sizeof(segment), place) != sizeof(segment))
-			return 0;
+	for (u32 i = 0; read_segment(fd, start, i, &segment); i++) {
 		if (segment.p_type != PT_NOTE)
 			continue;
 		size_t length = segment.p_filesz < NOTES_MOST ? segment.p_filesz : NOTES_MOST;
-		ssize_t got = pread(fd, notes, length, (off_t)segment.p_offset);
+		ssize_t got = pread(fd, notes, length, (off_t)(start + segment.p_offset));
 		u32 bytes = got > 0 ? in_notes(notes, (size_t)got, id) : 0;
 		if (bytes)
 			return bytes;
 	}
 	return 0;
+}
+
+bool code_address_of(int fd, u64 start, u64 file_offset, u64 *address)
+{
+	Elf64_Phdr segment;
+
+	for (u32 i = 0; read_segment(fd, start, i, &segment); i++) {
+		u64 first = segment.p_offset & -(u64)PAGE_BYTES;
+		if (segment.p_type != PT_LOAD || !(segment.p_flags & PF_X) || file_offset < first ||
+		    file_offset - first >= segment.p_filesz + (segment.p_offset - first))
+			continue;
+		*address = file_offset - segment.p_offset + segment.p_vaddr;
+		return true;
+	}
+	return false;
 }

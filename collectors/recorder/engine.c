@@ -13,6 +13,7 @@
 #include "links.h"
 #include "objects.h"
 #include "proc.h"
+#include "walks.h"
 #include "watchdog.h"
 
 static char log_text[512];
@@ -43,7 +44,7 @@ static int refused(const char *what, int error)
 		    *log_text ? " (" : "", log_text, *log_text ? ")" : "");
 }
 
-static struct bpf_map *data_map(const struct engine *engine, const char *suffix)
+struct bpf_map *engine_data_map(const struct engine *engine, const char *suffix)
 {
 	struct bpf_map *map = NULL;
 
@@ -94,7 +95,7 @@ static void fill_config(const struct engine *engine, const struct plan *plan,
 
 static int configure(struct engine *engine, const struct plan *plan, const struct target *target)
 {
-	struct bpf_map *constants = data_map(engine, ".rodata.config");
+	struct bpf_map *constants = engine_data_map(engine, ".rodata.config");
 	struct config config;
 	int error;
 
@@ -115,11 +116,8 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 		error = bpf_program__set_autoload(
 			bpf_object__find_program_by_name(engine->object, "each_file"),
 			engine->is_flow);
-	/* No unwind tables yet: stacks are walked by frame pointers. */
 	if (!error)
-		error = bpf_map__set_max_entries(map_of(engine, "walked_ids"), 1);
-	if (!error)
-		error = bpf_map__set_max_entries(map_of(engine, "walked_stacks"), 4096);
+		error = walks_configure(engine->object);
 	for (u32 i = 0; i < engine->programs_count && !error; i++) {
 		struct engine_program *entry = &engine->programs[i];
 		if (!strcmp(entry->name, "on_receive") || !strcmp(entry->name, "on_send"))
@@ -156,26 +154,11 @@ static void *memory_of(const struct engine *engine, const char *name, size_t ent
 	return memory;
 }
 
-static int map_ring(struct engine *engine)
-{
-	struct bpf_map *map = map_of(engine, "records");
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-	engine->ring_bytes = bpf_map__max_entries(map);
-	engine->ring_consumer =
-		mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
-	engine->ring_producer = mmap(NULL, page + 2 * (size_t)engine->ring_bytes, PROT_READ,
-				     MAP_SHARED, bpf_map__fd(map), (off_t)page);
-	if (engine->ring_consumer == MAP_FAILED || engine->ring_producer == MAP_FAILED)
-		return refused("cannot map the ring buffer", errno);
-	return 0;
-}
-
 static int map_memory(struct engine *engine)
 {
 	engine->slots_fd = bpf_map__fd(map_of(engine, "slots"));
-	engine->lifecycle_fd = bpf_map__fd(data_map(engine, ".data.lifecycle"));
-	engine->control_fd = bpf_map__fd(data_map(engine, ".data.control"));
+	engine->lifecycle_fd = bpf_map__fd(engine_data_map(engine, ".data.lifecycle"));
+	engine->control_fd = bpf_map__fd(engine_data_map(engine, ".data.control"));
 	engine->samples_fd = bpf_map__fd(map_of(engine, "samples"));
 	engine->offcpu_fd = bpf_map__fd(map_of(engine, "offcpu"));
 	engine->stacks_fd = bpf_map__fd(map_of(engine, "stacks"));
@@ -188,7 +171,15 @@ static int map_memory(struct engine *engine)
 	engine->process_counts =
 		memory_of(engine, "process_counts", sizeof(struct process_counts), true);
 	engine->cpus = memory_of(engine, "cpus", sizeof(struct cpu_counts), true);
-	return failure.code ? -1 : map_ring(engine);
+	int heartbeat = bpf_map__fd(engine_data_map(engine, ".data.heartbeat"));
+	u64 *beat = mmap(NULL, sizeof(u64), PROT_READ | PROT_WRITE, MAP_SHARED, heartbeat, 0);
+	if (beat == MAP_FAILED)
+		return refused("cannot map the programs' memory", errno);
+	watchdog_share(beat);
+	struct bpf_map *records = map_of(engine, "records");
+	return failure.code ? -1
+			    : ring_map(&engine->records, bpf_map__fd(records),
+				       bpf_map__max_entries(records));
 }
 
 int engine_load(struct engine *engine, const struct plan *plan, const struct target *target,
@@ -230,7 +221,7 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 	int error = bpf_object__load(engine->object);
 	if (error)
 		return refused("the kernel refused the programs", error);
-	if (map_memory(engine))
+	if (map_memory(engine) || walks_begin(engine, target))
 		return -1;
 	engine->each_thread = engine_iterator(engine, "each_thread", 0);
 	engine->each_counts = engine_iterator(engine, "each_counts", target->pid);
@@ -313,7 +304,7 @@ int engine_attach(struct engine *engine, const struct plan *plan, const struct t
 	return engine->settings.sample_hz ? sampler_attach(engine, false) : 0;
 }
 
-void engine_keep_up(struct engine *engine)
+void engine_keep_up(struct engine *engine, const struct target *target)
 {
 	static u64 refused_count;
 	struct lifecycle now;
@@ -326,6 +317,7 @@ void engine_keep_up(struct engine *engine)
 	}
 	if (engine->settings.sample_hz)
 		sampler_attach(engine, true);
+	walks_keep_up(target);
 }
 
 void engine_detach(struct engine *engine)

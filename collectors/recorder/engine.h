@@ -8,6 +8,7 @@
 #include "kernel_features.h"
 #include "ledger.h"
 #include "plan.h"
+#include "ring.h"
 #include "target.h"
 
 enum { SHARDS_MOST = 256, CPUS_MOST = 4096, PROGRAMS_MOST = 16 };
@@ -44,8 +45,7 @@ struct engine {
 	volatile u64 *losses;
 	struct process_counts *process_counts;
 	struct cpu_counts *cpus;
-	void *ring_consumer, *ring_producer;
-	u32 ring_bytes;
+	struct ring records;
 	struct bpf_link *each_thread, *each_counts;
 };
 
@@ -62,7 +62,7 @@ int engine_attach(struct engine *engine, const struct plan *plan, const struct t
 void engine_detach(struct engine *engine);
 
 /* Between two windows: accounts of threads that found no room, CPUs that came online. */
-void engine_keep_up(struct engine *engine);
+void engine_keep_up(struct engine *engine, const struct target *target);
 
 /* Walk the stacks of one wait in `share` (a power of two) from now on. */
 void engine_set_wait_share(struct engine *engine, u32 share);
@@ -95,6 +95,9 @@ int uprobes_attach(struct engine *engine, const struct plan *plan, const struct 
 
 /* The wait_kind of ledger.h of each system call. */
 void fill_wait_kinds(u8 kinds[MAX_SYSCALLS]);
+
+/* The map of global data whose name ends so. */
+struct bpf_map *engine_data_map(const struct engine *engine, const char *suffix);
 
 /* The last lines that libbpf and the verifier printed. */
 const char *engine_log(void);

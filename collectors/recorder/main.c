@@ -20,6 +20,7 @@
 #include "links.h"
 #include "options.h"
 #include "output.h"
+#include "quota.h"
 #include "serve.h"
 #include "start.h"
 #include "stream.h"
@@ -28,6 +29,7 @@
 #include "window.h"
 
 #define DRAIN_NS (250 * NS_PER_MS)
+#define DRAIN_SOON_NS (25 * NS_PER_MS) /* after a drain that found much */
 #define STUCK_NS (2 * NS_PER_S)
 #define STALLED_NS (20 * NS_PER_S) /* a line between hosts may stall, with nothing attached */
 
@@ -40,9 +42,13 @@ static struct windows windows;
 static int signals_fd;
 static char ending[192];
 
-static void end_target(const char *text, const char *name)
+/* The target ended, or executed `program`. */
+static void end_target(const char *program)
 {
-	snprintf(ending, sizeof(ending), "%s%s", text, name);
+	if (program)
+		snprintf(ending, sizeof(ending), "it executed %s in the same process", program);
+	else
+		snprintf(ending, sizeof(ending), "it exited or was killed");
 	fail(EXIT_CODE_TARGET,
 	     "process %d ended while it was recorded: %s. The stream is complete until then",
 	     target.pid, ending);
@@ -86,11 +92,15 @@ static bool wait_for_event(u64 wake_ns)
 
 	poll(events, COUNT(events), patience_ms);
 	watchdog_beat();
+	if (watchdog_missed())
+		fail(EXIT_CODE_FAILED,
+		     "the recorder did not run for 2 s: the programs in the kernel were idle "
+		     "meanwhile. The stream is complete until then");
 	engine_read_lifecycle(&engine, &life);
 	if (life.executed_ns)
-		end_target("it executed ", target_program(&target));
+		end_target(target_program(&target));
 	else if (events[0].revents & POLLIN)
-		end_target("it exited or was killed", "");
+		end_target(NULL);
 	return failure.code || events[1].revents & POLLIN || serve_is_over();
 }
 
@@ -108,12 +118,12 @@ static void record(const struct options *options, int output)
 		if (now >= end_ns || watchdog_check() || is_reader_lost(output))
 			return;
 		if (now >= window_ns) {
-			window_cut(&windows, &engine, target.pid, monotonic_ns());
+			window_cut(&windows, &engine, &target, monotonic_ns());
 			window_ns = monotonic_ns() + options->window_ns;
 			drain_ns = monotonic_ns() + DRAIN_NS;
 		} else if (now >= drain_ns) {
-			window_drain(&engine);
-			drain_ns = monotonic_ns() + DRAIN_NS;
+			bool found_much = window_drain(&engine);
+			drain_ns = monotonic_ns() + (found_much ? DRAIN_SOON_NS : DRAIN_NS);
 		}
 	}
 }
@@ -147,7 +157,8 @@ static void put_end(u64 end_ns, u64 detach_ns)
 static void finish(bool is_attached)
 {
 	u64 before_ns = monotonic_ns();
-	bool is_cut = !is_attached || window_cut(&windows, &engine, target.pid, before_ns);
+	bool is_cut = !is_attached || watchdog_missed() ||
+		      window_cut(&windows, &engine, &target, before_ns);
 
 	statistics_turn(false);
 	engine_detach(&engine);
@@ -155,7 +166,7 @@ static void finish(bool is_attached)
 	watchdog_arm(false);
 	/* What had no room is still in the maps. */
 	for (int i = 0; !is_cut && i < ATTEMPTS && !output_finish(STUCK_NS); i++)
-		is_cut = window_cut(&windows, &engine, target.pid, before_ns);
+		is_cut = window_cut(&windows, &engine, &target, before_ns);
 	if (is_attached) {
 		target_send_mappings(&target);
 		output_commit();
@@ -212,9 +223,10 @@ static int begin(const struct options *options, const char *text, size_t length,
 
 	if (start_check(options, &plan) || target_open(&target, options->pid) ||
 	    target_verify(&target, &plan) || start_settings(options, &plan, &target, &settings) ||
-	    engine_load(&engine, &plan, &target, &settings) ||
+	    start_tables(options, &plan) || engine_load(&engine, &plan, &target, &settings) ||
 	    totals_prepare(&engine, &plan, &target) || links_prepare())
 		return -1;
+	quota_open(target.pid);
 	watchdog_arm(true);
 	statistics_turn(true);
 	if (engine_attach(&engine, &plan, &target))
@@ -222,7 +234,7 @@ static int begin(const struct options *options, const char *text, size_t length,
 	if (start_put(&engine, &target, options, text, length))
 		return -1;
 	*is_attached = true;
-	if (!window_cut(&windows, &engine, target.pid, monotonic_ns()))
+	if (!window_cut(&windows, &engine, &target, monotonic_ns()))
 		return fail(EXIT_CODE_USAGE,
 			    "the queue is too small for the accounts of all threads: "
 			    "give more than --queue %zuK",

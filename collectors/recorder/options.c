@@ -19,6 +19,7 @@ static const char help[] =
 	"a stream that `tlstax import` makes a capture of.\n"
 	"\n"
 	"  --plan FILE      what is probed\n"
+	"  --tables FILE    unwind tables, if they are not in PLAN.unwind beside the plan\n"
 	"  --pid N          the process, by its id on the host\n"
 	"  --for TIME       end after this time, such as 30s or 500ms (until it is interrupted)\n"
 	"  --window TIME    length of a window (1s)\n"
@@ -38,21 +39,14 @@ static const char help[] =
 	"6 the stream could not be written.\n";
 
 static const struct option names[] = {
-	{"plan", required_argument, NULL, 'p'},
-	{"pid", required_argument, NULL, 'i'},
-	{"for", required_argument, NULL, 'f'},
-	{"window", required_argument, NULL, 'w'},
-	{"sample-hz", required_argument, NULL, 's'},
-	{"slots", required_argument, NULL, 't'},
-	{"level", required_argument, NULL, 'l'},
-	{"queue", required_argument, NULL, 'q'},
-	{"any-kernel", no_argument, NULL, 'k'},
-	{"output", required_argument, NULL, 'o'},
-	{"serve", no_argument, NULL, 'r'},
-	{"remove-self", no_argument, NULL, 'd'},
-	{"version", no_argument, NULL, 'v'},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+	{"plan", required_argument, NULL, 'p'},	  {"tables", required_argument, NULL, 'u'},
+	{"pid", required_argument, NULL, 'i'},	  {"for", required_argument, NULL, 'f'},
+	{"window", required_argument, NULL, 'w'}, {"sample-hz", required_argument, NULL, 's'},
+	{"slots", required_argument, NULL, 't'},  {"level", required_argument, NULL, 'l'},
+	{"queue", required_argument, NULL, 'q'},  {"any-kernel", no_argument, NULL, 'k'},
+	{"output", required_argument, NULL, 'o'}, {"serve", no_argument, NULL, 'r'},
+	{"remove-self", no_argument, NULL, 'd'},  {"version", no_argument, NULL, 'v'},
+	{"help", no_argument, NULL, 'h'},	  {NULL, 0, NULL, 0},
 };
 
 static bool number(const char *text, u64 least, u64 most, u64 *value)
@@ -103,6 +97,9 @@ static bool take(struct options *options, int letter, const char *value)
 	switch (letter) {
 	case 'p':
 		options->plan = value;
+		return true;
+	case 'u':
+		options->tables = value;
 		return true;
 	case 'o':
 		options->output = value;

@@ -7,6 +7,7 @@
 
 struct options {
 	const char *plan, *output;
+	const char *tables; /* NULL: beside the plan, if they are there */
 	int pid;
 	u64 for_ns; /* 0: until it is ended */
 	u64 window_ns;

@@ -1,11 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "proc.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+void *copy_file(const char *path, size_t most, struct stat *found, const char **why)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	size_t got = 0;
+
+	memset(found, 0, sizeof(*found));
+	if (fd < 0 || fstat(fd, found)) {
+		*why = strerror(errno);
+		return NULL;
+	}
+	size_t length = (size_t)found->st_size;
+	*why = "it is no file, it is empty, or it is too large";
+	u8 *bytes = MAP_FAILED;
+	if (S_ISREG(found->st_mode) && length && length <= most)
+		bytes = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			     0);
+	while (bytes != MAP_FAILED && got < length) {
+		ssize_t part = pread(fd, bytes + got, length - got, (off_t)got);
+		if (part <= 0) {
+			*why = part ? strerror(errno) : "it became shorter";
+			munmap(bytes, length);
+			bytes = MAP_FAILED;
+		}
+		got += part > 0 ? (size_t)part : 0;
+	}
+	close(fd);
+	return bytes == MAP_FAILED ? NULL : bytes;
+}
 
 ssize_t read_text(const char *path, char *text, size_t size)
 {

@@ -3,9 +3,16 @@
 #ifndef TLSTAX_PROC_H
 #define TLSTAX_PROC_H
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "types.h"
+
+/*
+ * A copy in memory of a file of 1 to `most` bytes, because it may change while it is read. NULL: it
+ * cannot be read; *why says the reason.
+ */
+void *copy_file(const char *path, size_t most, struct stat *found, const char **why);
 
 /* The beginning of a file as a string; its length, below 0: it cannot be read. */
 ssize_t read_text(const char *path, char *text, size_t size);

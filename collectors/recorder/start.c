@@ -2,10 +2,8 @@
 #include "start.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -14,31 +12,20 @@
 #include "output.h"
 #include "proc.h"
 #include "stream.h"
+#include "walks.h"
 
 static struct utsname host;
 
 const char *start_read_plan(const char *path, struct plan *plan, size_t *length)
 {
 	struct stat found;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	const char *why;
+	char *text = copy_file(path, PLAN_BYTES_MOST, &found, &why);
 
-	if (fd < 0 || fstat(fd, &found)) {
-		fail(EXIT_CODE_USAGE, "cannot read the plan %s: %s", path, strerror(errno));
+	if (!text) {
+		fail(EXIT_CODE_USAGE, "cannot read the plan %s: %s", path, why);
 		return NULL;
 	}
-	if (!S_ISREG(found.st_mode) || found.st_size <= 0 || found.st_size > PLAN_BYTES_MOST) {
-		fail(EXIT_CODE_USAGE, "the plan %s is refused: it is no file of at most 4 MB",
-		     path);
-		return NULL;
-	}
-	/* A copy: the file may change while it is read. */
-	char *text = mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (text == MAP_FAILED || read(fd, text, (size_t)found.st_size) != (ssize_t)found.st_size) {
-		fail(EXIT_CODE_USAGE, "cannot read the plan %s: %s", path, strerror(errno));
-		return NULL;
-	}
-	close(fd);
 	*length = (size_t)found.st_size;
 	return plan_parse(plan, text, *length) ? NULL : text;
 }
@@ -102,6 +89,17 @@ int start_settings(const struct options *options, const struct plan *plan,
 	return 0;
 }
 
+int start_tables(const struct options *options, const struct plan *plan)
+{
+	static char beside[PLAN_PATH_MOST];
+
+	if (options->tables || !options->plan)
+		return walks_open(options->tables, plan);
+	int length = snprintf(beside, sizeof(beside), "%s.unwind", options->plan);
+	bool is_there = length < (int)sizeof(beside) && !access(beside, F_OK);
+	return walks_open(is_there ? beside : NULL, plan);
+}
+
 static void read_cpu_facts(struct stream_start *start)
 {
 	static struct lines lines;
@@ -133,6 +131,7 @@ static bool put_start(const struct engine *engine, const struct target *target,
 	start->start_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 	start->start_ticks = target->start_ticks;
 	start->slots_bytes = (u64)engine->settings.slots * sizeof(struct thread_slot);
+	start->unwind_bytes = walks_tables_bytes();
 	start->pid = target->pid;
 	start->own_pid = target->own_pid;
 	start->sample_hz = engine->settings.sample_hz;

@@ -15,6 +15,9 @@ int start_check(const struct options *options, const struct plan *plan);
 int start_settings(const struct options *options, const struct plan *plan,
 		   const struct target *target, struct settings *settings);
 
+/* Open the unwind tables that were given, or that are beside the plan. */
+int start_tables(const struct options *options, const struct plan *plan);
+
 /* The frames that stand once at the beginning: the recording, the plan, mappings. */
 int start_put(const struct engine *engine, struct target *target, const struct options *options,
 	      const char *text, size_t length);

@@ -13,7 +13,7 @@
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 1,
+	STREAM_VERSION = 2,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
 };
@@ -36,6 +36,7 @@ enum stream_type {
 	STREAM_KERNEL_NAME = 14, /* struct stream_kernel_name: a name of a kernel address */
 	STREAM_ERROR = 15,	 /* struct stream_error: why the recording failed */
 	STREAM_END = 16,	 /* struct stream_end: the recording ended in order */
+	STREAM_QUOTA = 17,	 /* struct stream_quota: control groups whose counters changed */
 	STREAM_FACT = 32,	 /* struct stream_fact, a name and a text: answers to --serve */
 	STREAM_LINK = 33,	 /* struct stream_fact, a name and where that link leads to */
 	STREAM_FILE = 34,	 /* struct stream_file: a mapped file, of which parts follow */
@@ -62,6 +63,7 @@ struct stream_start {
 	u64 start_cpu_ns; /* CPU time of the recorder until it was attached */
 	u64 start_ticks;  /* of the target: when it started, in clock ticks since boot */
 	u64 slots_bytes;  /* kernel memory of the accounts */
+	u64 unwind_bytes; /* kernel memory of the unwind tables; 0: none are used */
 	s32 pid;	  /* of the target */
 	s32 own_pid;	  /* of the target in its own pid namespace */
 	u32 sample_hz;
@@ -93,6 +95,8 @@ struct stream_mapping {
 	u32 path_bytes; /* 0: mapped without a file */
 	u32 build_id_bytes;
 	u8 build_id[32];
+	u32 has_table; /* 1: stacks are walked by its unwind table */
+	u32 reserved;
 };
 
 /* A thread's account: totals since it began. Cells that did not change are left out. */
@@ -206,7 +210,16 @@ struct stream_window {
 	u64 host_interrupt_ns;
 	u64 host_steal_ns;
 	u64 host_idle_ns;
-	u64 losses[16]; /* enum loss of ledger.h */
+	u64 delayed_ack_count; /* of the target's network; all bits set: unknown */
+	u64 losses[16];	       /* enum loss of ledger.h */
+	u64 walks[8];	       /* how stack walks ended: enum walk_count of unwind.h */
+};
+
+/* A control group of the target, or one above it, that may have a CPU quota. */
+struct stream_quota {
+	u64 group; /* 0: its own; then those above it */
+	u64 period_count;
+	u64 throttled_count; /* periods in which it used up its quota */
 };
 
 /* The function at an address of the kernel. */

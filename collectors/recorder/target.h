@@ -5,6 +5,8 @@
 
 #include "plan.h"
 
+enum { TARGET_CODE_MOST = 1024 };
+
 struct target {
 	int pid, own_pid;
 	int pidfd;
@@ -19,8 +21,21 @@ int target_open(struct target *target, int pid);
 /* Compare the target's files with the plan: build-ids, and the code at every site. */
 int target_verify(struct target *target, const struct plan *plan);
 
-/* Put a frame for each mapping of code that was not sent yet; false: no room. */
-bool target_send_mappings(struct target *target);
+/* Look which code is mapped, and put a frame for what is new or has a table now; false: no room. */
+bool target_send_mappings(const struct target *target);
+
+struct stream_mapping;
+
+/* A mapping of code that the target has. */
+struct code {
+	u64 start, end;
+	u64 bias; /* added to an address of its file gives that of the process */
+	bool has_bias;
+	const struct stream_mapping *entry;
+};
+
+/* The mappings of code at the last look, at most TARGET_CODE_MOST; how many. */
+u32 target_code(const struct target *target, struct code *code);
 
 /* The mappings of code of a process, by number from 0: how many there are, each with its path, and
  * a descriptor of the mapped file (-1: it cannot be opened). */

@@ -15,8 +15,8 @@ int totals_prepare(struct engine *engine, const struct plan *plan, const struct 
 /* Frames of accounts; with `ended_only` of threads that have ended. false: no room. */
 bool accounts_put(struct engine *engine, bool ended_only);
 
-/* Give the slots of ended threads back, after what accounts_put() put was committed. */
-void accounts_recycle(struct engine *engine);
+/* Give the slots of ended threads back, after what accounts_put() put was committed; how many. */
+u32 accounts_recycle(struct engine *engine);
 
 /* CPUs, latencies, hits and programs. */
 bool counters_put(struct engine *engine);

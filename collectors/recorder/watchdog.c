@@ -11,8 +11,9 @@
 #include <unistd.h>
 
 #include "failure.h"
+#include "ledger.h"
 
-#define STALE_NS (2 * NS_PER_S)
+#define STALE_NS ((u64)HEARTBEAT_MOST_NS)
 #define STEP_NS (250 * NS_PER_MS)
 
 static struct shared {
@@ -20,6 +21,8 @@ static struct shared {
 	u32 is_armed;
 } * shared;
 static pid_t watchdog;
+static volatile u64 *in_kernel;
+static bool is_missed;
 
 static void watch(pid_t recorder)
 {
@@ -68,7 +71,23 @@ int watchdog_start(int output_fd)
 
 void watchdog_beat(void)
 {
-	__atomic_store_n(&shared->beat_ns, monotonic_ns(), __ATOMIC_RELAXED);
+	u64 now = monotonic_ns();
+
+	if (shared->is_armed && now - shared->beat_ns > STALE_NS)
+		is_missed = true;
+	__atomic_store_n(&shared->beat_ns, now, __ATOMIC_RELAXED);
+	if (in_kernel)
+		*in_kernel = now;
+}
+
+void watchdog_share(volatile u64 *heartbeat_ns)
+{
+	in_kernel = heartbeat_ns;
+}
+
+bool watchdog_missed(void)
+{
+	return is_missed;
 }
 
 void watchdog_arm(bool on)

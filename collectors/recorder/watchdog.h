@@ -14,8 +14,14 @@ int watchdog_start(int output_fd);
 /* The recorder is alive. Call it at least once a second while something is attached. */
 void watchdog_beat(void);
 
+/* Beat there, too: the programs in the kernel return at once when the beat is 2 s old. */
+void watchdog_share(volatile u64 *heartbeat_ns);
+
 /* Whether a heartbeat is expected: while probes are attached. */
 void watchdog_arm(bool on);
+
+/* Whether there was no heartbeat for so long that the programs in the kernel were idle. */
+bool watchdog_missed(void);
 
 /* Fail if the watchdog has ended: without it a stopped recorder would stay attached. */
 int watchdog_check(void);

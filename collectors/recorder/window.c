@@ -7,12 +7,14 @@
 
 #include "output.h"
 #include "proc.h"
+#include "quota.h"
 #include "stream.h"
 #include "totals.h"
+#include "walks.h"
 #include "watchdog.h"
 
 /* Walks of waits a second beyond which half as many are made, and below which twice as many. */
-enum { WAITS_MANY = 2000, WAITS_FEW = 200, SHARE_MOST = 1 << 12, ATTEMPTS = 3 };
+enum { WAITS_MANY = 2000, WAITS_FEW = 200, SHARE_MOST = 1 << 12, ATTEMPTS = 3, MUCH = 8 };
 
 /* The kernel times the programs in the first of so many windows, until the target was busy in one
  * (as collectors/recording/engine/schedule.py). */
@@ -104,9 +106,11 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	window->host_interrupt_ns = host[2];
 	window->host_steal_ns = host[3];
 	window->host_idle_ns = host[4];
+	window->delayed_ack_count = delayed_ack_count();
 	for (u32 i = 0; i < LOSSES; i++)
 		window->losses[i] = engine->losses[i];
 	window->losses[LOSS_PROBE_RECURSION_MISSED] += missed_runs();
+	walks_count(window->walks);
 }
 
 static bool no_room(struct windows *windows)
@@ -114,26 +118,29 @@ static bool no_room(struct windows *windows)
 	output_rollback();
 	accounts_forget();
 	counters_forget();
+	quota_forget();
 	windows->merged_count++;
 	windows->is_full = true;
 	return false;
 }
 
-bool window_cut(struct windows *windows, struct engine *engine, int pid, u64 end_ns)
+bool window_cut(struct windows *windows, struct engine *engine, const struct target *target,
+		u64 end_ns)
 {
 	static u64 last_end_ns, last_cpu_ns;
 	struct process_counts counts;
 	u64 walked = 0;
 	bool is_base = !windows->number;
 
-	u64 cpu_ns = read_counts(engine, pid, &counts);
+	u64 cpu_ns = read_counts(engine, target->pid, &counts);
 	if (!handshakes_drain(engine, is_base) || !accounts_put(engine, false) ||
-	    !counters_put(engine))
+	    !counters_put(engine) || !quota_put())
 		return no_room(windows);
 	u64 read_ns = monotonic_ns();
 	if (!output_has_room(sizeof(struct stream_window)))
 		return no_room(windows);
 	samples_drain(engine, &walked, is_base);
+	walks_put(); /* those that samples and waits refer to */
 	struct stream_window *window = output_put_alone(STREAM_WINDOW, sizeof(*window));
 	if (!window) /* cannot be: samples_drain() leaves room for it */
 		return no_room(windows);
@@ -147,7 +154,7 @@ bool window_cut(struct windows *windows, struct engine *engine, int pid, u64 end
 		tune_waits(engine, walked, end_ns - last_end_ns);
 		time_programs(windows->number, cpu_ns == ~0ULL ? 0 : cpu_ns - last_cpu_ns,
 			      end_ns - last_end_ns);
-		engine_keep_up(engine);
+		engine_keep_up(engine, target);
 	}
 	last_end_ns = end_ns;
 	last_cpu_ns = cpu_ns;
@@ -156,14 +163,20 @@ bool window_cut(struct windows *windows, struct engine *engine, int pid, u64 end
 	return true;
 }
 
-void window_drain(struct engine *engine)
+bool window_drain(struct engine *engine)
 {
+	u64 waiting_bytes = ring_waiting_bytes(&engine->records);
+	u32 ended_count = 0;
+
+	walks_put();
 	handshakes_drain(engine, false);
 	if (accounts_put(engine, true)) {
 		output_commit();
-		accounts_recycle(engine);
+		ended_count = accounts_recycle(engine);
 	} else {
 		output_rollback();
 		accounts_forget();
 	}
+	return ended_count > engine->settings.slots / MUCH ||
+	       waiting_bytes > engine->records.bytes / MUCH;
 }

@@ -15,10 +15,14 @@ struct windows {
  * End a window at `end_ns`, which is now or just over; false: the stream has no room, and it goes
  * on. The first one is not a window: it holds the totals at which the recording begins.
  */
-bool window_cut(struct windows *windows, struct engine *engine, int pid, u64 end_ns);
+bool window_cut(struct windows *windows, struct engine *engine, const struct target *target,
+		u64 end_ns);
 
-/* Between two windows: handshakes and ended threads, so that there is room for more of them. */
-void window_drain(struct engine *engine);
+/*
+ * Between two windows: handshakes and ended threads, so that there is room for more of them. True:
+ * much of that room was used since the last time.
+ */
+bool window_drain(struct engine *engine);
 
 /* Let the kernel time the programs, or stop it. */
 void statistics_turn(bool on);

@@ -37,34 +37,42 @@ class Counters(NamedTuple):
 
 
 class TargetCounters:
-    """Reads the quotas of a process's cgroups, and the acknowledgements of its network namespace.
+    """Differences of the quotas of a process's cgroups and of its network's acknowledgements.
 
     A group without a quota counts no periods, and the groups above may have one, too: the group
     that throttled most often counts.
     """
 
-    def __init__(self, pid: int) -> None:
-        group = group_of(pid, "cpu")
-        self._quotas = [place / "cpu.stat" for place in group.upwards()] if group else []
-        self._netstat = Path(f"/proc/{pid}/net/netstat")
-        self._last = self._read()
+    def __init__(self, read: Callable[[], tuple[dict[int, tuple[int, int]], int | None]]) -> None:
+        """`read`: periods and throttled periods by group, and delayed acknowledgements."""
+        self._read = read
+        self._last = read()
 
     def growth(self) -> Counters:
         """Since the last call."""
         now, last = self._read(), self._last
         self._last = now
+        none = (0, 0)
         grown = [
-            (after[1] - before[1], after[0] - before[0])
-            for after, before in zip(now[0], last[0], strict=True)
+            (after[1] - last[0].get(group, none)[1], after[0] - last[0].get(group, none)[0])
+            for group, after in now[0].items()
         ]
-        throttled, periods = max(grown, default=(0, 0))
+        throttled, periods = max(grown, default=none)
         acks = None if now[1] is None or last[1] is None else max(0, now[1] - last[1])
         return Counters(max(0, periods), max(0, throttled), acks)
 
-    def _read(self) -> tuple[list[tuple[int, int]], int | None]:
-        return [quota_periods(_text(path)) for path in self._quotas], delayed_acks(
-            _text(self._netstat)
-        )
+
+def counters_of(pid: int) -> TargetCounters:
+    """Those of a process on this host."""
+    group = group_of(pid, "cpu")
+    quotas = [place / "cpu.stat" for place in group.upwards()] if group else []
+    netstat = Path(f"/proc/{pid}/net/netstat")
+
+    def read() -> tuple[dict[int, tuple[int, int]], int | None]:
+        periods = {number: quota_periods(_text(path)) for number, path in enumerate(quotas)}
+        return periods, delayed_acks(_text(netstat))
+
+    return TargetCounters(read)
 
 
 def quota_periods(cpu_stat: str) -> tuple[int, int]:
@@ -115,4 +123,4 @@ class Clocks:
 
     def target_counters(self, pid: int) -> TargetCounters | None:
         """Quota and TCP timers of the target; None where they are not recorded."""
-        return TargetCounters(pid)
+        return counters_of(pid)

@@ -29,4 +29,5 @@ class Request:
     budget: float | None = None  # limit of the overhead, as a share of the server's CPU time
     accepted: tuple[str, ...] = ()  # hazards whose safe variants are not applied
     safety: Safety | None = None  # what preflight found; None: the recorder asks it
+    duration_s: float | None = None  # end after this long; None: when it is closed
     programs: Path | None = None  # BPF object to load instead of the one that ships: for tests

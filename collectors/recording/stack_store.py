@@ -6,6 +6,7 @@ looked up at the end, on the host that recorded, in a forked child, because symb
 so the recorder stays small, and the report needs neither the host nor the binaries.
 """
 
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -13,6 +14,8 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.host.child import run_in_child
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
+
+LAST_OF_ALL: Final = 19  # nice
 
 # The recorder's own frames on top of a stack that was walked in the scheduler's tracepoint.
 # The last name of the kernel's text is that of a program which is no longer loaded.
@@ -79,7 +82,7 @@ class StackStore:
         addresses = list(self._unnamed)
         places = run_in_child(
             "Naming the functions of the recorded stacks",
-            lambda: [self._resolve(*address) for address in addresses],
+            lambda: self._resolve_all(addresses),
         )
         own: set[int] = set()
         for address, place in zip(addresses, places, strict=True):
@@ -92,6 +95,11 @@ class StackStore:
             if stack in self._waits and frames[0] in own:
                 first = next((i for i, frame in enumerate(frames) if frame not in own), 0)
                 rows.append(_stack_row(stack, frames[first:]))
+
+    def _resolve_all(self, addresses: list[tuple[bool, int]]) -> list[Place]:
+        """In the child: the server comes first."""
+        os.nice(LAST_OF_ALL)
+        return [self._resolve(*address) for address in addresses]
 
     def _resolve(self, kernel: bool, address: int) -> Place:
         return self._symbolizer.kernel(address) if kernel else self._symbolizer.user(address)

@@ -17,17 +17,23 @@ from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
 from tlstax.collectors.placement.model import RoleMark
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.budget import FLOOR_CPUS
+from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, choose
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.metering import Meter, Reading, SpanOverhead
 from tlstax.collectors.recording.engine.native import Engine, level_of
+from tlstax.collectors.recording.engine.schedule import predicted_shares
+from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.engine_rows import fate_rows
-from tlstax.collectors.recording.proc_clocks import Clocks
+from tlstax.collectors.recording.proc_clocks import Clocks, TargetCounters
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
-from tlstax.collectors.recording.stream.recorded_files import recorded_objects, special_mappings
-from tlstax.collectors.recording.stream.replay import Replay
+from tlstax.collectors.recording.stream.recorded_files import (
+    recorded_objects,
+    special_mappings,
+    without_table,
+)
+from tlstax.collectors.recording.stream.replay import UNKNOWN, Replay
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.target_rows import (
     calibration_rows,
@@ -36,13 +42,13 @@ from tlstax.collectors.recording.target_rows import (
     target_row,
 )
 from tlstax.collectors.recording.thread_roles import ThreadRoles
-from tlstax.collectors.recording.windows import WindowCutter
+from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
 from tlstax.probes.model import Level
 
 _UNKNOWN_END: Final = "unknown: the stream was cut"
 
 
-class _RecordedClocks(Clocks):
+class RecordedClocks(Clocks):
     """The recorder's clocks at the end of the present window."""
 
     def __init__(self, replay: Replay) -> None:
@@ -50,17 +56,27 @@ class _RecordedClocks(Clocks):
         self._replay = replay
 
     def host_times(self) -> tuple[int, int, int, int, int]:
+        """Of the host that recorded."""
         now = self._replay.window
         busy = (now.host_user_ns, now.host_system_ns, now.host_interrupt_ns)
         return (*busy, now.host_steal_ns, now.host_idle_ns)
 
-    def target_counters(self, pid: int) -> None:
-        """Not in the stream."""
+    def target_counters(self, pid: int) -> TargetCounters:
+        """Of the target that was recorded."""
+        replay = self._replay
+
+        def read() -> tuple[dict[int, tuple[int, int]], int | None]:
+            delayed = int(replay.window.delayed_ack_count)
+            return dict(replay.quotas), None if delayed == UNKNOWN else delayed
+
+        return TargetCounters(read)
 
     def own_cpu_ns(self) -> int:
+        """CPU time of the recorder."""
         return int(self._replay.window.own_cpu_ns)
 
     def resident_bytes(self) -> int:
+        """Memory of the recorder."""
         return int(self._replay.window.resident_bytes)
 
 
@@ -108,7 +124,7 @@ def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -
     writer = CaptureWriter.create(capture, overwrite)
     try:
         with writer:
-            windows_count = _StreamImport(replay, writer).run()
+            windows_count = _write(replay, writer)
     except StreamError as error:
         capture.unlink(missing_ok=True)
         raise _unusable(name, str(error)) from None
@@ -121,75 +137,82 @@ def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -
     return text
 
 
-class _StreamImport:
-    """One stream on its way into a capture."""
+class StreamRows:
+    """The rows of a stream's recording, in order: what stands once, each window, the end."""
 
-    def __init__(self, replay: Replay, writer: CaptureWriter) -> None:
-        self._replay = replay
-        self._writer = writer
+    def __init__(
+        self, replay: Replay, target: Target, symbolizer: Symbolizer, clocks: Clocks
+    ) -> None:
+        """The stream has been read up to its first totals; `symbolizer` is of `target`."""
+        self.replay = replay
+        self._target = target
         self._engine = cast(Engine, replay)
-        plan_file, start = replay.plan_file, replay.start
-        self._plan = plan = plan_file.plan
-        objects = recorded_objects(replay.mappings, plan_file.objects)
-        self._target = Target(
-            replay.pid,
-            plan_file.exe.rpartition("/")[2],
-            plan_file.exe,
-            int(start.start_ticks),
-            objects,
-            own_pid=int(start.own_pid),
-        )
-        self._level = Level[_text(start.level).upper()]
+        self._plan = plan = replay.plan_file.plan
+        self._level = Level[text_of(replay.start.level).upper()]
         levels = [level_of(site, self._level) for site in plan.sites]
-        self._meter = Meter(self._engine, plan.sites, levels, int(start.online_count))
-
-    def run(self) -> int:
-        """Write all of it; the number of windows."""
-        replay = self._replay
-        self._writer.add(self._facts())
-        self._writer.add(target_row(self._target, self._plan))
-        self._writer.add(gap_rows(self._plan))
-        self._writer.add(calibration_rows(self._plan))
-        self._writer.add(safety_rows(replay.plan_file.safety))
-        symbolizer = _RecordedSymbolizer(replay, self._target)
-        try:
-            stacks = StackStore(replay.stack_addresses, symbolizer)
-            count = self._add_windows(stacks)
-            rows: list[schema.Row] = []
-            stacks.name_frames(rows)
-            self._writer.add(rows)
-        finally:
-            symbolizer.close()
-        self._writer.add(probe_rows(self._engine))
-        self._writer.add(self._end_rows())
-        return count
-
-    def _add_windows(self, stacks: StackStore) -> int:
-        replay = self._replay
-        cutter = WindowCutter(
+        online_count = int(replay.start.online_count)
+        self._meter = Meter(self._engine, plan.sites, levels, online_count)
+        self._stacks = StackStore(replay.stack_addresses, symbolizer)
+        self._cutter = WindowCutter(
             self._engine,
-            stacks,
-            _RecordedRoles(replay, self._plan.role_marks),
+            self._stacks,
+            _RecordedRoles(replay, plan.role_marks),
             start_ns=int(replay.window.end_ns),
-            clocks=_RecordedClocks(replay),
+            clocks=clocks,
         )
+        self._clocks = clocks
+        self._before = self._reading()
+        self.first_overhead: SpanOverhead | None = None
+
+    @property
+    def windows_count(self) -> int:
+        """Windows so far."""
+        return self._cutter.windows_count
+
+    def begin(self) -> Iterator[schema.Row]:
+        """What was probed, and what is missing."""
+        yield target_row(self._target, self._plan)
+        yield from gap_rows(self._plan)
+        yield from calibration_rows(self._plan)
+        yield from safety_rows(self.replay.plan_file.safety)
+        yield from probe_rows(self._engine)
+
+    def next_window(self) -> tuple[list[schema.Row], WindowTotals] | None:
+        """The rows of the next window; None if no more follow."""
+        replay = self.replay
+        if not replay.next_window():
+            return None
         level = "full" if self._level == Level.RECORD else self._level.name.lower()
-        count, before = 0, self._reading()
-        while replay.next_window():
-            rows, _ = cutter.cut(None, int(replay.window.end_ns), level)
-            now = self._reading()
-            overhead = self._meter.overhead(before, now, self._level, int(replay.start.sample_hz))
-            self._writer.add(rows)
-            self._writer.add(self._effect(cutter.windows_count, overhead))
-            count, before = count + 1, now
-        return count
+        rows, totals = self._cutter.cut(None, int(replay.window.end_ns), level)
+        now = self._reading()
+        sample_hz = int(replay.start.sample_hz)
+        overhead = self._meter.overhead(self._before, now, self._level, sample_hz)
+        self.first_overhead = self.first_overhead or overhead
+        self._before = now
+        return [*rows, self._effect(self._cutter.windows_count, overhead)], totals
+
+    def predicted(self) -> dict[str, float]:
+        """The overhead that is expected of every window: that of the first."""
+        if self.first_overhead is None:
+            return {}
+        spent = self.first_overhead.spent
+        load = self._meter.load(self.first_overhead, spent.collector_ns, 0.0, 0.0)
+        choice = choose(load, 1e9, self._level, int(self.replay.start.window_ns))
+        return predicted_shares(choice.predicted, choice.base)
+
+    def end(self) -> list[schema.Row]:
+        """What the probes counted, how it ended, and the names of all frames."""
+        rows: list[schema.Row] = []
+        self._stacks.name_frames(rows)
+        return [*rows, *probe_rows(self._engine), *self._end_rows()]
 
     def _reading(self) -> Reading:
-        now, replay = self._replay.window, self._replay
+        replay = self.replay
+        now = replay.window
         return Reading(
             int(now.end_ns),
             replay.read().process_cpu_ns or 0,
-            int(now.own_cpu_ns),
+            self._clocks.own_cpu_ns(),
             tuple(replay.site_hits()),
             replay.program_times(),
             bool(now.timed),
@@ -205,42 +228,105 @@ class _StreamImport:
             round(overhead.spent.samples_ns),
         )
 
-    def _facts(self) -> Iterator[schema.Meta]:
-        start = self._replay.start
-        flags = CRYPTO_FLAGS.intersection(_text(start.cpu_flags).split())
-        values: dict[str, object] = {
-            "tlstax_version": __version__,
-            "created_wall_ns": start.wall_ns,
-            "monotonic_anchor_ns": start.monotonic_ns,
-            "hostname": _text(start.hostname),
-            "kernel": _text(start.kernel),
-            "cpu_count": start.online_count,
-            "cpu_model": _text(start.cpu_model),
-            "cpu_flags": " ".join(sorted(flags)),
-            "engine": "native",
-            "command_level": self._level.name.lower(),
-            "sample_hz": start.sample_hz,
-            "probe_kind": "uprobe_multi" if start.multi else "perf_event",
-            "start_cpu_ns": start.start_cpu_ns,
-            "thread_room": start.slots_count,
-            "thread_room_bytes": start.slots_bytes,
-            "effect_floor_cpus": f"{FLOOR_CPUS:g}",
-            "privacy": PRIVACY,
-        }
-        for key, value in values.items():
-            yield schema.Meta(key, str(value))
-
     def _end_rows(self) -> Iterator[schema.Row]:
-        replay = self._replay
+        replay = self.replay
         yield schema.Meta("end_monotonic_ns", str(int(replay.window.end_ns)))
-        yield from fate_rows(self._engine, _text(replay.end.ending) if replay.end else _UNKNOWN_END)
+        ending = text_of(replay.end.ending) if replay.end else _UNKNOWN_END
+        yield from fate_rows(self._engine, ending)
+        yield from stream_walk_rows(replay)
         merged = int(replay.end.merged_count if replay.end else replay.window.merged_count)
         if merged:
             text = f"{merged} windows are parts of longer ones: the reader of the stream was slow."
             yield schema.Gap(1, "windows", text)
 
 
-def _text(raw: bytes) -> str:
+def _write(replay: Replay, writer: CaptureWriter) -> int:
+    """Write all rows of a stream; the number of windows."""
+    target = _target_of(replay)
+    symbolizer = _RecordedSymbolizer(replay, target)
+    try:
+        rows = StreamRows(replay, target, symbolizer, RecordedClocks(replay))
+        writer.add(_facts(replay))
+        writer.add(rows.begin())
+        while found := rows.next_window():
+            writer.add(found[0])
+        writer.add(rows.end())
+        return rows.windows_count
+    finally:
+        symbolizer.close()
+
+
+def _target_of(replay: Replay) -> Target:
+    """The process, as far as the stream and the files of this host tell."""
+    plan_file = replay.plan_file
+    return Target(
+        replay.pid,
+        plan_file.exe.rpartition("/")[2],
+        plan_file.exe,
+        int(replay.start.start_ticks),
+        recorded_objects(replay.mappings, plan_file.objects),
+        own_pid=int(replay.start.own_pid),
+    )
+
+
+def _facts(replay: Replay) -> Iterator[schema.Meta]:
+    start = replay.start
+    flags = CRYPTO_FLAGS.intersection(text_of(start.cpu_flags).split())
+    values: dict[str, object] = {
+        "tlstax_version": __version__,
+        "created_wall_ns": start.wall_ns,
+        "monotonic_anchor_ns": start.monotonic_ns,
+        "hostname": text_of(start.hostname),
+        "kernel": text_of(start.kernel),
+        "cpu_count": start.online_count,
+        "cpu_model": text_of(start.cpu_model),
+        "cpu_flags": " ".join(sorted(flags)),
+        "engine": "native",
+        "command_level": text_of(start.level),
+        **engine_asked(replay, int(start.start_cpu_ns)),
+        "effect_floor_cpus": f"{FLOOR_CPUS:g}",
+        "privacy": PRIVACY,
+    }
+    for key, value in values.items():
+        yield schema.Meta(key, str(value))
+
+
+def engine_asked(replay: Replay, start_cpu_ns: int) -> dict[str, object]:
+    """How the programs recorded. `start_cpu_ns`: CPU time until they were attached."""
+    start = replay.start
+    return {
+        "sample_hz": start.sample_hz,
+        "probe_kind": "uprobe_multi" if start.multi else "perf_event",
+        "start_cpu_ns": start_cpu_ns,
+        **stack_walk_facts(replay),
+        "thread_room": start.slots_count,
+        "thread_room_bytes": start.slots_bytes,
+    }
+
+
+def stack_walk_facts(replay: Replay) -> dict[str, object]:
+    """How user stacks were walked, and what that needed."""
+    if not replay.plan_file.safety.user_stacks:
+        return {"user_stacks": "none"}
+    if not replay.start.unwind_bytes:
+        return {"user_stacks": "frame pointers"}
+    return {"user_stacks": "unwind tables", "unwind_bytes": replay.start.unwind_bytes}
+
+
+def stream_walk_rows(replay: Replay) -> Iterator[schema.Row]:
+    """How many stacks were walked by unwind tables, how many whole, and what has no table."""
+    if not replay.start.unwind_bytes:
+        return
+    walks = replay.walk_counts()
+    yield schema.Meta("stack_walk_count", str(sum(walks[end] for end in WALK_ENDS)))
+    yield schema.Meta("stack_whole_count", str(walks["complete"]))
+    if missing := without_table(replay.mappings):
+        text = f"{', '.join(missing)}: callers there are found by frame pointers, or are missing."
+        yield schema.Gap(1, "files without unwind tables", text)
+
+
+def text_of(raw: bytes) -> str:
+    """A text of the stream, whatever bytes it has."""
     return raw.decode("utf-8", "replace")
 
 

@@ -52,6 +52,7 @@ class Placed(NamedTuple):
     unsupported_count: int = 0
     missing: str = ""
     name: str = ""  # of the file
+    build_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ def _lay_out(pid: int, maps: str, before: Layout, words_most: int) -> Addition:
         key = (mapped.device, mapped.inode, mapped.build_id or mapped.path)
         placed = files.get(key)
         if placed is None:
-            placed = files[key] = _place(mapped, words)._replace(name=mapped.name)
+            placed = _place(mapped, words)._replace(name=mapped.name, build_id=mapped.build_id)
+            files[key] = placed
         ranges += [_range_of(segment, mapped.headers, placed) for segment in mapped.segments]
     for start, end, name in read_special_maps(pid):
         placed, key = Placed(missing="generated code"), ("", 0, name)
@@ -203,6 +205,6 @@ def _place_vdso(words: _Words) -> Placed:
     from tlstax.collectors.unwinding.vdso import vdso_table
 
     table = vdso_table()
-    return (
-        Placed(missing="it has no call frame information") if table is None else words.place(table)
-    )
+    if table is None:
+        return Placed(missing="it has no call frame information")
+    return words.place(table)._replace(build_id=table.build_id)

@@ -245,6 +245,8 @@ int on_switch(u64 *ctx)
 	if ((!out && !in) || lifecycle.executed_ns || FAULT_DROPS_SWITCH())
 		return 0;
 	u64 now = bpf_ktime_get_ns();
+	if (is_abandoned(now))
+		return 0;
 	if (out) {
 		bool preempted = ctx[0] & 0xff;
 		u64 state = switch_state(ctx, prev, config.switch_has_state);
@@ -265,6 +267,8 @@ int on_wakeup(u64 *ctx)
 	if (!slot || slot->status != THREAD_LIVE || slot->state < STATE_BLOCKED_NETWORK)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
+	if (is_abandoned(now))
+		return 0;
 	woken(slot, now);
 	woken_from_sleep(task, slot, now);
 	return 0;
@@ -466,9 +470,8 @@ static __always_inline u64 value_at(u64 cookie)
 }
 
 static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_slot *slot,
-					   u64 cookie)
+					   u64 cookie, u64 now)
 {
-	u64 now = bpf_ktime_get_ns();
 	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
 	u32 role = COOKIE_ROLE(cookie);
 	u32 returns = COOKIE_UNSEEN_EXITS(cookie) ? FRAME_RETURNS : 0;
@@ -537,9 +540,8 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 }
 
 static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_slot *slot,
-					   u64 cookie)
+					   u64 cookie, u64 now)
 {
-	u64 now = bpf_ktime_get_ns();
 	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
 	bool matched = true;
 
@@ -569,14 +571,14 @@ static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_sl
 }
 
 /* The current thread's slot, if it belongs to the target; counts the hit. */
-static __always_inline struct thread_slot *hit(u64 cookie)
+static __always_inline struct thread_slot *hit(u64 cookie, u64 now)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	if (!is_target(task))
+	if (!is_target(task) || is_abandoned(now))
 		return NULL;
 	struct thread_slot *slot = find_slot(task);
 	if (slot && slot->state != STATE_ON_CPU && slot->status == THREAD_LIVE)
-		came_unseen(slot, task, bpf_ktime_get_ns());
+		came_unseen(slot, task, now);
 	if (!COOKIE_STRAY(cookie)) /* else where it proves to be an exit */
 		count_hit(cookie);
 	return slot;
@@ -587,9 +589,10 @@ int on_enter(struct pt_regs *ctx)
 {
 	BEGIN_UNPREEMPTED();
 	u64 cookie = bpf_get_attach_cookie(ctx);
-	struct thread_slot *slot = hit(cookie);
+	u64 now = bpf_ktime_get_ns();
+	struct thread_slot *slot = hit(cookie, now);
 	if (slot)
-		enter_boundary(ctx, slot, cookie);
+		enter_boundary(ctx, slot, cookie, now);
 	END_UNPREEMPTED();
 	return 0;
 }
@@ -635,9 +638,10 @@ static __always_inline void leave(struct pt_regs *ctx)
 	if (FAULT_HIDES_END(COOKIE_PHASE(cookie)) ||
 	    (COOKIE_HAS_CONDITION(cookie) && !leads_out(ctx, cookie)))
 		return;
-	struct thread_slot *slot = hit(cookie);
+	u64 now = bpf_ktime_get_ns();
+	struct thread_slot *slot = hit(cookie, now);
 	if (slot)
-		leave_boundary(ctx, slot, cookie);
+		leave_boundary(ctx, slot, cookie, now);
 }
 
 SEC("uretprobe")
@@ -658,12 +662,13 @@ static __always_inline struct thread_slot *socket_user(void)
 	if (!is_target(task))
 		return NULL;
 	struct thread_slot *slot = find_slot(task);
-	if (!slot || slot->status != THREAD_LIVE)
+	u64 now = bpf_ktime_get_ns();
+	if (!slot || slot->status != THREAD_LIVE || is_abandoned(now))
 		return NULL;
 	if (slot->state != STATE_ON_CPU)
-		came_unseen(slot, task, bpf_ktime_get_ns());
+		came_unseen(slot, task, now);
 	if (may_have_returned(slot))
-		end_returned(slot, task, bpf_ktime_get_ns());
+		end_returned(slot, task, now);
 	return slot;
 }
 
@@ -699,7 +704,7 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	u32 on_cpu = bpf_get_smp_processor_id();
 	u64 one = 1;
 
-	if (!is_target(task) || FAULT_DROPS_SAMPLE(on_cpu))
+	if (!is_target(task) || is_abandoned(bpf_ktime_get_ns()) || FAULT_DROPS_SAMPLE(on_cpu))
 		return 0;
 	struct thread_slot *slot = find_slot(task);
 	struct cpu_counts *cpu = find_cpu(on_cpu);

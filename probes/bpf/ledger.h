@@ -320,6 +320,9 @@ enum { SWITCH_GAP_NS = 20000 };
 /* Where stolen time is known: choosing includes looking for a thread on other CPUs. */
 enum { CHOICE_MOST_NS = 500000 };
 
+/* The programs return at once when their recorder did not run for this long. */
+#define HEARTBEAT_MOST_NS 2000000000LL
+
 enum { FORGOTTEN = 2 };
 
 /* Written by the loader while the programs run. */

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import ProcessClock, System, Thread
+from tlstax.collectors.capture.schema import Loss, ProcessClock, System, Thread
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.tests.safe_programs import safe_programs
@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 REUSED_TID, REUSED_NS = 31_999, 20_000_000
 PATIENCE_S = 60.0
+SHORT_LIVED = 12_000
 MANY, ROOM, BESIDE = 5000, 1000, 500
 RSS_MOST_BYTES = 160 << 20
 
@@ -207,6 +208,20 @@ def test_five_thousand_threads_have_an_account_each(
     assert clock.thread_count == clock.account_count == MANY + 1
     assert clock.untracked_count == 0
     assert rss_bytes < RSS_MOST_BYTES
+
+
+def test_threads_that_end_make_room_long_before_the_window_ends(
+    crowd: Crowd, tlstax: list[str], tmp_path: Path
+) -> None:
+    """A server with a thread for each connection would else lose all but the first of a window."""
+    with recorded(crowd, tlstax, tmp_path / "a", "--window", "1m", "--max-threads", "4096"):
+        for _ in range(SHORT_LIVED // 1000):
+            crowd.do("c", 1000)
+    with CaptureReader.open(tmp_path / "a") as reader:
+        threads = list(reader.rows(Thread))
+        losses = {row.kind: row.lost_count for row in reader.rows(Loss)}
+    assert "thread_slots_full" not in losses
+    assert len(threads) >= SHORT_LIVED
 
 
 @pytest.mark.timing(emulated=True)

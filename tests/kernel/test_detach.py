@@ -190,8 +190,10 @@ def test_everything_hangs_on_descriptors(start: Start, tmp_path: Path) -> None:
     assert pinned.is_mount(), "nothing could be pinned here"
     process = start(tmp_path / "a.tlstax")
     kinds = set()
-    for entry in Path(f"/proc/{process.pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # a file that it has closed since
-            kinds.add(os.readlink(entry))
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for pid in children:  # the recorder
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # a file that it has closed since
+                kinds.add(os.readlink(entry))
     assert any("bpf" in kind for kind in kinds)
     assert not list(pinned.glob("**/*tlstax*"))

@@ -16,10 +16,11 @@ import pytest
 
 from tlstax import TlstaxError
 from tlstax.__main__ import main
-from tlstax.collectors.capture.schema import Handshake, Ledger, Meta, Probe, Thread, Window
+from tlstax.collectors.capture.schema import Gap, Handshake, Ledger, Meta, Probe, Thread, Window
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
 from tlstax.collectors.recording.stream_capture import import_stream
 from tlstax.tests.kernel.recorder_runs import (
     HANDSHAKES,
@@ -28,6 +29,7 @@ from tlstax.tests.kernel.recorder_runs import (
     SANITIZED,
     SIZE_MOST,
     TARGET,
+    USAGE,
     Record,
     Started,
     await_attached,
@@ -207,3 +209,44 @@ def test_it_runs_in_an_empty_directory(
     capture = tmp_path / "a.tlstax"
     import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
     assert len(rows_of(capture, Handshake)) == HANDSHAKES
+
+
+def test_stacks_are_walked_by_tables_beside_the_plan(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, plan_path: Path, tmp_path: Path
+) -> None:
+    """Else callers in libssl and libcrypto are missing, which have no frame pointers."""
+    write_tables(plan_path, process_tables(recorded_server.pid), overwrite=False)
+    recorder = record_it("--sample-hz", "999")
+    await_attached(recorder)
+    serve(recorded_server)
+    recorder.send_signal(signal.SIGTERM)
+    stream, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == OK, errors
+    capture = tmp_path / "a.tlstax"
+    import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
+    meta = {row.key: row.value for row in rows_of(capture, Meta)}
+    assert meta["user_stacks"] == "unwind tables"
+    walks, whole = int(meta["stack_walk_count"]), int(meta["stack_whole_count"])
+    assert walks > 50
+    assert whole >= 0.9 * walks
+    assert [row for row in rows_of(capture, Gap) if "unwind tables" in str(row)] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda raw: raw[:-4], "counts do not fit"),
+        (lambda raw: b"x" + raw[1:], "no file of unwind tables"),
+        (lambda raw: raw[:8] + b"\2" + raw[9:], "another version"),
+        (lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), "checksum"),
+        (lambda raw: b"", "it is empty"),
+    ],
+)
+def test_damaged_tables_are_refused(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, plan_path: Path,
+    change: Callable[[bytes], bytes], why: str,
+) -> None:  # fmt: skip
+    path = write_tables(plan_path, process_tables(recorded_server.pid), overwrite=True)
+    assert path is not None
+    path.write_bytes(change(path.read_bytes()))
+    assert why in refused(record_it(), USAGE)

@@ -2,7 +2,9 @@
 """How recordings of the static recorder end, and that nothing of it stays."""
 
 import io
+import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -34,6 +36,7 @@ from tlstax.tests.kernel.recorder_runs import (
     serve,
 )
 
+FAILED, IDLE_SECONDS = 1, 2.2
 DENSE = ("--window", "10ms", "--queue", "256K", "--sample-hz", "999")  # fills pipes
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -63,6 +66,46 @@ def test_a_stopped_recorder_is_killed(
     assert recorder.wait(10) == -signal.SIGKILL
     assert recorder.stderr is not None
     assert b"did not run for 2 s and is killed" in recorder.stderr.read()
+
+
+def maps_named(name: str) -> set[int]:
+    listed = json.loads(subprocess.check_output(["bpftool", "-j", "map", "show"]))
+    return {entry["id"] for entry in listed if entry.get("name") == name}
+
+
+def dumped(number: int) -> bytes:
+    """The contents of a map, as text."""
+    return subprocess.check_output(["bpftool", "-j", "map", "dump", "id", str(number)])
+
+
+@pytest.mark.timing
+@pytest.mark.skipif(shutil.which("bpftool") is None, reason="bpftool reads the map")
+def test_programs_are_idle_while_recorder_and_watchdog_are_frozen(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
+) -> None:
+    """A frozen process cannot be killed: its probes must cost next to nothing until it thaws."""
+    before = maps_named("hits")
+    recorder = record_it()
+    await_attached(recorder)
+    (hits,) = maps_named("hits") - before
+    children = Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children").read_text().split()
+    (watchdog,) = map(int, children)
+    os.kill(watchdog, signal.SIGSTOP)
+    recorder.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(IDLE_SECONDS)
+        assert breakpoints(recorded_server.pid) > 10
+        counted = dumped(hits)
+        serve(recorded_server)
+        assert dumped(hits) == counted
+    finally:
+        recorder.send_signal(signal.SIGCONT)  # it finds out for itself
+    stream, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == FAILED, errors
+    assert b"did not run for 2 s" in errors
+    assert breakpoints(recorded_server.pid) == 0
+    # What the programs did not see is in no window.
+    assert last_of(stream, "window").end_ns < last_of(stream, "end").time_ns - 2 * 10**9
 
 
 def test_ctrl_z_does_not_stop_it(record_it: Record) -> None:

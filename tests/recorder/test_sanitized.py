@@ -13,11 +13,12 @@ import pytest
 
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Reading, counted, read_frames, records
+from tlstax.collectors.recording.stream.tables_file import process_tables, tables_bytes
 
 FOLDER = os.environ.get("SANITIZED", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="run `make test-recorder-sanitizers`")
 
-MUTANTS, RECORDS = "100000", "100000"
+MUTANTS, TABLE_MUTANTS, RECORDS = "100000", "10000", "100000"
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
@@ -30,6 +31,32 @@ def test_mutants_of_a_plan(seed: int) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unwind tables of a small process."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            while not (made := process_tables(process.pid)) or len(made.layout.files) < 3:
+                assert process.poll() is None
+        finally:
+            process.kill()
+    path = tmp_path_factory.mktemp("tables") / "small.unwind"
+    path.write_bytes(tables_bytes(made.layout, made.words))
+    return path
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_mutants_of_unwind_tables(tables: Path, seed: int) -> None:
+    done = subprocess.run(
+        [f"{FOLDER}/tables_fuzz", tables, TABLE_MUTANTS, str(seed)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert int(done.stdout.split()[2]) > 0, "some are sound: their rows are looked for"
 
 
 @pytest.mark.parametrize("seed", range(1, 4))

@@ -5,10 +5,23 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tlstax.collectors.commands.recorder import recorder_path
-from tlstax.collectors.recording.engine.ledger_layout import HandshakeRecord
+from tlstax import ExitCode
+from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.recording.engine.ledger_layout import (
+    HandshakeRecord,
+    OffcpuKey,
+    OffcpuValue,
+    SampleKey,
+)
+from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.replay import Replay
+from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
+from tlstax.collectors.unwinding.process_tables import lay_out, maps_of
+
+Spawn = Callable[..., "subprocess.Popen[Any]"]
+NOTICED_S = 1.5  # it looks for new code at most once a second
 
 LAST_SWITCHES_S = 0.3  # they come after a thread was joined
 WINDOW = "500ms"
@@ -48,3 +61,68 @@ class Recorded(Replay):
     def handshake_records(self) -> list[HandshakeRecord]:
         """Those of all windows."""
         return self._all
+
+
+class StackRecorder:
+    """The static recorder with unwind tables, in place of an `Engine` whose stacks are read."""
+
+    def __init__(self, pid: int, plan_text: str, folder: Path, hz: int, spawn: Spawn) -> None:
+        self._pid, self._spawn = pid, spawn
+        self._plan, self._stream = folder / "stacks.plan", folder / "stacks.stream"
+        self._plan.write_text(plan_text)
+        made = process_tables(pid)
+        assert made is not None
+        write_tables(self._plan, made, overwrite=False)
+        self._made = made
+        self._options = ["--pid", str(pid), "--window", "200ms", "--sample-hz", str(hz)]
+        self._from_ns = 0
+        self._samples: list[tuple[SampleKey, int]] = []
+        self._waits: list[tuple[OffcpuKey, OffcpuValue]] = []
+        self.maps = self.walker = self
+        self.replay: Replay
+
+    def attach(self) -> None:
+        """Begin."""
+        command = [recorder_path(), "--plan", self._plan, *self._options]
+        command += ["--output", self._stream]
+        self._recorder = self._spawn(command, stderr=subprocess.PIPE)
+        assert self._recorder.stderr is not None
+        line = self._recorder.stderr.readline()
+        assert b"attached to" in line, line
+
+    def keep_up(self) -> None:
+        """Write tables of what was mapped since; the samples up to now do not count."""
+        added = lay_out(self._pid, maps_of(self._pid), self._made.layout)
+        whole = added._replace(words=self._made.words + added.words)
+        write_tables(self._plan, whole, overwrite=True)
+        time.sleep(NOTICED_S)
+        self._from_ns = monotonic_ns()
+
+    def finish(self) -> None:
+        """Read what was recorded; the target has ended."""
+        assert self._recorder.wait(60) == ExitCode.TARGET
+        with self._stream.open("rb") as stream:
+            self.replay = Replay(stream)
+            while self.replay.next_window():
+                if self.replay.window.end_ns > self._from_ns:
+                    self._samples += self.replay.window_samples
+                    self._waits += self.replay.window_waits
+
+    def samples(self) -> list[tuple[SampleKey, int]]:
+        """The samples that count."""
+        return self._samples
+
+    def waits(self) -> list[tuple[OffcpuKey, OffcpuValue]]:
+        """The waits that count."""
+        return self._waits
+
+    def stack_addresses(self, stack: int) -> tuple[int, ...]:
+        """Addresses of a stack, innermost first."""
+        return self.replay.stack_addresses(stack)
+
+    def counts(self) -> dict[str, int]:
+        """How walks ended."""
+        return self.replay.walk_counts()
+
+    def close(self) -> None:
+        """It ended with the target."""

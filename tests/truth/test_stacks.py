@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.probes.model import Level
+from tlstax.tests.truth.by_recorder import StackRecorder
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 SPIN_MS, HZ, SAMPLES_LEAST = 400, 499, 10
@@ -38,6 +41,8 @@ BELOW_SIGNAL = ["st_signal", *THREAD]
 BEGINS = {"start_thread", "__GI___clone3", "__clone3", "clone3"}
 Spawn = Callable[..., "subprocess.Popen[Any]"]
 Stack = tuple[str, ...]
+Stacks = tuple[Counter[Stack], dict[str, int], Counter[Stack]]
+Record = Callable[[str], Stacks]
 
 
 @pytest.fixture
@@ -46,8 +51,16 @@ def program(repository: Path) -> Path:
     return repository / "tests/testprogs/bin/stacks"
 
 
+@pytest.fixture(params=["native", "recorder"])
+def record(
+    request: pytest.FixtureRequest, program: Path, spawn: Spawn, tmp_path: Path
+) -> Callable[[str], Stacks]:
+    """Record a kind of stacks by the engine of this process, or by the static recorder."""
+    return lambda kind: recorded(program, kind, spawn, folder=tmp_path, by=request.param)
+
+
 def recorded(
-    program: Path, kind: str, spawn: Spawn, tables: bool = True
+    program: Path, kind: str, spawn: Spawn, tables: bool = True, *, folder: Path, by: str = "native"
 ) -> tuple[Counter[Stack], dict[str, int], Counter[Stack]]:
     """Sampled stacks of a kind, innermost first, counts of the walks, stacks of its waits."""
     process = spawn([program, kind, str(SPIN_MS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -56,7 +69,12 @@ def recorded(
     assert process.stdout.readline() == b"ready\n"
     target, plan = plan_in_child(process.pid, Level.RECORD, program.parent.parent)
     symbolizer = Symbolizer(target)
-    engine = Engine(process.pid, plan, Options(sample_hz=HZ, unwind_tables=tables))
+    engine: Engine | StackRecorder
+    if by == "recorder":
+        text = plan_file_text(target, plan, Safety())
+        engine = StackRecorder(process.pid, text, folder, HZ, spawn)
+    else:
+        engine = Engine(process.pid, plan, Options(sample_hz=HZ, unwind_tables=tables))
     try:
         engine.attach()
         process.stdin.write(b"g")
@@ -73,6 +91,8 @@ def recorded(
         process.stdin.write(b"g")
         process.stdin.flush()
         process.wait(30)
+        if isinstance(engine, StackRecorder):
+            engine.finish()
 
         def named(leaf: int, stack: int) -> Stack:
             addresses = [leaf] if leaf else []
@@ -107,8 +127,8 @@ def held(samples: Counter[Stack], leaf: str) -> Counter[Stack]:
 
 
 @pytest.mark.parametrize("kind", STACKS)
-def test_every_frame(program: Path, kind: str, spawn: Spawn) -> None:
-    samples, walks, _ = recorded(program, kind, spawn)
+def test_every_frame(record: Record, kind: str) -> None:
+    samples, walks, _ = record(kind)
     found = held(samples, STACKS[kind][0])
     wrong = {stack: n for stack, n in found.items() if without_start(stack) != STACKS[kind]}
     assert sum(found.values()) > SAMPLES_LEAST, samples
@@ -116,8 +136,8 @@ def test_every_frame(program: Path, kind: str, spawn: Spawn) -> None:
     assert walks["complete"] >= sum(found.values())
 
 
-def test_a_signal_handler_has_what_it_interrupted_as_caller(program: Path, spawn: Spawn) -> None:
-    samples, _, _ = recorded(program, "signal", spawn)
+def test_a_signal_handler_has_what_it_interrupted_as_caller(record: Record) -> None:
+    samples, _, _ = record("signal")
     found = held(samples, "st_spin")
     assert sum(found.values()) > SAMPLES_LEAST
     for stack in found:
@@ -128,17 +148,17 @@ def test_a_signal_handler_has_what_it_interrupted_as_caller(program: Path, spawn
         assert 1 <= len(names) - len(BELOW_SIGNAL) - 3 <= 4, stack
 
 
-def test_a_stack_of_more_frames_than_fit_is_counted(program: Path, spawn: Spawn) -> None:
-    samples, walks, _ = recorded(program, "deep", spawn)
+def test_a_stack_of_more_frames_than_fit_is_counted(record: Record) -> None:
+    samples, walks, _ = record("deep")
     found = held(samples, "st_spin")
     assert all(len(stack) == 128 for stack in found)
     assert walks["too_deep"] >= sum(found.values()) > 0
 
 
 def test_a_library_that_is_opened_later_is_walked_from_the_next_window_on(
-    program: Path, spawn: Spawn
+    record: Record,
 ) -> None:
-    samples, _, _ = recorded(program, "later", spawn)
+    samples, _, _ = record("later")
     found = held(samples, "st_spin")
     assert sum(found.values()) > SAMPLES_LEAST
     for stack in found:
@@ -148,18 +168,18 @@ def test_a_library_that_is_opened_later_is_walked_from_the_next_window_on(
         assert len(names) == 8, stack  # and one of zlib's
 
 
-def test_waits_have_whole_stacks(program: Path, spawn: Spawn) -> None:
+def test_waits_have_whole_stacks(record: Record) -> None:
     """The thread waits for the test in read(), below the function that it began with."""
-    _, _, waits = recorded(program, "plain", spawn)
+    _, _, waits = record("plain")
     stacks = [stack for stack in waits if "thread" in stack]
     assert stacks
     for stack in stacks:
         assert without_start(stack)[-1] == "thread"
 
 
-def test_without_tables_callers_are_missing(program: Path, spawn: Spawn) -> None:
+def test_without_tables_callers_are_missing(program: Path, spawn: Spawn, tmp_path: Path) -> None:
     """What the tables are for: else this program would prove nothing."""
-    samples, walks, _ = recorded(program, "counter", spawn, tables=False)
+    samples, walks, _ = recorded(program, "counter", spawn, tables=False, folder=tmp_path)
     found = held(samples, "st_spin")
     assert found
     assert all(without_start(stack) != STACKS["counter"] for stack in found)

@@ -192,14 +192,7 @@ class Schedule:
         self._predict(choice.predicted, choice.base)
 
     def _predict(self, spent: Overhead, base: float) -> None:
-        base_ns = base * 1e9
-        self._predicted = {
-            "predicted_share": spent.total_ns / base_ns,
-            "predicted_probe_share": spent.probes_ns / base_ns,
-            "predicted_scheduler_share": spent.scheduler_ns / base_ns,
-            "predicted_sample_share": spent.samples_ns / base_ns,
-            "predicted_engine_share": spent.collector_ns / base_ns,
-        }
+        self._predicted = predicted_shares(spent, base)
 
     def facts(self) -> Iterator[schema.Meta]:
         """The capture's rows about the budget and the expected overhead."""
@@ -213,6 +206,18 @@ class Schedule:
     def close(self) -> None:
         """Statistics off."""
         self._meter.close()
+
+
+def predicted_shares(spent: Overhead, base: float) -> dict[str, float]:
+    """An expected overhead per second, as shares of the server's CPU time, of which `base` CPUs."""
+    base_ns = base * 1e9
+    return {
+        "predicted_share": spent.total_ns / base_ns,
+        "predicted_probe_share": spent.probes_ns / base_ns,
+        "predicted_scheduler_share": spent.scheduler_ns / base_ns,
+        "predicted_sample_share": spent.samples_ns / base_ns,
+        "predicted_engine_share": spent.collector_ns / base_ns,
+    }
 
 
 def light_of(most: Level) -> Level | None:

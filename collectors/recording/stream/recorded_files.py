@@ -17,6 +17,8 @@ from tlstax.collectors.process.mappings import DELETED, MappedObject, TextSegmen
 Mapping = tuple[Any, bytes]
 """struct stream_mapping, and the path."""
 
+_USER_END = 1 << 47  # above it is [vsyscall], which holds no stack
+
 
 def recorded_objects(
     mappings: Iterable[Mapping], planned: Sequence[MappedObject]
@@ -49,6 +51,16 @@ def special_mappings(mappings: Iterable[Mapping]) -> list[tuple[int, int, str]]:
         for entry, raw in mappings
         if not entry.inode
     ]
+
+
+def without_table(mappings: Iterable[Mapping]) -> list[str]:
+    """Code of which no unwind table was in the plan's file, each once; not the kernel's own."""
+    names = [
+        os.fsdecode(raw).rpartition("/")[2] or "generated code"
+        for entry, raw in mappings
+        if not entry.has_table and entry.start < _USER_END
+    ]
+    return list(dict.fromkeys(names))
 
 
 def _object(

@@ -18,9 +18,11 @@ from tlstax.collectors.recording.engine.native import (
     SOCKET_TRACEPOINTS,
 )
 from tlstax.collectors.recording.engine.sampler import SAMPLER
+from tlstax.collectors.recording.engine.walker import LOSS_KINDS, WALK_COUNTS
 from tlstax.collectors.recording.stream.totals import Totals
 
-_GONE: Final = (1 << 64) - 1
+UNKNOWN: Final = (1 << 64) - 1
+"""A figure of a window that could not be read."""
 
 
 class Replay(Totals):
@@ -88,7 +90,7 @@ class Replay(Totals):
         now = self.window
         nothing = CpuReading(0, 0)
         return ProcessReading(
-            None if now.process_cpu_ns == _GONE else int(now.process_cpu_ns),
+            None if now.process_cpu_ns == UNKNOWN else int(now.process_cpu_ns),
             int(now.switch_count),
             int(now.thread_count),
             int(now.account_count),
@@ -140,7 +142,15 @@ class Replay(Totals):
     def loss_counts(self) -> dict[str, int]:
         """Everything that was lost or repaired so far, by kind."""
         losses: Iterable[int] = self.window.losses
-        return dict(zip(layout.LOSS_NAMES, losses, strict=False))
+        counts = dict(zip(layout.LOSS_NAMES, losses, strict=False))
+        if self.start.unwind_bytes:
+            walks = self.walk_counts()
+            counts |= {kind: walks[name] for name, kind in LOSS_KINDS.items()}
+        return counts
+
+    def walk_counts(self) -> dict[str, int]:
+        """How walks by unwind tables ended, by WALK_COUNTS."""
+        return dict(zip(WALK_COUNTS, map(int, self.window.walks), strict=True))
 
     def program_times(self) -> dict[str, tuple[int, int]]:
         """Run time in ns and runs of each program while the kernel's statistics were on."""

@@ -4,7 +4,7 @@
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.kernel_counts import CpuReading
@@ -13,6 +13,7 @@ from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import (
     Frame,
     Reading,
+    Source,
     counted,
     read_frames,
     record,
@@ -22,6 +23,8 @@ from tlstax.collectors.recording.stream.plan_file import PlanFile, read_plan_fil
 
 _NUMBERS: Final = definition()
 _CELLS: Final = layout.PHASE_CELLS * layout.STATE_CELLS
+_STACKS_MOST: Final = 1 << 17
+"""More than the programs refer to: they send a stack again after at most 32768 others."""
 _HANDSHAKE_BYTES: Final = ctypes.sizeof(layout.HandshakeRecord)
 
 
@@ -41,7 +44,7 @@ class Account:
 class Totals:
     """The totals of one stream; `next_window` goes on to those of the next window."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: Source) -> None:
         """Read up to the first totals. Raises StreamError."""
         self.reading = Reading()
         self._frames = read_frames(stream, self.reading)
@@ -49,7 +52,7 @@ class Totals:
         self.window: Any = None  # the last that ended
         self.error: Any = None
         self.end: Any = None
-        self.mappings: list[tuple[Any, bytes]] = []
+        self._mappings: dict[tuple[int, int], tuple[Any, bytes]] = {}
         self.kernel_names: dict[int, tuple[str, int]] = {}
         self._plan_parts: list[bytes] = []
         self.accounts: dict[tuple[int, int, int], Account] = {}
@@ -59,6 +62,7 @@ class Totals:
         self.hits: dict[int, tuple[int, int, int]] = {}
         self.programs: dict[str, tuple[int, int]] = {}
         self.stacks: dict[int, tuple[int, ...]] = {}
+        self.quotas: dict[int, tuple[int, int]] = {}
         self.window_samples: list[tuple[layout.SampleKey, int]] = []
         self.window_waits: list[tuple[layout.OffcpuKey, layout.OffcpuValue]] = []
         self.window_records: list[layout.HandshakeRecord] = []
@@ -77,6 +81,7 @@ class Totals:
                 ("SAMPLE", self._take_samples),
                 ("WAIT", self._take_waits),
                 ("HANDSHAKE", self._take_handshakes),
+                ("QUOTA", self._take_quotas),
                 ("KERNEL_NAME", self._take_kernel_names),
                 ("ERROR", self._take_error),
                 ("END", self._take_end),
@@ -91,6 +96,11 @@ class Totals:
 
     def _has_start(self) -> bool:
         return self.start is not None
+
+    @property
+    def mappings(self) -> list[tuple[Any, bytes]]:
+        """Code that was mapped: each mapping as it was told last, and its path."""
+        return list(self._mappings.values())
 
     def _why(self) -> str:
         if self.error is not None:
@@ -137,7 +147,8 @@ class Totals:
         self.end = record("end", content)
 
     def _take_mapping(self, content: bytes) -> None:
-        self.mappings.extend(counted("mapping", content, "path_bytes", 1))
+        for entry, path in counted("mapping", content, "path_bytes", 1):
+            self._mappings[entry.start, entry.inode] = entry, path
 
     def _take_slots(self, content: bytes) -> None:
         cell_bytes = _NUMBERS.structures["stream_cell"].size_bytes
@@ -175,7 +186,10 @@ class Totals:
     def _take_stacks(self, content: bytes) -> None:
         for stack, raw in counted("stack", content, "depth", 8):
             addresses = memoryview(raw).cast("Q").tolist()
+            self.stacks.pop(stack.id, None)  # the newest is the last
             self.stacks[stack.id] = tuple(addresses)
+        while len(self.stacks) > _STACKS_MOST:
+            del self.stacks[next(iter(self.stacks))]
 
     def _take_samples(self, content: bytes) -> None:
         for entry in records("sample", content):
@@ -197,6 +211,10 @@ class Totals:
             raise ValueError("a handshake record of another length")
         for start in range(0, len(content), _HANDSHAKE_BYTES):
             self.window_records.append(layout.HandshakeRecord.from_buffer_copy(content, start))
+
+    def _take_quotas(self, content: bytes) -> None:
+        for entry in records("quota", content):
+            self.quotas[entry.group] = (entry.period_count, entry.throttled_count)
 
     def _take_kernel_names(self, content: bytes) -> None:
         for entry in records("kernel_name", content):

@@ -173,7 +173,7 @@ def test_a_disk_without_any_room_is_one_error(tiny_disk: Path) -> None:
 def test_a_reader_that_never_ends_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tlstax.collectors.capture.writer._BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("tlstax.collectors.capture.writer.BUSY_SECONDS", 0.1)
     writer = CaptureWriter.create(tmp_path / "a")
     reader = sqlite3.connect(tmp_path / "a", isolation_level=None)
     reader.execute("BEGIN")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.commands.recorder import recorder_path
 from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.preflight.safety import Note, Safety
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.engine.site_cookies import cookie_of
+from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.plan_file import (
     PlanFileError,
     plan_file_text,

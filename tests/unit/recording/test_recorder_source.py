@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, __version__
-from tlstax.collectors.commands.recorder import recorder_path
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.native import _ACCESSORS
 from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.probes.model import Level
 
 ROOT = Path(__file__).resolve().parents[3]

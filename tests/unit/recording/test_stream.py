@@ -14,7 +14,7 @@ from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.stream import document
-from tlstax.collectors.recording.stream.frames import Reading, read_frames
+from tlstax.collectors.recording.stream.frames import VERSION, Reading, read_frames
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream_capture import import_stream
 from tlstax.tests.unit.recording.streams import frame, slot, stream, struct, window
@@ -153,8 +153,8 @@ def test_what_no_recorder_writes_is_refused(
 
 
 def test_another_version_is_refused_by_number(whole: bytes, tmp_path: Path) -> None:
-    other = whole[:6] + (2).to_bytes(2, "little") + whole[8:]
-    with pytest.raises(TlstaxError, match="version 2, and this tlstax reads 1"):
+    other = whole[:6] + (99).to_bytes(2, "little") + whole[8:]
+    with pytest.raises(TlstaxError, match=f"version 99, and this tlstax reads {VERSION}"):
         import_stream(io.BytesIO(other), "x.stream", tmp_path / "a.tlstax", overwrite=False)
 
 

@@ -25,7 +25,7 @@ def test_the_group_that_is_throttled_most_counts(
     throttle(container, 0, 0)
     group = Group(container, tmp_path, is_v2=True)
     monkeypatch.setattr(proc_clocks, "group_of", lambda pid, name: group)
-    counters = proc_clocks.TargetCounters(1)
+    counters = proc_clocks.counters_of(1)
     throttle(pod, 110, 48)
     assert counters.growth()[:2] == (10, 8)
     assert counters.growth()[:2] == (0, 0), "what was told once is not told again"
@@ -33,7 +33,7 @@ def test_the_group_that_is_throttled_most_counts(
 
 def test_a_host_without_cgroups_has_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proc_clocks, "group_of", lambda pid, name: None)
-    assert proc_clocks.TargetCounters(1).growth()[:2] == (0, 0)
+    assert proc_clocks.counters_of(1).growth()[:2] == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -65,5 +65,5 @@ def test_acknowledgements_that_cannot_be_read_are_unknown_and_not_none(
 
 
 def test_a_target_that_has_ended_counts_nothing() -> None:
-    counters = proc_clocks.TargetCounters(2**22 + 1)
+    counters = proc_clocks.counters_of(2**22 + 1)
     assert counters.growth().delayed_ack_count is None

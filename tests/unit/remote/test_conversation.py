@@ -17,7 +17,6 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
-from tlstax.collectors.commands.recorder import recorder_path
 from tlstax.collectors.host.prices import HostCosts
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.preflight.examination import examine
@@ -25,6 +24,7 @@ from tlstax.collectors.preflight.judge import Status
 from tlstax.collectors.preflight.safety import restrictions
 from tlstax.collectors.process.target import open_target
 from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames
 from tlstax.collectors.recording.stream.recorded_files import recorded_objects
 from tlstax.collectors.remote.connection import Connection

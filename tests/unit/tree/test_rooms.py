@@ -38,6 +38,7 @@ ROOMS: Final = (
     "collectors.recording.engine",
     "collectors.recording.stream",
     "collectors.recording",
+    "collectors.recording.by_recorder",
     "collectors.remote",
     "collectors.sources",
     "collectors.microbench",

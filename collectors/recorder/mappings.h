@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The code that is mapped into the target. */
+#ifndef TLSTAX_MAPPINGS_H
+#define TLSTAX_MAPPINGS_H
+
+#include "types.h"
+
+#include "stream.h"
+#include "target.h"
+
+/* A mapping of code, as long as the recording lasts. */
+struct mapping {
+	struct stream_mapping entry;
+	char path[PLAN_PATH_MOST];
+	s32 file; /* of the plan, -1: none */
+	u64 bias; /* added to an address of its file gives that of the process */
+	bool has_bias, is_sent;
+	u32 look; /* at which it was seen last */
+};
+
+/* Look which code is mapped now. */
+void mappings_read(int pid);
+
+/* The mapping of a file of the plan: that build, at the same path if there are several. */
+struct mapping *mapping_find(const struct plan_file *file, char found_id[65]);
+
+/* All mappings of the same file are of this file of the plan. */
+void mapping_assign(const struct mapping *mapping, u32 file);
+
+/* A descriptor of exactly the mapped file, -1: it cannot be opened. */
+int mapping_open(int pid, const struct mapping *mapping);
+
+#endif
