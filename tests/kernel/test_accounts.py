@@ -210,6 +210,7 @@ def test_five_thousand_threads_have_an_account_each(
     assert rss_bytes < RSS_MOST_BYTES
 
 
+@pytest.mark.alone
 def test_threads_that_end_make_room_long_before_the_window_ends(
     crowd: Crowd, tlstax: list[str], tmp_path: Path
 ) -> None:
