@@ -6,6 +6,7 @@ others.
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -48,6 +49,8 @@ STATEMENTS: Final = {"point_select": 1, "read_write": 10, "bulk_result": 0, "con
 """Statements that each thread of sysbench closes at its end, which has no answer."""
 TIMES: Final = 100
 ROWS_COUNT: Final = 20_000
+FIRST_COUNT: Final = 2000
+FILE_LATE_S: Final = 0.6
 
 Observe = Callable[[Callable[[], object]], Both]
 
@@ -131,14 +134,30 @@ def test_waiting_for_a_client_s_file_is_no_idling(
     server: PrivateServer, observe: Observe, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows"
-    file.write_text("".join(f"{row}\t{'x' * 200}\n" for row in range(ROWS_COUNT)))
+    os.mkfifo(file)
+
+    def write() -> None:
+        """Rows, most of them late."""
+        rows = [f"{row}\t{'x' * 200}\n" for row in range(ROWS_COUNT)]
+        with file.open("w") as pipe:
+            pipe.writelines(rows[:FIRST_COUNT])
+            pipe.flush()
+            time.sleep(FILE_LATE_S)
+            pipe.writelines(rows[FIRST_COUNT:])
+
+    def load() -> None:
+        writer = threading.Thread(target=write)
+        writer.start()
+        client.query(f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE loaded")
+        writer.join()
+
     with connected(server) as client:
         client.query("CREATE TABLE loaded (id INT PRIMARY KEY, text VARCHAR(300))")
-        both = observe(lambda: client.query(f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE loaded"))
+        both = observe(load)
         client.query("DROP TABLE loaded")
     agree(both)
     assert both.flow.counts["command"] == 1
-    assert both.flow.cells["command", "blocked_network"] > 0
+    assert both.flow.cells["command", "blocked_network"] > 0.5e9 * FILE_LATE_S
 
 
 @pytest.mark.timing
