@@ -52,7 +52,7 @@ class Figure(NamedTuple):
 FIGURES: Final = (
     Figure(
         "on_cpu", "CPU time against the CPU clock of the process", "ns",
-        Bound(0.01, 5 * _MS, 200, 50 * _MS),
+        Bound(0.015, 10 * _MS, 500, 50 * _MS),
         "CPU times, their shares, and what is derived from them",
         "the CPU clock of the process was not read",
     ),
