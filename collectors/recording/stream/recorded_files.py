@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from tlstax.collectors.host.emulation import PLACE_OF_COPIES
 from tlstax.collectors.process.build_id import build_id_of
 from tlstax.collectors.process.file_images import kept_image
 from tlstax.collectors.process.mappings import DELETED, MappedObject, TextSegment
@@ -60,6 +61,7 @@ def without_table(mappings: Iterable[Mapping]) -> list[str]:
         for entry, raw in mappings
         if not entry.has_table and entry.start < _USER_END
     ]
+    names = [name for name in names if name != PLACE_OF_COPIES]
     return list(dict.fromkeys(names))
 
 

@@ -8,12 +8,14 @@ import stat
 import struct
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tlstax import TlstaxError
 from tlstax.collectors.recording.stream import tables_file
 from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.recorded_files import without_table
 from tlstax.collectors.recording.stream.tables_file import (
     GrowingTables,
     process_tables,
@@ -134,3 +136,11 @@ def test_it_grows_by_what_is_mapped_later_and_only_then(
 def test_a_process_that_is_gone_adds_nothing(made: Addition) -> None:
     tables = GrowingTables(2**22 + 1, made)
     assert not tables.grow([mapping(1, 0)])
+
+
+def test_the_kernel_s_copies_of_instructions_are_no_file_without_a_table() -> None:
+    # A sample may meet an instruction that is single-stepped there: no library lacks a table.
+    library = SimpleNamespace(has_table=0, start=0x1000)
+    copies = SimpleNamespace(has_table=0, start=0x7FFF00000000)
+    mappings = [(library, b"/lib/libx.so"), (copies, b"[uprobes]")]
+    assert without_table(mappings) == ["libx.so"]
