@@ -3,7 +3,7 @@
 
     tlstax symbolize server.tlstax                     files and debug files of this host
     tlstax symbolize server.tlstax --files DIR         and those below DIR; repeatable
-    DEBUGINFOD_URLS=https://debuginfod.debian.net tlstax symbolize server.tlstax
+    DEBUGINFOD_URLS=https://debuginfod.example.org tlstax symbolize server.tlstax
 
 A file is used only if it has the recorded build-id. DIR holds copies of the server's executables
 and libraries, their debug files, or both, in any arrangement. With DEBUGINFOD_URLS, missing files
