@@ -42,7 +42,7 @@ RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probe
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
 	-ffile-prefix-map=$(CURDIR)=.
-C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/recorder/*.c tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h tests/truth/stacks/*.c) $(DELAYLINE).c \
+C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/recorder/*.c tests/recorder/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h tests/truth/stacks/*.c) $(DELAYLINE).c \
 	tests/bench/interposer.c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
@@ -143,7 +143,7 @@ SANITIZE := gcc $(RECORDER_FLAGS) -O1 -g -fsanitize=address,undefined -fno-sanit
 $(SANITIZED)/plan_fuzz: $(addprefix collectors/recorder/,plan.c words.c failure.c)
 $(SANITIZED)/stream_load: $(addprefix collectors/recorder/,output.c failure.c)
 $(SANITIZED)/tables_fuzz: $(addprefix collectors/recorder/,tables.c failure.c)
-$(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) | packages-test
+$(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) tests/recorder/fuzzing.h | packages-test
 	@mkdir -p $(@D)
 	$(SANITIZE) -o $@ $(filter %.c,$^) -lz
 

@@ -161,11 +161,9 @@ def _told(own: MetricChange, direction: str, count: str, where: str) -> tuple[st
     It is their own if they changed in that direction; else the others did, and they stayed behind.
     """
     change = own.change.value
-    size = 0.0 if change is None else math.log(change) if own.is_factor else change
-    if (
-        size * (1 if direction == verdicts.MORE else -1)
-        >= BY_NAME[own.metric.name].least_change / 2
-    ):
+    growth = 0.0 if change is None else math.log(change) if own.is_factor else change
+    size = growth if direction == verdicts.MORE else -growth
+    if size >= BY_NAME[own.metric.name].least_change / 2:
         cause = _CAUSES.get((own.metric.name, direction), "")
         return f"{direction} {own.metric.label} on {count}", where, cause
     return (

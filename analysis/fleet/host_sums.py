@@ -33,7 +33,11 @@ class Span(NamedTuple):
     @property
     def condition(self) -> str:
         """As an SQL condition."""
-        return f"start_wall_ns >= {self.start_wall_ns:d} AND start_wall_ns < {self.end_wall_ns:d}"
+        return self.condition_of("start_wall_ns")
+
+    def condition_of(self, column: str) -> str:
+        """The same for a column of another name."""
+        return f"{column} >= {self.start_wall_ns:d} AND {column} < {self.end_wall_ns:d}"
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def _phases(engine: Engine, span: Span, host: str) -> list[PhaseLine]:
         f"ledger.{name}" for name in columns.Ledger._fields[6:] if name.endswith("_ns")
     )
     condition = (
-        f"whole.{span.condition.replace(' AND ', ' AND whole.')} AND whole.host = {literal(host)} "
+        f"{span.condition_of('whole.start_wall_ns')} AND whole.host = {literal(host)} "
         "AND whole.ledger_observed_ns > 0"
     )
     scale = "CAST(whole.recorded_ns AS DOUBLE) / CAST(whole.ledger_observed_ns AS DOUBLE)"

@@ -189,10 +189,9 @@ static __always_inline bool awaits(struct thread_slot *slot)
 }
 
 static __always_inline void flow_received(struct thread_slot *slot, u64 socket, s32 result,
-					  u32 flags)
+					  u32 flags, u64 now)
 {
 	bool is_more, is_begun, waited;
-	u64 now;
 
 	if (!may_serve(slot, socket) || !is_from_client(slot, socket))
 		return;
@@ -203,7 +202,7 @@ static __always_inline void flow_received(struct thread_slot *slot, u64 socket, 
 	}
 	if (result <= 0) { /* not yet, or never again */
 		if (!awaits(slot))
-			await_command(slot, bpf_ktime_get_ns());
+			await_command(slot, now);
 		return;
 	}
 	waited = slot->flags & FLAG_AWAIT;
@@ -214,15 +213,14 @@ static __always_inline void flow_received(struct thread_slot *slot, u64 socket, 
 	is_more = flags & PEEKS || !note_message(slot, result);
 	if (is_more && is_begun) {
 		if (waited)
-			slot->base_start_ns = bpf_ktime_get_ns();
+			slot->base_start_ns = now;
 		return;
 	}
-	now = bpf_ktime_get_ns();
 	end_command(slot, now); /* the next one was there already */
 	begin_command(slot, now, socket);
 }
 
-static __always_inline void flow_sent(struct thread_slot *slot, u64 socket, s32 result)
+static __always_inline void flow_sent(struct thread_slot *slot, u64 socket, s32 result, u64 now)
 {
 	u32 file = FLAG_RECEIVES | FLAG_RECEIVED;
 
@@ -233,7 +231,7 @@ static __always_inline void flow_sent(struct thread_slot *slot, u64 socket, s32 
 	if ((slot->flags & file) == file) /* the client's file has come */
 		slot->flags &= ~file;
 	slot->flags |= FLAG_ANSWERED;
-	slot->answered_ns = bpf_ktime_get_ns();
+	slot->answered_ns = now;
 }
 
 /* The descriptor that poll or select waits to read from, -1: none. Of several, one. */

@@ -655,15 +655,17 @@ int on_leave(struct pt_regs *ctx)
 
 /* ---- sockets ---- */
 
-/* The current thread's slot, if it belongs to the target. */
-static __always_inline struct thread_slot *socket_user(void)
+/* The current thread's slot, if it belongs to the target, and the time. */
+static __always_inline struct thread_slot *socket_user(u64 *time_ns)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	if (!is_target(task))
 		return NULL;
 	struct thread_slot *slot = find_slot(task);
-	u64 now = bpf_ktime_get_ns();
-	if (!slot || slot->status != THREAD_LIVE || is_abandoned(now))
+	if (!slot || slot->status != THREAD_LIVE)
+		return NULL;
+	u64 now = *time_ns = bpf_ktime_get_ns();
+	if (is_abandoned(now))
 		return NULL;
 	if (slot->state != STATE_ON_CPU)
 		came_unseen(slot, task, now);
@@ -676,22 +678,24 @@ static __always_inline struct thread_slot *socket_user(void)
 SEC("tp_btf/sock_recv_length")
 int on_receive(u64 *ctx)
 {
-	struct thread_slot *slot = socket_user();
+	u64 now;
+	struct thread_slot *slot = socket_user(&now);
 	if (slot && config.flow)
-		flow_received(slot, ctx[0], (s32)ctx[1], (u32)ctx[2]);
+		flow_received(slot, ctx[0], (s32)ctx[1], (u32)ctx[2], now);
 	else if (slot)
-		received(slot, ctx[0]);
+		received(slot, ctx[0], now);
 	return 0;
 }
 
 SEC("tp_btf/sock_send_length")
 int on_send(u64 *ctx)
 {
-	struct thread_slot *slot = socket_user();
+	u64 now;
+	struct thread_slot *slot = socket_user(&now);
 	if (slot && config.flow)
-		flow_sent(slot, ctx[0], (s32)ctx[1]);
+		flow_sent(slot, ctx[0], (s32)ctx[1], now);
 	else if (slot)
-		sent(slot, ctx[0], (s32)ctx[1]);
+		sent(slot, ctx[0], (s32)ctx[1], now);
 	return 0;
 }
 

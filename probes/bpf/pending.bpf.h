@@ -255,7 +255,7 @@ __noinline int decide_at_exit(struct thread_slot *slot, u64 now, u64 cookie)
 	return 0;
 }
 
-static __always_inline void received(struct thread_slot *slot, u64 socket)
+static __always_inline void received(struct thread_slot *slot, u64 socket, u64 now)
 {
 	slot->last_socket = socket;
 	if (slot->flags & FLAG_RECEIVES) {
@@ -265,27 +265,22 @@ static __always_inline void received(struct thread_slot *slot, u64 socket)
 	if (slot->pending.kind == PENDING_READING ||
 	    (slot->depth == 0 && slot->base != PHASE_IDLE) || !is_client(slot, socket))
 		return;
-	u64 now = bpf_ktime_get_ns();
 	charge(slot, now);
 	begin_reading(slot, now);
 }
 
-static __always_inline void sent(struct thread_slot *slot, u64 socket, s32 result)
+static __always_inline void sent(struct thread_slot *slot, u64 socket, s32 result, u64 now)
 {
-	u64 now;
-
 	if (socket == slot->client_socket)
 		slot->flags |= FLAG_ANSWERED;
 	if (slot->pending.kind == PENDING_SENT) {
 		if (socket != slot->sent_socket)
 			return;
-		now = bpf_ktime_get_ns();
 		charge(slot, now);
 		resume_sending(slot, now);
 	} else {
 		if (!is_sending(slot))
 			return;
-		now = bpf_ktime_get_ns();
 		charge(slot, now);
 	}
 	if (result == -EAGAIN)

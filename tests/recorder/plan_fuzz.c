@@ -10,17 +10,8 @@
 #include <string.h>
 
 #include "failure.h"
+#include "fuzzing.h"
 #include "plan.h"
-
-static unsigned long long state;
-
-static unsigned long long chance(unsigned long long most)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state % most;
-}
 
 static size_t mutate(char *text, size_t length, size_t most)
 {
@@ -68,15 +59,11 @@ int main(int count, char **arguments)
 	static char seed_text[PLAN_BYTES_MOST], mutant[2 * PLAN_BYTES_MOST];
 	unsigned long long taken = 0;
 
-	if (count != 4)
+	size_t length = 0;
+	unsigned long long runs =
+		count == 4 ? begin_fuzzing(arguments, seed_text, sizeof(seed_text), &length) : 0;
+	if (!runs)
 		return 2;
-	FILE *file = fopen(arguments[1], "rb");
-	if (!file)
-		return 2;
-	size_t length = fread(seed_text, 1, sizeof(seed_text), file);
-	fclose(file);
-	state = strtoull(arguments[3], NULL, 10) | 1;
-	unsigned long long runs = strtoull(arguments[2], NULL, 10);
 	if (plan_parse(&plan, seed_text, length)) {
 		fprintf(stderr, "the seed is refused: %s\n", failure.text);
 		return 1;

@@ -11,19 +11,10 @@
 #include <zlib.h>
 
 #include "failure.h"
+#include "fuzzing.h"
 #include "tables.h"
 
 enum { FILE_MOST = 1 << 22 };
-
-static unsigned long long state;
-
-static unsigned long long chance(unsigned long long most)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state % most;
-}
 
 static size_t mutate(u8 *bytes, size_t length)
 {
@@ -83,15 +74,11 @@ int main(int count, char **arguments)
 	struct tables found;
 	u64 sum = 0;
 
-	if (count != 4)
+	size_t length = 0;
+	unsigned long long runs =
+		count == 4 ? begin_fuzzing(arguments, seed, sizeof(seed), &length) : 0;
+	if (!runs)
 		return 2;
-	FILE *file = fopen(arguments[1], "rb");
-	if (!file)
-		return 2;
-	size_t length = fread(seed, 1, sizeof(seed), file);
-	fclose(file);
-	state = strtoull(arguments[3], NULL, 10) | 1;
-	unsigned long long runs = strtoull(arguments[2], NULL, 10);
 	if (tables_parse(&found, seed, length)) {
 		fprintf(stderr, "the seed is refused: %s\n", failure.text);
 		return 1;

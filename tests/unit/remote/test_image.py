@@ -82,7 +82,7 @@ def test_texts_of_several_frames_are_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "../x", "VICTIM", "proc/17/root/victim", "proc/17/exe", "proc/17/environ", "x",
+        "../x", "VICTIM", "proc/17/exe/victim", "proc/17/exe", "proc/17/environ", "x",
         "sys/fs/cgroup/../../x", "sys/fs/cgroup/a/../../../../x", "sys/fs/cgroup/..",
         "boot/config-../x",
         "proc/17/map_files/1000-2000", "proc/17/../18/stat", "files/0/x", "proc/17/stat\n", "",
@@ -91,8 +91,8 @@ def test_texts_of_several_frames_are_one(tmp_path: Path) -> None:
 def test_no_text_is_written_elsewhere(tmp_path: Path, name: str) -> None:
     victim = tmp_path / "victim"  # never a file of the host: this test must fail without harm
     victim.touch()
-    root = fact("proc/17/root", bytes(tmp_path), "LINK")
-    made = image(tmp_path, [root, fact(name.replace("VICTIM", str(victim)))])
+    link = fact("proc/17/exe", bytes(tmp_path), "LINK")
+    made = image(tmp_path, [link, fact(name.replace("VICTIM", str(victim)))])
     with pytest.raises(TlstaxError, match="sent what no recorder sends"):
         add(made)
     assert victim.read_bytes() == b""
