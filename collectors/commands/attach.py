@@ -78,9 +78,8 @@ def register(
     parser.add_argument(
         "--stacks",
         choices=("tables", "frame-pointers"),
-        default="tables",
         help="how callers are found: by unwind tables of the server's files, or only by frame "
-        "pointers, which libssl and libcrypto lack (%(default)s)",
+        "pointers, which libssl and libcrypto lack (tables; frame-pointers with --ssh)",
     )
     parser.add_argument(
         "--max-threads",
@@ -242,7 +241,7 @@ def _request(
         capture=options.output,
         window_s=options.window or 1.0,
         sample_hz=options.sample_hz,
-        unwind_tables=options.stacks == "tables",
+        unwind_tables=options.stacks != "frame-pointers",
         level=options.level,
         threads_most=options.max_threads,
         budget=None if share == NO_BUDGET else share,

@@ -135,8 +135,17 @@ def _plan_request(options: argparse.Namespace) -> "PlanRequest":
 
 def _refuse_local_options(options: argparse.Namespace) -> None:
     """Raise TlstaxError (USAGE) for what a recorder on another host cannot do."""
+    if options.budget is None and not options.window:
+        raise TlstaxError(
+            "--ssh was given without --budget none or --window",
+            "the recorder that runs on the other host cannot keep the default budget of 5% yet, "
+            "and without a budget the overhead has no limit",
+            "Give --budget none to record everything all the time, or run tlstax on that host",
+            ExitCode.USAGE,
+        )
     given = {
         "--budget": options.budget not in (None, float("inf")),
+        "--stacks tables": options.stacks == "tables",
         "--client": bool(options.client),
         "--functions": bool(options.functions),
         "--collect": tuple(options.collect) != ("native",),

@@ -160,7 +160,10 @@ def test_a_user_without_the_right(
     sudoers.chmod(0o600)
     sudoers.write_text(re.sub("sha256:........", "sha256:00000000", sudoers.read_text()))
     sudoers.chmod(0o440)
-    command = [*tlstax, "attach", "--ssh", "box", "--sudo", str(recorded_server.pid), "-o", capture]
+    command = [
+        *tlstax, "attach", "--ssh", "box", "--sudo", str(recorded_server.pid), "-o", capture,
+        "--budget", "none",
+    ]  # fmt: skip
     process = spawn(
         command,
         stderr=subprocess.PIPE,
@@ -278,7 +281,10 @@ def test_a_line_that_is_cut_at_any_moment(
 ) -> None:  # fmt: skip
     """While it logs in, copies, asks, plans, attaches or records."""
     target = started(program, "tls", "s" * HANDSHAKES)
-    command = [*tlstax, "attach", "--ssh", "box", "--sudo", str(target.pid), "-o", capture]
+    command = [
+        *tlstax, "attach", "--ssh", "box", "--sudo", str(target.pid), "-o", capture,
+        "--budget", "none",
+    ]  # fmt: skip
     process = spawn(
         command,
         stderr=subprocess.PIPE,
