@@ -213,17 +213,18 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet
         uncounted = registry.uncounted(options.collect)
         expensive = options.window or options.client or options.functions or uncounted
         share = NO_BUDGET if expensive else DEFAULT_BUDGET
-    if share == NO_BUDGET and not (options.client or options.functions):
+    if options.client or options.functions:
+        return Recorder(_request(options, pid, sources, safety, share)), sources, safety
+    try:
         recording = StaticRecording(_request(options, pid, sources, safety, share))
         return recording, sources, safety
-    try:
-        return Recorder(_request(options, pid, sources, safety, share)), sources, safety
     except TlstaxError as error:
         if error.exit_code != ExitCode.BUDGET or options.budget is not None:
             raise
     # An almost idle server: the default budget must not prevent a recording.
     sources = registry.open_sources(what)
-    return Recorder(_request(options, pid, sources, safety, NO_BUDGET)), sources, safety
+    recording = StaticRecording(_request(options, pid, sources, safety, NO_BUDGET))
+    return recording, sources, safety
 
 
 def _request(
@@ -271,12 +272,9 @@ def _watch(
             print(f"tlstax: {text}", file=sys.stderr)
         # The default budget is printed only where it changes something.
         is_asked = options.budget is not None
-        if (
-            isinstance(recorder, Recorder)
-            and recorder.schedule.budget_summary
-            and (is_asked or not recorder.schedule.is_continuous)
-        ):
-            print(f"tlstax: {recorder.schedule.budget_summary}", file=sys.stderr)
+        summary = recorder.budget_summary if isinstance(recorder, StaticRecording) else ""
+        if summary and (is_asked or not recorder.is_continuous):
+            print(f"tlstax: {summary}", file=sys.stderr)
         recorder.wake_on(stop.fd)
         is_small = options.budget is not None and options.budget < _SMALL_BUDGET
         poll_s = _POLL_BUDGET_S if is_small else _POLL_S

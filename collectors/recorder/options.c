@@ -27,6 +27,8 @@ static const char help[] =
 	"  --slots N        threads that can have an account at a time (8192, or 4 times those "
 	"there)\n"
 	"  --level LEVEL    record less than the plan: sample or handshake\n"
+	"  --budget SHARE   what it may cost, of the process's CPU time: 0.1% to 50% (no limit)\n"
+	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
 	"  --any-kernel     use a plan that was made on another kernel release\n"
 	"  --output FILE    write there instead of standard output; the file must not exist\n"
@@ -36,12 +38,13 @@ static const char help[] =
 	"\n"
 	"Exit status: 0; 1 the recorder failed; 2 wrong arguments or plan; 3 the host lacks\n"
 	"something; 4 the process cannot be recorded, is not the one of the plan, or ended;\n"
-	"6 the stream could not be written.\n";
+	"6 the stream could not be written; 7 nothing can be recorded for the budget.\n";
 
 static const struct option names[] = {
 	{"plan", required_argument, NULL, 'p'},	  {"tables", required_argument, NULL, 'u'},
 	{"pid", required_argument, NULL, 'i'},	  {"for", required_argument, NULL, 'f'},
 	{"window", required_argument, NULL, 'w'}, {"sample-hz", required_argument, NULL, 's'},
+	{"budget", required_argument, NULL, 'b'}, {"reader", required_argument, NULL, 'e'},
 	{"slots", required_argument, NULL, 't'},  {"level", required_argument, NULL, 'l'},
 	{"queue", required_argument, NULL, 'q'},  {"any-kernel", no_argument, NULL, 'k'},
 	{"output", required_argument, NULL, 'o'}, {"serve", no_argument, NULL, 'r'},
@@ -74,6 +77,17 @@ static bool duration(const char *text, u64 *value_ns)
 		return false;
 	*value_ns = (u64)(amount * unit_ns);
 	return true;
+}
+
+/* 5%, 0.1%. */
+static bool share(const char *text, double *value)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	*value = strtod(text, &end) / 100;
+	return !strcmp(end, "%") && *value >= 0.000999 && *value <= 0.5;
 }
 
 static bool size(const char *text, size_t *bytes)
@@ -126,6 +140,13 @@ static bool take(struct options *options, int letter, const char *value)
 	case 'l':
 		options->level = level_by_name(value, strlen(value));
 		return options->level >= 0;
+	case 'b':
+		return share(value, &options->budget);
+	case 'e':
+		if (!number(value, 1, 1 << 30, &count))
+			return false;
+		options->reader = (int)count;
+		return true;
 	case 'q':
 		return size(value, &options->queue_bytes);
 	case 'r':

@@ -123,13 +123,13 @@ class WindowCutter:
                 account.counts = slot.kernel_counts
         self._clocks.accounts_read(start_ns)
 
-    def resume(self) -> int:
+    def resume(self, start_ns: int | None = None) -> int:
         """Restart the ledger: what its cells hold now is excluded from the next window.
 
-        Returns the time of the restart, at which the current window ends.
+        Returns the time of the restart (now, or `start_ns`), at which the current window ends.
         """
         self._counted = self._engine.maps.latency_counts()
-        start_ns = self._recorder.now_ns()
+        start_ns = start_ns or self._recorder.now_ns()
         self._clocks.begin()
         self._forget_past(start_ns)
         self._engine.maps.waits()
