@@ -272,9 +272,10 @@ def _watch(
             print(f"tlstax: {text}", file=sys.stderr)
         # The default budget is printed only where it changes something.
         is_asked = options.budget is not None
-        summary = recorder.budget_summary if isinstance(recorder, StaticRecording) else ""
-        if summary and (is_asked or not recorder.is_continuous):
-            print(f"tlstax: {summary}", file=sys.stderr)
+        if isinstance(recorder, StaticRecording):
+            summary = recorder.budget_summary
+            if summary and (is_asked or not recorder.is_continuous):
+                print(f"tlstax: {summary}", file=sys.stderr)
         recorder.wake_on(stop.fd)
         is_small = options.budget is not None and options.budget < _SMALL_BUDGET
         poll_s = _POLL_BUDGET_S if is_small else _POLL_S

@@ -106,12 +106,12 @@ def library() -> Any:
     """Built once; a number that does not fit its type traps."""
     with tempfile.TemporaryDirectory(prefix="tlstax-") as folder:
         made = Path(folder, "budget.so")
-        sources = [ROOT / "collectors/recorder" / name for name in _SOURCES]
+        sources = [str(ROOT / "collectors/recorder" / name) for name in _SOURCES]
         subprocess.run(
             [
                 *("clang", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-Wall"),
                 *("-Wextra", "-Werror", "-fsanitize=undefined", "-fsanitize-trap=undefined"),
-                *("-I", ROOT / "probes/bpf", "-o", made, *sources),
+                *("-I", str(ROOT / "probes/bpf"), "-o", str(made), *sources),
             ],
             check=True,
         )

@@ -60,7 +60,7 @@ def chosen(load: Load, share: float, most: Level) -> Choice:
 
 
 def cost_share(load: Load, choice: Choice) -> float:
-    return choice.predicted.total_ns / (load.base * SECOND)
+    return float(choice.predicted.total_ns / (load.base * SECOND))
 
 
 def test_a_large_budget_takes_everything_all_the_time() -> None:
