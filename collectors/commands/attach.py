@@ -16,7 +16,14 @@ from pathlib import Path
 from types import FrameType
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.options import accept_option, duration, functions_option
+from tlstax.collectors.commands.options import (
+    NO_BUDGET,
+    accept_option,
+    budget,
+    duration,
+    functions_option,
+    share_of,
+)
 from tlstax.collectors.commands.progress import Progress
 from tlstax.collectors.commands.remote import attach_there, remote_options, require_ssh
 from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refused
@@ -35,10 +42,6 @@ from tlstax.probes.model import Level
 _POLL_S = 1.0
 _POLL_BUDGET_S = 10.0  # with a small budget every wake-up counts
 _SMALL_BUDGET = 0.02
-DEFAULT_BUDGET = 0.05
-"""The default budget, as a share of the server's CPU time. On a busy server dense windows then
-record thousands of commands per second; if everything fits, everything is on all the time."""
-NO_BUDGET = float("inf")
 Recording = Recorder | StaticRecording | PlainRecording
 
 
@@ -144,20 +147,6 @@ def level(text: str) -> Level:
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {names}") from None
 
 
-def budget(text: str) -> float:
-    """A share of the server's CPU time from `0.1%` to `50%`, or NO_BUDGET for `none`."""
-    if text == "none":
-        return NO_BUDGET
-    number = text.removesuffix("%").strip()
-    try:
-        share = float(number) / 100 if text.endswith("%") else float("nan")
-    except ValueError:
-        share = float("nan")
-    if not 0.000999 <= share <= 0.5:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a share from 0.1% to 50% nor none")
-    return share
-
-
 def thread_count(text: str) -> int:
     """A number of threads from 1 to ROOM_MOST."""
     if not text.isdigit() or not 1 <= int(text) <= ROOM_MOST:
@@ -208,27 +197,15 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet
     sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:
         return PlainRecording(pid, options.output, sources, options.force), sources, safety
-    share = options.budget
-    if share is None:
-        uncounted = registry.uncounted(options.collect)
-        expensive = options.window or options.client or options.functions or uncounted
-        share = NO_BUDGET if expensive else DEFAULT_BUDGET
-    if options.client or options.functions:
-        return Recorder(_request(options, pid, sources, safety, share)), sources, safety
-    try:
-        recording = StaticRecording(_request(options, pid, sources, safety, share))
-        return recording, sources, safety
-    except TlstaxError as error:
-        if error.exit_code != ExitCode.BUDGET or options.budget is not None:
-            raise
-    # An almost idle server: the default budget must not prevent a recording.
-    sources = registry.open_sources(what)
-    recording = StaticRecording(_request(options, pid, sources, safety, NO_BUDGET))
-    return recording, sources, safety
+    expensive = options.window or options.client or options.functions
+    expensive = expensive or registry.uncounted(options.collect)
+    share = share_of(options.budget, is_expensive=expensive)
+    kind = Recorder if options.client or options.functions else StaticRecording
+    return kind(_request(options, pid, sources, safety, share)), sources, safety
 
 
 def _request(
-    options: argparse.Namespace, pid: int, sources: SourceSet, safety: Safety, share: float
+    options: argparse.Namespace, pid: int, sources: SourceSet, safety: Safety, share: float | None
 ) -> Request:
     """What the native engine is to record, for a share of the server's CPU time."""
     if options.functions and options.duration_s is None:
@@ -245,7 +222,8 @@ def _request(
         unwind_tables=options.stacks != "frame-pointers",
         level=options.level,
         threads_most=options.max_threads,
-        budget=None if share == NO_BUDGET else share,
+        budget=share,
+        budget_is_default=options.budget is None,
         definitions=options.definitions,
         overwrite=options.force,
         functions=options.functions,

@@ -6,14 +6,16 @@
 #define NS ((double)NS_PER_S)
 #define MARGIN 0.85 /* plans use this much; the rest is for a load that rises between two looks */
 #define SPARE 0.7   /* everything must cost this much less before a recording stops alternating */
-#define LIGHT_SHARE 0.5 /* of the budget for light time; the rest is for dense windows */
+#define LIGHT_SHARE 0.75 /* of the budget for light time; the rest is for dense windows */
+#define FIXED_SHARE 0.5 /* of a dense window's events: what it costs to make it, if possible */
 #define EASY_CYCLE_NS (10 * NS_PER_S) /* windows get shorter rather than rarer than that */
 #define LONGEST_CYCLE_NS (30 * NS_PER_S)
 #define LONGEST_WINDOW_NS (10 * NS_PER_S)
 #define MOST_SAVED_NS (10 * NS) /* no long burst after a quiet night */
 
-/* Lengths of a dense window, best first. */
-static const u64 dense_lengths_ns[] = {100 * NS_PER_MS, 50 * NS_PER_MS, 20 * NS_PER_MS};
+/* Lengths of a dense window: the usual one, shorter ones, and longer ones, each best first. */
+static const u64 usual_ns[] = {100 * NS_PER_MS, 50 * NS_PER_MS, 20 * NS_PER_MS};
+static const u64 longer_ns[] = {200 * NS_PER_MS, 500 * NS_PER_MS, NS_PER_S, 2 * NS_PER_S};
 
 /* Lengths of windows when everything is always on, in windows as asked for. */
 static const u32 multiples[] = {1, 2, 5, 10};
@@ -57,7 +59,7 @@ double window_cost(const struct load *load, int dense, int light, u64 dense_ns)
 	       load->turn_ns;
 }
 
-static struct choice continuous(const struct load *load, int level, u64 window_ns)
+struct choice budget_everything(const struct load *load, int level, u64 window_ns)
 {
 	struct choice choice = {level, LEVEL_NONE, window_ns, window_ns,
 				load_running(load, level)};
@@ -79,11 +81,43 @@ static bool choose_continuous(const struct load *load, int level, u64 window_ns,
 		u64 length_ns = window_ns * multiples[i];
 		if (i && length_ns > LONGEST_WINDOW_NS)
 			length_ns = larger((double)window_ns, LONGEST_WINDOW_NS);
-		*choice = continuous(load, level, length_ns);
+		*choice = budget_everything(load, level, length_ns);
 		if (fits(choice, limit_ns))
 			return true;
 	}
 	return false;
+}
+
+/* Dense windows of a length, as often as the budget allows. */
+static double alternating(const struct load *load, double limit_ns, u64 dense_ns,
+			  struct choice *choice)
+{
+	struct overhead running = load_running(load, choice->light);
+	struct overhead on = load_running(load, choice->dense);
+	double one_ns = window_cost(load, choice->dense, choice->light, dense_ns);
+	double cycle_ns = one_ns / (limit_ns - overhead_total(&running)) * NS + 1;
+	double on_s = ((double)dense_ns + load->tail_ns) / NS;
+
+	if (cycle_ns < (double)dense_ns)
+		cycle_ns = (double)dense_ns;
+	double windows = NS / cycle_ns;
+	choice->dense_ns = dense_ns;
+	choice->cycle_ns = cycle_ns < (double)LONGEST_CYCLE_NS ? (u64)cycle_ns : LONGEST_CYCLE_NS;
+	choice->predicted = running;
+	choice->predicted.probes_ns += (on.probes_ns - running.probes_ns) * on_s * windows;
+	choice->predicted.scheduler_ns += (on.scheduler_ns - running.scheduler_ns) * on_s * windows;
+	choice->predicted.samples_ns += (on.samples_ns - running.samples_ns) * on_s * windows;
+	choice->predicted.recorder_ns += (2 * load->cut_ns + load->turn_ns) * windows;
+	return cycle_ns;
+}
+
+/* Whether most of a dense window's cost is that of making it: a longer one is then better. */
+static bool is_fixed(const struct load *load, const struct choice *choice)
+{
+	double fixed_ns = 2 * load->cut_ns + load->turn_ns;
+	double one_ns = window_cost(load, choice->dense, choice->light, choice->dense_ns);
+
+	return fixed_ns > FIXED_SHARE * (one_ns - fixed_ns);
 }
 
 /* Dense windows with light time; false: they would be too far apart. */
@@ -91,24 +125,21 @@ static bool choose_alternating(const struct load *load, int dense, int light, do
 			       struct choice *choice)
 {
 	struct overhead running = load_running(load, light);
-	double left_ns = limit_ns - overhead_total(&running);
+	struct choice longer = {.dense = dense, .light = light};
 
-	for (u32 i = 0; i < COUNT(dense_lengths_ns) && left_ns > 0; i++) {
-		u64 dense_ns = dense_lengths_ns[i];
-		double one_ns = window_cost(load, dense, light, dense_ns);
-		double cycle = larger((double)dense_ns, one_ns / left_ns * NS + 1);
-		bool is_last = i == COUNT(dense_lengths_ns) - 1 && light != LEVEL_NONE;
-		if (cycle > (double)(is_last ? LONGEST_CYCLE_NS : EASY_CYCLE_NS))
+	*choice = longer;
+	if (overhead_total(&running) >= limit_ns)
+		return false;
+	for (u32 i = 0; i < COUNT(usual_ns); i++) {
+		bool is_last = i == COUNT(usual_ns) - 1 && light != LEVEL_NONE;
+		double cycle_ns = alternating(load, limit_ns, usual_ns[i], choice);
+		if (cycle_ns > (double)(is_last ? LONGEST_CYCLE_NS : EASY_CYCLE_NS))
 			continue;
-		struct overhead on = load_running(load, dense);
-		double windows = NS / cycle, on_s = ((double)dense_ns + load->tail_ns) / NS;
-		*choice = (struct choice){dense, light, dense_ns, (u64)cycle, running};
-		choice->predicted.probes_ns += (on.probes_ns - running.probes_ns) * on_s * windows;
-		choice->predicted.scheduler_ns +=
-			(on.scheduler_ns - running.scheduler_ns) * on_s * windows;
-		choice->predicted.samples_ns +=
-			(on.samples_ns - running.samples_ns) * on_s * windows;
-		choice->predicted.recorder_ns += (2 * load->cut_ns + load->turn_ns) * windows;
+		for (u32 k = 0; !i && k < COUNT(longer_ns) && is_fixed(load, choice); k++) {
+			if (alternating(load, limit_ns, longer_ns[k], &longer) > EASY_CYCLE_NS)
+				break;
+			*choice = longer;
+		}
 		return true;
 	}
 	return false;
@@ -134,7 +165,7 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 		/* The programs of a plan tell commands either by sockets or by probes. */
 		if (level == LEVEL_FLOW)
 			continue;
-		*choice = continuous(load, level, (u64)larger((double)window_ns, LONGEST_WINDOW_NS));
+		*choice = budget_everything(load, level, (u64)larger((double)window_ns, LONGEST_WINDOW_NS));
 		if (fits(choice, limit_ns))
 			return true;
 	}
@@ -143,7 +174,7 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 
 void budget_refuse(const struct load *load, double share)
 {
-	struct choice least = continuous(load, LEVEL_SAMPLE, LONGEST_WINDOW_NS);
+	struct choice least = budget_everything(load, LEVEL_SAMPLE, LONGEST_WINDOW_NS);
 	double base_ns = load_base(load) * NS;
 	double needed = overhead_total(&least.predicted) / (base_ns * MARGIN) * 1000;
 	u64 tenths = (u64)needed + ((double)(u64)needed < needed);

@@ -91,6 +91,9 @@ double window_cost(const struct load *load, int dense, int light, u64 dense_ns);
 bool budget_choose(const struct load *load, double share, int most, u64 window_ns, bool alternates,
 		   struct choice *choice);
 
+/* Everything all the time, whatever it costs. */
+struct choice budget_everything(const struct load *load, int most, u64 window_ns);
+
 /* Say why nothing fits, and the budget that suffices. */
 void budget_refuse(const struct load *load, double share);
 

@@ -28,6 +28,7 @@ static const char help[] =
 	"there)\n"
 	"  --level LEVEL    record less than the plan: sample or handshake\n"
 	"  --budget SHARE   what it may cost, of the process's CPU time: 0.1% to 50% (no limit)\n"
+	"  --or-everything  if nothing fits the budget, record everything without a limit\n"
 	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
 	"  --any-kernel     use a plan that was made on another kernel release\n"
@@ -45,6 +46,7 @@ static const struct option names[] = {
 	{"pid", required_argument, NULL, 'i'},	  {"for", required_argument, NULL, 'f'},
 	{"window", required_argument, NULL, 'w'}, {"sample-hz", required_argument, NULL, 's'},
 	{"budget", required_argument, NULL, 'b'}, {"reader", required_argument, NULL, 'e'},
+	{"or-everything", no_argument, NULL, 'n'},
 	{"slots", required_argument, NULL, 't'},  {"level", required_argument, NULL, 'l'},
 	{"queue", required_argument, NULL, 'q'},  {"any-kernel", no_argument, NULL, 'k'},
 	{"output", required_argument, NULL, 'o'}, {"serve", no_argument, NULL, 'r'},
@@ -142,6 +144,9 @@ static bool take(struct options *options, int letter, const char *value)
 		return options->level >= 0;
 	case 'b':
 		return share(value, &options->budget);
+	case 'n':
+		options->or_everything = true;
+		return true;
 	case 'e':
 		if (!number(value, 1, 1 << 30, &count))
 			return false;

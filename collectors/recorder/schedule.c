@@ -17,6 +17,7 @@
 /* Without a budget the kernel times the programs in the first of so many windows, until the target
  * was busy in one. */
 enum { TIMED_EVERY = 31 };
+#define NEVER_NS (1ULL << 62)
 
 static struct {
 	const struct options *options;
@@ -24,6 +25,7 @@ static struct {
 	struct engine *engine;
 	const struct plan *plan;
 	const struct target *target;
+	double budget; /* 0: none */
 	int most, level;
 	bool is_trial;
 	struct pace pace;
@@ -80,7 +82,8 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 	state.plan = plan;
 	state.target = target;
 	state.most = state.level = base.level = (int)engine->settings.level;
-	state.is_trial = options->budget > 0;
+	state.budget = options->budget;
+	state.is_trial = state.budget > 0;
 	state.turn_ns = -1;
 	meter_prepare(engine, plan, target);
 	pace_open(&state.pace, options->budget, state.most, options->window_ns, (u64)target->pid);
@@ -143,7 +146,7 @@ static int put_budget(void)
 	if (!budget)
 		return fail(EXIT_CODE_USAGE, "the queue is too small: give more than --queue %zuK",
 			    state.options->queue_bytes >> 10);
-	budget->share_ppm = (u64)(state.options->budget * 1e6 + 0.5);
+	budget->share_ppm = (u64)(state.budget * 1e6 + 0.5);
 	budget->base_ns = (u64)(load_base(&state.pace.load) * (double)NS_PER_S);
 	budget->dense_ns = choice->dense_ns;
 	budget->cycle_ns = choice->cycle_ns;
@@ -197,17 +200,25 @@ static int judge(void)
 	state.is_trial = false;
 	meter_load(&trial, &load);
 	load.cut_ns = state.cut_ns + (state.options->reader ? READER_CUT_NS : 0);
-	bool is_simple = budget_choose(&load, state.options->budget, state.most,
+	bool is_simple = budget_choose(&load, state.budget, state.most,
 				       state.options->window_ns, false, &choice) &&
 			 is_continuous(&choice) && choice.dense == state.most;
 	if (!is_simple && try_turn(&trial, &load))
 		return -1;
-	if (!pace_begin(&state.pace, &load, &trial)) {
-		budget_refuse(&load, state.options->budget);
+	bool fits = pace_begin(&state.pace, &load, &trial);
+	if (!fits && !state.options->or_everything) {
+		budget_refuse(&load, state.budget);
 		return -1;
 	}
-	meter_count_reader(state.options->reader);
-	return put_budget() ? -1 : follow(pace_first(&state.pace), true);
+	struct step step = {state.most, state.options->window_ns, NEVER_NS};
+	if (fits) {
+		step = pace_first(&state.pace);
+		meter_count_reader(state.options->reader);
+	} else {
+		state.budget = 0;
+		state.pace.choice = budget_everything(&load, state.most, state.options->window_ns);
+	}
+	return put_budget() ? -1 : follow(step, true);
 }
 
 static int end_window(void)
@@ -265,7 +276,7 @@ int schedule_step(void)
 
 	if (time_ns >= state.next_ns) {
 		int error = state.is_trial		   ? judge()
-			    : state.options->budget > 0 ? end_window()
+			    : state.budget > 0 ? end_window()
 							   : go_on();
 		state.drain_ns = monotonic_ns() + DRAIN_NS;
 		return error;

@@ -109,7 +109,8 @@ class StaticRecording:
             values |= {"--budget": f"{request.budget:%}", "--reader": str(os.getpid())}
         if request.duration_s is not None:
             values["--for"] = f"{request.duration_s * 1000:.3f}ms"
-        return [word for pair in values.items() for word in pair]
+        words = [word for pair in values.items() for word in pair]
+        return [*words, "--or-everything"] if request.budget_is_default else words
 
     def _begin(self, planning_cpu_ns: int) -> None:
         """Wait until it is attached, and store what stands once."""

@@ -37,7 +37,9 @@ def budget_is_continuous(budget: Any) -> bool:
 
 
 def budget_summary(budget: Any) -> str:
-    """How the budget is used, as a sentence."""
+    """How the budget is used, as a sentence; "" where there is no limit."""
+    if not budget.share_ppm:
+        return ""
     share = shares_of_budget(budget)["predicted_share"]
     start = f"Budget {budget.share_ppm / 1e4:g}% of the server's CPU time"
     what = _WHAT[budget.dense.decode("ascii")]

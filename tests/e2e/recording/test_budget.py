@@ -22,7 +22,7 @@ from tlstax import ExitCode
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Ledger, PhaseCount, Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
-from tlstax.collectors.commands.attach import DEFAULT_BUDGET
+from tlstax.collectors.commands.options import DEFAULT_BUDGET
 from tlstax.tests.memory_cost import SLOW_NS, page_ns
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer

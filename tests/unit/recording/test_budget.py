@@ -79,6 +79,16 @@ def test_one_per_cent_alternates() -> None:
     assert choice.dense_ns / choice.cycle_ns > 0.01
 
 
+def test_windows_of_a_calm_server_are_longer() -> None:
+    """There attaching and storing cost more than what is recorded: few long windows see more."""
+    calm = busy(cpus=0.2, cut_ns=5 * MS)
+    choice = chosen(calm, 0.1, Level.RECORD)
+    assert choice.light == Level.HANDSHAKE
+    assert choice.dense_ns == SECOND
+    assert choice.dense_ns / choice.cycle_ns > 0.25
+    assert chosen(busy(), 0.05, Level.RECORD).dense_ns == 100 * MS
+
+
 def test_a_storm_windows_the_sub_phases_too() -> None:
     choice = chosen(storm(), 0.02, Level.RECORD)
     assert choice.light == Level.SAMPLE
