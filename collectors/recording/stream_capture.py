@@ -17,6 +17,12 @@ from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
 from tlstax.collectors.placement.model import RoleMark
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.engine.expected_cost import (
+    FLOOR_CPUS,
+    budget_summary,
+    shares_of,
+    shares_of_budget,
+)
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.engine.walker import WALK_ENDS
@@ -24,12 +30,6 @@ from tlstax.collectors.recording.engine_rows import fate_rows
 from tlstax.collectors.recording.proc_clocks import Clocks, TargetCounters
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore
-from tlstax.collectors.recording.stream.expected_cost import (
-    FLOOR_CPUS,
-    budget_summary,
-    shares_of,
-    shares_of_budget,
-)
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import (
     recorded_objects,

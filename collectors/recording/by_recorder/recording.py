@@ -22,14 +22,14 @@ from tlstax.collectors.process.target import require_host_pids
 from tlstax.collectors.process.target_fate import ended_error, require_same_program
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.by_recorder.child import RecorderChild
-from tlstax.collectors.recording.proc_clocks import resident_bytes
-from tlstax.collectors.recording.request import Request
-from tlstax.collectors.recording.safe_request import limits_of, made_safe
-from tlstax.collectors.recording.stream.expected_cost import (
+from tlstax.collectors.recording.engine.expected_cost import (
     FLOOR_CPUS,
     budget_is_continuous,
     budget_summary,
 )
+from tlstax.collectors.recording.proc_clocks import resident_bytes
+from tlstax.collectors.recording.request import Request
+from tlstax.collectors.recording.safe_request import limits_of, made_safe
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import GrowingTables, process_tables
