@@ -7,7 +7,7 @@
 #define MARGIN 0.85 /* plans use this much; the rest is for a load that rises between two looks */
 #define SPARE 0.7   /* everything must cost this much less before a recording stops alternating */
 #define LIGHT_SHARE 0.75 /* of the budget for light time; the rest is for dense windows */
-#define FIXED_SHARE 0.5 /* of a dense window's events: what it costs to make it, if possible */
+#define FIXED_SHARE 0.5	 /* of a dense window's events: what it costs to make it, if possible */
 #define EASY_CYCLE_NS (10 * NS_PER_S) /* windows get shorter rather than rarer than that */
 #define LONGEST_CYCLE_NS (30 * NS_PER_S)
 #define LONGEST_WINDOW_NS (10 * NS_PER_S)
@@ -61,8 +61,7 @@ double window_cost(const struct load *load, int dense, int light, u64 dense_ns)
 
 struct choice budget_everything(const struct load *load, int level, u64 window_ns)
 {
-	struct choice choice = {level, LEVEL_NONE, window_ns, window_ns,
-				load_running(load, level)};
+	struct choice choice = {level, LEVEL_NONE, window_ns, window_ns, load_running(load, level)};
 
 	choice.predicted.recorder_ns += load->cut_ns * NS / (double)window_ns;
 	return choice;
@@ -155,8 +154,8 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 		return true;
 	for (u32 i = 0; i < COUNT(lights); i++) {
 		struct overhead running = load_running(load, lights[i]);
-		if (lights[i] >= most || (lights[i] != LEVEL_NONE &&
-					  overhead_total(&running) > LIGHT_SHARE * limit_ns))
+		if (lights[i] >= most ||
+		    (lights[i] != LEVEL_NONE && overhead_total(&running) > LIGHT_SHARE * limit_ns))
 			continue;
 		if (choose_alternating(load, most, lights[i], limit_ns, choice))
 			return true;
@@ -165,7 +164,8 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 		/* The programs of a plan tell commands either by sockets or by probes. */
 		if (level == LEVEL_FLOW)
 			continue;
-		*choice = budget_everything(load, level, (u64)larger((double)window_ns, LONGEST_WINDOW_NS));
+		*choice = budget_everything(load, level,
+					    (u64)larger((double)window_ns, LONGEST_WINDOW_NS));
 		if (fits(choice, limit_ns))
 			return true;
 	}
@@ -182,7 +182,8 @@ void budget_refuse(const struct load *load, double share)
 	fail(EXIT_CODE_BUDGET,
 	     "nothing can be recorded for %g%% of the server's CPU time: the server uses %.2f CPUs "
 	     "(less than %g counts as that), so the budget is %.2f ms a second, and CPU samples "
-	     "alone would cost %.2f ms and the recorder %.2f ms. Allow --budget %g%%, or take fewer "
+	     "alone would cost %.2f ms and the recorder %.2f ms. Allow --budget %g%%, or take "
+	     "fewer "
 	     "samples (--sample-hz)",
 	     share * 100, load->cpus, FLOOR_CPUS, share * base_ns / 1e6,
 	     least.predicted.samples_ns / 1e6, least.predicted.recorder_ns / 1e6,
@@ -194,7 +195,8 @@ void account_settle(struct account *account, const struct span *span)
 	double length_ns = (double)span->length_ns;
 	double earned_ns =
 		account->share * larger((double)span->target_cpu_ns, FLOOR_CPUS * length_ns);
-	double most_ns = length_ns > 0 ? earned_ns / length_ns * MOST_SAVED_NS : account->balance_ns;
+	double most_ns =
+		length_ns > 0 ? earned_ns / length_ns * MOST_SAVED_NS : account->balance_ns;
 
 	account->balance_ns += earned_ns - overhead_total(&span->spent);
 	if (account->balance_ns > larger(0, most_ns))

@@ -38,22 +38,22 @@ struct span {
 
 /* The target's load and the overhead of measuring: from the trial, then from every window. */
 struct load {
-	double cpus;		/* CPU time of the target per time */
-	double probes[LEVELS];	/* of the probes of each level, per CPU time of the target */
-	double scheduler;	/* of the programs at scheduler events, per CPU time of the target */
-	double samples;		/* of the sampler, per time */
-	double cut_ns;		/* CPU time of the recorder to end a window */
-	double turn_ns;		/* and to attach and detach what only dense windows have */
-	double tail_ns;		/* how much longer than its window a dense window's probes stay on */
-	double watch;		/* CPU time of the recorder between two windows, per time */
+	double cpus;	       /* CPU time of the target per time */
+	double probes[LEVELS]; /* of the probes of each level, per CPU time of the target */
+	double scheduler;      /* of the programs at scheduler events, per CPU time of the target */
+	double samples;	       /* of the sampler, per time */
+	double cut_ns;	       /* CPU time of the recorder to end a window */
+	double turn_ns;	       /* and to attach and detach what only dense windows have */
+	double tail_ns;	       /* how much longer than its window a dense window's probes stay on */
+	double watch;	       /* CPU time of the recorder between two windows, per time */
 };
 
 /* How to record. */
 struct choice {
-	int dense;	 /* the level of a dense window, or of all the time */
-	int light;	 /* between dense windows */
-	u64 dense_ns;	 /* length of a dense window, or of any if everything is always on */
-	u64 cycle_ns;	 /* from one dense window to the next; dense_ns: no light time */
+	int dense;    /* the level of a dense window, or of all the time */
+	int light;    /* between dense windows */
+	u64 dense_ns; /* length of a dense window, or of any if everything is always on */
+	u64 cycle_ns; /* from one dense window to the next; dense_ns: no light time */
 	struct overhead predicted; /* of a second */
 };
 

@@ -73,8 +73,8 @@ int open_event_link(int program, const char *path, u64 offset, u64 cookie, int p
 		.config1 = (u64)(unsigned long)path,
 		.config2 = offset,
 	};
-	int event = (int)syscall(SYS_perf_event_open, &attributes, pid, -1, -1,
-				 PERF_FLAG_FD_CLOEXEC);
+	int event =
+		(int)syscall(SYS_perf_event_open, &attributes, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
 	if (event < 0)
 		return -errno;
 	LIBBPF_OPTS(bpf_link_create_opts, options, .perf_event.bpf_cookie = cookie);

@@ -17,10 +17,10 @@ static const struct plan *plan;
 static clockid_t target_clock;
 static u8 kinds[PROGRAMS_MOST];
 static int levels[PLAN_SITES_MOST];
-static double body_ns[2];      /* of the programs at entries and exits, a run */
-static double scheduler_rate;  /* per CPU time of the target */
-static bool is_rate_of_load;   /* it was measured while the target was not idle */
-static double tick_ns;	       /* of a sample; those of idle CPUs run no program */
+static double body_ns[2];     /* of the programs at entries and exits, a run */
+static double scheduler_rate; /* per CPU time of the target */
+static bool is_rate_of_load;  /* it was measured while the target was not idle */
+static double tick_ns;	      /* of a sample; those of idle CPUs run no program */
 static int statistics_fd = -1;
 static int reader_pid;
 static u64 reader_before_ns;
@@ -153,10 +153,10 @@ static double sample_cost(const struct reading *before, const struct reading *af
 {
 	u64 runs;
 	double run_ns = runs_of(KIND_SAMPLE, before, after, &runs);
-	double ticks = level == LEVEL_NONE ? 0
-					   : (double)engine->settings.sample_hz *
-						     (double)engine->online_count *
-						     (double)length_ns / (double)NS_PER_S;
+	double ticks = level == LEVEL_NONE
+			       ? 0
+			       : (double)engine->settings.sample_hz * (double)engine->online_count *
+					 (double)length_ns / (double)NS_PER_S;
 
 	if (runs && ticks > 0)
 		tick_ns = run_ns / ticks;
@@ -177,8 +177,8 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 	double floor_ns = FLOOR_CPUS * (double)span->length_ns;
 	learn_bodies(before, after);
 	for (u32 i = 0; i < plan->sites_count; i++) {
-		double price_ns = plan->sites[i].price_ns * IN_SITU +
-				  body_ns[plan->sites[i].is_exit];
+		double price_ns =
+			plan->sites[i].price_ns * IN_SITU + body_ns[plan->sites[i].is_exit];
 		double hits = (double)(after->hits[i] - before->hits[i]);
 		span->by_level_ns[levels[i]] += hits * price_ns;
 		span->spent.probes_ns += hits * price_ns;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "pace.h"
 
-#define WATCH_NS (2 * NS_PER_S) /* how often a window of a recording without pauses is looked at */
+#define WATCH_NS (2 * NS_PER_S) /* how often a window of a recording without pauses is looked at \
+				 */
 #define LONGEST_LIGHT_NS (10 * NS_PER_S)
 #define SHORTEST_LIGHT_NS (500 * NS_PER_MS)
 #define JITTER 0.2
 #define SURPRISE 1.5 /* a dense window ends when it costs this many times what was expected */
-#define SLACK_NS (500 * NS_PER_MS) /* a recording without pauses may owe the credit of this time */
-#define NEW_RATE 0.3 /* weight of a window's rates against those before it */
-#define NEW_COST 0.3 /* the same for the costs of the recorder */
+#define SLACK_NS (500 * NS_PER_MS) /* a recording without pauses may owe the credit of this time \
+				    */
+#define NEW_RATE 0.3		   /* weight of a window's rates against those before it */
+#define NEW_COST 0.3		   /* the same for the costs of the recorder */
 
 enum { WATCHES = 2, DOUBLINGS_MOST = 6 };
 
@@ -157,8 +159,8 @@ bool pace_overspends(const struct pace *pace, const struct span *span)
 		return spent_ns > pace->allowance_ns;
 	double earned_ns = share * larger((double)span->target_cpu_ns, floor_ns);
 	if (pace->has_choice && is_continuous(&pace->choice) && pace->step.level == pace->most)
-		return spent_ns - earned_ns > larger(0, pace->account.balance_ns) +
-						      income(pace) * (double)SLACK_NS;
+		return spent_ns - earned_ns >
+		       larger(0, pace->account.balance_ns) + income(pace) * (double)SLACK_NS;
 	/* Light time must leave something over for the next dense window. */
 	return spent_ns > larger(earned_ns, share * FLOOR_CPUS * (double)NS_PER_S);
 }

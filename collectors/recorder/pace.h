@@ -28,9 +28,9 @@ struct pace {
 	struct load load;
 	struct choice choice;
 	struct step step;
-	bool has_choice;    /* else the load has changed: nothing is on until something fits */
+	bool has_choice;     /* else the load has changed: nothing is on until something fits */
 	double allowance_ns; /* of the present window, below 0: it has none of its own */
-	u32 rests;	    /* light windows since the last dense one */
+	u32 rests;	     /* light windows since the last dense one */
 	u64 random;
 };
 

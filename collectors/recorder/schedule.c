@@ -30,7 +30,7 @@ static struct {
 	bool is_trial;
 	struct pace pace;
 	u64 next_ns, look_ns, drain_ns, watch_ns;
-	u64 reader_ns; /* at the end of the last window */
+	u64 reader_ns;		/* at the end of the last window */
 	double cut_ns, turn_ns; /* CPU time, below 0: nothing was attached or detached */
 } state;
 
@@ -67,7 +67,8 @@ static int turn(int level)
 	window_turned(state.engine);
 	state.level = level;
 	statistics_turn(has_ledger(level));
-	state.turn_ns = (state.turn_ns > 0 ? state.turn_ns : 0) + (double)(own_cpu_ns() - before_ns);
+	state.turn_ns =
+		(state.turn_ns > 0 ? state.turn_ns : 0) + (double)(own_cpu_ns() - before_ns);
 	return error;
 }
 
@@ -200,8 +201,8 @@ static int judge(void)
 	state.is_trial = false;
 	meter_load(&trial, &load);
 	load.cut_ns = state.cut_ns + (state.options->reader ? READER_CUT_NS : 0);
-	bool is_simple = budget_choose(&load, state.budget, state.most,
-				       state.options->window_ns, false, &choice) &&
+	bool is_simple = budget_choose(&load, state.budget, state.most, state.options->window_ns,
+				       false, &choice) &&
 			 is_continuous(&choice) && choice.dense == state.most;
 	if (!is_simple && try_turn(&trial, &load))
 		return -1;
@@ -275,9 +276,7 @@ int schedule_step(void)
 	u64 time_ns = monotonic_ns();
 
 	if (time_ns >= state.next_ns) {
-		int error = state.is_trial		   ? judge()
-			    : state.budget > 0 ? end_window()
-							   : go_on();
+		int error = state.is_trial ? judge() : state.budget > 0 ? end_window() : go_on();
 		state.drain_ns = monotonic_ns() + DRAIN_NS;
 		return error;
 	}

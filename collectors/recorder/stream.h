@@ -225,10 +225,10 @@ struct stream_window {
 struct stream_budget {
 	u64 share_ppm; /* of the target's CPU time that measuring may cost; 0: nothing fitted, and
 			* there is no limit */
-	u64 base_ns;	  /* CPU time that it is a share of: the target's, or a least one */
-	u64 dense_ns;	  /* length of the windows in which everything is on */
-	u64 cycle_ns;	  /* from one to the next; not more than dense_ns: all the time */
-	u64 probes_ns;	  /* expected overhead */
+	u64 base_ns;   /* CPU time that it is a share of: the target's, or a least one */
+	u64 dense_ns;  /* length of the windows in which everything is on */
+	u64 cycle_ns;  /* from one to the next; not more than dense_ns: all the time */
+	u64 probes_ns; /* expected overhead */
 	u64 scheduler_ns;
 	u64 samples_ns;
 	u64 recorder_ns;

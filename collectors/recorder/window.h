@@ -14,9 +14,9 @@ struct windows {
 
 /* The end of a window. */
 struct window_end {
-	u64 ns;		/* now or just over */
-	int level;	/* what was on in it */
-	bool restarts;	/* the ledger was off and begins again here */
+	u64 ns;		  /* now or just over */
+	int level;	  /* what was on in it */
+	bool restarts;	  /* the ledger was off and begins again here */
 	struct span span; /* what it cost */
 };
 
