@@ -13,6 +13,7 @@ interval: else a host that was watched all the time counts for more than the oth
 A column that is added after version 1 stands at the end of its table and has a default.
 """
 
+import functools
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
 
 from tlstax.collectors.capture.schema import annotated_fields, table_name
@@ -274,6 +275,7 @@ class Column(NamedTuple):
 BY_NAME: Final = {table_name(table): table for table in TABLES}
 
 
+@functools.cache
 def columns(table: type[Any]) -> tuple[Column, ...]:
     """The columns of a table in order."""
     return tuple(

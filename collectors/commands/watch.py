@@ -53,7 +53,11 @@ def register(
         "-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the data set"
     )
     parser.add_argument(
-        "--every", type=every, default=60, metavar="TIME", help="length of a rollup: 10s or 60s (60s)"
+        "--every",
+        type=every,
+        default=60,
+        metavar="TIME",
+        help="length of a rollup: 10s or 60s (60s)",
     )
     parser.add_argument(
         "--keep", type=keep, default=14 * _DAY_S, metavar="TIME",

@@ -52,7 +52,9 @@ class AttachedServer:
             arguments["--level"] = level.name.lower()
         safety = replace(prepared.safety, user_stacks=False)
         text = plan_file_text(self.target, prepared.plan, safety)
-        self._child = RecorderChild(text, None, [word for pair in arguments.items() for word in pair])
+        self._child = RecorderChild(
+            text, None, [word for pair in arguments.items() for word in pair]
+        )
         self._symbolizer = Symbolizer(self.target)
         try:
             self._replay = self._begun()
@@ -137,7 +139,8 @@ class AttachedServer:
         self._symbolizer.close()
         if status in (ExitCode.OK, ExitCode.TARGET):
             return ""
-        return self._child.said if status > 0 else f"the recorder ended with status {status}"
+        said = self._child.said
+        return said if status > 0 else f"signal {-status} ended the recorder, which said: {said}"
 
     @property
     def recorder_bytes(self) -> int:

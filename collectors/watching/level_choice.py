@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Which level is recorded: `flow` where it fits the budget, else `handshake` with stretches of it.
 
-Shares are of the server's CPU time, and of FLOOR_CPUS where it uses less. A budget is kept over
+Shares are of the server's CPU time, and of one CPU where it uses less. A budget is kept over
 minutes, not in each window: a stretch of `flow` that exceeds it is paid for by the time at
 `handshake` that follows.
 """
@@ -10,9 +10,11 @@ from collections import deque
 from math import ceil, inf
 from typing import Final, NamedTuple
 
-from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, SPARE
+from tlstax.collectors.recording.engine.budget import SPARE
 from tlstax.probes.model import Level
 
+LEAST_CPUS: Final = 1.0
+"""A server that uses less CPU is counted as using this much: a share of 0 would be 0."""
 JUDGED: Final = 3
 """Windows in a row that exceed the budget before the level is changed."""
 LIGHT_LEAST: Final = 6
@@ -31,7 +33,7 @@ class Cost(NamedTuple):
     @property
     def share(self) -> float:
         """Of the server's CPU time."""
-        return self.overhead_ns / max(self.server_cpu_ns, FLOOR_CPUS * self.span_ns, 1)
+        return self.overhead_ns / max(self.server_cpu_ns, LEAST_CPUS * self.span_ns, 1)
 
 
 class LevelChoice:
@@ -45,6 +47,7 @@ class LevelChoice:
         self._light: deque[float] = deque(maxlen=JUDGED)
         self._left = inf  # windows until the level changes
         self._is_stretch = False
+        self._is_alternating = False
 
     def window(self, cost: Cost) -> bool:
         """A window at `level` ended; whether the level has changed."""
@@ -54,11 +57,12 @@ class LevelChoice:
             return self._light_window(cost.share)
         self._dense.append(cost.share)
         if self._is_stretch and cost.share <= SPARE * self._budget:
-            self._is_stretch = False  # it fits again
+            self._is_stretch = self._is_alternating = False  # it fits again
         is_judged = self._is_stretch or len(self._dense) == JUDGED
         if is_judged and min(self._dense) > self._budget:
             self.level, self._left = Level.HANDSHAKE, self._light_windows()
             self._light.clear()
+            self._is_alternating = True
             return True
         return False
 
@@ -80,7 +84,11 @@ class LevelChoice:
         return ceil(min(max(wanted, LIGHT_LEAST), LIGHT_MOST))
 
     @property
-    def share(self) -> float:
-        """The share of the last windows at the present level."""
-        shares = self._light if self.level == Level.HANDSHAKE else self._dense
-        return shares[-1] if shares else 0.0
+    def is_alternating(self) -> bool:
+        """Whether the best level is recorded in stretches only."""
+        return self._is_alternating
+
+    @property
+    def best_share(self) -> float:
+        """What the best level took last."""
+        return self._dense[-1] if self._dense else 0.0

@@ -59,7 +59,7 @@ class Watch:
         self._tell = tell
         self._spent_ns = 0  # CPU time of this process that is in a window, or never will be
         self._failures = 0
-        self._was_attached = False
+        self._was_attached = self._is_announced = False
         self._wake = select.poll()
         self._wake.register(stop.fd, select.POLLIN)
 
@@ -115,11 +115,12 @@ class Watch:
         if self._stop.requested:
             return False
         self._tell(f"process {pid} is no longer recorded: {ending}")
-        if self._watched.pid:
-            return False
-        self._failures = 0 if monotonic_ns() - begun_ns > _LASTED_NS else self._failures + 1
-        if self._is_there(pid):
-            self._pause(_AGAIN_MS[min(self._failures, len(_AGAIN_MS)) - 1])
+        if not self._is_there(pid):
+            return not self._watched.pid
+        self._failures = 1 if monotonic_ns() - begun_ns > _LASTED_NS else self._failures + 1
+        pause_ms = _AGAIN_MS[min(self._failures, len(_AGAIN_MS)) - 1]
+        self._tell(f"the process still runs: attaching again in {pause_ms / 1000:.0f} s")
+        self._pause(pause_ms)
         return True
 
     @staticmethod
@@ -129,7 +130,7 @@ class Watch:
     def _record(self, prepared: Prepared) -> str:
         """Record a prepared server; how it ended."""
         choice = LevelChoice(prepared.level, self._watched.budget)
-        self._announce(prepared)
+        self._is_announced = False
         ending = ""
         while not ending and not self._stop.requested:
             ending = self._at_one_level(prepared, choice)
@@ -139,16 +140,19 @@ class Watch:
         """Record until the level changes (""), it is told to stop (""), or the server ends."""
         attached = AttachedServer(prepared, choice.level, self._watched.window_s, self._spent_ns)
         attached.wake_on(self._stop.fd)
-        share = 0.0
+        was_alternating = choice.is_alternating
         try:
-            self._was_attached = True
             self._sink.begin(attached.facts())
+            if not self._is_announced:
+                self._announce(prepared)
             has_changed = False
             while not attached.ending and not self._stop.requested and not has_changed:
                 for rows in attached.windows(_STEP_MS):
                     self._sink.window(rows)
-                    share = _cost(rows).share
                     has_changed = choice.window(_cost(rows)) or has_changed
+                    if choice.is_alternating != was_alternating:
+                        was_alternating = choice.is_alternating
+                        self._tell_level(choice)
             ending = attached.ending
             for rows in attached.end():
                 self._sink.window(rows)
@@ -156,15 +160,19 @@ class Watch:
             said = attached.close()
             self._sink.detached()
             self._spent_ns = cpu_used_ns()
-        if has_changed and not ending:
-            self._tell(
-                f"level {choice.level.name.lower()} from now on: {attached.level.name.lower()} "
-                f"took {share:.2%} of the server's CPU time, the budget is "
-                f"{self._watched.budget:.2%}"
-            )
         return f"{ending}; {said}" if ending and said else ending
 
+    def _tell_level(self, choice: LevelChoice) -> None:
+        best, share = choice.best.name.lower(), f"{choice.best_share:.2%}"
+        budget = f"the budget is {self._watched.budget:.2%} of the server's CPU time"
+        self._tell(
+            f"level handshake with stretches of level {best}, which took {share}: {budget}"
+            if choice.is_alternating
+            else f"level {best} all the time again: it took {share}, {budget}"
+        )
+
     def _announce(self, prepared: Prepared) -> None:
+        self._was_attached = self._is_announced = True
         target, plan = prepared.target, prepared.plan
         tls = plan.library("tls")
         self._tell(

@@ -144,7 +144,6 @@ class Rollups:
         self._facts.windows = [window]
         (host,) = host_rows(self._facts, of)
         assert isinstance(host, columns.Host)
-        host = host._replace(start_wall_ns=hour)
         return Segment(of, hour, host, self._to.tiers)
 
     def _end_segment(self) -> None:

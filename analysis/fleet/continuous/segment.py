@@ -17,6 +17,7 @@ from tlstax.analysis.fleet.rollup.intervals import Sums
 from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
+from tlstax.collectors.capture.schema import table_name
 
 _SUMMED: Final[tuple[type[Row], ...]] = (
     columns.Ledger,
@@ -30,14 +31,17 @@ _SUMMED: Final[tuple[type[Row], ...]] = (
 class Segment:
     """One recording in one hour."""
 
-    def __init__(self, of: Recording, hour_ns: int, host: columns.Host, tiers: Sequence[str]) -> None:
+    def __init__(
+        self, of: Recording, hour_ns: int, host: columns.Host, tiers: Sequence[str]
+    ) -> None:
         self.of = of
         self.hour_ns = hour_ns
-        self._host = host
+        self.host = host._replace(start_wall_ns=hour_ns, source_id=of.source_id)
         self._tiers = tiers
         self._open: dict[str, Sums] = {tier: intervals.no_sums() for tier in tiers}
         self._closed: dict[tuple[str, type[Row]], list[Any]] = {}
         self._unwritten = intervals.no_sums()
+        self._written_host: columns.Host | None = None
         self._known: dict[Place, tuple[int, int] | None] = {}
 
     def add(self, sums: Sums) -> None:
@@ -69,6 +73,7 @@ class Segment:
                 path = place.folder(data) / layout.part_name(self.of.source_id)
                 parquet_files.write(path, place.table, [rows])
                 self._known[place] = _identity(place, data)
+        self._written_host = self.host
         self._unwritten = intervals.no_sums()
         return True
 
@@ -87,7 +92,7 @@ class Segment:
             ended = intervals.take_before(sums, last)
             for table, rows in self._rows(tier, ended).items():
                 if rows:
-                    made = parquet_files.table_of(table, rows)
+                    made = parquet_files.unsorted(table, rows)
                     self._closed.setdefault((tier, table), []).append(made)
 
     def _rows(self, tier: str, sums: Sums) -> Mapping[type[Row], list[Row]]:
@@ -95,17 +100,21 @@ class Segment:
         return intervals.rows(shown, self.of, is_longest=tier == "1h")
 
     def _files(self) -> list[tuple[Place, Any]]:
-        """All files of the hour in the order in which they are written."""
+        """The files that change, in the order in which they are written."""
         pyarrow = parquet_files.arrow()
-        host = parquet_files.table_of(columns.Host, [self._host])
-        made = [(Place("1h", columns.Host, self.hour_ns), host)]
+        made = []
+        if self.host != self._written_host:
+            host = parquet_files.table_of(columns.Host, [self.host])
+            made.append((Place("1h", columns.Host, self.hour_ns), host))
         for tier in self._tiers:
             now = self._rows(tier, self._open[tier])
             for table in _SUMMED:
-                key = tier, table
-                parts = [*self._closed.get(key, ()), parquet_files.table_of(table, now[table])]
-                whole = parquet_files.in_order(table, pyarrow.concat_tables(parts))
-                if whole.num_rows:
+                if getattr(self._unwritten, table_name(table)):
+                    parts = [*self._closed.get((tier, table), ())]
+                    parts.append(parquet_files.unsorted(table, now[table]))
+                    whole = parquet_files.in_order(
+                        table, pyarrow.concat_tables(parts).combine_chunks()
+                    )
                     made.append((Place(tier, table, self.hour_ns), whole))
         return sorted(made, key=lambda one: one[0].table is columns.Interval)
 

@@ -4,6 +4,7 @@
 Needs pyarrow (`pip install 'tlstax[fleet]'`).
 """
 
+import functools
 import importlib
 import os
 import secrets
@@ -56,6 +57,7 @@ def missing_package(name: str, extra: str = "fleet") -> TlstaxError:
     )
 
 
+@functools.cache
 def schema_of(table: type[Row]) -> Any:
     """The Arrow schema of a table."""
     pyarrow = arrow()
@@ -80,13 +82,18 @@ def metadata_of(table: type[Row]) -> dict[bytes, bytes]:
 
 def table_of(table: type[Row], rows: Iterable[Row]) -> Any:
     """Rows as a sorted Arrow table."""
+    return in_order(table, unsorted(table, rows))
+
+
+def unsorted(table: type[Row], rows: Iterable[Row]) -> Any:
+    """Rows as an Arrow table."""
     pyarrow = arrow()
     schema = schema_of(table)
     by_column = list(zip(*rows, strict=True)) or [() for _ in schema]
     arrays = [
         pyarrow.array(values, field.type) for values, field in zip(by_column, schema, strict=True)
     ]
-    return in_order(table, pyarrow.Table.from_arrays(arrays, schema=schema))
+    return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
 def in_order(table: type[Row], rows: Any) -> Any:
@@ -103,6 +110,7 @@ def sort_columns(table: type[Row]) -> list[str]:
     return [*first, *(name for name in found if name not in (*late, "host")), *late]
 
 
+@functools.cache
 def options(table: type[Row]) -> dict[str, Any]:
     """How files are encoded: names as dictionaries, numbers byte by byte, which zstd packs best.
 

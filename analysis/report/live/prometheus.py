@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The counters of a watch as Prometheus metrics, by prometheus_client (`pip install 'tlstax[metrics]'`).
+"""The counters of a watch as Prometheus metrics, by prometheus_client.
 
 One thread answers one scrape after another. A client that is slow is cut off, so that it costs
 no memory and delays the next scrape by seconds at most.
@@ -127,7 +127,7 @@ class _Collected:
              now.attached_count),
             ("rollup_failures", "Rollups that could not be written at the first attempt.",
              now.failed_count),
-            ("rollup_hours_lost", "Hours whose rollups were given up.", now.lost_count),
+            ("rollups_lost", "Rollups of an hour that were given up.", now.lost_count),
         ):  # fmt: skip
             family = self._counter(name, text)
             family.add_metric([], count)
