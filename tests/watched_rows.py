@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The rows of a capture as a watch gets them: window by window."""
 
+import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
@@ -51,7 +52,7 @@ class Watching:
         self.tables = tables
         first_ns = min(window.start_ns for window in tables.windows)
         self.offset_ns = NOON_NS + HOUR_NS // 2 - first_ns
-        known = {"cluster": "", "every_s": 10, "keep_s": 86400.0} | to
+        known: dict[str, Any] = {"cluster": "", "every_s": 10, "keep_s": 86400.0} | to
         self.sink = Rollups(
             Destination(data, host, **known), self.said.append, self.counters, self._offset_ns
         )
@@ -77,6 +78,4 @@ class Watching:
 
     def kill(self) -> None:
         """As kill -9 does: nothing is written, and the kernel closes the descriptors."""
-        import os
-
         os.close(self.sink._claim)

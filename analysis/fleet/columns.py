@@ -13,7 +13,6 @@ interval: else a host that was watched all the time counts for more than the oth
 A column that is added after version 1 stands at the end of its table and has a default.
 """
 
-import functools
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
 
 from tlstax.collectors.capture.schema import annotated_fields, table_name
@@ -275,13 +274,19 @@ class Column(NamedTuple):
 BY_NAME: Final = {table_name(table): table for table in TABLES}
 
 
-@functools.cache
 def columns(table: type[Any]) -> tuple[Column, ...]:
     """The columns of a table in order."""
+    return _COLUMNS[table]
+
+
+def _columns(table: type[Any]) -> tuple[Column, ...]:
     return tuple(
         Column(name, "list" if get_origin(kind) is list else kind.__name__, doc)
         for name, kind, doc in annotated_fields(table)
     )
+
+
+_COLUMNS: Final = {table: _columns(table) for table in TABLES}
 
 
 def keys(table: type[Any]) -> tuple[str, ...]:

@@ -4,7 +4,6 @@
 Needs pyarrow (`pip install 'tlstax[fleet]'`).
 """
 
-import functools
 import importlib
 import os
 import secrets
@@ -29,6 +28,7 @@ from tlstax.collectors.capture.schema import table_name
 ROWS_OF_A_GROUP: Final = 1 << 17
 VERSION_KEY: Final = b"tlstax.schema_version"
 TABLE_KEY: Final = b"tlstax.table"
+_schemas: Final[dict[type[Row], Any]] = {}
 
 
 class UnreadableError(Exception):
@@ -57,9 +57,10 @@ def missing_package(name: str, extra: str = "fleet") -> TlstaxError:
     )
 
 
-@functools.cache
 def schema_of(table: type[Row]) -> Any:
     """The Arrow schema of a table."""
+    if table in _schemas:
+        return _schemas[table]
     pyarrow = arrow()
     kinds = {
         "int": pyarrow.int64(),
@@ -68,7 +69,8 @@ def schema_of(table: type[Row]) -> Any:
         "list": pyarrow.list_(pyarrow.field("element", pyarrow.int64(), nullable=False)),
     }
     fields = [pyarrow.field(one.name, kinds[one.kind], nullable=False) for one in columns(table)]
-    return pyarrow.schema(fields)
+    made = _schemas[table] = pyarrow.schema(fields)
+    return made
 
 
 def metadata_of(table: type[Row]) -> dict[bytes, bytes]:
@@ -110,7 +112,6 @@ def sort_columns(table: type[Row]) -> list[str]:
     return [*first, *(name for name in found if name not in (*late, "host")), *late]
 
 
-@functools.cache
 def options(table: type[Row]) -> dict[str, Any]:
     """How files are encoded: names as dictionaries, numbers byte by byte, which zstd packs best.
 

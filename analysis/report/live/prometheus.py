@@ -15,7 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import SECOND_NS
 from tlstax.analysis.fleet.continuous.counters import Counters
-from tlstax.analysis.fleet.rollup.intervals import WALL, Numbers, coarse_role
+from tlstax.analysis.fleet.rollup.intervals import WALL, coarse_role
 from tlstax.analysis.quantities import library
 from tlstax.collectors.capture.vocabulary import STATES
 
@@ -186,15 +186,18 @@ class _Collected:
     def _histograms(self) -> Iterator[Any]:
         sums = self._counters.sums
         wall_ns = sum(numbers["wall_ns"] for numbers in sums.handshake.values())
+        commands = sums.phase_latency.get((0, "command"), {})
         command_ns = sum(
-            value
-            for (_, _, phase), numbers in sums.ledger.items()
-            for name, value in numbers.items()
-            if phase == "command"
+            count * 2 ** ((index + 0.5) / _SCALE) for index, count in _counts(commands)
         )
         for name, phase, total_ns, text in (
             ("handshake_duration_seconds", WALL, wall_ns, "Wall time of successful handshakes."),
-            ("command_duration_seconds", "command", command_ns, "Wall time of commands."),
+            (
+                "command_duration_seconds",
+                "command",
+                command_ns,
+                "Wall time of commands; the sum is that of the middles of finer buckets.",
+            ),
         ):
             numbers = sums.phase_latency.get((0, phase), {})
             yield self._core.HistogramMetricFamily(
@@ -202,11 +205,16 @@ class _Collected:
             )
 
 
-def _buckets(numbers: Numbers | Mapping[str, int]) -> list[tuple[str, float]]:
+def _counts(numbers: Mapping[str, int]) -> list[tuple[int, int]]:
+    """Buckets of the data set: index and count."""
+    return [(int(name), count) for name, count in numbers.items() if name != "ended_count"]
+
+
+def _buckets(numbers: Mapping[str, int]) -> list[tuple[str, float]]:
     """Cumulative counts: a bucket of the data set ends at 2^((index + 1) / 4) ns."""
-    counts = {int(name): count for name, count in numbers.items() if name != "ended_count"}
+    counts = _counts(numbers)
     made: list[tuple[str, float]] = []
     for power in _BUCKETS:
-        below = sum(count for index, count in counts.items() if index < power * _SCALE)
+        below = sum(count for index, count in counts if index < power * _SCALE)
         made.append((repr(2**power / SECOND_NS), below))
-    return [*made, ("+Inf", sum(counts.values()))]
+    return [*made, ("+Inf", sum(count for _, count in counts))]
