@@ -44,6 +44,7 @@ _DENSE_ACTIONS: Final = (
 _ACCESSORS: Final = {
     "ssl_version": "off_version",
     "ssl_rwstate": "off_rwstate",
+    "ssl_shutdown": "off_shutdown",
     "ssl_state": "off_state",
     "ssl_hit": "off_hit",
     "ssl_session": "off_session",
