@@ -2,8 +2,8 @@
 """Reads untrusted ELF files: headers, build-id, symbols, address arithmetic.
 
 Headers are decoded here, as a process has 30 files, each of which is read several times in a
-recording. So are symbol tables, in bulk: a server has 30,000 symbols and more, and reading them must
-not take longer than attaching.
+recording. So are symbol tables, in bulk: a server has 30,000 symbols and more, and reading them
+must not take longer than attaching.
 
 Addresses are the file's own virtual addresses (what its symbol table says), not those of a process.
 Symbol names are untrusted bytes; they are passed on as text that converts back to the same bytes

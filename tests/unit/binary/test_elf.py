@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def test_headers_are_those_that_another_reader_finds(libraries: dict[str, Path])
                 part.name for part in other.iter_sections()
             ]
             note = other.get_section_by_name(".note.gnu.build-id")
+            assert isinstance(note, NoteSection)
             assert elf.build_id == next(iter(note.iter_notes()))["n_desc"]
 
 
