@@ -14,6 +14,7 @@ import pytest
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.process import frame_names, symbols
 from tlstax.collectors.process.frame_names import FrameNames
+from tlstax.collectors.process.mappings import read_special_maps
 from tlstax.collectors.process.symbols import OpenObject, Place, Symbolizer
 from tlstax.collectors.process.target import Target, open_target
 
@@ -79,7 +80,7 @@ def test_what_is_of_one_process_is_kept_apart(tls_process: Target) -> None:
     vdso = [
         start
         for target in targets
-        for start, _, name in symbols.read_special_maps(target.pid)
+        for start, _, name in read_special_maps(target.pid)
         if name == "[vdso]"
     ]
     os.kill(tls_process.pid, signal.SIGKILL)
