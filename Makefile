@@ -33,7 +33,8 @@ PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard test
 PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.cc))
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
 	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE NO_EXIT-PHASE_TDE CLOCK_PERCENT-103 \
-	SHIFT_PERCENT-30 STEAL_PERCENT-30 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3))
+	SHIFT_PERCENT-30 STEAL_PERCENT-30 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3 UNCOUNTED-PHASE_COMMAND \
+	DROP_HANDSHAKES-2))
 DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder
 RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o
@@ -179,6 +180,9 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | pac
 tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
+
+# Parts of the programs, compiled for this machine.
+tests/testprogs/bin/asleep tests/testprogs/bin/keys: $(wildcard probes/bpf/*.h)
 
 tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 	@mkdir -p $(@D)

@@ -77,6 +77,7 @@ def attach_there(options: argparse.Namespace) -> int:
         window_s=options.window or 1.0,
         sample_hz=options.sample_hz,
         slots_count=options.max_threads,
+        may_be_traced="tracer" in options.accept,
     )
     with _opened(options) as (connection, image):
         made = plan_there(image, _plan_request(options), _tell, refuse=True)

@@ -222,6 +222,7 @@ static int begin(const struct options *options, const char *text, size_t length,
 	struct settings settings;
 
 	if (start_check(options, &plan) || target_open(&target, options->pid) ||
+	    (!options->may_be_traced && target_is_traced(&target)) ||
 	    target_verify(&target, &plan) || start_settings(options, &plan, &target, &settings) ||
 	    start_tables(options, &plan) || engine_load(&engine, &plan, &target, &settings) ||
 	    totals_prepare(&engine, &plan, &target) || links_prepare())

@@ -29,6 +29,7 @@ static const char help[] =
 	"  --level LEVEL    record less than the plan: sample or handshake\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
 	"  --any-kernel     use a plan that was made on another kernel release\n"
+	"  --traced         record a process that a debugger or strace traces, which may end it\n"
 	"  --output FILE    write there instead of standard output; the file must not exist\n"
 	"  --serve          take requests from standard input instead: for `tlstax attach --ssh`\n"
 	"  --remove-self    with --serve: delete this executable first\n"
@@ -39,14 +40,23 @@ static const char help[] =
 	"6 the stream could not be written.\n";
 
 static const struct option names[] = {
-	{"plan", required_argument, NULL, 'p'},	  {"tables", required_argument, NULL, 'u'},
-	{"pid", required_argument, NULL, 'i'},	  {"for", required_argument, NULL, 'f'},
-	{"window", required_argument, NULL, 'w'}, {"sample-hz", required_argument, NULL, 's'},
-	{"slots", required_argument, NULL, 't'},  {"level", required_argument, NULL, 'l'},
-	{"queue", required_argument, NULL, 'q'},  {"any-kernel", no_argument, NULL, 'k'},
-	{"output", required_argument, NULL, 'o'}, {"serve", no_argument, NULL, 'r'},
-	{"remove-self", no_argument, NULL, 'd'},  {"version", no_argument, NULL, 'v'},
-	{"help", no_argument, NULL, 'h'},	  {NULL, 0, NULL, 0},
+	{"plan", required_argument, NULL, 'p'},
+	{"tables", required_argument, NULL, 'u'},
+	{"pid", required_argument, NULL, 'i'},
+	{"for", required_argument, NULL, 'f'},
+	{"window", required_argument, NULL, 'w'},
+	{"sample-hz", required_argument, NULL, 's'},
+	{"slots", required_argument, NULL, 't'},
+	{"level", required_argument, NULL, 'l'},
+	{"queue", required_argument, NULL, 'q'},
+	{"any-kernel", no_argument, NULL, 'k'},
+	{"output", required_argument, NULL, 'o'},
+	{"serve", no_argument, NULL, 'r'},
+	{"remove-self", no_argument, NULL, 'd'},
+	{"version", no_argument, NULL, 'v'},
+	{"help", no_argument, NULL, 'h'},
+	{"traced", no_argument, NULL, 'c'},
+	{NULL, 0, NULL, 0},
 };
 
 static bool number(const char *text, u64 least, u64 most, u64 *value)
@@ -130,6 +140,9 @@ static bool take(struct options *options, int letter, const char *value)
 		return size(value, &options->queue_bytes);
 	case 'r':
 		options->is_serving = true;
+		return true;
+	case 'c':
+		options->may_be_traced = true;
 		return true;
 	case 'd':
 		options->removes_itself = true;

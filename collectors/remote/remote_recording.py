@@ -34,6 +34,7 @@ class RecordRequest:
     window_s: float
     sample_hz: int
     slots_count: int | None  # None: by the threads that the process has
+    may_be_traced: bool = False  # by a debugger or strace
 
     def options(self, pid: int) -> str:
         """Those of the recorder."""
@@ -42,6 +43,8 @@ class RecordRequest:
             words.append(f"--for {self.for_s:.3f}s")
         if self.slots_count is not None:
             words.append(f"--slots {self.slots_count}")
+        if self.may_be_traced:
+            words.append("--traced")
         return " ".join(words)
 
 

@@ -84,6 +84,10 @@ static __noinline void put_aside(struct thread_slot *slot)
 
 static __noinline void send_record(struct handshake *handshake, u64 now, u32 tid, u32 outcome)
 {
+	if (FAULT_DROPS_HANDSHAKE()) {
+		handshake->active = 0;
+		return;
+	}
 	struct handshake *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
 	handshake->end_ns = now;
 	handshake->outcome = outcome;

@@ -102,7 +102,8 @@ class StaticRecording:
         }
         if request.duration_s is not None:
             values["--for"] = f"{request.duration_s * 1000:.3f}ms"
-        return [word for pair in values.items() for word in pair]
+        traced = ["--traced"] if "tracer" in request.accepted else []
+        return [*(word for pair in values.items() for word in pair), *traced]
 
     def _begin(self, planning_cpu_ns: int) -> None:
         """Wait until it is attached, and store what stands once."""
