@@ -16,7 +16,7 @@ from tlstax.analysis.rows.window_units import WindowUnits
 from tlstax.analysis.statistics.shares import share as share_of
 from tlstax.analysis.statistics.units import Units
 from tlstax.collectors.capture import frame_ids
-from tlstax.collectors.capture.schema import Frame, SampleStack, Stack
+from tlstax.collectors.capture.schema import Frame, InlinedFrame, SampleStack, Stack
 from tlstax.collectors.capture.vocabulary import ASYMMETRIC_PHASES, CATEGORIES
 
 MINIMUM_SAMPLES: Final = 1000
@@ -50,7 +50,15 @@ class UnitCounts:
 class Stacks:
     """Stacks and frames by id, each resolved when it is asked for. Unknown ids are empty stacks."""
 
-    def __init__(self, frames: Iterable[Frame], stacks: Iterable[Stack]) -> None:
+    def __init__(
+        self,
+        frames: Iterable[Frame],
+        stacks: Iterable[Stack],
+        inlined: Iterable[InlinedFrame] = (),
+    ) -> None:
+        self._inlined: dict[int, list[str]] = {}
+        for row in sorted(inlined):
+            self._inlined.setdefault(row.frame_id, []).append(row.symbol)
         self._by_id = {frame.frame_id: frame for frame in frames}
         self._ids = {stack.stack_id: stack.frame_ids for stack in stacks}
         self._frames: dict[int, tuple[Frame, ...]] = {}
@@ -67,10 +75,14 @@ class Stacks:
             self._frames[stack_id] = found
         return found
 
+    def inlined(self, frame: Frame) -> Sequence[str]:
+        """Functions that the compiler inlined at a frame, outermost first."""
+        return self._inlined.get(frame.frame_id, ())
+
     def with_more(self, stacks: Iterable[Stack]) -> "Stacks":
         """The same, with further stacks."""
         made = Stacks((), stacks)
-        made._by_id = self._by_id
+        made._by_id, made._inlined = self._by_id, self._inlined
         made._ids = self._ids | made._ids
         return made
 

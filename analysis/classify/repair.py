@@ -73,7 +73,7 @@ def repair(tables: Tables, recorded: Stacks | None = None) -> Repaired:
 
     `recorded`: the stacks of the capture, if they are resolved already.
     """
-    resolved = recorded or Stacks(tables.frames, tables.stacks)
+    resolved = recorded or Stacks(tables.frames, tables.stacks, tables.inlined)
     if not tables.deep:
         return Repaired(tables.samples, resolved)
     frames = {frame.frame_id: frame for frame in tables.frames}

@@ -41,6 +41,13 @@ class FoldedFrame(NamedTuple):
 
     name: str
     category: str
+    inlined: bool = False
+    """Inlined by the compiler into the frame before it."""
+
+    @property
+    def text(self) -> str:
+        """The name, marked if it is inlined."""
+        return f"{self.name} (inlined)" if self.inlined else self.name
 
 
 Path = tuple[FoldedFrame, ...]
@@ -167,11 +174,17 @@ def flame_graph(group: Group, kind: str, label: str, made: FoldedStacks) -> Flam
 
 
 def folded_lines(folded: Mapping[Path, float]) -> list[str]:
-    """Folded stacks in the interchange form of FlameGraph: `a;b;c value`, value in ns."""
+    """Folded stacks in the interchange form of FlameGraph: `a;b;c value`, value in ns.
+
+    Inlined functions end in `_[i]`, as there.
+    """
     sums: dict[str, float] = defaultdict(float)
     for path, time_ns in folded.items():
         # The form gives a meaning to these characters.
-        names = (frame.name.replace(";", ":").replace("\n", " ") for frame in path)
+        names = (
+            frame.name.replace(";", ":").replace("\n", " ") + "_[i]" * frame.inlined
+            for frame in path
+        )
         sums[";".join(names)] += time_ns
     return [f"{stack} {round(time_ns)}" for stack, time_ns in sorted(sums.items())]
 
@@ -218,8 +231,12 @@ class _Paths:
                 else self._taxonomy.frame_categories(row.phase, frames)
             )
             self._users[key] = tuple(
-                self._frame(frame.symbol, category)
+                self._frame(*place)
                 for frame, category in zip(reversed(frames), reversed(categories), strict=True)
+                for place in (
+                    (frame.symbol, category, False),
+                    *((name, category, True) for name in self._stacks.inlined(frame)),
+                )
             )
         return self._users[key]
 
@@ -228,8 +245,8 @@ class _Paths:
         names += [frame.symbol for frame in reversed(frames)]
         return [self._frame(name, category) for name in names]
 
-    def _frame(self, name: str, category: str) -> FoldedFrame:
-        frame = FoldedFrame(name, category)
+    def _frame(self, name: str, category: str, inlined: bool = False) -> FoldedFrame:
+        frame = FoldedFrame(name, category, inlined)
         return self._frames.setdefault(frame, frame)
 
 
@@ -263,9 +280,11 @@ class _Branch:
 
     def node(self) -> FlameNode:
         """The branch as a node without children."""
-        node = _node(*self.frame, self.time_ns)
+        node = _node(self.frame.name, self.frame.category, self.time_ns)
         if self.repaired_ns:
             node["repaired"] = self.repaired_ns
+        if self.frame.inlined:
+            node["inlined"] = True
         return node
 
 

@@ -15,6 +15,7 @@ from tlstax.collectors.capture.schema import (
     Frame,
     Gap,
     Handshake,
+    InlinedFrame,
     Latency,
     Ledger,
     Loss,
@@ -82,6 +83,7 @@ class Tables:
     handshakes: list[Handshake] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
+    inlined: list[InlinedFrame] = field(default_factory=list)
     samples: list[SampleStack] = field(default_factory=list)
     deep: list[SampleStack] = field(default_factory=list)
     """Samples of perf, which ran in addition to the engine; `samples` are the engine's own."""
@@ -252,6 +254,7 @@ def _load_rows(reader: CaptureReader) -> Tables:
         handshakes=list(reader.rows(Handshake)),
         frames=list(reader.rows(Frame)),
         stacks=list(reader.rows(Stack)),
+        inlined=list(reader.rows(InlinedFrame)),
         samples=list(reader.rows(SampleStack)),
         waits=list(reader.rows(OffcpuStack)),
         primitives=list(reader.rows(Primitive)),

@@ -15,7 +15,8 @@
     const part = total ? `, ${tlstax.format.share(node.data.value / total)} of the graph` : "";
     const { repaired } = node.data;
     const mended = repaired ? `; callers of ${tlstax.format.time(repaired)} of it are perf\u2019s` : "";
-    return `${node.data.name}${category}: ${tlstax.format.time(node.data.value)}${part}${mended}`;
+    const inlined = node.data.inlined ? ", inlined" : "";
+    return `${node.data.name}${inlined}${category}: ${tlstax.format.time(node.data.value)}${part}${mended}`;
   }
 
   // The whole and its phases have no category of their own, unless all in them is of one kind.
@@ -61,6 +62,7 @@
       .attr("role", "treeitem")
       .attr("aria-level", (node) => node.depth + 1)
       .attr("aria-label", label)
+      .classed("inlined", (node) => Boolean(node.data.inlined))
       .classed("dim", (node) => isSearching() && !node.highlight);
   }
 
