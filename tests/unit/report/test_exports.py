@@ -126,7 +126,7 @@ def test_pprof_holds_every_stack_and_both_kinds_of_time(experiment: Path, tmp_pa
 
 
 def test_pprof_has_a_line_for_each_inlined_function() -> None:
-    """pprof tells `outer` with lines inlined into it from calls: one location, innermost first."""
+    """A location has the lines that are inlined into it, innermost first, so they are no calls."""
     path = (
         *(FoldedFrame("command", "server"), FoldedFrame("outer", "server")),
         *(FoldedFrame("middle", "server", True), FoldedFrame("leaf", "server", True)),
