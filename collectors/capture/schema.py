@@ -306,7 +306,7 @@ class InlinedFrame(NamedTuple):
     """
 
     frame_id: Annotated[int, "frame, which names the function that contains the code"]
-    depth: Annotated[int, "0 is inlined into the frame's function, 1 into that of depth 0, ..."]
+    outer_count: Annotated[int, "inlined functions of the frame around it; 0 = the outermost"]
     symbol: Annotated[str, "demangled name"]
 
 

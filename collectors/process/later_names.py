@@ -116,9 +116,9 @@ class LaterNames:
         made.why_not_inlined = answer.why
         made.asked_ids = frozenset(one for one, at in addresses.items() if at in answer.names)
         made.inlined = [
-            InlinedFrame(frame_id, depth, symbol)
+            InlinedFrame(frame_id, outer_count, symbol)
             for frame_id in sorted(made.asked_ids)
-            for depth, symbol in enumerate(answer.names[addresses[frame_id]])
+            for outer_count, symbol in enumerate(answer.names[addresses[frame_id]])
         ]
 
     def _tables(self, names: OpenObject, build_id: str) -> str:
