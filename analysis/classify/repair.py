@@ -50,7 +50,7 @@ Key = tuple[str, str, int]
 class Repaired:
     """Samples with callers, and how many got theirs from perf."""
 
-    samples: list[SampleStack]
+    samples: Sequence[SampleStack]
     resolved: Stacks
     """The stacks that the samples name, those of the capture and further ones."""
     stacks: list[Stack] = field(default_factory=list)

@@ -15,6 +15,7 @@ from tlstax.analysis.classify.composition import EXACT, Stacks
 from tlstax.analysis.classify.taxonomy import Taxonomy
 from tlstax.analysis.model.tables import FlameGraph, FlameNode
 from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows.samples import columns_of
 from tlstax.analysis.rows.tables import Group
 from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack
 from tlstax.collectors.capture.syscalls import syscall_name
@@ -88,10 +89,7 @@ def fold_on_cpu(
 
     `repaired` takes the part of it whose stacks were repaired.
     """
-    samples: dict[tuple[str, int, int | None, int | None], int] = defaultdict(int)
-    for window_id, phase, syscall, user, kernel, count in rows:
-        if window_id in window_ids and count > 0:
-            samples[phase, syscall, user, kernel] += count
+    samples = columns_of(rows).by_place(window_ids)
     per_phase: dict[str, int] = defaultdict(int)
     for (phase, *_), count in samples.items():
         per_phase[phase] += count
@@ -202,7 +200,8 @@ class _Paths:
         """Phase, user frames, system call, kernel frames."""
         sample = self._stacks.sample(row)
         exact = EXACT.get(row.phase)
-        category = exact or self._taxonomy.category(sample)
+        place = row.phase, row.syscall, row.user_stack_id, row.kernel_stack_id
+        category = exact or self._stacks.category(place, self._taxonomy)
         path = [self._frame(row.phase, exact or "unknown"), *self._user(row)]
         if sample.side == "kernel":
             path += self._kernel(row.syscall, sample.kernel, category)
@@ -228,7 +227,7 @@ class _Paths:
             categories = (
                 [exact] * len(frames)
                 if exact
-                else self._taxonomy.frame_categories(row.phase, frames)
+                else self._stacks.frame_categories(row.phase, row.user_stack_id, self._taxonomy)
             )
             self._users[key] = tuple(
                 self._frame(*place)
