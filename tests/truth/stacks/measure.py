@@ -118,14 +118,15 @@ def page(outcomes: list[Outcome], server: str) -> str:
     """The tables of the page."""
     lines = [
         f"Server: {server}. A stack is whole if it ends in a function that threads begin with.",
+        "*Guessed*: the two differ, and the file says nothing about the interrupted code.",
         "",
-        "| load | samples | equal to libdw | copy too short | by tables | frame pointers | perf |",
-        "|---|---|---|---|---|---|---|",
+        "| load | samples | equal to libdw | guessed | copy short | by tables | pointers | perf |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for each in outcomes:
         v = each.verdict
         lines.append(
-            f"| {each.name} | {v.samples:,} | {share(v.equal, v.samples - v.incomparable)} | "
+            f"| {each.name} | {v.samples:,} | {share(v.equal, v.comparable)} | {v.guessed} | "
             f"{v.incomparable} | {share(v.ends['complete'], v.samples)} | "
             f"{share(v.by_pointers.total(), v.samples)} | "
             f"{share(each.perf_whole, each.perf_samples)} of {each.perf_samples:,} |"
@@ -175,7 +176,7 @@ def main() -> int:
         head, mark, _ = options.page.read_text(encoding="utf-8").partition("## Result\n")
         options.page.write_text(f"{head}{mark}\n{text}", encoding="utf-8")
     equal = sum(each.verdict.equal for each in outcomes)
-    judged = sum(each.verdict.samples - each.verdict.incomparable for each in outcomes)
+    judged = sum(each.verdict.comparable for each in outcomes)
     print(f"load of the host: {os.getloadavg()[0]:.1f}")
     return 0 if judged and equal >= EQUAL_LEAST * judged else 1
 
