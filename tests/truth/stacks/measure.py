@@ -29,7 +29,10 @@ LOADS: Final = {
     "TLS connects": ("connect", 2),
     "TLS point selects": ("point_select", 2),
     "TLS large results": ("bulk_result", 2),
+    "switches": ("point_select", 2),
 }
+SWITCHES: Final = "switches"
+"""The load whose stacks are those of threads that leave the CPU; perf's are of running ones."""
 EQUAL_LEAST: Final = 0.995
 PAGE: Final = 4096
 TABLE_ROWS: Final = 1000
@@ -89,7 +92,7 @@ def measure(server_name: str, seconds: int, hz: int, loads: list[str]) -> list[O
         for name in loads:
             scenario, threads = LOADS[name]
             wanted = Load(SCENARIOS[scenario], threads, seconds)
-            check = StackCheck(server.pid, hz)
+            check = StackCheck(server.pid, hz, switches=name == SWITCHES)
 
             def wait(_seconds: float, check: StackCheck = check) -> None:
                 check.poll()
@@ -98,6 +101,9 @@ def measure(server_name: str, seconds: int, hz: int, loads: list[str]) -> list[O
                 driver.run(wanted, "tls", wait)
             finally:
                 check.close()
+            if name == SWITCHES:
+                outcomes.append(Outcome(name, check.verdict, 0, 0))
+                continue
             perf = PerfRun(server.pid, hz, Path(folder) / "perf.data", check.verdict.starts)
             try:
                 driver.run(wanted, "tls")
@@ -112,6 +118,11 @@ def measure(server_name: str, seconds: int, hz: int, loads: list[str]) -> list[O
 
 def share(part: int, whole: int) -> str:
     return f"{part / whole:.2%}" if whole else ""
+
+
+def perf_share(each: Outcome) -> str:
+    samples = each.perf_samples
+    return f"{share(each.perf_whole, samples)} of {samples:,}" if samples else ""
 
 
 def page(outcomes: list[Outcome], server: str) -> str:
@@ -129,7 +140,7 @@ def page(outcomes: list[Outcome], server: str) -> str:
             f"| {each.name} | {v.samples:,} | {share(v.equal, v.comparable)} | {v.guessed} | "
             f"{v.incomparable} | {share(v.ends['complete'], v.samples)} | "
             f"{share(v.by_pointers.total(), v.samples)} | "
-            f"{share(each.perf_whole, each.perf_samples)} of {each.perf_samples:,} |"
+            f"{perf_share(each)} |"
         )
     lines += ["", "By the file of the interrupted instruction:", ""]
     lines += [

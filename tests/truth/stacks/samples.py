@@ -61,8 +61,11 @@ class Verdict:
 class StackCheck:
     """Samples a process while it is open; `poll` compares what came in."""
 
-    def __init__(self, pid: int, hz: int) -> None:
-        """Load and attach. TlstaxError HOST when the kernel refuses."""
+    def __init__(self, pid: int, hz: int, *, switches: bool = False) -> None:
+        """Load and attach. TlstaxError HOST when the kernel refuses.
+
+        `switches`: stacks of threads that leave the CPU instead of those that run.
+        """
         self.verdict = Verdict()
         self._stack = ExitStack()
         self._raw: list[bytes] = []
@@ -71,6 +74,8 @@ class StackCheck:
         config = layout.Config()
         config.tgid = pid
         bpf.set_constants(".rodata.config", bytes(config))
+        bpf.set_autoload("check_sample", not switches)
+        bpf.set_autoload("check_switch", switches)
         bpf.load()
         self._walker.load(self._stack)
         self._debugger = Debugger(pid)
@@ -82,7 +87,9 @@ class StackCheck:
         self._ring = bpf.library.ring_buffer__new(bpf.map_fd("checked"), self._callback, None, None)
         self._stack.callback(bpf.library.ring_buffer__free, self._ring)
         self._links: list[Link] = []
-        for cpu in online_cpus():
+        if switches:
+            self._stack.callback(bpf.attach("check_switch").close)
+        for cpu in () if switches else online_cpus():
             fd = open_cpu_clock(hz, cpu=cpu)
             link = bpf.attach_perf_event("check_sample", fd)
             self._links.append(link)
