@@ -121,7 +121,7 @@ class StaticRecording:
         if int(replay.start.start_ticks) != self._target.start_ticks:
             require_same_program(self._target)  # it does not: another one has its pid now
         self._symbolizer.replay = replay
-        clocks = _BothClocks(replay)
+        clocks = BothClocks(replay)
         self._rows = StreamRows(replay, self._target, self._symbolizer, clocks)
         request = self.request
         start_cpu_ns = planning_cpu_ns + int(replay.start.start_cpu_ns)
@@ -286,7 +286,7 @@ class _LiveSymbolizer(Symbolizer):
         return Place("kernel", "", 0, found[0], found[1], "kallsyms", "")
 
 
-class _BothClocks(RecordedClocks):
+class BothClocks(RecordedClocks):
     """CPU time and memory of the recorder and of this process."""
 
     def __init__(self, replay: Replay) -> None:
