@@ -182,7 +182,7 @@ tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
 	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
 
 # Parts of the programs, compiled for this machine.
-tests/testprogs/bin/asleep tests/testprogs/bin/keys: $(wildcard probes/bpf/*.h)
+$(addprefix tests/testprogs/bin/,accounts asleep keys): $(wildcard probes/bpf/*.h)
 
 tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 	@mkdir -p $(@D)
