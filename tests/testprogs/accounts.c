@@ -98,8 +98,8 @@ static void *bpf_task_storage_get(void *map, struct task_struct *one, void *valu
 
 static void another_cpu(const void *place)
 {
-	if (place != contended)
-		return;
+	if (place != contended || (place == &task.mark && task.mark == MARK_MAKING))
+		return; /* the mark: only who has read it and not changed it yet */
 	contended = NULL;
 	accounts_count += open_account(others, 1, STATE_RUNNABLE, PHASE_BACKGROUND) != NULL;
 }
