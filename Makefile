@@ -297,7 +297,7 @@ bench-crypto-loop: root-bench-crypto-loop test-install ## what a loop over the s
 
 .PHONY: check-mutants
 check-mutants: root-check-mutants test-install ## every fault built into the ledger is noticed by its figure of closure (2 minutes)
-	TLSTAX_MUTANTS=all $(PYTEST) tests/truth/mutants
+	TLSTAX_MUTANTS=all $(PYTEST) tests/truth/mutants tests/e2e/recording/test_server_counts.py
 
 .PHONY: fuzz
 fuzz: test-install ## 1,000 mutants each of captures, definitions and recordings of other tools (about an hour)
