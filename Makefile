@@ -182,7 +182,7 @@ tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
 	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
 
 # Parts of the programs, compiled for this machine.
-tests/testprogs/bin/asleep tests/testprogs/bin/keys: $(wildcard probes/bpf/*.h)
+$(addprefix tests/testprogs/bin/,accounts asleep keys): $(wildcard probes/bpf/*.h)
 
 tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 	@mkdir -p $(@D)
@@ -297,7 +297,7 @@ bench-crypto-loop: root-bench-crypto-loop test-install ## what a loop over the s
 
 .PHONY: check-mutants
 check-mutants: root-check-mutants test-install ## every fault built into the ledger is noticed by its figure of closure (2 minutes)
-	TLSTAX_MUTANTS=all $(PYTEST) tests/truth/mutants
+	TLSTAX_MUTANTS=all $(PYTEST) tests/truth/mutants tests/e2e/recording/test_server_counts.py
 
 .PHONY: fuzz
 fuzz: test-install ## 1,000 mutants each of captures, definitions and recordings of other tools (about an hour)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two CPUs that create one key of a map at once: what one of them counted must not be lost."""
+"""Two CPUs that create a key of a map or an account at once: nothing is lost or made twice."""
 
 import re
 import subprocess
@@ -33,3 +33,15 @@ def test_each_counted_map_is_filled_in_that_way(repository: Path) -> None:
                 behind = text[match.end() : match.end() + 160]
                 assert f"bpf_map_lookup_elem(&{name}, &key)" in behind, f"{path.name}: {name}"
     assert seen == COUNTED
+
+
+def test_an_account_is_made_once_and_a_slot_taken_once(repository: Path) -> None:
+    """Accounts, slots in use, and whether the other CPU came and has another slot."""
+    program = repository / "tests/testprogs/bin/accounts"
+    said = subprocess.check_output([program], text=True)
+    assert dict(line.split(" ", 1) for line in said.splitlines()) == {
+        "one-thread": "1 1 right",
+        "two-threads": "2 2 right",
+        "two-fresh": "2 2 right",
+        "two-recycled": "2 2 right",
+    }
