@@ -63,7 +63,8 @@ class AttachedServer:
             self._symbolizer.close()
             raise
         # What was spent until now is in no window.
-        self.start_cpu_ns = cpu_used_ns() - spent_before_ns + int(self._replay.start.start_cpu_ns)
+        self.recorder_start_ns = int(self._replay.start.start_cpu_ns)
+        self.start_cpu_ns = cpu_used_ns() - spent_before_ns + self.recorder_start_ns
         clocks = BothClocks(self._replay)
         self._rows = StreamRows(self._replay, self.target, self._symbolizer, clocks)
 
@@ -141,11 +142,6 @@ class AttachedServer:
             return ""
         said = self._child.said
         return said if status > 0 else f"signal {-status} ended the recorder, which said: {said}"
-
-    @property
-    def recorder_bytes(self) -> int:
-        """Memory of the recorder."""
-        return int(self._replay.window.resident_bytes)
 
 
 class _WithoutStacks(Replay):

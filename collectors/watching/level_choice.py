@@ -33,7 +33,12 @@ class Cost(NamedTuple):
     @property
     def share(self) -> float:
         """Of the server's CPU time."""
-        return self.overhead_ns / max(self.server_cpu_ns, LEAST_CPUS * self.span_ns, 1)
+        return self.overhead_ns / self.base_ns
+
+    @property
+    def base_ns(self) -> float:
+        """What shares are of."""
+        return max(self.server_cpu_ns, LEAST_CPUS * self.span_ns, 1)
 
 
 class LevelChoice:
@@ -48,9 +53,14 @@ class LevelChoice:
         self._left = inf  # windows until the level changes
         self._is_stretch = False
         self._is_alternating = False
+        self._start_share = 0.0
 
-    def window(self, cost: Cost) -> bool:
-        """A window at `level` ended; whether the level has changed."""
+    def window(self, cost: Cost, start_ns: float = 0.0) -> bool:
+        """A window at `level` ended; whether the level has changed.
+
+        `start_ns`: CPU time to start the recorder, which a change of the level does.
+        """
+        self._start_share = start_ns / cost.base_ns
         if self.best <= Level.HANDSHAKE:
             return False
         if self.level == Level.HANDSHAKE:
@@ -77,7 +87,7 @@ class LevelChoice:
 
     def _light_windows(self) -> int:
         """Windows that pay for one of the best level."""
-        dense = self._dense[-1]
+        dense = self._dense[-1] + 2 * self._start_share  # there and back
         light = max(self._light, default=0.0)
         spare = self._budget - light
         wanted = (dense - self._budget) / spare if spare > 0 else inf

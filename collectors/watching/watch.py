@@ -149,7 +149,8 @@ class Watch:
             while not attached.ending and not self._stop.requested and not has_changed:
                 for rows in attached.windows(_STEP_MS):
                     self._sink.window(rows)
-                    has_changed = choice.window(_cost(rows)) or has_changed
+                    start_ns = attached.recorder_start_ns
+                    has_changed = choice.window(_cost(rows), start_ns) or has_changed
                     if choice.is_alternating != was_alternating:
                         was_alternating = choice.is_alternating
                         self._tell_level(choice)

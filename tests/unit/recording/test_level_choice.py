@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The level of a watch: the budget is kept over minutes, and the best level is not given up."""
 
+from itertools import pairwise
+
 import pytest
 
 from tlstax.collectors.watching.level_choice import JUDGED, LIGHT_MOST, Cost, LevelChoice
@@ -42,6 +44,20 @@ def test_the_mean_cost_is_within_the_budget(flow: float, handshake: float) -> No
     assert levels[:JUDGED] == [Level.FLOW] * JUDGED
     assert sum(costs) / len(costs) <= BUDGET
     assert Level.FLOW in settled
+
+
+def test_what_a_change_of_the_level_costs_is_within_the_budget() -> None:
+    choice, levels, start_ns = LevelChoice(Level.FLOW, BUDGET), [], 0.15 * SECOND_NS
+    for _ in range(4000):
+        levels.append(choice.level)
+        share = 0.02 if choice.level == Level.FLOW else 0.001
+        choice.window(cost(share), start_ns)
+    settled = levels[levels.index(Level.HANDSHAKE) :]
+    changes = sum(one != other for one, other in pairwise(settled))
+    spent = sum(0.02 if level == Level.FLOW else 0.001 for level in settled)
+    spent += changes * start_ns / cost(0).base_ns
+    assert spent / len(settled) <= BUDGET
+    assert changes > 20
 
 
 def test_a_budget_that_even_handshakes_exceed_leaves_a_stretch_an_hour() -> None:

@@ -74,6 +74,7 @@ class Attached:
     def __init__(self, host: Host, prepared: Any, level: Level) -> None:
         self._left = host.windows.pop(0)
         self._pid, self.level, self.ending = prepared.target.pid, level, ""
+        self.recorder_start_ns = 0
 
     def facts(self) -> str:
         return f"{self._pid} {self.level.name.lower()}"
