@@ -27,6 +27,9 @@ static const char help[] =
 	"  --slots N        threads that can have an account at a time (8192, or 4 times those "
 	"there)\n"
 	"  --level LEVEL    record less than the plan: sample or handshake\n"
+	"  --budget SHARE   what it may cost, of the process's CPU time: 0.1% to 50% (no limit)\n"
+	"  --or-everything  if nothing fits the budget, record everything without a limit\n"
+	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
 	"  --any-kernel     use a plan that was made on another kernel release\n"
 	"  --traced         record a process that a debugger or strace traces, which may end it\n"
@@ -37,7 +40,7 @@ static const char help[] =
 	"\n"
 	"Exit status: 0; 1 the recorder failed; 2 wrong arguments or plan; 3 the host lacks\n"
 	"something; 4 the process cannot be recorded, is not the one of the plan, or ended;\n"
-	"6 the stream could not be written.\n";
+	"6 the stream could not be written; 7 nothing can be recorded for the budget.\n";
 
 static const struct option names[] = {
 	{"plan", required_argument, NULL, 'p'},
@@ -46,6 +49,9 @@ static const struct option names[] = {
 	{"for", required_argument, NULL, 'f'},
 	{"window", required_argument, NULL, 'w'},
 	{"sample-hz", required_argument, NULL, 's'},
+	{"budget", required_argument, NULL, 'b'},
+	{"reader", required_argument, NULL, 'e'},
+	{"or-everything", no_argument, NULL, 'n'},
 	{"slots", required_argument, NULL, 't'},
 	{"level", required_argument, NULL, 'l'},
 	{"queue", required_argument, NULL, 'q'},
@@ -84,6 +90,17 @@ static bool duration(const char *text, u64 *value_ns)
 		return false;
 	*value_ns = (u64)(amount * unit_ns);
 	return true;
+}
+
+/* 5%, 0.1%. */
+static bool share(const char *text, double *value)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	*value = strtod(text, &end) / 100;
+	return !strcmp(end, "%") && *value >= 0.000999 && *value <= 0.5;
 }
 
 static bool size(const char *text, size_t *bytes)
@@ -136,6 +153,16 @@ static bool take(struct options *options, int letter, const char *value)
 	case 'l':
 		options->level = level_by_name(value, strlen(value));
 		return options->level >= 0;
+	case 'b':
+		return share(value, &options->budget);
+	case 'n':
+		options->or_everything = true;
+		return true;
+	case 'e':
+		if (!number(value, 1, 1 << 30, &count))
+			return false;
+		options->reader = (int)count;
+		return true;
 	case 'q':
 		return size(value, &options->queue_bytes);
 	case 'r':

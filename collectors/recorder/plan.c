@@ -8,7 +8,7 @@
 #include "failure.h"
 #include "words.h"
 
-enum { FORMAT_VERSION = 1, LINE_MOST = 1 << 20 };
+enum { FORMAT_VERSION = 2, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
 
 const char *const level_names[LEVELS] = {"sample", "handshake", "flow", "command", "record"};
 static const char *const roles[] = {"server", "client", "tunnel", "proxy"};
@@ -167,6 +167,9 @@ static int read_site(struct reader *reader, struct words *words)
 	if (!next_value(words, "cookie", &word) || !number_of(&word, ~0ULL, &site->cookie) ||
 	    (site->cookie >> 16 & 0xff) != number)
 		return refuse(reader, "the cookie is not this site's");
+	if (!next_value(words, "price-ns", &word) || !number_of(&word, PRICE_NS_MOST, &number))
+		return refuse(reader, "no price of a hit");
+	site->price_ns = (double)number;
 	if (!next_value(words, "bytes", &word))
 		return refuse(reader, "no bytes of the code");
 	site->code_bytes = bytes_of(&word, site->code, PLAN_CODE_MOST);

@@ -21,10 +21,9 @@ from tlstax.collectors.process.target_fate import (
     program_of,
     require_same_program,
 )
-from tlstax.collectors.recording.engine.metering import SpanOverhead
+from tlstax.collectors.recording.engine.metering import Overhead
 from tlstax.collectors.recording.engine.native import Engine
-from tlstax.collectors.recording.engine.pacing import Step
-from tlstax.collectors.recording.engine.schedule import Schedule, light_of
+from tlstax.collectors.recording.engine.schedule import Schedule
 from tlstax.collectors.recording.engine_rows import (
     engine_facts,
     engine_options,
@@ -44,7 +43,6 @@ from tlstax.collectors.recording.target_rows import (
 )
 from tlstax.collectors.recording.thread_roles import ThreadRoles
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
-from tlstax.probes.model import Level
 from tlstax.workloads.results import RunTotals
 
 if TYPE_CHECKING:
@@ -86,9 +84,7 @@ class Recorder:
     def _start(self) -> None:
         request = self.request
         self._engine = Engine(request.pid, self._plan, engine_options(request, self._target))
-        self.schedule = Schedule(
-            self._engine, request.level, self._window_ns, request.sample_hz, request.budget
-        )
+        self.schedule = Schedule(self._engine, request.level, self._window_ns, request.sample_hz)
         try:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
@@ -113,8 +109,6 @@ class Recorder:
                 self._writer.add(self.request.sources.start())
             self._writer.commit()
             self.schedule.begin()
-            if self.request.budget is not None:
-                self._try_out()
             for pid in self.request.clients:
                 self.add_client(pid)
         except BaseException:
@@ -122,17 +116,6 @@ class Recorder:
             self._stop_sources()
             self._peers.close()
             raise
-
-    def _try_out(self) -> None:
-        """A short window at the full level, and the choice that follows from it."""
-        schedule = self.schedule
-        self._watch.wait(max(1, (schedule.next_ns - monotonic_ns()) // 1_000_000))
-        overhead = schedule.overhead()
-        self._cut(overhead)
-        self._turn(light_of(self.request.level))
-        schedule.judge(overhead)
-        self._writer.add(schedule.facts())
-        self._follow(schedule.first_step(), is_cut=True)
 
     def _attach_functions(self) -> None:
         if self._function_plan:
@@ -153,17 +136,16 @@ class Recorder:
                 self.ending = f"it executed {program_of(self.request.pid)} in the same process"
                 return
             if now_ns >= self.schedule.next_ns:
-                self._end_window()
+                self._cut()
                 continue
             if now_ns >= end_ns:
                 return
-            wait_ms = max(1, (min(self.schedule.wake_ns, end_ns) - now_ns) // 1_000_000)
+            wait_ms = max(1, (min(self.schedule.next_ns, end_ns) - now_ns) // 1_000_000)
             ended, woken = self._watch.wait(wait_ms)
             if ended:
                 self.ending = "it exited or was killed"
             elif woken:
                 return
-            self.schedule.look()
             if self.request.sources:
                 self._writer.add(self.request.sources.poll(monotonic_ns()))
 
@@ -226,54 +208,15 @@ class Recorder:
         """The last window that ended, for live display."""
         return self.windows[-1] if self.windows else None
 
-    def _end_window(self) -> None:
-        """End the window, and begin the next one at the level of the next step."""
-        overhead = self.schedule.overhead()
-        if self.schedule.pace is None:
-            self._cut(overhead)
-            return
-        step = self.schedule.next_step(overhead)
-        if not self.schedule.rises_to(step.level):
-            self._cut(overhead)
-            self._follow(step, is_cut=True)
-            return
-        self._follow(step, is_cut=False, overhead=overhead)
-
-    def _follow(self, step: Step, *, is_cut: bool, overhead: SpanOverhead | None = None) -> None:
-        """Change to the level of a step. The ledger's programs are attached before its window."""
-        rises = self.schedule.rises_to(step.level)
-        level = self.schedule.window_level
-        self._turn(step.level)
-        if rises:
-            self._cut(overhead, level, self._cutter.resume())
-        elif not is_cut:
-            self._cut(overhead, level)
-        self.schedule.follow(step)
-
-    def _turn(self, level: Level | None) -> None:
-        if level != self.schedule.level:
-            repairs = self._cutter.repairs()
-            self.schedule.turn(level)
-            self._cutter.turned(repairs)
-
-    def _cut(
-        self,
-        overhead: SpanOverhead | None = None,
-        level: str | None = None,
-        end_ns: int | None = None,
-    ) -> None:
+    def _cut(self) -> None:
         """Store the current window and its overhead."""
-        overhead = overhead or self.schedule.overhead()
-        level = level or self.schedule.window_level
-        self.schedule.measure_cut(lambda: self._store(overhead, level, end_ns))
-        if self.schedule.pace is None:
-            self.schedule.expect()
-            self.schedule.go_on()
+        overhead = self.schedule.overhead()
+        self.schedule.cut(overhead, lambda: self._store(overhead))
         if self.schedule.windows_count % _NAME_EVERY_WINDOWS == 0:
             self._name_frames()
 
-    def _store(self, overhead: SpanOverhead, level: str, end_ns: int | None) -> None:
-        rows, totals = self._cutter.cut(self._run_id, end_ns, level)
+    def _store(self, overhead: Overhead) -> None:
+        rows, totals = self._cutter.cut(self._run_id, level=self.schedule.window_level)
         self._writer.add(rows)
         if self._functions:
             self._writer.add(self._functions.cut(self._cutter.windows_count))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tlstax.certs.generate import Certificates, KeyKind, generate
+from tlstax.collectors.recording.by_recorder.recording import StaticRecording
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
@@ -102,7 +103,7 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
             functions=injection.functions, overwrite=True, budget=injection.budget,
         )  # fmt: skip
         stack.enter_context(_ahead_ourselves())
-        with Recorder(request) as recorder:
+        with (Recorder if injection.budget is None else StaticRecording)(request) as recorder:
             recorder.poll(injection.seconds)
             assert client.poll() is None, "the load ended before the recording"
 
