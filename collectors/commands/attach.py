@@ -8,12 +8,9 @@ written to the server. They are removed when tlstax ends, even if it is killed. 
 """
 
 import argparse
-import os
-import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import FrameType
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.commands.options import (
@@ -26,6 +23,7 @@ from tlstax.collectors.commands.options import (
 )
 from tlstax.collectors.commands.progress import Progress
 from tlstax.collectors.commands.remote import attach_there, remote_options, require_ssh
+from tlstax.collectors.commands.stop_flag import StopFlag
 from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refused
 from tlstax.collectors.preflight.safety import Safety, at_level
 from tlstax.collectors.process.find_process import find_by_name
@@ -168,7 +166,7 @@ def run(options: argparse.Namespace) -> int:
     if options.ssh:
         return attach_there(options)
     pid = options.pid if options.pid is not None else find_by_name(options.name)
-    stop = _StopFlag()
+    stop = StopFlag()
     recorder, sources, safety = _begin(options, pid)
     notes = [f"preflight ({note.hazard}): {note.text}" for note in safety.notes]
     _watch(recorder, options, (*notes, *sources.failures, *sources.warnings), stop)
@@ -240,7 +238,7 @@ def _watch(
     recorder: "Recording",
     options: argparse.Namespace,
     messages: Iterable[str],
-    stop: "_StopFlag",
+    stop: "StopFlag",
 ) -> None:
     """Until the time is up, Ctrl-C, or the end of the server."""
     live = None if options.quiet else Progress(sys.stderr.isatty())
@@ -308,18 +306,3 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 def _client_pid(text: str) -> int:
     """The process that `--client` names."""
     return int(text) if text.isdigit() else find_by_name(text)
-
-
-class _StopFlag:
-    """Set by SIGINT and SIGTERM, so that a recording ends between two steps and not within one."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        self.fd, wakes = os.pipe()
-        os.set_blocking(wakes, False)
-        signal.set_wakeup_fd(wakes)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._request)
-
-    def _request(self, _number: int, _frame: FrameType | None) -> None:
-        self.requested = True

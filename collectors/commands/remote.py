@@ -78,6 +78,7 @@ def attach_there(options: argparse.Namespace) -> int:
         window_s=options.window or 1.0,
         sample_hz=options.sample_hz,
         slots_count=options.max_threads,
+        may_be_traced="tracer" in options.accept,
         budget=share_of(options.budget, is_expensive=options.window),
         budget_is_default=options.budget is None,
     )

@@ -118,11 +118,11 @@ void links_close_group(enum link_group group)
 	pthread_cond_broadcast(&state.work);
 	while (is_group_left()) {
 		watchdog_beat();
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_nsec += 100 * (long)NS_PER_MS;
 		if (until.tv_nsec >= (long)NS_PER_S)
 			until.tv_sec++, until.tv_nsec -= (long)NS_PER_S;
-		pthread_cond_timedwait(&state.done, &state.lock, &until);
+		pthread_cond_clockwait(&state.done, &state.lock, CLOCK_MONOTONIC, &until);
 	}
 	state.is_closing = false;
 	compact();

@@ -30,7 +30,7 @@
 #include "watchdog.h"
 
 #define STUCK_NS (2 * NS_PER_S)
-#define STALLED_NS (20 * NS_PER_S) /* a line between hosts may stall, with nothing attached */
+#define STALLED_NS (20 * NS_PER_S) /* nothing is attached: line or reader may stall */
 
 enum { ATTEMPTS = 16 }; /* to send what had no room, each with an empty queue */
 
@@ -168,7 +168,7 @@ static void finish(bool is_attached)
 	if (is_attached)
 		put_end(end_ns, end_ns - before_ns);
 	output_commit();
-	u64 left = output_finish(serve_life_line() < 0 || failure.code ? STUCK_NS : STALLED_NS);
+	u64 left = output_finish(failure.code ? STUCK_NS : STALLED_NS);
 	if (left)
 		fail(EXIT_CODE_IO, "the stream was not taken to its end: %llu bytes are lost",
 		     left);
@@ -210,6 +210,7 @@ static int begin(const struct options *options, const char *text, size_t length,
 	struct settings settings;
 
 	if (start_check(options, &plan) || target_open(&target, options->pid) ||
+	    (!options->may_be_traced && target_is_traced(&target)) ||
 	    target_verify(&target, &plan) || start_settings(options, &plan, &target, &settings) ||
 	    start_tables(options, &plan) || engine_load(&engine, &plan, &target, &settings) ||
 	    totals_prepare(&engine, &plan, &target) || links_prepare())

@@ -32,6 +32,7 @@ static const char help[] =
 	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
 	"  --any-kernel     use a plan that was made on another kernel release\n"
+	"  --traced         record a process that a debugger or strace traces, which may end it\n"
 	"  --output FILE    write there instead of standard output; the file must not exist\n"
 	"  --serve          take requests from standard input instead: for `tlstax attach --ssh`\n"
 	"  --remove-self    with --serve: delete this executable first\n"
@@ -60,6 +61,7 @@ static const struct option names[] = {
 	{"remove-self", no_argument, NULL, 'd'},
 	{"version", no_argument, NULL, 'v'},
 	{"help", no_argument, NULL, 'h'},
+	{"traced", no_argument, NULL, 'c'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -165,6 +167,9 @@ static bool take(struct options *options, int letter, const char *value)
 		return size(value, &options->queue_bytes);
 	case 'r':
 		options->is_serving = true;
+		return true;
+	case 'c':
+		options->may_be_traced = true;
 		return true;
 	case 'd':
 		options->removes_itself = true;

@@ -18,7 +18,7 @@ struct options {
 	u32 slots; /* 0: by the threads of the target */
 	int level; /* -1: that of the plan */
 	size_t queue_bytes;
-	bool any_kernel;
+	bool any_kernel, may_be_traced;
 	bool is_serving, removes_itself;
 };
 

@@ -13,8 +13,8 @@ enum { FORMAT_VERSION = 2, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
 const char *const level_names[LEVELS] = {"sample", "handshake", "flow", "command", "record"};
 static const char *const roles[] = {"server", "client", "tunnel", "proxy"};
 static const char *const accessors[ACCESSORS] = {
-	"ssl_version", "ssl_rwstate",	 "ssl_state", "ssl_hit",
-	"ssl_session", "session_cipher", "cipher_id", "ssl_server",
+	"ssl_version", "ssl_rwstate",	 "ssl_shutdown", "ssl_state",  "ssl_hit",
+	"ssl_session", "session_cipher", "cipher_id",	 "ssl_server",
 };
 
 /* What stands once in a plan; bits of `seen`. */

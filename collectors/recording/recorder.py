@@ -35,7 +35,7 @@ from tlstax.collectors.recording.peers import PeerSet, peer_request
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
 from tlstax.collectors.recording.safe_request import limits_of, made_safe, safety_rows
-from tlstax.collectors.recording.stack_store import StackStore
+from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames
 from tlstax.collectors.recording.target_rows import (
     calibration_rows,
     gap_rows,
@@ -62,7 +62,8 @@ class Recorder:
         self.windows: list[WindowTotals] = []  # of the current run only
         self.ending = ""  # how the target ended, as part of a sentence; "" while it runs
         self._run_id: int | None = None
-        self._peers = PeerSet()
+        self._unnamed = UnnamedFrames()
+        self._peers = PeerSet(self._unnamed)
         self._window_ns = int(request.window_s * NS_PER_S)
         self._target, self._plan = plan_in_child(
             request.pid, request.level, request.definitions, limits=limits_of(request)
@@ -82,7 +83,7 @@ class Recorder:
 
     def _start(self) -> None:
         request = self.request
-        self._engine = Engine(request.pid, self._plan, engine_options(request))
+        self._engine = Engine(request.pid, self._plan, engine_options(request, self._target))
         self.schedule = Schedule(self._engine, request.level, self._window_ns, request.sample_hz)
         try:
             self._symbolizer = Symbolizer(self._target)
@@ -231,7 +232,7 @@ class Recorder:
     # ---- the end ----
 
     def _finish_peers(self, all_of_them: bool = False) -> None:
-        """Detach from clients that have ended; outside of runs, because naming takes CPU time."""
+        """Detach from clients that have ended; outside of runs, because that takes CPU time."""
         for rows in self._peers.finish(all_of_them):
             self._writer.add(rows)
             self._writer.commit()
@@ -253,10 +254,10 @@ class Recorder:
             self.abandon()
 
     def _name_frames(self) -> None:
-        rows: list[schema.Row] = []
-        self._stacks.name_frames(rows)
-        self._writer.add(rows)
+        self._stacks.leave(self._unnamed)
+        self._writer.add(self._unnamed.rows())
         self._writer.commit()
+        self._peers.close_files()
 
     def _detach(self) -> None:
         self.schedule.close()

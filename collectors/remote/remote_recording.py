@@ -35,6 +35,7 @@ class RecordRequest:
     window_s: float
     sample_hz: int
     slots_count: int | None  # None: by the threads that the process has
+    may_be_traced: bool = False  # by a debugger or strace
     budget: float | None = None  # share of the process's CPU time; None: no limit
     budget_is_default: bool = False  # if nothing fits, everything is recorded without a limit
 
@@ -49,6 +50,8 @@ class RecordRequest:
             words.append("--or-everything")
         if self.slots_count is not None:
             words.append(f"--slots {self.slots_count}")
+        if self.may_be_traced:
+            words.append("--traced")
         return " ".join(words)
 
 

@@ -110,6 +110,7 @@ class StaticRecording:
         if request.duration_s is not None:
             values["--for"] = f"{request.duration_s * 1000:.3f}ms"
         words = [word for pair in values.items() for word in pair]
+        words += ["--traced"] if "tracer" in request.accepted else []
         return [*words, "--or-everything"] if request.budget_is_default else words
 
     def _begin(self, planning_cpu_ns: int) -> None:
@@ -128,7 +129,7 @@ class StaticRecording:
         if int(replay.start.start_ticks) != self._target.start_ticks:
             require_same_program(self._target)  # it does not: another one has its pid now
         self._symbolizer.replay = replay
-        clocks = _BothClocks(replay)
+        clocks = BothClocks(replay)
         self._rows = StreamRows(replay, self._target, self._symbolizer, clocks)
         self._await_choice(deadline_ns)
         request = self.request
@@ -319,7 +320,7 @@ class _LiveSymbolizer(Symbolizer):
         return Place("kernel", "", 0, found[0], found[1], "kallsyms", "")
 
 
-class _BothClocks(RecordedClocks):
+class BothClocks(RecordedClocks):
     """CPU time and memory of the recorder and of this process."""
 
     def __init__(self, replay: Replay) -> None:

@@ -6,6 +6,7 @@ removes every probe, link and map.
 """
 
 import ctypes
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,12 @@ from typing import Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.features import HOST, Features
 from tlstax.collectors.placement.model import Plan, Site
+from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.recording.engine import kernel_counts, loaded
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.kernel_counts import KernelCounts
 from tlstax.collectors.recording.engine.ledger_maps import LedgerMaps
-from tlstax.collectors.recording.engine.libbpf import (
-    BpfObject,
-    LinkGroup,
-    object_path,
-)
+from tlstax.collectors.recording.engine.libbpf import BpfObject, LinkGroup, object_path
 from tlstax.collectors.recording.engine.sampler import SAMPLER, Sampler, online_cpus
 from tlstax.collectors.recording.engine.site_cookies import cookie_of
 from tlstax.collectors.recording.engine.uprobe_links import (
@@ -32,6 +30,7 @@ from tlstax.collectors.recording.engine.uprobe_links import (
     UprobeAttacher,
 )
 from tlstax.collectors.recording.engine.walker import WALKED_STACK, Walker
+from tlstax.collectors.unwinding.process_tables import SharedTables
 
 OBJECT_NAME: Final = "ledger.bpf.o"
 RARE_TRACEPOINTS: Final = ("on_fork", "on_exit_thread", "on_exec")
@@ -43,6 +42,7 @@ _DENSE_ACTIONS: Final = (
 _ACCESSORS: Final = {
     "ssl_version": "off_version",
     "ssl_rwstate": "off_rwstate",
+    "ssl_shutdown": "off_shutdown",
     "ssl_state": "off_state",
     "ssl_hit": "off_hit",
     "ssl_session": "off_session",
@@ -62,6 +62,8 @@ class Options:
     unwind_tables: bool = True  # walk user stacks by them; else by frame pointers
     features: Features = HOST
     programs: Path | None = None  # object to load instead of the one that ships: for tests
+    files: Sequence[MappedObject] = ()  # of the process, as far as their headers were read
+    tables: SharedTables | None = None  # unwind tables of other processes of the recording
 
 
 class Engine:
@@ -98,7 +100,8 @@ class Engine:
         self._dense_tracepoints = (*DENSE_TRACEPOINTS, *sockets)
         self.tracepoints = (*self._dense_tracepoints, *RARE_TRACEPOINTS)
         try:
-            self.walker = Walker(self._object, pid, options.user_stacks and options.unwind_tables)
+            by_tables = options.user_stacks and options.unwind_tables
+            self.walker = Walker(self._object, pid, by_tables, options.tables, options.files)
             self._configure()
             self._object.load()
             self.walker.load(self._stack)
