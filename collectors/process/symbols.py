@@ -76,6 +76,11 @@ class Symbolizer:
         self._add(target.objects)
         self._special = read_special_maps(self._pid)
 
+    @property
+    def process(self) -> str:
+        """The process, apart from all others that this host had since it booted."""
+        return f"{self._pid} {self._target.start_ticks}"
+
     def close(self) -> None:
         """Close every file."""
         for entry in self._objects.values():
@@ -111,6 +116,10 @@ class Symbolizer:
         if found is not None:
             start, file_offset, mapped = found
             return mapped.place(address - start + file_offset)
+        return self.outside(address)
+
+    def outside(self, address: int) -> Place:
+        """The place of an address in no file: [vdso], generated code, or unknown."""
         for start, end, name in self._special:
             if start <= address < end:
                 return Place(name, "", address - start, name, address - start, "none", "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
 from tlstax.collectors.placement.model import FunctionPlan
+from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.engine.walker import WALK_ENDS
@@ -18,12 +19,19 @@ if TYPE_CHECKING:  # its module is loaded only with --functions
     from tlstax.collectors.recording.function_windows import FunctionRecording
 
 
-def engine_options(request: Request) -> Options:
+def engine_options(request: Request, target: Target) -> Options:
     """What the engine is to do, and for how many threads."""
     room = request.threads_most or thread_room(request.pid)
     stacks = request.safety is None or request.safety.user_stacks
     programs = request.programs or programs_of(request.safety)
-    return Options(request.sample_hz, room, stacks, request.unwind_tables, programs=programs)
+    return Options(
+        request.sample_hz,
+        room,
+        stacks,
+        request.unwind_tables,
+        programs=programs,
+        files=target.objects,
+    )
 
 
 def engine_facts(
