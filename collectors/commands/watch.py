@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.attach import NO_BUDGET, budget
-from tlstax.collectors.commands.options import accept_option
+from tlstax.collectors.commands.options import NO_BUDGET, accept_option, budget
 from tlstax.collectors.commands.stop_flag import StopFlag
 from tlstax.collectors.watching.sink import Sink
 from tlstax.collectors.watching.watch import Watch, Watched

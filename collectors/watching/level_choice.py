@@ -10,11 +10,12 @@ from collections import deque
 from math import ceil, inf
 from typing import Final, NamedTuple
 
-from tlstax.collectors.recording.engine.budget import SPARE
 from tlstax.probes.model import Level
 
 LEAST_CPUS: Final = 1.0
 """A server that uses less CPU is counted as using this much: a share of 0 would be 0."""
+SPARE: Final = 0.7
+"""The best level must cost this share of the budget before stretches of it end."""
 JUDGED: Final = 3
 """Windows in a row that exceed the budget before the level is changed."""
 LIGHT_LEAST: Final = 6
