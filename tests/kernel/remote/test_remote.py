@@ -163,7 +163,9 @@ def test_a_budget_is_kept_there(
 
 
 def test_the_default_budget_is_asked_for() -> None:
-    request = RecordRequest(Path("x"), False, None, 1.0, 99, None, 0.05, True)
+    request = RecordRequest(
+        Path("x"), False, None, 1.0, 99, None, budget=0.05, budget_is_default=True
+    )
     assert request.options(7).endswith("--budget 5.000000% --or-everything")
 
 
