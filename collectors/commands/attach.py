@@ -24,6 +24,7 @@ from tlstax.collectors.preflight.safety import Safety, at_level
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_LEAST, ROOM_MOST
 from tlstax.collectors.recording.by_recorder.recording import StaticRecording
+from tlstax.collectors.recording.calibration.stretches import interval_s
 from tlstax.collectors.recording.plain import PlainRecording
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
@@ -245,6 +246,7 @@ def _request(
         unwind_tables=options.stacks == "tables",
         level=options.level,
         threads_most=options.max_threads,
+        calibration_s=None if share == NO_BUDGET else interval_s(options.duration_s),
         budget=None if share == NO_BUDGET else share,
         definitions=options.definitions,
         overwrite=options.force,
@@ -309,7 +311,6 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             "give one or the other",
             ExitCode.USAGE,
         )
-
     if registry.NATIVE not in options.collect and (
         options.client or options.functions or budgeted or options.level < Level.RECORD
     ):

@@ -21,27 +21,28 @@ from tlstax.collectors.process.target_fate import (
     program_of,
     require_same_program,
 )
+from tlstax.collectors.recording.calibration.stretches import NO_STRETCHES
+from tlstax.collectors.recording.engine.budget import Overhead
 from tlstax.collectors.recording.engine.metering import SpanOverhead
 from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.engine.pacing import Step
 from tlstax.collectors.recording.engine.schedule import Schedule, light_of
 from tlstax.collectors.recording.engine_rows import (
+    calibration_plan,
+    described,
     engine_facts,
     engine_options,
     engine_probes,
     fate_rows,
+    open_functions,
+    open_stretches,
     walk_rows,
 )
 from tlstax.collectors.recording.peers import PeerSet, peer_request
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
-from tlstax.collectors.recording.safe_request import limits_of, made_safe, safety_rows
+from tlstax.collectors.recording.safe_request import limits_of, made_safe
 from tlstax.collectors.recording.stack_store import StackStore
-from tlstax.collectors.recording.target_rows import (
-    calibration_rows,
-    gap_rows,
-    target_row,
-)
 from tlstax.collectors.recording.thread_roles import ThreadRoles
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
 from tlstax.probes.model import Level
@@ -69,9 +70,11 @@ class Recorder:
         self._target, self._plan = plan_in_child(
             request.pid, request.level, request.definitions, limits=limits_of(request)
         )
+        self._record_plan = calibration_plan(request, self._plan)
         asked = (request.pid, request.functions, request.definitions)
         self._function_plan = plan_functions_in_child(*asked) if request.functions else None
         self._functions: FunctionRecording | None = None
+        self._stretches = NO_STRETCHES
         self._watch = ExitWatch(self._target.pid)
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
@@ -92,24 +95,19 @@ class Recorder:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
             try:
-                self._attach_functions()
+                self._functions = open_functions(self._engine, self._function_plan)
+                self._stretches = open_stretches(request, self._record_plan)
                 self.schedule.attach()
             finally:
                 require_same_program(self._target)  # the reason of any error, if it ended
             roles = ThreadRoles(self.request.pid, self._plan.role_marks)
             start_cpu_ns = cpu_used_ns() - self._used_before_ns
             self._cutter = WindowCutter(self._engine, self._stacks, roles)  # counts from here on
-            facts = engine_facts(self.request, self._engine, self._function_plan, start_cpu_ns)
-            self._writer.add(facts)
-            self._writer.add(target_row(self._target, self._plan))
-            if self._functions:
-                self._writer.add(self._functions.begin())
-            self._writer.add(engine_probes(self._engine, self._functions))
-            self._writer.add(calibration_rows(self._plan))
-            self._writer.add(gap_rows(self._plan))
-            self._writer.add(safety_rows(request.safety))
-            if self.request.sources:
-                self._writer.add(self.request.sources.start())
+            engine, functions = self._engine, self._functions
+            self._writer.add(engine_facts(request, engine, self._function_plan, start_cpu_ns))
+            self._writer.add(described(request, self._target, engine, functions))
+            if request.sources:
+                self._writer.add(request.sources.start())
             self._writer.commit()
             self.schedule.begin()
             if self.request.budget is not None:
@@ -133,14 +131,6 @@ class Recorder:
         self._writer.add(schedule.facts())
         self._follow(schedule.first_step(), is_cut=True)
 
-    def _attach_functions(self) -> None:
-        if self._function_plan:
-            from tlstax.collectors.recording.function_windows import FunctionRecording
-
-            self._functions = FunctionRecording(
-                self._function_plan, self._engine.multi, self._engine.shared_maps()
-            )
-
     # ---- while recording ----
 
     def poll(self, seconds: float) -> None:
@@ -154,9 +144,14 @@ class Recorder:
             if now_ns >= self.schedule.next_ns:
                 self._end_window()
                 continue
+            if self._stretches.is_due(self.schedule):
+                take = self._stretches.take
+                self._writer.add(take(self.schedule, self._end_window, self._watch.wait))
+                continue
             if now_ns >= end_ns:
                 return
-            wait_ms = max(1, (min(self.schedule.wake_ns, end_ns) - now_ns) // 1_000_000)
+            wake_ns = min(self.schedule.wake_ns, self._stretches.wake_ns(self.schedule))
+            wait_ms = max(1, (min(wake_ns, end_ns) - now_ns) // 1_000_000)
             ended, woken = self._watch.wait(wait_ms)
             if ended:
                 self.ending = "it exited or was killed"
@@ -225,18 +220,22 @@ class Recorder:
         """The last window that ended, for live display."""
         return self.windows[-1] if self.windows else None
 
-    def _end_window(self) -> None:
-        """End the window, and begin the next one at the level of the next step."""
-        overhead = self.schedule.overhead()
+    def _end_window(self, end_ns: int | None = None, more: Overhead | None = None) -> int:
+        """End the window, and begin the next one at the level of the next step.
+
+        `more`: overhead that is not the engine's own. Returns the number of the window.
+        """
+        overhead = self.schedule.overhead().plus(more)
         if self.schedule.pace is None:
-            self._cut(overhead)
-            return
+            self._cut(overhead, end_ns=end_ns)
+            return self._cutter.windows_count
         step = self.schedule.next_step(overhead)
-        if not self.schedule.rises_to(step.level):
-            self._cut(overhead)
+        if self.schedule.rises_to(step.level):
+            self._follow(step, is_cut=False, overhead=overhead)
+        else:
+            self._cut(overhead, end_ns=end_ns)
             self._follow(step, is_cut=True)
-            return
-        self._follow(step, is_cut=False, overhead=overhead)
+        return self._cutter.windows_count
 
     def _follow(self, step: Step, *, is_cut: bool, overhead: SpanOverhead | None = None) -> None:
         """Change to the level of a step. The ledger's programs are attached before its window."""
@@ -317,6 +316,7 @@ class Recorder:
 
     def _detach(self) -> None:
         self.schedule.close()
+        self._stretches.close()
         if self._functions:
             self._functions.close()
         self._engine.close()

@@ -12,7 +12,7 @@ thirty. In between the last rates, per CPU time of the server, remain in use.
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tlstax.collectors.host.child import own_cpu_ns
@@ -50,6 +50,10 @@ class SpanOverhead:
     spent: Overhead
     by_level_ns: tuple[float, ...]
     """Cost of the probes of each `Level`."""
+
+    def plus(self, more: Overhead | None) -> "SpanOverhead":
+        """With overhead of something else."""
+        return replace(self, spent=self.spent + more) if more else self
 
 
 class Meter:

@@ -11,7 +11,13 @@ from typing import Final
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.clock import monotonic_ns
-from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, Overhead, choose, has_ledger
+from tlstax.collectors.recording.engine.budget import (
+    FLOOR_CPUS,
+    Account,
+    Overhead,
+    choose,
+    has_ledger,
+)
 from tlstax.collectors.recording.engine.metering import Meter, Reading, SpanOverhead
 from tlstax.collectors.recording.engine.native import Engine, level_of
 from tlstax.collectors.recording.engine.pacing import TRIAL_NS, Pace, Step
@@ -69,6 +75,16 @@ class Schedule:
         """Whether everything is on all the time, as far as is known now."""
         choice = self.pace.choice if self.pace else None
         return choice is None or choice.is_continuous
+
+    @property
+    def is_steady_flow(self) -> bool:
+        """Whether level `flow` is on, and stays on."""
+        return self.is_continuous and self.level == Level.FLOW
+
+    @property
+    def account(self) -> Account | None:
+        """What the budget has left; None without one."""
+        return self.pace.account if self.pace else None
 
     @property
     def window_level(self) -> str:
