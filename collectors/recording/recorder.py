@@ -144,12 +144,12 @@ class Recorder:
             if now_ns >= self.schedule.next_ns:
                 self._end_window()
                 continue
+            if now_ns >= end_ns:
+                return
             if self._stretches.is_due(self.schedule):
                 take = self._stretches.take
                 self._writer.add(take(self.schedule, self._end_window, self._watch.wait))
                 continue
-            if now_ns >= end_ns:
-                return
             wake_ns = min(self.schedule.wake_ns, self._stretches.wake_ns(self.schedule))
             wait_ms = max(1, (min(wake_ns, end_ns) - now_ns) // 1_000_000)
             ended, woken = self._watch.wait(wait_ms)

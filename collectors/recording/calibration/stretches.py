@@ -81,7 +81,6 @@ class Stretches:
         """
         assert self._parts is not None
         parts, own_ns, spent_ns = self._parts, own_cpu_ns(), 0.0
-        self._plan_next()
         parts.attach()
         try:
             start_ns = monotonic_ns()
@@ -97,6 +96,7 @@ class Stretches:
             return [row._replace(window_id=window_id) for row in rows]
         finally:
             parts.detach()
+            self._plan_next()
             self._cost_ns = own_cpu_ns() - own_ns + spent_ns
 
     def close(self) -> None:
