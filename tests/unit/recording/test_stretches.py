@@ -104,7 +104,8 @@ def test_its_rows_belong_to_the_window_that_it_is() -> None:
 @pytest.mark.parametrize("how", ["woken", "level_falls"])
 def test_a_disturbed_stretch_is_dropped_and_detached(how: str) -> None:
     parts = Parts()
-    assert taken(made(parts), FlowSchedule(), **{how: True}) == []
+    is_woken = how == "woken"
+    assert taken(made(parts), FlowSchedule(), woken=is_woken, level_falls=not is_woken) == []
     assert parts.calls[-1] == "detach"
 
 
