@@ -11,7 +11,7 @@ SHELL := /bin/bash
 PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 libc6-dev libelf-dev make mariadb-client-core mariadb-server-core openssl \
 	python3-venv sysbench zlib1g-dev
 PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core g++ gcc gdb git libbpf-tools libc6-dev libssl-dev linux-perf \
-	iproute2 openssh-client openssh-server percona-toolkit stunnel4 sudo sysstat
+	iproute2 openssh-client openssh-server percona-toolkit prometheus stunnel4 sudo sysstat systemd
 PACKAGES_DRIVERS := libdbd-mariadb-perl libdbd-mysql-perl php-cli php-mysql
 PACKAGES_LINT := clang-format git shellcheck
 PACKAGES_BENCH := linux-perf
@@ -33,7 +33,8 @@ PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard test
 PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.cc))
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
 	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE NO_EXIT-PHASE_TDE CLOCK_PERCENT-103 \
-	SHIFT_PERCENT-30 STEAL_PERCENT-30 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3))
+	SHIFT_PERCENT-30 STEAL_PERCENT-30 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3 UNCOUNTED-PHASE_COMMAND \
+	DROP_HANDSHAKES-2))
 DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder
 RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o
@@ -153,7 +154,7 @@ $(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER
 
 .PHONY: test-recorder-sanitizers
 test-recorder-sanitizers: root-test-recorder-sanitizers test-install $(addprefix $(SANITIZED)/,plan_fuzz tables_fuzz stream_load tlstax-recorder) ## fuzz the recorder's plan reader, and test all of it, with ASan and UBSan (5 minutes)
-	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/unit/remote tests/kernel/test_recorder.py tests/kernel/test_recorder_ends.py
+	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/unit/remote tests/kernel/test_recorder.py tests/kernel/test_recorder_ends.py tests/kernel/recorder/test_budget_by_recorder.py
 
 .PHONY: assets
 assets: $(VENDOR)/VERSIONS ## fetch the web libraries that the HTML report embeds
@@ -179,6 +180,9 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h) | pac
 tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
+
+# Parts of the programs, compiled for this machine.
+$(addprefix tests/testprogs/bin/,accounts asleep keys): $(wildcard probes/bpf/*.h)
 
 tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 	@mkdir -p $(@D)
@@ -295,7 +299,7 @@ bench-crypto-loop: root-bench-crypto-loop test-install ## what a loop over the s
 
 .PHONY: check-mutants
 check-mutants: root-check-mutants test-install ## every fault built into the ledger is noticed by its figure of closure (2 minutes)
-	TLSTAX_MUTANTS=all $(PYTEST) tests/truth/mutants
+	TLSTAX_MUTANTS=all $(PYTEST) tests/truth/mutants tests/e2e/recording/test_server_counts.py
 
 .PHONY: fuzz
 fuzz: test-install ## 1,000 mutants each of captures, definitions and recordings of other tools (about an hour)

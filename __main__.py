@@ -17,6 +17,7 @@ COMMANDS = {
     "probes": ("collectors.commands.probes", "show what would be probed in a process, and why"),
     "doctor": ("collectors.commands.doctor", "try what this host and a process can bear"),
     "attach": ("collectors.commands.attach", "record a running server"),
+    "watch": ("collectors.commands.watch", "record a server for weeks"),
     "top": ("analysis.report.commands.top", "watch a server's TLS work live"),
     "recorder": ("collectors.commands.recorder", "write out the static recorder"),
     "pmp": ("collectors.commands.pmp", "sample all threads by stopping the server"),
@@ -32,6 +33,7 @@ COMMANDS = {
 # What a command is passed of stages that it may not import: parameter of `register`, function.
 PASSED = {
     "attach": {"headline": "analysis.report.commands.report:headline"},
+    "watch": {"open_sink": "analysis.report.commands.watch_sink:open_sink"},
     "top": {
         "open_names": "collectors.process.live_names:open_names",
         "start_with_us": "collectors.host.tool_process:start_with_us",

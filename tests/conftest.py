@@ -37,8 +37,9 @@ MOUNTED = {Path("/sys/fs/bpf"): "bpf", Path("/sys/fs/cgroup"): "cgroup2"}
 """File systems of the kernel that tests use, and not every host has mounted."""
 MISSING_FEATURE = "this kernel lacks "  # how a permitted skip begins
 MADE_GOOD = {"user_stack_failed", "kernel_stack_failed", "stack_map_full", "switch_missed"}
-# The stack of a thread that has just begun, or has freed it before it ends.
-MADE_GOOD |= {"walk_unreadable"}
+# The stack of a thread that has just begun, or has freed it before it ends; code whose call frame
+# information has no plain rule.
+MADE_GOOD |= {"walk_unreadable", "walk_unsupported"}
 
 # Kernel features that tests may need: whether this host has it, and what it is.
 FEATURES: dict[str, tuple[Callable[[], bool], str]] = {

@@ -23,6 +23,7 @@ from tlstax.analysis.classify.hot_functions import function_name
 from tlstax.analysis.classify.taxonomy import Taxonomy, is_named
 from tlstax.analysis.model.composition import CallerShare, Composition, PhaseComposition
 from tlstax.analysis.model.tables import HandshakeTable, HandshakeTask
+from tlstax.analysis.rows.samples import Place, columns_of
 from tlstax.analysis.rows.window_units import WindowUnits
 from tlstax.analysis.statistics.shares import share as share_of
 from tlstax.analysis.statistics.units import Floats, Units
@@ -80,40 +81,32 @@ class Filed:
 
 def file_samples(rows: Iterable[SampleStack], stacks: Stacks, taxonomy: Taxonomy) -> Filed:
     """Every sample's phase, category, caller and task."""
-    windows: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    known: dict[tuple[str, int, int | None, int | None], int] = {}
+    samples = columns_of(rows)
     numbers: dict[Filing, int] = {}
     askers = _Askers(stacks, taxonomy)
-    for row in rows:
-        window_id, phase, syscall, user_id, kernel_id, count = row
-        if count > 0:
-            place = phase, syscall, user_id, kernel_id
-            number = known.get(place)
-            if number is None:
-                filing = askers.file(row, taxonomy.category(stacks.sample(row)))
-                number = known[place] = numbers.setdefault(filing, len(numbers))
-            windows[window_id][number] += count
-    return Filed(list(numbers), windows)
+    labels = {}
+    for place in samples.places:
+        filing = askers.file(place)
+        labels[place] = numbers.setdefault(filing, len(numbers))
+    return Filed(list(numbers), samples.by_window(labels))
 
 
 class _Askers:
-    """Callers and tasks of stacks, each looked for once."""
+    """Callers and tasks of stacks."""
 
     def __init__(self, stacks: Stacks, taxonomy: Taxonomy) -> None:
         self._stacks = stacks
         self._taxonomy = taxonomy
-        self._categories: dict[tuple[str, int | None], list[str]] = {}
 
-    def file(self, row: SampleStack, category: str) -> Filing:
-        """The filing of a sample of this category."""
-        if row.phase in EXACT:
-            return Filing(row.phase, category, NOBODY, NOBODY)
-        key = row.phase, row.user_stack_id
-        frames = self._stacks.frames(row.user_stack_id)
-        if key not in self._categories:
-            self._categories[key] = self._taxonomy.frame_categories(row.phase, frames)
-        found = self._categories[key]
-        return Filing(row.phase, category, _caller(frames, found, category), _task(frames, found))
+    def file(self, place: Place) -> Filing:
+        """The filing of a sample there."""
+        phase, _, user_id, _ = place
+        category = self._stacks.category(place, self._taxonomy)
+        if phase in EXACT:
+            return Filing(phase, category, NOBODY, NOBODY)
+        frames = self._stacks.frames(user_id)
+        found = self._stacks.frame_categories(phase, user_id, self._taxonomy)
+        return Filing(phase, category, _caller(frames, found, category), _task(frames, found))
 
 
 def _caller(frames: Sequence[Frame], categories: Sequence[str], category: str) -> Asker:

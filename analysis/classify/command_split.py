@@ -39,8 +39,7 @@ _CALLS: Final = {
 }
 _NO_STRETCHES: Final = (
     "Reading, executing and answering commands are one phase: the recording has no calibration "
-    "stretch. `tlstax attach --level flow` takes them within its --budget, where that allows for "
-    "the whole level all the time."
+    "stretch. `tlstax attach --level flow --calibrate` takes them."
 )
 _NOTHING_DONE: Final = (
     "Reading, executing and answering commands are one phase: the calibration stretches have no "
@@ -123,7 +122,7 @@ def _refusal(stretch_count: int) -> str:
     return (
         f"Reading, executing and answering commands are one phase: the recording has "
         f"{stretch_count} calibration stretches, and an estimate needs {LEAST_STRETCHES}. Record "
-        "for longer, or with a larger --budget."
+        "for longer."
     )
 
 

@@ -11,12 +11,13 @@ import numpy as np
 from tlstax.analysis.classify.taxonomy import Sample, Taxonomy, is_named
 from tlstax.analysis.model.composition import Composition, PhaseComposition, Share
 from tlstax.analysis.rows import ledger, operations
+from tlstax.analysis.rows.samples import Place, columns_of
 from tlstax.analysis.rows.tables import Group
 from tlstax.analysis.rows.window_units import WindowUnits
 from tlstax.analysis.statistics.shares import share as share_of
 from tlstax.analysis.statistics.units import Units
 from tlstax.collectors.capture import frame_ids
-from tlstax.collectors.capture.schema import Frame, SampleStack, Stack
+from tlstax.collectors.capture.schema import Frame, InlinedFrame, SampleStack, Stack
 from tlstax.collectors.capture.vocabulary import ASYMMETRIC_PHASES, CATEGORIES
 
 MINIMUM_SAMPLES: Final = 1000
@@ -50,10 +51,21 @@ class UnitCounts:
 class Stacks:
     """Stacks and frames by id, each resolved when it is asked for. Unknown ids are empty stacks."""
 
-    def __init__(self, frames: Iterable[Frame], stacks: Iterable[Stack]) -> None:
+    def __init__(
+        self,
+        frames: Iterable[Frame],
+        stacks: Iterable[Stack],
+        inlined: Iterable[InlinedFrame] = (),
+    ) -> None:
+        self._inlined: dict[int, list[str]] = {}
+        for row in sorted(inlined):
+            self._inlined.setdefault(row.frame_id, []).append(row.symbol)
         self._by_id = {frame.frame_id: frame for frame in frames}
         self._ids = {stack.stack_id: stack.frame_ids for stack in stacks}
         self._frames: dict[int, tuple[Frame, ...]] = {}
+        self._taxonomy: Taxonomy | None = None
+        self._categories: dict[Place, str] = {}
+        self._frame_categories: dict[tuple[str, int | None], list[str]] = {}
 
     def frames(self, stack_id: int | None) -> tuple[Frame, ...]:
         """The frames of a stack, leaf first; none for NULL and for ids that are missing."""
@@ -67,10 +79,14 @@ class Stacks:
             self._frames[stack_id] = found
         return found
 
+    def inlined(self, frame: Frame) -> Sequence[str]:
+        """Functions that the compiler inlined at a frame, outermost first."""
+        return self._inlined.get(frame.frame_id, ())
+
     def with_more(self, stacks: Iterable[Stack]) -> "Stacks":
         """The same, with further stacks."""
         made = Stacks((), stacks)
-        made._by_id = self._by_id
+        made._by_id, made._inlined = self._by_id, self._inlined
         made._ids = self._ids | made._ids
         return made
 
@@ -79,6 +95,33 @@ class Stacks:
         return Sample(
             row.phase, row.syscall, self.frames(row.user_stack_id), self.frames(row.kernel_stack_id)
         )
+
+    def category(self, place: Place, taxonomy: Taxonomy) -> str:
+        """The category of samples; found once, as several parts of a report ask for it."""
+        self._forget_others(taxonomy)
+        known = self._categories.get(place)
+        if known is None:
+            phase, syscall, user_id, kernel_id = place
+            sample = Sample(phase, syscall, self.frames(user_id), self.frames(kernel_id))
+            known = self._categories[place] = taxonomy.category(sample)
+        return known
+
+    def frame_categories(self, phase: str, stack_id: int | None, taxonomy: Taxonomy) -> list[str]:
+        """The category of each frame of a user stack, as if it were the leaf; found once."""
+        self._forget_others(taxonomy)
+        key = phase, stack_id
+        known = self._frame_categories.get(key)
+        if known is None:
+            known = taxonomy.frame_categories(phase, self.frames(stack_id))
+            self._frame_categories[key] = known
+        return known
+
+    def _forget_others(self, taxonomy: Taxonomy) -> None:
+        """What is known is by one taxonomy."""
+        if self._taxonomy is not taxonomy:
+            self._taxonomy = taxonomy
+            self._categories.clear()
+            self._frame_categories.clear()
 
 
 def _believable(frames: Iterable[Frame]) -> tuple[Frame, ...]:
@@ -95,25 +138,21 @@ def _believable(frames: Iterable[Frame]) -> tuple[Frame, ...]:
     return tuple(kept)
 
 
-_Place = tuple[str, int, int | None, int | None]
-"""Phase, system call and stacks of a sample: samples with the same ones have the same category."""
-
-
 def count_samples(
     rows: Iterable[SampleStack], stacks: Stacks, taxonomy: Taxonomy
 ) -> dict[int, Counts]:
     """Samples by window, phase and category."""
-    counts: dict[int, Counts] = defaultdict(lambda: defaultdict(int))
-    known: dict[_Place, str] = {}  # the same stacks come again in every window
-    for row in rows:
-        window_id, phase, syscall, user_id, kernel_id, count = row
-        if count > 0:
-            place = phase, syscall, user_id, kernel_id
-            category = known.get(place)
-            if category is None:
-                category = known[place] = taxonomy.category(stacks.sample(row))
-            counts[window_id][phase, category] += count
-    return {window_id: dict(mine) for window_id, mine in counts.items()}
+    samples = columns_of(rows)
+    numbers: dict[tuple[str, str], int] = {}
+    labels = {
+        place: numbers.setdefault((place[0], stacks.category(place, taxonomy)), len(numbers))
+        for place in samples.places
+    }
+    keys = list(numbers)
+    return {
+        window_id: {keys[number]: count for number, count in mine.items()}
+        for window_id, mine in samples.by_window(labels).items()
+    }
 
 
 def add_counts(counts: Mapping[int, Counts], window_ids: Collection[int]) -> Counts:
@@ -246,15 +285,12 @@ def symbol_quality(
     """Samples: all, with a named leaf, unknown to the taxonomy, without stack, by name source."""
     total = named = unknown = bare = 0
     sources: dict[str, int] = defaultdict(int)
-    counts: dict[_Place, int] = defaultdict(int)
-    for _, phase, syscall, user_id, kernel_id, count in rows:
-        if count > 0:
-            counts[phase, syscall, user_id, kernel_id] += count
-    for (phase, syscall, user_id, kernel_id), count in counts.items():
+    for place, count in columns_of(rows).by_place().items():
+        phase, syscall, user_id, kernel_id = place
         sample = Sample(phase, syscall, stacks.frames(user_id), stacks.frames(kernel_id))
         total += count
         if phase not in EXACT:
-            unknown += count * (taxonomy.category(sample) == "unknown")
+            unknown += count * (stacks.category(place, taxonomy) == "unknown")
         if not sample.frames:
             bare += count
             continue

@@ -62,7 +62,14 @@ class Block:
     """Part of a single profile's width whose callers come from perf's stacks."""
     is_noise: bool = False
     """The change is within sampling noise."""
+    is_inlined: bool = False
+    """The compiler inlined it into its caller."""
     children: "dict[FoldedFrame, Block]" = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The name, marked if it is inlined."""
+        return f"{self.name} (inlined)" if self.is_inlined else self.name
 
     @property
     def change(self) -> float:
@@ -211,7 +218,7 @@ def _along(root: Block, path: Path) -> Iterator[Block]:
     yield block
     for frame in cut(path):
         if frame not in block.children:
-            block.children[frame] = Block(frame.name, frame.category)
+            block.children[frame] = Block(frame.name, frame.category, is_inlined=frame.inlined)
         block = block.children[frame]
         yield block
 

@@ -50,7 +50,7 @@ Key = tuple[str, str, int]
 class Repaired:
     """Samples with callers, and how many got theirs from perf."""
 
-    samples: list[SampleStack]
+    samples: Sequence[SampleStack]
     resolved: Stacks
     """The stacks that the samples name, those of the capture and further ones."""
     stacks: list[Stack] = field(default_factory=list)
@@ -73,7 +73,7 @@ def repair(tables: Tables, recorded: Stacks | None = None) -> Repaired:
 
     `recorded`: the stacks of the capture, if they are resolved already.
     """
-    resolved = recorded or Stacks(tables.frames, tables.stacks)
+    resolved = recorded or Stacks(tables.frames, tables.stacks, tables.inlined)
     if not tables.deep:
         return Repaired(tables.samples, resolved)
     frames = {frame.frame_id: frame for frame in tables.frames}

@@ -15,6 +15,7 @@ from tlstax.analysis.classify.composition import EXACT, Stacks
 from tlstax.analysis.classify.taxonomy import Taxonomy
 from tlstax.analysis.model.tables import FlameGraph, FlameNode
 from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows.samples import columns_of
 from tlstax.analysis.rows.tables import Group
 from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack
 from tlstax.collectors.capture.syscalls import syscall_name
@@ -41,6 +42,13 @@ class FoldedFrame(NamedTuple):
 
     name: str
     category: str
+    inlined: bool = False
+    """Inlined by the compiler into the frame before it."""
+
+    @property
+    def text(self) -> str:
+        """The name, marked if it is inlined."""
+        return f"{self.name} (inlined)" if self.inlined else self.name
 
 
 Path = tuple[FoldedFrame, ...]
@@ -81,10 +89,7 @@ def fold_on_cpu(
 
     `repaired` takes the part of it whose stacks were repaired.
     """
-    samples: dict[tuple[str, int, int | None, int | None], int] = defaultdict(int)
-    for window_id, phase, syscall, user, kernel, count in rows:
-        if window_id in window_ids and count > 0:
-            samples[phase, syscall, user, kernel] += count
+    samples = columns_of(rows).by_place(window_ids)
     per_phase: dict[str, int] = defaultdict(int)
     for (phase, *_), count in samples.items():
         per_phase[phase] += count
@@ -167,11 +172,17 @@ def flame_graph(group: Group, kind: str, label: str, made: FoldedStacks) -> Flam
 
 
 def folded_lines(folded: Mapping[Path, float]) -> list[str]:
-    """Folded stacks in the interchange form of FlameGraph: `a;b;c value`, value in ns."""
+    """Folded stacks in the interchange form of FlameGraph: `a;b;c value`, value in ns.
+
+    Inlined functions end in `_[i]`, as there.
+    """
     sums: dict[str, float] = defaultdict(float)
     for path, time_ns in folded.items():
         # The form gives a meaning to these characters.
-        names = (frame.name.replace(";", ":").replace("\n", " ") for frame in path)
+        names = (
+            frame.name.replace(";", ":").replace("\n", " ") + "_[i]" * frame.inlined
+            for frame in path
+        )
         sums[";".join(names)] += time_ns
     return [f"{stack} {round(time_ns)}" for stack, time_ns in sorted(sums.items())]
 
@@ -189,7 +200,8 @@ class _Paths:
         """Phase, user frames, system call, kernel frames."""
         sample = self._stacks.sample(row)
         exact = EXACT.get(row.phase)
-        category = exact or self._taxonomy.category(sample)
+        place = row.phase, row.syscall, row.user_stack_id, row.kernel_stack_id
+        category = exact or self._stacks.category(place, self._taxonomy)
         path = [self._frame(row.phase, exact or "unknown"), *self._user(row)]
         if sample.side == "kernel":
             path += self._kernel(row.syscall, sample.kernel, category)
@@ -215,11 +227,15 @@ class _Paths:
             categories = (
                 [exact] * len(frames)
                 if exact
-                else self._taxonomy.frame_categories(row.phase, frames)
+                else self._stacks.frame_categories(row.phase, row.user_stack_id, self._taxonomy)
             )
             self._users[key] = tuple(
-                self._frame(frame.symbol, category)
+                self._frame(*place)
                 for frame, category in zip(reversed(frames), reversed(categories), strict=True)
+                for place in (
+                    (frame.symbol, category, False),
+                    *((name, category, True) for name in self._stacks.inlined(frame)),
+                )
             )
         return self._users[key]
 
@@ -228,8 +244,8 @@ class _Paths:
         names += [frame.symbol for frame in reversed(frames)]
         return [self._frame(name, category) for name in names]
 
-    def _frame(self, name: str, category: str) -> FoldedFrame:
-        frame = FoldedFrame(name, category)
+    def _frame(self, name: str, category: str, inlined: bool = False) -> FoldedFrame:
+        frame = FoldedFrame(name, category, inlined)
         return self._frames.setdefault(frame, frame)
 
 
@@ -263,9 +279,11 @@ class _Branch:
 
     def node(self) -> FlameNode:
         """The branch as a node without children."""
-        node = _node(*self.frame, self.time_ns)
+        node = _node(self.frame.name, self.frame.category, self.time_ns)
         if self.repaired_ns:
             node["repaired"] = self.repaired_ns
+        if self.frame.inlined:
+            node["inlined"] = True
         return node
 
 

@@ -77,11 +77,14 @@ class Match:
 
     def applies(self, sample: Sample) -> bool:
         """Whether the sample satisfies every condition."""
+        return self.leaf_applies(sample.frames) and self.rest_applies(sample)
+
+    def rest_applies(self, sample: Sample) -> bool:
+        """Whether it satisfies the conditions that are not about the leaf."""
         return (
             (self.side is None or sample.side == self.side)
             and (self.phase is None or sample.phase in self.phase)
             and (self.syscall is None or syscall_name(sample.syscall) in self.syscall)
-            and self._leaf_applies(sample.frames)
             and (
                 self.any_symbol is None
                 or any(_found(self.any_symbol, frame.symbol) for frame in sample.frames)
@@ -97,7 +100,8 @@ class Match:
             for match in self.unless:
                 yield from match.searched(side)
 
-    def _leaf_applies(self, frames: tuple[Frame, ...]) -> bool:
+    def leaf_applies(self, frames: tuple[Frame, ...]) -> bool:
+        """Whether the leaf satisfies the conditions about it."""
         conditions = (self.object, self.code, self.named, self.source_file, self.symbol)
         if conditions == (None,) * len(conditions):
             return True
@@ -124,14 +128,13 @@ class Rule:
     description: str
     matches: tuple[Match, ...]
 
-    def applies(self, sample: Sample) -> bool:
-        """Whether one of its matches applies."""
-        return any(match.applies(sample) for match in self.matches)
-
     def is_possible_in(self, file: str) -> bool:
         """Whether it could apply to a leaf in a file of this name; '': no leaf."""
         return any(match.object is None or _found(match.object, file) for match in self.matches)
 
+
+Leaf = tuple[str, str, str, str]
+"""Object, symbol and code of a leaf, and its nearest name: what conditions about it can see."""
 
 Key = tuple[str, int, str, str, str, str, str, frozenset[str]]
 """All that rules can see of a sample; samples alike in it have the same category."""
@@ -144,6 +147,9 @@ class Taxonomy:
     rules: tuple[Rule, ...]
     _known: dict[Key, str] = field(default_factory=dict, compare=False, repr=False)
     _of_file: dict[str, tuple[Rule, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _of_leaf: dict[Leaf | None, tuple[tuple[Rule, tuple[Match, ...]], ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     _searched: dict[str, frozenset[str]] = field(init=False, compare=False, repr=False)
     _present: dict[tuple[str, str], frozenset[str]] = field(
         default_factory=dict, compare=False, repr=False
@@ -159,8 +165,25 @@ class Taxonomy:
 
     def hits(self, sample: Sample) -> list[Rule]:
         """All rules that apply."""
-        file = _file_name(sample.frames[0].object) if sample.frames else ""
-        return [rule for rule in self._rules_of(file) if rule.applies(sample)]
+        return [
+            rule
+            for rule, matches in self._matches_of(sample.frames)
+            if any(match.rest_applies(sample) for match in matches)
+        ]
+
+    def _matches_of(self, frames: tuple[Frame, ...]) -> tuple[tuple[Rule, tuple[Match, ...]], ...]:
+        """The rules for a leaf, each with its matches that apply to it."""
+        leaf = None
+        if frames:
+            leaf = frames[0].object, frames[0].symbol, frames[0].code, nearest_name(frames)
+        known = self._of_leaf.get(leaf)
+        if known is None:
+            found = (
+                (rule, tuple(match for match in rule.matches if match.leaf_applies(frames)))
+                for rule in self._rules_of(_file_name(leaf[0]) if leaf else "")
+            )
+            known = self._of_leaf[leaf] = tuple(one for one in found if one[1])
+        return known
 
     def _rules_of(self, file: str) -> tuple[Rule, ...]:
         """The rules that can apply to a leaf in this file: most are for other files."""
@@ -206,16 +229,8 @@ class Taxonomy:
         leaf = frames[0]
         present = frozenset[str]().union(*(self._patterns_in(side, f.symbol) for f in frames))
         name = nearest_name(frames)
-        return (
-            sample.phase,
-            sample.syscall,
-            side,
-            leaf.object,
-            leaf.symbol,
-            leaf.code,
-            name,
-            present,
-        )
+        place = sample.phase, sample.syscall, side
+        return *place, leaf.object, leaf.symbol, leaf.code, name, present
 
     def _patterns_in(self, side: str, symbol: str) -> frozenset[str]:
         """The patterns that are searched in all frames and found in this name."""

@@ -262,7 +262,7 @@ def _tree(root: flames.Block) -> ChangeNode:
 
 def _node(block: flames.Block) -> ChangeNode:
     return ChangeNode(
-        name=block.name,
+        name=block.text,
         category=block.category,
         before_ns=block.before,
         after_ns=block.after,

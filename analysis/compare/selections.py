@@ -9,6 +9,7 @@ from typing import Final
 from tlstax.analysis.model.difference import SideFacts
 from tlstax.analysis.quantities import number_text
 from tlstax.analysis.rows import operations
+from tlstax.analysis.rows.samples import columns_of
 from tlstax.analysis.rows.tables import Group, Tables, groups
 from tlstax.analysis.statistics.units import LEAST_RANGE
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
@@ -274,7 +275,7 @@ def facts(side: RecordingSelection, replicate_count: int, operation_count: float
         negotiated=_negotiated(side.tables, ids),
         replicate_count=replicate_count,
         operation_count=operation_count,
-        sample_count=sum(row.sample_count for row in side.tables.samples if row.window_id in ids),
+        sample_count=columns_of(side.tables.samples).of_windows(ids).total,
     )
 
 

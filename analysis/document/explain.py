@@ -62,7 +62,7 @@ from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     """The report of a capture; `taxonomy` replaces the one that tlstax ships."""
     rules = taxonomy or builtin()
-    resolved = Stacks(tables.frames, tables.stacks)
+    resolved = Stacks(tables.frames, tables.stacks, tables.inlined)
     whole = coverage.scale(tables)
     sums = ledger.by_window(whole.ledger)
     filed = callers.file_samples(tables.samples, resolved, rules)

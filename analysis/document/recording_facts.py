@@ -9,6 +9,7 @@ from typing import Any
 from tlstax.analysis.document import health
 from tlstax.analysis.model.report import CaptureFacts, RunLine, TargetFacts
 from tlstax.analysis.rows import coverage
+from tlstax.analysis.rows.samples import columns_of
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 
@@ -62,7 +63,7 @@ def of_capture(tables: Tables) -> CaptureFacts:
         window_count=len(tables.windows),
         thread_count=len(tables.threads),
         handshake_count=len(tables.handshakes) if shakes.measured_ns or shakes.is_whole else None,
-        sample_count=sum(row.sample_count for row in tables.samples),
+        sample_count=columns_of(tables.samples).total,
         targets=[
             TargetFacts(
                 row.pid,

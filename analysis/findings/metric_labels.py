@@ -69,6 +69,13 @@ LABELS: Final[Mapping[str, Label]] = {
     ),
     "handshakes_count": Label("handshakes", "count", "handshake"),
     "full_share": Label("share of full handshakes", "share", "handshake"),
+    "failed_count": Label("handshakes that failed", "count", "handshake"),
+    "abandoned_count": Label("handshakes that were given up", "count", "handshake"),
+    "failed_share": Label("share of handshakes that failed or were given up", "share", "handshake"),
+    "failed_time_share": Label(
+        "handshakes that failed or were given up, share of the time", "share", "handshake"
+    ),
+    "old_version_share": Label("share of handshakes older than TLS 1.2", "share", "handshake"),
     "session_cache": Label("resumption, by the server's status", "text", "method"),
     "cipher": Label("cipher suites", "text", "handshake"),
     "tls_library": Label("the server's TLS library", "text", "method"),

@@ -33,6 +33,8 @@ TIMERS_NS: Final = ((39_500_000, 53_000_000), (199_000_000, 213_000_000))
 """Waits of a whole handshake that hold one delayed acknowledgement (40 ms) or one retransmission
 (200 ms at least), the timer's tick of up to 4 ms, and some milliseconds of the client's own work.
 """
+OLD_VERSIONS: Final = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.0", "TLSv1.1")
+"""Versions that RFC 8996 and RFC 7568 forbid."""
 COUNTERS: Final = (
     "Bytes_sent",
     "Innodb_row_lock_time",
@@ -144,6 +146,19 @@ def add_timers(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
         if any(low <= wait_ns <= high for low, high in TIMERS_NS):
             add("timers", block, 1)
             add("waited:timer", block, wait_ns)
+
+
+def add_outcomes(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
+    """Handshakes by outcome with their wall times, and those that agreed on an old version."""
+    for row in tables.handshakes:
+        block = everywhere.get(row.window_id)
+        if block is None:
+            continue
+        add(f"outcome:{row.outcome}", block, 1)
+        add(f"wall:{row.outcome}", block, row.end_ns - row.start_ns)
+        if row.outcome == "success" and row.tls_version != "unknown":
+            age = "old" if row.tls_version in OLD_VERSIONS else "current"
+            add(f"version:{age}", block, 1)
 
 
 def add_host(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:

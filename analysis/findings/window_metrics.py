@@ -165,6 +165,7 @@ def fill(
     everywhere = throughout.blocks_of(part, tables.windows, block_of)
     throughout.add_exact_handshakes(blocks.add, everywhere, block_of, tables)
     throughout.add_timers(blocks.add, everywhere, tables)
+    throughout.add_outcomes(blocks.add, everywhere, tables)
     throughout.add_host(blocks.add, everywhere, tables)
     throughout.add_counters(blocks.add, block_of, part, tables)
     _add_cost(blocks, block_of, tables)

@@ -276,10 +276,17 @@ BY_NAME: Final = {table_name(table): table for table in TABLES}
 
 def columns(table: type[Any]) -> tuple[Column, ...]:
     """The columns of a table in order."""
+    return _COLUMNS[table]
+
+
+def _columns(table: type[Any]) -> tuple[Column, ...]:
     return tuple(
         Column(name, "list" if get_origin(kind) is list else kind.__name__, doc)
         for name, kind, doc in annotated_fields(table)
     )
+
+
+_COLUMNS: Final = {table: _columns(table) for table in TABLES}
 
 
 def keys(table: type[Any]) -> tuple[str, ...]:

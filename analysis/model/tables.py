@@ -275,6 +275,8 @@ class FlameNode(TypedDict):
     children: list["FlameNode"]
     repaired: NotRequired[float]
     """Part of the value whose callers come from perf's stacks; absent if none."""
+    inlined: NotRequired[bool]
+    """The compiler inlined it into the frame before it; absent if not."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tlstax.analysis.model.tables import (
     Distribution,
@@ -89,15 +91,22 @@ def _estimated(rows: Sequence[Handshake], seen: Coverage) -> Ratio | None:
 
 def _wall(rows: Sequence[Handshake], of: WindowUnits) -> Measure:
     """The mean wall time."""
-    return _mean_of(_column(rows, "end_ns") - _column(rows, "start_ns"), rows, of)
+    return _mean_of(_column(rows, "end_ns") - _column(rows, "start_ns"), _places(rows, of), of)
 
 
-def _mean_of(values: Floats, rows: Sequence[Handshake], of: WindowUnits | None) -> Measure:
+def _mean_of(values: Floats, places: NDArray[np.int64] | None, of: WindowUnits | None) -> Measure:
     """A mean, with the bounds of the means of rounds or blocks."""
-    if of is None:
+    if places is None or of is None:
         return Measure(float(values.mean()))
-    places = [of.unit_of.get(row.window_id, 0) for row in rows]
     return window_units.mean(values, places, of.units).measure()
+
+
+def _places(rows: Sequence[Handshake], of: WindowUnits | None) -> NDArray[np.int64] | None:
+    """The unit of each handshake."""
+    if of is None:
+        return None
+    units = (of.unit_of.get(row.window_id, 0) for row in rows)
+    return np.fromiter(units, np.int64, len(rows))
 
 
 def parts(rows: Sequence[Handshake], of: WindowUnits | None = None) -> list[HandshakePart]:
@@ -128,12 +137,12 @@ def _means(
     parts: dict[str, Floats], wall: Floats, rows: Sequence[Handshake], of: WindowUnits | None
 ) -> list[HandshakePart]:
     """The mean of each part that is not always zero."""
-    mean_ns = float(wall.mean())
+    mean_ns, places = float(wall.mean()), _places(rows, of)
     return [
         HandshakePart(
             name,
             _LABELS[name],
-            _mean_of(values, rows, of),
+            _mean_of(values, places, of),
             float(values.mean()) / mean_ns if mean_ns else 0.0,
         )
         for name, values in parts.items()
@@ -166,7 +175,7 @@ def _distribution(group: Group, good: Sequence[Handshake], of: WindowUnits) -> D
 
 
 def _column(rows: Sequence[Handshake], name: str) -> Floats:
-    return np.array([getattr(row, name) for row in rows], dtype=np.float64)
+    return np.fromiter(map(attrgetter(name), rows), np.float64, len(rows))
 
 
 def _mean(values: Sequence[int]) -> float | None:

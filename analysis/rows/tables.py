@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The rows of a capture in memory, and the groups of windows that a report shows."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 from tlstax.analysis.rows import followed, operations
+from tlstax.analysis.rows.samples import Samples, columns_of
 from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
@@ -16,6 +17,7 @@ from tlstax.collectors.capture.schema import (
     Frame,
     Gap,
     Handshake,
+    InlinedFrame,
     Latency,
     Ledger,
     Loss,
@@ -84,8 +86,9 @@ class Tables:
     handshakes: list[Handshake] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
-    samples: list[SampleStack] = field(default_factory=list)
-    deep: list[SampleStack] = field(default_factory=list)
+    inlined: list[InlinedFrame] = field(default_factory=list)
+    samples: Sequence[SampleStack] = field(default_factory=list)
+    deep: Sequence[SampleStack] = field(default_factory=list)
     """Samples of perf, which ran in addition to the engine; `samples` are the engine's own."""
     waits: list[OffcpuStack] = field(default_factory=list)
     primitives: list[Primitive] = field(default_factory=list)
@@ -169,6 +172,7 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
     def of_target(rows: list[T]) -> list[T]:
         return [row for row in rows if row.target_id in target_ids]
 
+    sampled = columns_of(tables.samples)
     windows = of_target(_main_engine(tables.windows))
     window_ids = {window.window_id for window in windows}
     beside = of_target([one for one in tables.windows if one.engine == "perf"])
@@ -192,8 +196,8 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
         latencies=of_window(tables.latencies),
         command_parts=of_window(tables.command_parts),
         handshakes=of_window(tables.handshakes),
-        samples=of_window(tables.samples),
-        deep=[row for row in tables.samples if row.window_id in deep_ids],
+        samples=sampled.of_windows(window_ids),
+        deep=sampled.of_windows(deep_ids),
         waits=of_window(tables.waits),
         primitives=of_target(tables.primitives),
         primitive_calls=of_window(tables.primitive_calls),
@@ -217,9 +221,9 @@ def _load_all(reader: CaptureReader) -> Tables:
 
 def _require_terms(rows: Tables, reader: CaptureReader) -> None:
     """Phases and states are those of the vocabulary: no recorder writes others."""
-    named = (rows.ledger, rows.phase_counts, rows.latencies, rows.samples, rows.waits,
-             rows.primitive_calls)  # fmt: skip
+    named = (rows.ledger, rows.phase_counts, rows.latencies, rows.waits, rows.primitive_calls)
     phases = {row.phase for table in named for row in table}
+    phases |= {place[0] for place in columns_of(rows.samples).places}
     states = {row.state for table in (rows.ledger, rows.waits) for row in table}
     for kind, unknown in (("phase", phases - set(PHASES)), ("state", states - set(STATES))):
         if unknown:
@@ -256,7 +260,8 @@ def _load_rows(reader: CaptureReader) -> Tables:
         handshakes=list(reader.rows(Handshake)),
         frames=list(reader.rows(Frame)),
         stacks=list(reader.rows(Stack)),
-        samples=list(reader.rows(SampleStack)),
+        inlined=list(reader.rows(InlinedFrame)),
+        samples=Samples.load(reader),
         waits=list(reader.rows(OffcpuStack)),
         primitives=list(reader.rows(Primitive)),
         primitive_calls=list(reader.rows(PrimitiveCalls)),

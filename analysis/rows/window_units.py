@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The unit that each window of a group belongs to: its round, or its block in time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tlstax.analysis.rows.tables import Group
 from tlstax.analysis.statistics import medians, units
@@ -44,7 +45,7 @@ def of_group(group: Group, windows: Iterable[Window]) -> WindowUnits:
     return WindowUnits(unit_of, units.blocks(max(blocks, default=-1) + 1))
 
 
-def mean(values: Floats, places: list[int], of: Units) -> Estimate:
+def mean(values: Floats, places: Sequence[int] | NDArray[np.int64], of: Units) -> Estimate:
     """The mean of all values, within the bounds of the means of their units (`places`)."""
     sums = np.bincount(places, values, minlength=of.count)
     counts = np.bincount(places, minlength=of.count).astype(np.float64)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Reads untrusted ELF files: headers, build-id, symbols, address arithmetic.
 
-pyelftools reads headers and notes. Symbol tables are decoded in bulk here: a server has 30,000
-symbols and more, and reading them must not take longer than attaching.
+Headers are decoded here, as a process has 30 files, each of which is read several times in a
+recording. So are symbol tables, in bulk: a server has 30,000 symbols and more, and reading them
+must not take longer than attaching.
 
 Addresses are the file's own virtual addresses (what its symbol table says), not those of a process.
 Symbol names are untrusted bytes; they are passed on as text that converts back to the same bytes
@@ -17,24 +18,21 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
 
-if TYPE_CHECKING:
-    from elftools.elf.elffile import ELFFile
-
+# Elf64_Ehdr: machine, 2 offsets of tables, counts of segments and sections, section of names
+HEADER: Final = struct.Struct("<18xH4x8xQQ4x2x2xH2xHH")
+MACHINES: Final = {3: "EM_386", 21: "EM_PPC64", 22: "EM_S390", 40: "EM_ARM", 62: "EM_X86_64",
+                   183: "EM_AARCH64", 243: "EM_RISCV"}  # fmt: skip
+MANY: Final = 0xFFFF  # the true number is in the first section header, as for 0 sections
 SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, value, size
 CODE_TYPES = frozenset({2, 10})  # STT_FUNC, STT_GNU_IFUNC
 SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr: name, type, flags, address, offset, size, link
 SHT_NULL, SHT_NOBITS = 0, 8
 SEGMENT = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr: type, flags, offset, 2 addresses, 2 sizes, align
 PT_LOAD, PT_NOTE = 1, 4
-# What pyelftools raised on flipped bytes in tests, in addition to its own error.
-MALFORMED = (
-    ValueError, LookupError, ArithmeticError, AttributeError, TypeError, AssertionError,
-    struct.error,
-)  # fmt: skip
 
 
 class Section(NamedTuple):
@@ -128,34 +126,35 @@ class Elf:
             raise self.refuse("it is truncated within its header")
         if self.data[4] != 2 or self.data[5] != 1:
             raise self.refuse("it is not a 64-bit little-endian program")
-        # Imported here: a process that has the headers already saves 5 MB.
-        from elftools.common.exceptions import ELFError
-        from elftools.elf.elffile import ELFFile
-
-        try:
-            return self._headers_of(ELFFile(cast(IO[bytes], self.data)))
-        except (ELFError, *MALFORMED):
-            raise self.refuse("its headers are damaged") from None
-
-    def _headers_of(self, file: "ELFFile") -> Headers:
-        # The count is a loop bound: reject more entries than the file can hold.
-        limit = len(self.data) // 32
-        if file.num_segments() > limit or file.num_sections() > limit:
+        machine, segments_at, sections_at, *counts = HEADER.unpack_from(self.data)
+        segments_count, sections_count, names_index = self._whole_counts(sections_at, *counts)
+        # A count is a loop bound: reject more entries than the file can hold.
+        if max(segments_count, sections_count) > len(self.data) // 32:
             raise self.refuse("its header counts more entries than the file can hold")
         segments = []
         build_id = ""
-        # Decoded here for speed, like the sections.
-        rows = self.slice(file["e_phoff"], file.num_segments() * SEGMENT.size)
+        rows = self.slice(segments_at, segments_count * SEGMENT.size)
         for kind, flags, offset, address, _, size, _, _ in SEGMENT.iter_unpack(rows):
             if kind == PT_LOAD:
                 segments.append(Segment(address, offset, size, bool(flags & 1)))
             elif kind == PT_NOTE and not build_id:
                 build_id = self._build_id(offset, size)
-        sections = self._section_headers(file["e_shoff"], file.num_sections(), file["e_shstrndx"])
-        return Headers(file["e_machine"], build_id, tuple(segments), tuple(sections))
+        sections = self._section_headers(sections_at, sections_count, names_index)
+        name = MACHINES.get(machine, f"EM_{machine}")
+        return Headers(name, build_id, tuple(segments), tuple(sections))
+
+    def _whole_counts(self, at: int, segments: int, sections: int, names: int) -> tuple[int, ...]:
+        """The counts of the header; those that do not fit into it are in the first section's."""
+        if not at or (sections and MANY not in (segments, names)):
+            return segments, sections if at else 0, names
+        _, _, _, _, _, size, link, info, _, _ = SECTION.unpack(self.slice(at, SECTION.size))
+        return (
+            info if segments == MANY else segments,
+            sections or size,
+            link if names == MANY else names,
+        )
 
     def _section_headers(self, offset: int, count: int, names_index: int) -> list[Section]:
-        """Decoded here for speed: a process has 20 libraries of 30 sections each."""
         rows = list(SECTION.iter_unpack(self.slice(offset, count * SECTION.size)))
         for _, kind, _, _, start, size, *_ in rows:
             if kind not in (SHT_NULL, SHT_NOBITS) and start + size > len(self.data):

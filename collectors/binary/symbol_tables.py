@@ -141,21 +141,31 @@ class ObjectSymbols:
             tables.append((self._elf, ".dynsym", "dynsym"))
         return tables
 
+    def debug_file(self, section: str, elsewhere: Elsewhere) -> Path | None:
+        """The separate debug file with this section; `elsewhere` is asked instead of the usual."""
+        for path, _ in self._everywhere(elsewhere):
+            with suppress(TlstaxError), Elf(path) as debug:
+                if self._belongs(debug) and debug.section(section):
+                    return path
+        return None
+
     def _separate(self) -> tuple[Elf, str, str] | None:
         """The table of the separate debug file that belongs to this file, if there is one."""
-        for path, source in self._everywhere():
+        for path, source in self._everywhere(self._elsewhere):
             with suppress(TlstaxError):
                 debug = self._kept(Elf(path))
-                same = debug.build_id == self._elf.build_id
-                checked = bool(self._elf.build_id) or self._checksum_fits(debug)
-                if same and checked and debug.section(".symtab"):
+                if self._belongs(debug) and debug.section(".symtab"):
                     return debug, ".symtab", source
         return None
 
-    def _everywhere(self) -> Iterator[tuple[Path, str]]:
+    def _belongs(self, debug: Elf) -> bool:
+        same = debug.build_id == self._elf.build_id
+        return same and (bool(self._elf.build_id) or self._checksum_fits(debug))
+
+    def _everywhere(self, elsewhere: Elsewhere | None) -> Iterator[tuple[Path, str]]:
         yield from self._candidates()
-        if self._elsewhere is not None and self._elf.build_id:
-            yield from self._elsewhere(self._elf.build_id)
+        if elsewhere is not None and self._elf.build_id:
+            yield from elsewhere(self._elf.build_id)
 
     def _candidates(self) -> list[tuple[Path, str]]:
         found = []

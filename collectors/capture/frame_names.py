@@ -1,29 +1,43 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Changes the names of frames in a finished capture; nothing else of it changes.
+"""Changes the names of frames, and of what is inlined there, in a finished capture.
 
+Nothing else of it changes.
 The file is changed in one transaction, so that it has all the new names or none.
 """
 
 import os
 import sqlite3
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture.schema import Frame
+from tlstax.collectors.capture.schema import (
+    Frame,
+    InlinedFrame,
+    create_table,
+    insert_row,
+    table_name,
+)
 
 _BUSY_SECONDS: Final = 10.0
 _UPDATE: Final = (
     "UPDATE frame SET symbol = ?, symbol_offset_bytes = ?, source = ?, code = ? WHERE frame_id = ?"
 )
+_INLINED: Final = table_name(InlinedFrame)
 
 
-def store_names(path: Path, frames: Sequence[Frame]) -> None:
+def store_names(
+    path: Path,
+    frames: Sequence[Frame],
+    inlined: Sequence[InlinedFrame] = (),
+    inlined_of: Collection[int] = (),
+) -> None:
     """Store the names of these frames. The capture was opened by a `CaptureReader` before.
 
+    `inlined` replaces what is inlined at the frames `inlined_of`.
     Raises TlstaxError (IO) if the file cannot be written.
     """
     rows = [
@@ -39,11 +53,24 @@ def store_names(path: Path, frames: Sequence[Frame]) -> None:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(_UPDATE, rows)
+            if inlined_of:
+                _store_inlined(connection, inlined, inlined_of)
             connection.execute("COMMIT")
         finally:
             connection.close()
     except (OSError, sqlite3.Error, UnicodeEncodeError) as error:
         raise _failed(path, str(error)) from error
+
+
+def _store_inlined(
+    connection: sqlite3.Connection, inlined: Sequence[InlinedFrame], of: Collection[int]
+) -> None:
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (_INLINED,))
+    if found.fetchone() is None:  # a capture of an older version
+        connection.execute(create_table(InlinedFrame))
+    delete = f'DELETE FROM "{_INLINED}" WHERE frame_id = ?'
+    connection.executemany(delete, [(frame_id,) for frame_id in of])
+    connection.executemany(insert_row(InlinedFrame), inlined)
 
 
 def _failed(path: Path, why: str) -> TlstaxError:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 5
+USER_VERSION: Final = 6
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -310,6 +310,17 @@ class Stack(NamedTuple):
     frame_ids: Annotated[str, "frame ids, leaf first, separated by spaces"]
 
 
+class InlinedFrame(NamedTuple):
+    """A function that the compiler inlined at the address of a frame, by DWARF; since version 6.
+
+    `tlstax symbolize` adds it. Categories and phases do not depend on it.
+    """
+
+    frame_id: Annotated[int, "frame, which names the function that contains the code"]
+    outer_count: Annotated[int, "inlined functions of the frame around it; 0 = the outermost"]
+    symbol: Annotated[str, "demangled name"]
+
+
 class SampleStack(NamedTuple):
     """CPU samples with the same phase, system call and stacks."""
 
@@ -518,6 +529,7 @@ Row = (
     | Handshake
     | Frame
     | Stack
+    | InlinedFrame
     | SampleStack
     | OffcpuStack
     | Primitive
@@ -537,7 +549,7 @@ TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
 ADDED: Final[frozenset[type[Row]]] = frozenset(
     {
         *(Effect, Collector, Metric, Primitive, PrimitiveCalls, PrimitiveTime, Gap, Calibration),
-        *(SourceFacts, Series, ProcessClock, CpuClock, CommandPart),
+        *(SourceFacts, Series, ProcessClock, CpuClock, InlinedFrame, CommandPart),
     }
 )
 """Tables that version 1 did not have."""

@@ -8,17 +8,22 @@ written to the server. They are removed when tlstax ends, even if it is killed. 
 """
 
 import argparse
-import os
-import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import FrameType
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.options import accept_option, duration, functions_option
+from tlstax.collectors.commands.options import (
+    NO_BUDGET,
+    accept_option,
+    budget,
+    duration,
+    functions_option,
+    share_of,
+)
 from tlstax.collectors.commands.progress import Progress
 from tlstax.collectors.commands.remote import attach_there, remote_options, require_ssh
+from tlstax.collectors.commands.stop_flag import StopFlag
 from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refused
 from tlstax.collectors.preflight.safety import Safety, at_level
 from tlstax.collectors.process.find_process import find_by_name
@@ -36,10 +41,6 @@ from tlstax.probes.model import Level
 _POLL_S = 1.0
 _POLL_BUDGET_S = 10.0  # with a small budget every wake-up counts
 _SMALL_BUDGET = 0.02
-DEFAULT_BUDGET = 0.05
-"""The default budget, as a share of the server's CPU time. On a busy server dense windows then
-record thousands of commands per second; if everything fits, everything is on all the time."""
-NO_BUDGET = float("inf")
 Recording = Recorder | StaticRecording | PlainRecording
 
 
@@ -79,9 +80,8 @@ def register(
     parser.add_argument(
         "--stacks",
         choices=("tables", "frame-pointers"),
-        default="tables",
         help="how callers are found: by unwind tables of the server's files, or only by frame "
-        "pointers, which libssl and libcrypto lack (%(default)s)",
+        "pointers, which libssl and libcrypto lack (tables; frame-pointers with --ssh)",
     )
     parser.add_argument(
         "--max-threads",
@@ -129,6 +129,12 @@ def register(
         "everything all the time (5%%; none with --window, --client, --functions or --collect "
         f"{','.join(registry.uncounted())})",
     )
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="with --level flow: short stretches with the probes of level record, by which reports "
+        "split commands into reading, executing and answering (no --budget)",
+    )
     registry.add_arguments(parser)
     accept_option(parser)
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
@@ -144,20 +150,6 @@ def level(text: str) -> Level:
     except KeyError:
         names = ", ".join(one.name.lower() for one in Level)
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {names}") from None
-
-
-def budget(text: str) -> float:
-    """A share of the server's CPU time from `0.1%` to `50%`, or NO_BUDGET for `none`."""
-    if text == "none":
-        return NO_BUDGET
-    number = text.removesuffix("%").strip()
-    try:
-        share = float(number) / 100 if text.endswith("%") else float("nan")
-    except ValueError:
-        share = float("nan")
-    if not 0.000999 <= share <= 0.5:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a share from 0.1% to 50% nor none")
-    return share
 
 
 def thread_count(text: str) -> int:
@@ -181,7 +173,7 @@ def run(options: argparse.Namespace) -> int:
     if options.ssh:
         return attach_there(options)
     pid = options.pid if options.pid is not None else find_by_name(options.name)
-    stop = _StopFlag()
+    stop = StopFlag()
     recorder, sources, safety = _begin(options, pid)
     notes = [f"preflight ({note.hazard}): {note.text}" for note in safety.notes]
     _watch(recorder, options, (*notes, *sources.failures, *sources.warnings), stop)
@@ -210,26 +202,16 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet
     sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:
         return PlainRecording(pid, options.output, sources, options.force), sources, safety
-    share = options.budget
-    if share is None:
-        uncounted = registry.uncounted(options.collect)
-        expensive = options.window or options.client or options.functions or uncounted
-        share = NO_BUDGET if expensive else DEFAULT_BUDGET
-    if share == NO_BUDGET and not (options.client or options.functions):
-        recording = StaticRecording(_request(options, pid, sources, safety, share))
-        return recording, sources, safety
-    try:
-        return Recorder(_request(options, pid, sources, safety, share)), sources, safety
-    except TlstaxError as error:
-        if error.exit_code != ExitCode.BUDGET or options.budget is not None:
-            raise
-    # An almost idle server: the default budget must not prevent a recording.
-    sources = registry.open_sources(what)
-    return Recorder(_request(options, pid, sources, safety, NO_BUDGET)), sources, safety
+    expensive = options.window or options.client or options.functions or options.calibrate
+    expensive = expensive or registry.uncounted(options.collect)
+    share = share_of(options.budget, is_expensive=expensive)
+    by_engine = options.client or options.functions or options.calibrate
+    kind = Recorder if by_engine else StaticRecording
+    return kind(_request(options, pid, sources, safety, share)), sources, safety
 
 
 def _request(
-    options: argparse.Namespace, pid: int, sources: SourceSet, safety: Safety, share: float
+    options: argparse.Namespace, pid: int, sources: SourceSet, safety: Safety, share: float | None
 ) -> Request:
     """What the native engine is to record, for a share of the server's CPU time."""
     if options.functions and options.duration_s is None:
@@ -243,11 +225,12 @@ def _request(
         capture=options.output,
         window_s=options.window or 1.0,
         sample_hz=options.sample_hz,
-        unwind_tables=options.stacks == "tables",
+        unwind_tables=options.stacks != "frame-pointers",
         level=options.level,
         threads_most=options.max_threads,
-        calibration_s=None if share == NO_BUDGET else interval_s(options.duration_s),
-        budget=None if share == NO_BUDGET else share,
+        calibration_s=interval_s(options.duration_s) if options.calibrate else None,
+        budget=share,
+        budget_is_default=options.budget is None,
         definitions=options.definitions,
         overwrite=options.force,
         functions=options.functions,
@@ -264,7 +247,7 @@ def _watch(
     recorder: "Recording",
     options: argparse.Namespace,
     messages: Iterable[str],
-    stop: "_StopFlag",
+    stop: "StopFlag",
 ) -> None:
     """Until the time is up, Ctrl-C, or the end of the server."""
     live = None if options.quiet else Progress(sys.stderr.isatty())
@@ -274,12 +257,10 @@ def _watch(
             print(f"tlstax: {text}", file=sys.stderr)
         # The default budget is printed only where it changes something.
         is_asked = options.budget is not None
-        if (
-            isinstance(recorder, Recorder)
-            and recorder.schedule.budget_summary
-            and (is_asked or not recorder.schedule.is_continuous)
-        ):
-            print(f"tlstax: {recorder.schedule.budget_summary}", file=sys.stderr)
+        if isinstance(recorder, StaticRecording):
+            summary = recorder.budget_summary
+            if summary and (is_asked or not recorder.is_continuous):
+                print(f"tlstax: {summary}", file=sys.stderr)
         recorder.wake_on(stop.fd)
         is_small = options.budget is not None and options.budget < _SMALL_BUDGET
         poll_s = _POLL_BUDGET_S if is_small else _POLL_S
@@ -304,6 +285,13 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             "give one or the other",
             ExitCode.USAGE,
         )
+    if options.calibrate and (budgeted or options.level != Level.FLOW):
+        raise TlstaxError(
+            "--calibrate was given with --budget or without --level flow",
+            "calibration stretches belong to level flow, and no budget counts what they cost",
+            "give --level flow --calibrate, without --budget",
+            ExitCode.USAGE,
+        )
     if options.functions and (budgeted or options.level < Level.RECORD):
         raise TlstaxError(
             "--functions was given with --budget or a lower --level",
@@ -311,6 +299,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             "give one or the other",
             ExitCode.USAGE,
         )
+
     if registry.NATIVE not in options.collect and (
         options.client or options.functions or budgeted or options.level < Level.RECORD
     ):
@@ -333,18 +322,3 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 def _client_pid(text: str) -> int:
     """The process that `--client` names."""
     return int(text) if text.isdigit() else find_by_name(text)
-
-
-class _StopFlag:
-    """Set by SIGINT and SIGTERM, so that a recording ends between two steps and not within one."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        self.fd, wakes = os.pipe()
-        os.set_blocking(wakes, False)
-        signal.set_wakeup_fd(wakes)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._request)
-
-    def _request(self, _number: int, _frame: FrameType | None) -> None:
-        self.requested = True

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.commands.options import share_of
 from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.probes.model import Level
 
@@ -77,6 +78,9 @@ def attach_there(options: argparse.Namespace) -> int:
         window_s=options.window or 1.0,
         sample_hz=options.sample_hz,
         slots_count=options.max_threads,
+        may_be_traced="tracer" in options.accept,
+        budget=share_of(options.budget, is_expensive=options.window),
+        budget_is_default=options.budget is None,
     )
     with _opened(options) as (connection, image):
         made = plan_there(image, _plan_request(options), _tell, refuse=True)
@@ -136,7 +140,7 @@ def _plan_request(options: argparse.Namespace) -> "PlanRequest":
 def _refuse_local_options(options: argparse.Namespace) -> None:
     """Raise TlstaxError (USAGE) for what a recorder on another host cannot do."""
     given = {
-        "--budget": options.budget not in (None, float("inf")),
+        "--stacks tables": options.stacks == "tables",
         "--client": bool(options.client),
         "--functions": bool(options.functions),
         "--collect": tuple(options.collect) != ("native",),

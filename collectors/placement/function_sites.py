@@ -4,7 +4,8 @@
 A function is counted at its entry and timed from there to its return. Where the return probe would
 be single-stepped (it sits on the function's first instruction), a call that occurs for each record
 or block is counted only: the second trap costs twenty times the first. Asymmetric operations are
-rare and long enough to be timed even so.
+rare and long enough to be timed even so. Functions of the server (a user's own definitions may name
+them) have no return probe, see `return_probes`.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.placement.detection import Detected, detect
 from tlstax.collectors.placement.model import MAX_FUNCTIONS, FunctionPlan, ProbedFunction, Site
 from tlstax.collectors.placement.placement import ProbePoint, points_of
+from tlstax.collectors.placement.return_probes import return_probe_allowed
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
 from tlstax.probes.model import Definition, Primitive
@@ -62,21 +64,22 @@ def _place(primitive: Primitive, library: Detected) -> list[ProbedFunction]:
             chosen.setdefault(mapped, (elf, symbol))
     placed = []
     for mapped, (elf, symbol) in chosen.items():
-        probed = _probe(primitive, mapped, elf, symbol)
+        probed = _probe(primitive, mapped, elf, symbol, library.definition.kind)
         if probed is not None:
             placed.append(probed)
     return placed
 
 
 def _probe(
-    primitive: Primitive, mapped: MappedObject, elf: Elf, symbol: Symbol
+    primitive: Primitive, mapped: MappedObject, elf: Elf, symbol: Symbol, kind: str
 ) -> ProbedFunction | None:
     argument = primitive.size.value if primitive.size.source == "argument" else -1
     returned = primitive.size.source == "returned"
     points = points_of(elf, symbol, ("enter", "exit"), argument, returned)
     if not points:
         return None
-    why = _why_not_timed(primitive, symbol, [point for event, point in points if event == "exit"])
+    exits = [point for event, point in points if event == "exit"]
+    why = _why_not_timed(primitive, symbol, exits, kind)
     if why:
         points = points_of(elf, symbol, ("enter",), argument)
     sites = [_site(primitive, event, mapped, elf, point) for event, point in points]
@@ -86,9 +89,13 @@ def _probe(
     return ProbedFunction(primitive, symbol.name, mapped, placed, why)
 
 
-def _why_not_timed(primitive: Primitive, symbol: Symbol, exits: Sequence[ProbePoint]) -> str:
-    """Why the exits are not probed, or ""."""
+def _why_not_timed(
+    primitive: Primitive, symbol: Symbol, exits: Sequence[ProbePoint], kind: str
+) -> str:
+    """Why the exits are not probed, or "". `kind`: of the definition."""
     for point in exits:
+        if point.kind == "uretprobe" and not return_probe_allowed(kind, leaf=True):
+            return "only a return probe shows its end, and functions of the server have none"
         if point.function != symbol.name:
             return f"it ends with a tail call of {point.function}, which has other callers"
         if not point.emulated and primitive.category != "asymmetric":

@@ -2,7 +2,7 @@
 """Examines this kernel and a target: tries, reads, and judges."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from tlstax.collectors.preflight.present_probes import probed_paths
 from tlstax.collectors.preflight.private_mounts import kernel_texts
 from tlstax.collectors.preflight.target_facts import TargetFacts, read_target
 from tlstax.collectors.preflight.trial_child import Outcome, State
-from tlstax.collectors.preflight.trials import TRIALS, try_all
+from tlstax.collectors.preflight.trials import TRIALS, begin
 from tlstax.collectors.process.target import open_target
 
 _NOT_TRIED: Final = Outcome(State.UNKNOWN, "it is not tried on another host")
@@ -75,11 +75,12 @@ def _text(path: Path) -> str | None:
 
 
 def _examine(pid: int | None, accepted: Collection[str], afresh: bool) -> tuple[Finding, ...]:
+    trials = _trials(afresh)
     texts = kernel_texts()
     target = None if pid is None else _read(pid, probed_paths(pid, texts.uprobe_events))
-    outcomes = {**_trials(afresh), **host_outcomes(texts.lockdown)}
     kernel = this_kernel(texts.preempt or "", os.cpu_count() or 1)
-    return judge(load_hazards(), Observed(kernel, outcomes, target), accepted)
+    hazards, host = load_hazards(), host_outcomes(texts.lockdown)
+    return judge(hazards, Observed(kernel, {**trials(), **host}, target), accepted)
 
 
 def _read(pid: int, probed: list[str]) -> TargetFacts:
@@ -90,10 +91,16 @@ def _read(pid: int, probed: list[str]) -> TargetFacts:
         raise
 
 
-def _trials(afresh: bool) -> dict[str, Outcome]:
+def _trials(afresh: bool) -> Callable[[], dict[str, Outcome]]:
+    """What gives the outcomes; the trials go on meanwhile."""
     kept = None if afresh else outcome_cache.load()
     if kept is not None:
-        return kept
-    outcomes = try_all()
-    outcome_cache.save(outcomes)
-    return outcomes
+        return lambda: kept
+    outcomes_of = begin()
+
+    def wait() -> dict[str, Outcome]:
+        outcomes = outcomes_of()
+        outcome_cache.save(outcomes)
+        return outcomes
+
+    return wait

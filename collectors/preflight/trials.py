@@ -9,7 +9,7 @@ import ctypes
 import os
 import struct
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -165,13 +165,14 @@ TRIALS: Final[Mapping[str, Trial]] = {
 }
 
 
-def try_all(names: Iterable[str] = tuple(TRIALS)) -> dict[str, Outcome]:
-    """The outcomes of trials, each in a child of its own, all at the same time.
+def begin(names: Iterable[str] = tuple(TRIALS)) -> Callable[[], dict[str, Outcome]]:
+    """Begin trials, each in a child of its own, all at the same time; what waits for the outcomes.
 
-    Call it in a process that ends soon: see `trial_child`.
+    They wait for the kernel most of the time. Call it in a process that ends soon: see
+    `trial_child`.
     """
     running = {name: RunningTrial(TRIALS[name]) for name in names}
-    return {name: trial.outcome() for name, trial in running.items()}
+    return lambda: {name: trial.outcome() for name, trial in running.items()}
 
 
 def _refuse_system_calls(numbers: Iterable[int]) -> None:

@@ -59,9 +59,9 @@ class DebugServer:
         """The file of that build, kept or fetched; None if no server has it: see `why_not`."""
         if not _BUILD_ID.fullmatch(build_id) or (build_id, kind) in self._failed:
             return None
+        if kept := self.kept(build_id, kind):
+            return kept
         path = self._cache / build_id / kind
-        if _is_build(path, build_id):
-            return path
         reasons = []
         for url in self._urls:
             try:
@@ -71,6 +71,11 @@ class DebugServer:
                 reasons.append(f"{url}: {_reason(error)}")
         self._failed[build_id, kind] = "; ".join(reasons)
         return None
+
+    def kept(self, build_id: str, kind: Kind) -> Path | None:
+        """The file of that build if it was fetched before; no server is asked."""
+        path = self._cache / build_id / kind
+        return path if _BUILD_ID.fullmatch(build_id) and _is_build(path, build_id) else None
 
     def why_not(self, build_id: str, kind: Kind) -> str:
         """Why `fetch` had nothing; '' if it was not asked."""

@@ -13,13 +13,7 @@ def find_by_name(name: str, proc: Path = PROC) -> int:
 
     Threads are ignored. Raises TlstaxError when there is none, or more than one.
     """
-    if proc == PROC:
-        require_proc(f"No process called {name} is found")
-    own = os.getpid() if proc == PROC else 0
-    found = []
-    for entry in sorted(int(e.name) for e in proc.iterdir() if e.name.isdigit()):
-        if entry != own and name in _names(proc / str(entry)):
-            found.append(entry)
+    found = pids_of_name(name, proc)
     if len(found) == 1:
         return found[0]
     if not found:
@@ -39,6 +33,15 @@ def find_by_name(name: str, proc: Path = PROC) -> int:
         "Pass the pid of one of them",
         ExitCode.TARGET,
     )
+
+
+def pids_of_name(name: str, proc: Path = PROC) -> list[int]:
+    """The pids of all processes of that name, but for this one."""
+    if proc == PROC:
+        require_proc(f"No process called {name} is found")
+    own = os.getpid() if proc == PROC else 0
+    pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
+    return [pid for pid in pids if pid != own and name in _names(proc / str(pid))]
 
 
 def _names(process: Path) -> set[str]:

@@ -61,11 +61,22 @@ class MappedObject:
     headers: "Headers | None" = field(default=None, compare=False, repr=False)
     file_identity: tuple[int, int] = field(default=(0, 0), compare=False)  # st_dev, st_ino
     unreachable: str = ""  # why its code cannot be read, as part of a sentence; "" if it can
+    modified_ns: int = field(default=0, compare=False)
 
     @property
     def name(self) -> str:
         """The file's own name, without its directory."""
         return self.path.rpartition("/")[2]
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether its path still leads to what was read; inodes are used again."""
+        with suppress(OSError):
+            found = os.stat(self.open_path)
+            return self.file_identity == (found.st_dev, found.st_ino) and (
+                self.modified_ns == found.st_mtime_ns
+            )
+        return False
 
     def address_of(self, file_offset: int | None) -> int | None:
         """The process address of a file offset; None if that part is not mapped as code."""
@@ -162,12 +173,13 @@ def _read_object(
     named = path.removesuffix(DELETED)
     inside = seen_inside(named, root)
     open_path, identity = _open_path(process, (inside, named), device, inode, mapped[0])
-    headers = None
+    headers, modified_ns = None, 0
     unreachable = "" if open_path else UNREADABLE
     if unreachable and path.endswith(DELETED):
         unreachable = REPLACED
     if open_path:
         try:
+            modified_ns = _modified_ns(open_path)  # before it is read
             with Elf(open_path) as elf:
                 headers = elf.headers
         except TlstaxError:
@@ -183,7 +195,14 @@ def _read_object(
         headers,
         identity,
         unreachable,
+        modified_ns,
     )
+
+
+def _modified_ns(path: str) -> int:
+    with suppress(OSError):
+        return os.stat(path).st_mtime_ns
+    return 0
 
 
 def read_special_maps(pid: int) -> list[tuple[int, int, str]]:

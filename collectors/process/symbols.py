@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 1.0
 MANGLED_LIMIT = 2000  # longer names stay mangled: demangling may expand them without bound
 UNNAMED = "[unknown]"
+DWARF = ".debug_info"
 HIDDEN = b"0" * 16  # what the kernel shows as every address to an unprivileged reader
 
 
@@ -74,6 +75,11 @@ class Symbolizer:
         self._refreshed = 0.0
         self._add(target.objects)
         self._special = read_special_maps(self._pid)
+
+    @property
+    def process(self) -> str:
+        """The process, apart from all others that this host had since it booted."""
+        return f"{self._pid} {self._target.start_ticks}"
 
     def close(self) -> None:
         """Close every file."""
@@ -110,6 +116,10 @@ class Symbolizer:
         if found is not None:
             start, file_offset, mapped = found
             return mapped.place(address - start + file_offset)
+        return self.outside(address)
+
+    def outside(self, address: int) -> Place:
+        """The place of an address in no file: [vdso], generated code, or unknown."""
         for start, end, name in self._special:
             if start <= address < end:
                 return Place(name, "", address - start, name, address - start, "none", "")
@@ -223,6 +233,23 @@ class OpenObject:
         except TlstaxError:
             text = f"[{stem(path)}+{file_offset:#x}]"
             return Place(path, build_id, file_offset, text, 0, "none", "")
+
+    def address(self, file_offset: int) -> int | None:
+        """The file's own virtual address of an offset; None if it cannot be read or has none."""
+        with suppress(TlstaxError):
+            elf = self._open()
+            return elf.to_address(file_offset) if elf else None
+        return None
+
+    def with_dwarf(self, elsewhere: Elsewhere) -> Path | None:
+        """The file that describes it in DWARF: itself or a debug file, also from `elsewhere`."""
+        with suppress(TlstaxError):
+            elf = self._open()
+            if elf is not None and elf.section(DWARF) is not None:
+                return Path(self.mapped.open_path)
+            if self._symbols is not None:
+                return self._symbols.debug_file(DWARF, elsewhere)
+        return None
 
     def _open(self) -> "Elf | None":
         if self._elf is None and self._descriptor >= 0:

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "failure.h"
-#include "links.h"
 #include "objects.h"
 #include "proc.h"
 #include "walks.h"
@@ -38,7 +37,7 @@ const char *engine_log(void)
 	return log_text;
 }
 
-static int refused(const char *what, int error)
+int engine_refused(const char *what, int error)
 {
 	return fail(EXIT_CODE_HOST, "%s: %s%s%s%s", what, strerror(error < 0 ? -error : error),
 		    *log_text ? " (" : "", log_text, *log_text ? ")" : "");
@@ -83,6 +82,7 @@ static void fill_config(const struct engine *engine, const struct plan *plan,
 		.no_user_stacks = !plan->has_user_stacks,
 		.off_version = plan->accessors[ACCESSOR_VERSION],
 		.off_rwstate = plan->accessors[ACCESSOR_RWSTATE],
+		.off_shutdown = plan->accessors[ACCESSOR_SHUTDOWN],
 		.off_state = plan->accessors[ACCESSOR_STATE],
 		.off_hit = plan->accessors[ACCESSOR_HIT],
 		.off_session = plan->accessors[ACCESSOR_SESSION],
@@ -127,7 +127,7 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 			error = bpf_program__set_expected_attach_type(
 				entry->program, (enum bpf_attach_type)ATTACH_UPROBE_MULTI);
 	}
-	return error ? refused("cannot set up the programs", error) : 0;
+	return error ? engine_refused("cannot set up the programs", error) : 0;
 }
 
 /* The memory of an array map, 0 bytes: of the whole map. NULL: an error. */
@@ -148,7 +148,7 @@ static void *memory_of(const struct engine *engine, const char *name, size_t ent
 		mmap(NULL, (bytes + page - 1) / page * page,
 		     PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, bpf_map__fd(map), 0);
 	if (memory == MAP_FAILED) {
-		refused("cannot map the programs' memory", errno);
+		engine_refused("cannot map the programs' memory", errno);
 		return NULL;
 	}
 	return memory;
@@ -160,6 +160,7 @@ static int map_memory(struct engine *engine)
 	engine->lifecycle_fd = bpf_map__fd(engine_data_map(engine, ".data.lifecycle"));
 	engine->control_fd = bpf_map__fd(engine_data_map(engine, ".data.control"));
 	engine->samples_fd = bpf_map__fd(map_of(engine, "samples"));
+	engine->handshakes_fd = bpf_map__fd(map_of(engine, "handshakes"));
 	engine->offcpu_fd = bpf_map__fd(map_of(engine, "offcpu"));
 	engine->stacks_fd = bpf_map__fd(map_of(engine, "stacks"));
 	engine->more_stacks_fd = bpf_map__fd(map_of(engine, "more_stacks"));
@@ -174,7 +175,7 @@ static int map_memory(struct engine *engine)
 	int heartbeat = bpf_map__fd(engine_data_map(engine, ".data.heartbeat"));
 	u64 *beat = mmap(NULL, sizeof(u64), PROT_READ | PROT_WRITE, MAP_SHARED, heartbeat, 0);
 	if (beat == MAP_FAILED)
-		return refused("cannot map the programs' memory", errno);
+		return engine_refused("cannot map the programs' memory", errno);
 	watchdog_share(beat);
 	struct bpf_map *records = map_of(engine, "records");
 	return failure.code ? -1
@@ -197,6 +198,7 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 	u32 count = read_cpus("possible", cpus, CPUS_MOST);
 	engine->cpus_count = count ? cpus[count - 1] + 1 : 1;
 	count = read_cpus("online", cpus, CPUS_MOST);
+	engine->online_count = count ? count : 1;
 	engine->shards_count = count ? cpus[count - 1] + 1 : 1;
 	if (engine->shards_count > SHARDS_MOST)
 		engine->shards_count = SHARDS_MOST;
@@ -210,7 +212,7 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "ledger");
 	engine->object = bpf_object__open_mem(content, size, &options);
 	if (!engine->object)
-		return refused("cannot read the programs", errno);
+		return engine_refused("cannot read the programs", errno);
 	static const char *const names[] = {
 		"on_switch",	  "on_wakeup", "on_receive", "on_send",	 "on_fork",
 		"on_exit_thread", "on_exec",   "on_sample",  "on_enter", "on_leave"};
@@ -220,13 +222,13 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 		return -1;
 	int error = bpf_object__load(engine->object);
 	if (error)
-		return refused("the kernel refused the programs", error);
+		return engine_refused("the kernel refused the programs", error);
 	if (map_memory(engine) || walks_begin(engine, target))
 		return -1;
 	engine->each_thread = engine_iterator(engine, "each_thread", 0);
 	engine->each_counts = engine_iterator(engine, "each_counts", target->pid);
 	if (!engine->each_thread || !engine->each_counts)
-		return refused("cannot attach the iterators", errno);
+		return engine_refused("cannot attach the iterators", errno);
 	malloc_trim(0); /* the kernel's types took 20 MB */
 	return 0;
 }
@@ -237,7 +239,7 @@ void engine_read_lifecycle(const struct engine *engine, struct lifecycle *lifecy
 		*lifecycle = (struct lifecycle){0};
 }
 
-static int set_control(struct engine *engine)
+int engine_set_control(struct engine *engine)
 {
 	return bpf_map_update_elem(engine->control_fd, &(u32){0}, &engine->control, 0);
 }
@@ -245,7 +247,7 @@ static int set_control(struct engine *engine)
 void engine_set_wait_share(struct engine *engine, u32 share)
 {
 	engine->control.offcpu_mask = share - 1;
-	set_control(engine);
+	engine_set_control(engine);
 }
 
 bool engine_has_room(const struct engine *engine)
@@ -254,54 +256,6 @@ bool engine_has_room(const struct engine *engine)
 
 	engine_read_lifecycle(engine, &now);
 	return now.fresh_count < engine->settings.slots || now.reused_count < engine->free_slots[0];
-}
-
-static int attach_programs(struct engine *engine, const char *const *names, u32 count,
-			   enum link_group group)
-{
-	for (u32 i = 0; i < count; i++) {
-		struct bpf_program *program =
-			bpf_object__find_program_by_name(engine->object, names[i]);
-		int error = links_add(group, bpf_program__attach(program));
-		if (error)
-			return refused("cannot attach to the scheduler", error);
-		watchdog_beat();
-	}
-	return 0;
-}
-
-static int attach_dense(struct engine *engine, const struct plan *plan, const struct target *target)
-{
-	static const char *const names[] = {"on_switch", "on_wakeup", "on_receive", "on_send"};
-
-	engine->control.paused = 0;
-	set_control(engine);
-	if (engine->is_flow && engine_note_ports(engine, target->pid))
-		return -1;
-	if (attach_programs(engine, names, uses_sockets(engine) ? 4 : 2, LINKS_DENSE) ||
-	    engine_iterate(engine->each_thread))
-		return -1;
-	return uprobes_attach(engine, plan, target, true);
-}
-
-int engine_attach(struct engine *engine, const struct plan *plan, const struct target *target)
-{
-	static const char *const names[] = {"on_fork", "on_exit_thread", "on_exec"};
-	bool has_ledger = engine->settings.level >= LEVEL_FLOW;
-
-	engine->control.paused = 1;
-	set_control(engine);
-	if (attach_programs(engine, names, COUNT(names), LINKS_ALWAYS))
-		return -1;
-	if (has_ledger && attach_dense(engine, plan, target))
-		return -1;
-	if (engine->settings.level >= LEVEL_HANDSHAKE) {
-		if (!has_ledger && engine_iterate(engine->each_thread))
-			return -1;
-		if (uprobes_attach(engine, plan, target, false))
-			return -1;
-	}
-	return engine->settings.sample_hz ? sampler_attach(engine, false) : 0;
 }
 
 void engine_keep_up(struct engine *engine, const struct target *target)
@@ -318,10 +272,4 @@ void engine_keep_up(struct engine *engine, const struct target *target)
 	if (engine->settings.sample_hz)
 		sampler_attach(engine, true);
 	walks_keep_up(target);
-}
-
-void engine_detach(struct engine *engine)
-{
-	(void)engine;
-	links_close();
 }

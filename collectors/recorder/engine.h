@@ -32,11 +32,14 @@ struct engine {
 	bool is_flow;	 /* they alone tell commands */
 	u32 cpus_count;	 /* numbers that a CPU can have */
 	u32 shards_count;
+	u32 online_count; /* CPUs, when it began */
+	int level;	  /* what is attached, -1: nothing that costs */
 	struct bpf_object *object;
 	struct control control;
 	struct engine_program programs[PROGRAMS_MOST];
 	u32 programs_count;
 	int slots_fd, lifecycle_fd, control_fd, samples_fd, offcpu_fd, stacks_fd, more_stacks_fd;
+	int handshakes_fd;
 	/* The maps' memory. */
 	u8 *slots;
 	volatile u64 *free_slots;
@@ -53,13 +56,22 @@ struct engine {
 int engine_load(struct engine *engine, const struct plan *plan, const struct target *target,
 		const struct settings *settings);
 
-/*
- * Attach the scheduler's tracepoints, then the boundaries, then the sampler: in that order no
- * boundary fires in a thread that has no account in the ledger yet.
- */
+/* Attach what is always on, then everything of the level of the settings. */
 int engine_attach(struct engine *engine, const struct plan *plan, const struct target *target);
 
+/*
+ * Attach and detach until exactly what a level needs is on; -1: no samples either. Nothing is
+ * allocated. Above `handshake` either all sites of the plan are on or none.
+ */
+int engine_go(struct engine *engine, const struct plan *plan, const struct target *target,
+	      int level);
+
 void engine_detach(struct engine *engine);
+
+int engine_set_control(struct engine *engine);
+
+/* Fail with what the kernel and libbpf say. */
+int engine_refused(const char *what, int error);
 
 /* Between two windows: accounts of threads that found no room, CPUs that came online. */
 void engine_keep_up(struct engine *engine, const struct target *target);
@@ -88,6 +100,9 @@ int engine_iterate(struct bpf_link *iterator);
 
 /* Sample the CPUs that are online and are not sampled yet. */
 int sampler_attach(struct engine *engine, bool may_fail);
+
+/* Take samples, or stop until the next call. */
+void sampler_enable(bool on);
 
 /* Attach the sites of the plan that are (not) crossed often. */
 int uprobes_attach(struct engine *engine, const struct plan *plan, const struct target *target,

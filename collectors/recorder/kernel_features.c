@@ -5,14 +5,17 @@
 #include <bpf/btf.h>
 #include <errno.h>
 #include <link.h>
+#include <linux/perf_event.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "failure.h"
+#include "proc.h"
 
 enum { TRIAL_CALLS = 23 };
 
@@ -39,6 +42,48 @@ int open_multi_link(int program, const char *path, const u64 *offsets, const u64
 	long fd = syscall(SYS_bpf, BPF_LINK_CREATE, &link, sizeof(link));
 
 	return fd < 0 ? -errno : (int)fd;
+}
+
+/* A number that stands behind a text in a file of a kind of perf event, below 0: there is none. */
+static int pmu_number(const char *path, const char *before)
+{
+	char text[64];
+	int number;
+
+	if (read_text(path, text, sizeof(text)) <= 0 || strncmp(text, before, strlen(before)) != 0)
+		return -ENOTSUP;
+	return sscanf(text + strlen(before), "%d", &number) == 1 ? number : -ENOTSUP;
+}
+
+int open_event_link(int program, const char *path, u64 offset, u64 cookie, int pid, bool is_return)
+{
+	static int type, return_bit;
+
+	if (!type) {
+		type = pmu_number("/sys/bus/event_source/devices/uprobe/type", "");
+		return_bit = pmu_number("/sys/bus/event_source/devices/uprobe/format/retprobe",
+					"config:");
+	}
+	if (type < 0 || return_bit < 0)
+		return -ENOTSUP;
+	struct perf_event_attr attributes = {
+		.type = (u32)type,
+		.size = sizeof(attributes),
+		.config = is_return ? 1ULL << return_bit : 0,
+		.config1 = (u64)(unsigned long)path,
+		.config2 = offset,
+	};
+	int event =
+		(int)syscall(SYS_perf_event_open, &attributes, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+	if (event < 0)
+		return -errno;
+	LIBBPF_OPTS(bpf_link_create_opts, options, .perf_event.bpf_cookie = cookie);
+	int link = bpf_link_create(program, event, BPF_PERF_EVENT, &options);
+	int error = link < 0 ? link : ioctl(event, PERF_EVENT_IOC_ENABLE, 0) ? -errno : 0;
+	close(event); /* the link holds it */
+	if (error && link >= 0)
+		close(link);
+	return error ? error : link;
 }
 
 /* ---- the trial of uprobe_multi ---- */

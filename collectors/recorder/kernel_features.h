@@ -18,6 +18,9 @@ int features_find(struct features *features);
 int open_multi_link(int program, const char *path, const u64 *offsets, const u64 *cookies,
 		    u32 count, int pid, bool is_return);
 
+/* A uprobe as a perf event, for kernels without such links; the same. */
+int open_event_link(int program, const char *path, u64 offset, u64 cookie, int pid, bool is_return);
+
 enum { ATTACH_UPROBE_MULTI = 48 }; /* linux/bpf.h since 6.6 */
 
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "links.h"
 
-#include <bpf/libbpf.h>
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -13,8 +12,7 @@
 enum { LINKS_MOST = 2048, CLOSERS = 8 };
 
 static struct entry {
-	struct bpf_link *link; /* or NULL and: */
-	int fd;
+	int fd; /* -1: closed */
 	enum link_group group;
 } entries[LINKS_MOST];
 static u32 entries_count;
@@ -31,16 +29,6 @@ static struct {
 	.work = PTHREAD_COND_INITIALIZER,
 	.done = PTHREAD_COND_INITIALIZER,
 };
-
-static void close_entry(struct entry *entry)
-{
-	if (entry->link)
-		bpf_link__destroy(entry->link);
-	else if (entry->fd >= 0)
-		close(entry->fd);
-	entry->link = NULL;
-	entry->fd = -1;
-}
 
 /* The next entry of the group, NULL: none is left. Under the lock. */
 static struct entry *next_entry(void)
@@ -63,9 +51,11 @@ static void *close_links(void *unused)
 			pthread_cond_wait(&state.work, &state.lock);
 			continue;
 		}
+		int fd = entry->fd;
+		entry->fd = -1;
 		state.busy++;
 		pthread_mutex_unlock(&state.lock);
-		close_entry(entry);
+		close(fd);
 		pthread_mutex_lock(&state.lock);
 		state.busy--;
 		pthread_cond_signal(&state.done);
@@ -86,32 +76,16 @@ int links_prepare(void)
 	return 0;
 }
 
-static int keep(enum link_group group, struct bpf_link *link, int fd)
-{
-	if (entries_count == LINKS_MOST)
-		return -ENOSPC;
-	entries[entries_count++] = (struct entry){link, fd, group};
-	return 0;
-}
-
-int links_add(enum link_group group, struct bpf_link *link)
-{
-	if (!link)
-		return errno ? -errno : -EINVAL;
-	int error = keep(group, link, -1);
-	if (error)
-		bpf_link__destroy(link);
-	return error;
-}
-
-int links_add_fd(enum link_group group, int fd)
+int links_add(enum link_group group, int fd)
 {
 	if (fd < 0)
 		return fd;
-	int error = keep(group, NULL, fd);
-	if (error)
+	if (entries_count == LINKS_MOST) {
 		close(fd);
-	return error;
+		return -ENOSPC;
+	}
+	entries[entries_count++] = (struct entry){fd, group};
+	return 0;
 }
 
 static bool is_group_left(void)
@@ -122,26 +96,41 @@ static bool is_group_left(void)
 	return state.busy > 0;
 }
 
-void links_close(void)
+/* Forget the entries that were closed. */
+static void compact(void)
+{
+	u32 kept = 0;
+
+	for (u32 i = 0; i < entries_count; i++)
+		if (entries[i].fd >= 0)
+			entries[kept++] = entries[i];
+	entries_count = kept;
+}
+
+void links_close_group(enum link_group group)
 {
 	struct timespec until;
 
 	pthread_mutex_lock(&state.lock);
-	for (int group = 0; group < LINK_GROUPS; group++) {
-		state.group = (enum link_group)group;
-		state.next = 0;
-		state.is_closing = true;
-		pthread_cond_broadcast(&state.work);
-		while (is_group_left()) {
-			watchdog_beat();
-			clock_gettime(CLOCK_REALTIME, &until);
-			until.tv_nsec += 100 * (long)NS_PER_MS;
-			if (until.tv_nsec >= (long)NS_PER_S)
-				until.tv_sec++, until.tv_nsec -= (long)NS_PER_S;
-			pthread_cond_timedwait(&state.done, &state.lock, &until);
-		}
-		state.is_closing = false;
+	state.group = group;
+	state.next = 0;
+	state.is_closing = true;
+	pthread_cond_broadcast(&state.work);
+	while (is_group_left()) {
+		watchdog_beat();
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_nsec += 100 * (long)NS_PER_MS;
+		if (until.tv_nsec >= (long)NS_PER_S)
+			until.tv_sec++, until.tv_nsec -= (long)NS_PER_S;
+		pthread_cond_clockwait(&state.done, &state.lock, CLOCK_MONOTONIC, &until);
 	}
-	entries_count = 0;
+	state.is_closing = false;
+	compact();
 	pthread_mutex_unlock(&state.lock);
+}
+
+void links_close(void)
+{
+	for (int group = 0; group < LINK_GROUPS; group++)
+		links_close_group((enum link_group)group);
 }

@@ -3,12 +3,10 @@
  * What is attached, in groups that are detached one after another.
  *
  * Closing a link waits until the kernel has removed its probes, 30 to 100 ms on a busy host. So the
- * links of a group are closed by several threads, which wait for that from the start.
+ * descriptors of a group are closed by several threads, which wait for that from the start.
  */
 #ifndef TLSTAX_LINKS_H
 #define TLSTAX_LINKS_H
-
-#include <bpf/libbpf.h>
 
 #include "types.h"
 
@@ -16,9 +14,11 @@ enum link_group { LINKS_SAMPLER, LINKS_DENSE, LINKS_RARE, LINKS_ALWAYS, LINK_GRO
 
 int links_prepare(void);
 
-/* Keep a link (NULL, or one that says an error: its errno is returned, below 0). */
-int links_add(enum link_group group, struct bpf_link *link);
-int links_add_fd(enum link_group group, int fd);
+/* Keep a descriptor that holds something attached; below 0: an error, which is returned. */
+int links_add(enum link_group group, int fd);
+
+/* Detach a group. */
+void links_close_group(enum link_group group);
 
 /* Detach everything, group by group. */
 void links_close(void);

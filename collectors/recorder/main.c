@@ -19,19 +19,18 @@
 #include "failure.h"
 #include "links.h"
 #include "options.h"
+#include "metering.h"
 #include "output.h"
 #include "quota.h"
+#include "schedule.h"
 #include "serve.h"
 #include "start.h"
 #include "stream.h"
 #include "totals.h"
 #include "watchdog.h"
-#include "window.h"
 
-#define DRAIN_NS (250 * NS_PER_MS)
-#define DRAIN_SOON_NS (25 * NS_PER_MS) /* after a drain that found much */
 #define STUCK_NS (2 * NS_PER_S)
-#define STALLED_NS (20 * NS_PER_S) /* a line between hosts may stall, with nothing attached */
+#define STALLED_NS (20 * NS_PER_S) /* nothing is attached: line or reader may stall */
 
 enum { ATTEMPTS = 16 }; /* to send what had no room, each with an empty queue */
 
@@ -106,25 +105,15 @@ static bool wait_for_event(u64 wake_ns)
 
 static void record(const struct options *options, int output)
 {
-	u64 start_ns = monotonic_ns(), window_ns = start_ns + options->window_ns;
-	u64 drain_ns = start_ns + DRAIN_NS;
-	u64 end_ns = options->for_ns ? start_ns + options->for_ns : ~0ULL;
+	u64 end_ns = options->for_ns ? monotonic_ns() + options->for_ns : ~0ULL;
 
 	for (;;) {
-		u64 wake_ns = window_ns < drain_ns ? window_ns : drain_ns;
+		u64 wake_ns = schedule_wake_ns();
 		if (wait_for_event(wake_ns < end_ns ? wake_ns : end_ns))
 			return;
-		u64 now = monotonic_ns();
-		if (now >= end_ns || watchdog_check() || is_reader_lost(output))
+		if (monotonic_ns() >= end_ns || watchdog_check() || is_reader_lost(output) ||
+		    schedule_step())
 			return;
-		if (now >= window_ns) {
-			window_cut(&windows, &engine, &target, monotonic_ns());
-			window_ns = monotonic_ns() + options->window_ns;
-			drain_ns = monotonic_ns() + DRAIN_NS;
-		} else if (now >= drain_ns) {
-			bool found_much = window_drain(&engine);
-			drain_ns = monotonic_ns() + (found_much ? DRAIN_SOON_NS : DRAIN_NS);
-		}
 	}
 }
 
@@ -157,8 +146,7 @@ static void put_end(u64 end_ns, u64 detach_ns)
 static void finish(bool is_attached)
 {
 	u64 before_ns = monotonic_ns();
-	bool is_cut = !is_attached || watchdog_missed() ||
-		      window_cut(&windows, &engine, &target, before_ns);
+	bool is_cut = !is_attached || watchdog_missed() || schedule_cut_last();
 
 	statistics_turn(false);
 	engine_detach(&engine);
@@ -166,7 +154,7 @@ static void finish(bool is_attached)
 	watchdog_arm(false);
 	/* What had no room is still in the maps. */
 	for (int i = 0; !is_cut && i < ATTEMPTS && !output_finish(STUCK_NS); i++)
-		is_cut = window_cut(&windows, &engine, &target, before_ns);
+		is_cut = schedule_cut_last();
 	if (is_attached) {
 		target_send_mappings(&target);
 		output_commit();
@@ -180,7 +168,7 @@ static void finish(bool is_attached)
 	if (is_attached)
 		put_end(end_ns, end_ns - before_ns);
 	output_commit();
-	u64 left = output_finish(serve_life_line() < 0 || failure.code ? STUCK_NS : STALLED_NS);
+	u64 left = output_finish(failure.code ? STUCK_NS : STALLED_NS);
 	if (left)
 		fail(EXIT_CODE_IO, "the stream was not taken to its end: %llu bytes are lost",
 		     left);
@@ -222,6 +210,7 @@ static int begin(const struct options *options, const char *text, size_t length,
 	struct settings settings;
 
 	if (start_check(options, &plan) || target_open(&target, options->pid) ||
+	    (!options->may_be_traced && target_is_traced(&target)) ||
 	    target_verify(&target, &plan) || start_settings(options, &plan, &target, &settings) ||
 	    start_tables(options, &plan) || engine_load(&engine, &plan, &target, &settings) ||
 	    totals_prepare(&engine, &plan, &target) || links_prepare())
@@ -234,7 +223,7 @@ static int begin(const struct options *options, const char *text, size_t length,
 	if (start_put(&engine, &target, options, text, length))
 		return -1;
 	*is_attached = true;
-	if (!window_cut(&windows, &engine, &target, monotonic_ns()))
+	if (!schedule_begin(options, &windows, &engine, &plan, &target))
 		return fail(EXIT_CODE_USAGE,
 			    "the queue is too small for the accounts of all threads: "
 			    "give more than --queue %zuK",

@@ -27,8 +27,12 @@ static const char help[] =
 	"  --slots N        threads that can have an account at a time (8192, or 4 times those "
 	"there)\n"
 	"  --level LEVEL    record less than the plan: sample or handshake\n"
+	"  --budget SHARE   what it may cost, of the process's CPU time: 0.1% to 50% (no limit)\n"
+	"  --or-everything  if nothing fits the budget, record everything without a limit\n"
+	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
 	"  --any-kernel     use a plan that was made on another kernel release\n"
+	"  --traced         record a process that a debugger or strace traces, which may end it\n"
 	"  --output FILE    write there instead of standard output; the file must not exist\n"
 	"  --serve          take requests from standard input instead: for `tlstax attach --ssh`\n"
 	"  --remove-self    with --serve: delete this executable first\n"
@@ -36,17 +40,29 @@ static const char help[] =
 	"\n"
 	"Exit status: 0; 1 the recorder failed; 2 wrong arguments or plan; 3 the host lacks\n"
 	"something; 4 the process cannot be recorded, is not the one of the plan, or ended;\n"
-	"6 the stream could not be written.\n";
+	"6 the stream could not be written; 7 nothing can be recorded for the budget.\n";
 
 static const struct option names[] = {
-	{"plan", required_argument, NULL, 'p'},	  {"tables", required_argument, NULL, 'u'},
-	{"pid", required_argument, NULL, 'i'},	  {"for", required_argument, NULL, 'f'},
-	{"window", required_argument, NULL, 'w'}, {"sample-hz", required_argument, NULL, 's'},
-	{"slots", required_argument, NULL, 't'},  {"level", required_argument, NULL, 'l'},
-	{"queue", required_argument, NULL, 'q'},  {"any-kernel", no_argument, NULL, 'k'},
-	{"output", required_argument, NULL, 'o'}, {"serve", no_argument, NULL, 'r'},
-	{"remove-self", no_argument, NULL, 'd'},  {"version", no_argument, NULL, 'v'},
-	{"help", no_argument, NULL, 'h'},	  {NULL, 0, NULL, 0},
+	{"plan", required_argument, NULL, 'p'},
+	{"tables", required_argument, NULL, 'u'},
+	{"pid", required_argument, NULL, 'i'},
+	{"for", required_argument, NULL, 'f'},
+	{"window", required_argument, NULL, 'w'},
+	{"sample-hz", required_argument, NULL, 's'},
+	{"budget", required_argument, NULL, 'b'},
+	{"reader", required_argument, NULL, 'e'},
+	{"or-everything", no_argument, NULL, 'n'},
+	{"slots", required_argument, NULL, 't'},
+	{"level", required_argument, NULL, 'l'},
+	{"queue", required_argument, NULL, 'q'},
+	{"any-kernel", no_argument, NULL, 'k'},
+	{"output", required_argument, NULL, 'o'},
+	{"serve", no_argument, NULL, 'r'},
+	{"remove-self", no_argument, NULL, 'd'},
+	{"version", no_argument, NULL, 'v'},
+	{"help", no_argument, NULL, 'h'},
+	{"traced", no_argument, NULL, 'c'},
+	{NULL, 0, NULL, 0},
 };
 
 static bool number(const char *text, u64 least, u64 most, u64 *value)
@@ -74,6 +90,17 @@ static bool duration(const char *text, u64 *value_ns)
 		return false;
 	*value_ns = (u64)(amount * unit_ns);
 	return true;
+}
+
+/* 5%, 0.1%. */
+static bool share(const char *text, double *value)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	*value = strtod(text, &end) / 100;
+	return !strcmp(end, "%") && *value >= 0.000999 && *value <= 0.5;
 }
 
 static bool size(const char *text, size_t *bytes)
@@ -126,10 +153,23 @@ static bool take(struct options *options, int letter, const char *value)
 	case 'l':
 		options->level = level_by_name(value, strlen(value));
 		return options->level >= 0;
+	case 'b':
+		return share(value, &options->budget);
+	case 'n':
+		options->or_everything = true;
+		return true;
+	case 'e':
+		if (!number(value, 1, 1 << 30, &count))
+			return false;
+		options->reader = (int)count;
+		return true;
 	case 'q':
 		return size(value, &options->queue_bytes);
 	case 'r':
 		options->is_serving = true;
+		return true;
+	case 'c':
+		options->may_be_traced = true;
 		return true;
 	case 'd':
 		options->removes_itself = true;

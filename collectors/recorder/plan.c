@@ -8,13 +8,13 @@
 #include "failure.h"
 #include "words.h"
 
-enum { FORMAT_VERSION = 1, LINE_MOST = 1 << 20 };
+enum { FORMAT_VERSION = 2, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
 
 const char *const level_names[LEVELS] = {"sample", "handshake", "flow", "command", "record"};
 static const char *const roles[] = {"server", "client", "tunnel", "proxy"};
 static const char *const accessors[ACCESSORS] = {
-	"ssl_version", "ssl_rwstate",	 "ssl_state", "ssl_hit",
-	"ssl_session", "session_cipher", "cipher_id", "ssl_server",
+	"ssl_version", "ssl_rwstate",	 "ssl_shutdown", "ssl_state",  "ssl_hit",
+	"ssl_session", "session_cipher", "cipher_id",	 "ssl_server",
 };
 
 /* What stands once in a plan; bits of `seen`. */
@@ -167,6 +167,9 @@ static int read_site(struct reader *reader, struct words *words)
 	if (!next_value(words, "cookie", &word) || !number_of(&word, ~0ULL, &site->cookie) ||
 	    (site->cookie >> 16 & 0xff) != number)
 		return refuse(reader, "the cookie is not this site's");
+	if (!next_value(words, "price-ns", &word) || !number_of(&word, PRICE_NS_MOST, &number))
+		return refuse(reader, "no price of a hit");
+	site->price_ns = (double)number;
 	if (!next_value(words, "bytes", &word))
 		return refuse(reader, "no bytes of the code");
 	site->code_bytes = bytes_of(&word, site->code, PLAN_CODE_MOST);

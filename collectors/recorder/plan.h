@@ -25,6 +25,7 @@ enum level { LEVEL_SAMPLE, LEVEL_HANDSHAKE, LEVEL_FLOW, LEVEL_COMMAND, LEVEL_REC
 enum accessor {
 	ACCESSOR_VERSION,
 	ACCESSOR_RWSTATE,
+	ACCESSOR_SHUTDOWN,
 	ACCESSOR_STATE,
 	ACCESSOR_HIT,
 	ACCESSOR_SESSION,
@@ -46,6 +47,7 @@ struct plan_site {
 	bool is_covered; /* by the tracepoints of sockets, where the kernel has them */
 	u64 offset;	 /* in the file */
 	u64 cookie;
+	double price_ns; /* of a hit in a loop, without its program */
 	u8 code[PLAN_CODE_MOST];
 	u32 code_bytes;
 };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The CPU samples: one perf event for each CPU that is online, also for those that come later. */
+#include <bpf/bpf.h>
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +14,13 @@
 #include "proc.h"
 
 static u8 is_sampled[CPUS_MOST];
+static int events[CPUS_MOST];
+static bool is_off;
+
+static void enable(u32 cpu)
+{
+	ioctl(events[cpu], is_off ? PERF_EVENT_IOC_DISABLE : PERF_EVENT_IOC_ENABLE, 0);
+}
 
 static int sample_cpu(struct engine *engine, u32 cpu)
 {
@@ -22,16 +31,30 @@ static int sample_cpu(struct engine *engine, u32 cpu)
 		.sample_freq = engine->settings.sample_hz,
 		.freq = 1,
 		.exclude_idle = 1,
+		.disabled = 1,
 	};
 	struct bpf_program *program = bpf_object__find_program_by_name(engine->object, "on_sample");
 	int fd = (int)syscall(SYS_perf_event_open, &attributes, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 
 	if (fd < 0)
 		return -errno;
-	int error = links_add(LINKS_SAMPLER, bpf_program__attach_perf_event(program, fd));
+	int error = links_add(LINKS_SAMPLER, fd);
 	if (error)
-		close(fd);
+		return error;
+	int link = bpf_link_create(bpf_program__fd(program), fd, BPF_PERF_EVENT, NULL);
+	error = links_add(LINKS_SAMPLER, link);
+	events[cpu] = fd;
+	if (!error)
+		enable(cpu);
 	return error;
+}
+
+void sampler_enable(bool on)
+{
+	is_off = !on;
+	for (u32 cpu = 0; cpu < CPUS_MOST; cpu++)
+		if (is_sampled[cpu])
+			enable(cpu);
 }
 
 int sampler_attach(struct engine *engine, bool may_fail)

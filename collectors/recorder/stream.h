@@ -13,7 +13,7 @@
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 2,
+	STREAM_VERSION = 3,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
 };
@@ -37,6 +37,7 @@ enum stream_type {
 	STREAM_ERROR = 15,	 /* struct stream_error: why the recording failed */
 	STREAM_END = 16,	 /* struct stream_end: the recording ended in order */
 	STREAM_QUOTA = 17,	 /* struct stream_quota: control groups whose counters changed */
+	STREAM_BUDGET = 18,	 /* struct stream_budget: after the first window, with a budget */
 	STREAM_FACT = 32,	 /* struct stream_fact, a name and a text: answers to --serve */
 	STREAM_LINK = 33,	 /* struct stream_fact, a name and where that link leads to */
 	STREAM_FILE = 34,	 /* struct stream_file: a mapped file, of which parts follow */
@@ -213,6 +214,26 @@ struct stream_window {
 	u64 delayed_ack_count; /* of the target's network; all bits set: unknown */
 	u64 losses[16];	       /* enum loss of ledger.h */
 	u64 walks[8];	       /* how stack walks ended: enum walk_count of unwind.h */
+	u64 probes_ns;	       /* what its probes cost the target, by the prices of the plan */
+	u64 scheduler_ns;      /* run time of the programs at scheduler events */
+	u64 samples_ns;	       /* and of those at CPU samples */
+	u64 restarts;	       /* 1: the ledger was off and begins again where this window ends */
+	char level[16];	       /* what was on: that of START, or with a budget less, or none */
+};
+
+/* How a budget is used, by a trial: CPU times are for a second, levels as in START. */
+struct stream_budget {
+	u64 share_ppm; /* of the target's CPU time that measuring may cost; 0: nothing fitted, and
+			* there is no limit */
+	u64 base_ns;   /* CPU time that it is a share of: the target's, or a least one */
+	u64 dense_ns;  /* length of the windows in which everything is on */
+	u64 cycle_ns;  /* from one to the next; not more than dense_ns: all the time */
+	u64 probes_ns; /* expected overhead */
+	u64 scheduler_ns;
+	u64 samples_ns;
+	u64 recorder_ns;
+	char dense[16]; /* what is on in these windows, or all the time */
+	char light[16]; /* and between them */
 };
 
 /* A control group of the target, or one above it, that may have a CPU quota. */

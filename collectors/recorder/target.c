@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "target.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 #include "failure.h"
 #include "mappings.h"
 #include "proc.h"
+
+enum { THREADS_READ_MOST = 2048 }; /* of a process with very many, these are looked at */
 
 /* A number of /proc/PID/status: the first behind its name, or the last. */
 static u64 field_of(const char *status, const char *name, bool is_last)
@@ -44,6 +47,30 @@ static u64 start_ticks_of(int pid)
 	return at ? strtoull(at + 1, NULL, 10) : 0;
 }
 
+/* Who traces one of the threads: strace may follow a single one. 0: none, or none is shown. */
+static int tracer_of(int pid)
+{
+	char path[64], status[4096];
+	int tracer = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	DIR *threads = opendir(path);
+	if (!threads)
+		return 0;
+	for (int left = THREADS_READ_MOST; left && !tracer; left--) {
+		struct dirent *entry = readdir(threads);
+		if (!entry)
+			break;
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/status", pid, entry->d_name);
+		if (read_text(path, status, sizeof(status)) > 0)
+			tracer = (int)field_of(status, "TracerPid:", false);
+	}
+	closedir(threads);
+	return tracer;
+}
+
 int target_open(struct target *target, int pid)
 {
 	char path[64], status[4096];
@@ -66,18 +93,24 @@ int target_open(struct target *target, int pid)
 	if (target->pidfd < 0)
 		return fail(EXIT_CODE_TARGET, "process %d cannot be watched: %s", pid,
 			    strerror(errno));
-	if (field_of(status, "TracerPid:", false))
-		return fail(
-			EXIT_CODE_TARGET,
-			"process %d is not recorded: process %d traces it, and a probe could be "
-			"lost or end it; end the tracing",
-			pid, (int)field_of(status, "TracerPid:", false));
 	target->own_pid = (int)field_of(status, "NSpid:", true);
 	if (!target->own_pid)
 		target->own_pid = pid;
 	target->threads_count = (u32)field_of(status, "Threads:", false);
 	target->start_ticks = start_ticks_of(pid);
 	return 0;
+}
+
+bool target_is_traced(const struct target *target)
+{
+	int tracer = tracer_of(target->pid);
+
+	if (tracer)
+		fail(EXIT_CODE_TARGET,
+		     "process %d is not recorded: process %d traces it, and a probe could be lost "
+		     "or end it; end the tracing, or give --traced if you know better",
+		     target->pid, tracer);
+	return tracer;
 }
 
 static int verify_file(struct target *target, const struct plan *plan, u32 number)

@@ -18,6 +18,9 @@ struct target {
 /* Open process `pid`. Fails with a sentence if it cannot be recorded. */
 int target_open(struct target *target, int pid);
 
+/* Whether a debugger or strace traces one of its threads; failure says who. */
+bool target_is_traced(const struct target *target);
+
 /* Compare the target's files with the plan: build-ids, and the code at every site. */
 int target_verify(struct target *target, const struct plan *plan);
 

@@ -25,15 +25,13 @@ static int attach_group(struct engine *engine, const struct group *group, int fi
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
 	if (engine->features.has_multi)
-		return links_add_fd(links, open_multi_link(bpf_program__fd(program), path,
-							   group->offsets, group->cookies,
-							   group->count, pid, group->is_return));
+		return links_add(links, open_multi_link(bpf_program__fd(program), path,
+							group->offsets, group->cookies,
+							group->count, pid, group->is_return));
 	for (u32 i = 0; i < group->count; i++) {
-		LIBBPF_OPTS(bpf_uprobe_opts, options, .bpf_cookie = group->cookies[i],
-			    .retprobe = group->is_return);
-		int error =
-			links_add(links, bpf_program__attach_uprobe_opts(
-						 program, pid, path, group->offsets[i], &options));
+		int error = links_add(links, open_event_link(bpf_program__fd(program), path,
+							     group->offsets[i], group->cookies[i],
+							     pid, group->is_return));
 		if (error)
 			return error;
 		watchdog_beat();

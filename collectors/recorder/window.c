@@ -3,8 +3,8 @@
 
 #include <bpf/bpf.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "metering.h"
 #include "output.h"
 #include "proc.h"
 #include "quota.h"
@@ -16,21 +16,23 @@
 /* Walks of waits a second beyond which half as many are made, and below which twice as many. */
 enum { WAITS_MANY = 2000, WAITS_FEW = 200, SHARE_MOST = 1 << 12, ATTEMPTS = 3, MUCH = 8 };
 
-/* The kernel times the programs in the first of so many windows, until the target was busy in one
- * (as collectors/recording/engine/schedule.py). */
-enum { TIMED_EVERY = 31, BUSY_DIVISOR = 10 };
+/* Exits without entries, and repairs: no losses while probes are attached or detached. */
+static const enum loss of_turning[] = {LOSS_HEALED, LOSS_UNMATCHED_EXIT, LOSS_SWITCH_MISSED,
+				       LOSS_CLOCK_RETRY_FAILED};
 
 static u32 wait_share = 1;
-static int statistics_fd = -1;
+static u64 before_turning[COUNT(of_turning)], left_out[COUNT(of_turning)];
 
-void statistics_turn(bool on)
+void window_turning(const struct engine *engine)
 {
-	if (on && statistics_fd < 0)
-		statistics_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
-	if (!on && statistics_fd >= 0) {
-		close(statistics_fd);
-		statistics_fd = -1;
-	}
+	for (u32 i = 0; i < COUNT(of_turning); i++)
+		before_turning[i] = engine->losses[of_turning[i]];
+}
+
+void window_turned(const struct engine *engine)
+{
+	for (u32 i = 0; i < COUNT(of_turning); i++)
+		left_out[i] += engine->losses[of_turning[i]] - before_turning[i];
 }
 
 /* The kernel's counts of the process; its CPU clock is read just before. */
@@ -69,19 +71,9 @@ static void tune_waits(struct engine *engine, u64 walked, u64 span_ns)
 	wait_share = share;
 }
 
-static void time_programs(u64 number, u64 cpu_ns, u64 span_ns)
-{
-	static bool saw_load;
-
-	if (number % TIMED_EVERY == 0)
-		saw_load = false;
-	else if (statistics_fd >= 0 && cpu_ns >= span_ns / BUSY_DIVISOR)
-		saw_load = true;
-	statistics_turn(!saw_load);
-}
-
 static void describe(const struct windows *windows, const struct engine *engine,
-		     const struct process_counts *counts, struct stream_window *window)
+		     const struct process_counts *counts, const struct window_end *end,
+		     struct stream_window *window)
 {
 	struct lifecycle life;
 	u64 host[5];
@@ -97,7 +89,7 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	window->forked_count = life.forked_count;
 	window->untracked_count = life.untracked_count;
 	window->wait_share = wait_share;
-	window->timed = statistics_fd >= 0;
+	window->timed = statistics_are_on();
 	window->merged_count = windows->merged_count;
 	window->own_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) + watchdog_cpu_ns();
 	window->resident_bytes = read_resident_bytes();
@@ -110,7 +102,15 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	for (u32 i = 0; i < LOSSES; i++)
 		window->losses[i] = engine->losses[i];
 	window->losses[LOSS_PROBE_RECURSION_MISSED] += missed_runs();
+	for (u32 i = 0; i < COUNT(of_turning); i++)
+		window->losses[of_turning[i]] -= left_out[i];
 	walks_count(window->walks);
+	window->end_ns = life.executed_ns ? life.executed_ns : end->ns;
+	window->probes_ns = (u64)end->span.spent.probes_ns;
+	window->scheduler_ns = (u64)end->span.spent.scheduler_ns;
+	window->samples_ns = (u64)end->span.spent.samples_ns;
+	window->restarts = end->restarts;
+	strcpy(window->level, end->level == LEVEL_NONE ? "none" : level_names[end->level]);
 }
 
 static bool no_room(struct windows *windows)
@@ -125,9 +125,9 @@ static bool no_room(struct windows *windows)
 }
 
 bool window_cut(struct windows *windows, struct engine *engine, const struct target *target,
-		u64 end_ns)
+		const struct window_end *end)
 {
-	static u64 last_end_ns, last_cpu_ns;
+	static u64 last_end_ns;
 	struct process_counts counts;
 	u64 walked = 0;
 	bool is_base = !windows->number;
@@ -144,20 +144,17 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 	struct stream_window *window = output_put_alone(STREAM_WINDOW, sizeof(*window));
 	if (!window) /* cannot be: samples_drain() leaves room for it */
 		return no_room(windows);
-	describe(windows, engine, &counts, window);
-	window->end_ns = window->executed_ns ? window->executed_ns : end_ns;
+	describe(windows, engine, &counts, end, window);
 	window->read_ns = read_ns;
 	window->process_cpu_ns = cpu_ns;
 	output_commit();
 	accounts_recycle(engine);
 	if (!is_base) {
-		tune_waits(engine, walked, end_ns - last_end_ns);
-		time_programs(windows->number, cpu_ns == ~0ULL ? 0 : cpu_ns - last_cpu_ns,
-			      end_ns - last_end_ns);
+		if (has_ledger(end->level))
+			tune_waits(engine, walked, end->ns - last_end_ns);
 		engine_keep_up(engine, target);
 	}
-	last_end_ns = end_ns;
-	last_cpu_ns = cpu_ns;
+	last_end_ns = end->ns;
 	windows->number++;
 	windows->is_full = false;
 	return true;

@@ -3,6 +3,7 @@
 #ifndef TLSTAX_WINDOW_H
 #define TLSTAX_WINDOW_H
 
+#include "budget.h"
 #include "engine.h"
 
 struct windows {
@@ -11,20 +12,32 @@ struct windows {
 	bool is_full;	  /* the last window had no room */
 };
 
+/* The end of a window. */
+struct window_end {
+	u64 ns;		  /* now or just over */
+	int level;	  /* what was on in it */
+	bool restarts;	  /* the ledger was off and begins again here */
+	struct span span; /* what it cost */
+};
+
 /*
- * End a window at `end_ns`, which is now or just over; false: the stream has no room, and it goes
- * on. The first one is not a window: it holds the totals at which the recording begins.
+ * End a window; false: the stream has no room, and it goes on. The first one is not a window: it
+ * holds the totals at which the recording begins.
  */
 bool window_cut(struct windows *windows, struct engine *engine, const struct target *target,
-		u64 end_ns);
+		const struct window_end *end);
+
+/*
+ * Probes are about to be attached or detached, or were: exits without entries meanwhile are no
+ * losses.
+ */
+void window_turning(const struct engine *engine);
+void window_turned(const struct engine *engine);
 
 /*
  * Between two windows: handshakes and ended threads, so that there is room for more of them. True:
  * much of that room was used since the last time.
  */
 bool window_drain(struct engine *engine);
-
-/* Let the kernel time the programs, or stop it. */
-void statistics_turn(bool on);
 
 #endif

@@ -28,12 +28,19 @@ if TYPE_CHECKING:  # its module is loaded only with --functions
     from tlstax.collectors.recording.function_windows import FunctionRecording
 
 
-def engine_options(request: Request) -> Options:
+def engine_options(request: Request, target: Target) -> Options:
     """What the engine is to do, and for how many threads."""
     room = request.threads_most or thread_room(request.pid)
     stacks = request.safety is None or request.safety.user_stacks
     programs = request.programs or programs_of(request.safety)
-    return Options(request.sample_hz, room, stacks, request.unwind_tables, programs=programs)
+    return Options(
+        request.sample_hz,
+        room,
+        stacks,
+        request.unwind_tables,
+        programs=programs,
+        files=target.objects,
+    )
 
 
 def calibration_plan(request: Request, plan: Plan) -> Plan | None:
@@ -44,11 +51,11 @@ def calibration_plan(request: Request, plan: Plan) -> Plan | None:
     return plan_in_child(request.pid, Level.RECORD, request.definitions, limits=limits)[1]
 
 
-def open_stretches(request: Request, plan: Plan | None) -> Stretches:
+def open_stretches(request: Request, target: Target, plan: Plan | None) -> Stretches:
     """What takes them, by the plan of `calibration_plan`."""
     if plan is None or request.calibration_s is None:
         return NO_STRETCHES
-    parts = ExactParts(request.pid, plan, engine_options(request))
+    parts = ExactParts(request.pid, plan, engine_options(request, target))
     return Stretches(parts, request.calibration_s, seed=request.pid)
 
 

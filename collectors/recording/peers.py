@@ -21,9 +21,10 @@ from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import preflight, programs_of, safety_rows
-from tlstax.collectors.recording.stack_store import StackStore
+from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames
 from tlstax.collectors.recording.target_rows import SERVER_ID, gap_rows, probe_rows, target_row
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
+from tlstax.collectors.unwinding.process_tables import SharedTables
 from tlstax.probes.model import Level
 
 ROOM_LEAST: Final = 256
@@ -65,7 +66,7 @@ def peer_request(request: Request, pid: int, role: str, label: str) -> PeerReque
 class Peer:
     """A client that is being recorded."""
 
-    def __init__(self, target_id: int, request: PeerRequest) -> None:
+    def __init__(self, target_id: int, request: PeerRequest, tables: SharedTables) -> None:
         """Attach to it. Raises TlstaxError when it has ended or cannot be a client.
 
         It is examined before, as the server is (`safe_request.preflight`).
@@ -93,6 +94,8 @@ class Peer:
             user_stacks=safety.user_stacks,
             unwind_tables=request.unwind_tables,
             programs=programs_of(safety),
+            files=target.objects,
+            tables=tables,
         )
         try:
             self._engine = Engine(request.pid, plan, options)
@@ -135,28 +138,38 @@ class Peer:
         """End its window together with the server's."""
         return self._cutter.cut(run_id, end_ns)
 
-    def finish(self) -> list[schema.Row]:
-        """Detach; what the probes counted, and the names of its functions."""
+    def finish(self, unnamed: UnnamedFrames) -> tuple[list[schema.Row], Symbolizer]:
+        """Detach; what the probes counted, and its files for the names of its functions."""
         rows: list[schema.Row] = [*probe_rows(self._engine, self.target_id)]
         self._engine.close()
-        self._stacks.name_frames(rows)
-        self.close()
-        return rows
+        self._stacks.leave(unnamed, is_over=self.has_ended)
+        self._close_pidfd()
+        return rows, self._symbolizer
 
     def close(self) -> None:
         """Detach and close everything. Closing twice does nothing."""
         self._engine.close()
         self._symbolizer.close()
+        self._close_pidfd()
+
+    def _close_pidfd(self) -> None:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
 
 
 class PeerSet:
-    """The processes that are recorded in addition to the server; they may start and end."""
+    """The processes that are recorded in addition to the server; they may start and end.
 
-    def __init__(self) -> None:
+    Their functions are named at the end of the recording, with those of the server: clients that
+    come one after the other are mostly at the same places.
+    """
+
+    def __init__(self, unnamed: UnnamedFrames) -> None:
+        self._unnamed = unnamed
         self._peers: list[Peer] = []
+        self._ended: list[Symbolizer] = []  # whose files are needed to name functions
+        self._tables = SharedTables()
         self._last_target_id = SERVER_ID
         self.client_handshakes_count = 0
         """Handshakes that clients finished since the caller set it to 0."""
@@ -168,7 +181,7 @@ class PeerSet:
 
     def attach(self, request: PeerRequest) -> Peer:
         """Attach to another one, which `begin` adds to the set. Raises what Peer raises."""
-        peer = Peer(self._last_target_id + 1, request)
+        peer = Peer(self._last_target_id + 1, request, self._tables)
         self._last_target_id += 1
         return peer
 
@@ -192,13 +205,25 @@ class PeerSet:
         for peer in list(self._peers):
             if all_of_them or peer.has_ended:
                 self._peers.remove(peer)
-                yield peer.finish()
+                rows, symbolizer = peer.finish(self._unnamed)
+                if self._unnamed.needs(symbolizer):
+                    self._ended.append(symbolizer)
+                else:
+                    symbolizer.close()
+                yield rows
+
+    def close_files(self) -> None:
+        """Close the files of those that have ended; their functions have been named."""
+        for symbolizer in self._ended:
+            symbolizer.close()
+        self._ended.clear()
 
     def close(self) -> None:
         """Detach from all of them, without their last rows."""
         for peer in self._peers:
             peer.close()
         self._peers.clear()
+        self.close_files()
 
 
 def _gone(pid: int, why: str) -> TlstaxError:

@@ -22,11 +22,9 @@ from tlstax.collectors.process.target_fate import (
     require_same_program,
 )
 from tlstax.collectors.recording.calibration.stretches import NO_STRETCHES
-from tlstax.collectors.recording.engine.budget import Overhead
-from tlstax.collectors.recording.engine.metering import SpanOverhead
+from tlstax.collectors.recording.engine.metering import Overhead
 from tlstax.collectors.recording.engine.native import Engine
-from tlstax.collectors.recording.engine.pacing import Step
-from tlstax.collectors.recording.engine.schedule import Schedule, light_of
+from tlstax.collectors.recording.engine.schedule import Schedule
 from tlstax.collectors.recording.engine_rows import (
     calibration_plan,
     described,
@@ -42,10 +40,9 @@ from tlstax.collectors.recording.peers import PeerSet, peer_request
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
 from tlstax.collectors.recording.safe_request import limits_of, made_safe
-from tlstax.collectors.recording.stack_store import StackStore
+from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames
 from tlstax.collectors.recording.thread_roles import ThreadRoles
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
-from tlstax.probes.model import Level
 from tlstax.workloads.results import RunTotals
 
 if TYPE_CHECKING:
@@ -65,16 +62,17 @@ class Recorder:
         self.windows: list[WindowTotals] = []  # of the current run only
         self.ending = ""  # how the target ended, as part of a sentence; "" while it runs
         self._run_id: int | None = None
-        self._peers = PeerSet()
+        self._unnamed = UnnamedFrames()
+        self._peers = PeerSet(self._unnamed)
         self._window_ns = int(request.window_s * NS_PER_S)
         self._target, self._plan = plan_in_child(
             request.pid, request.level, request.definitions, limits=limits_of(request)
         )
         self._record_plan = calibration_plan(request, self._plan)
+        self._stretches = NO_STRETCHES
         asked = (request.pid, request.functions, request.definitions)
         self._function_plan = plan_functions_in_child(*asked) if request.functions else None
         self._functions: FunctionRecording | None = None
-        self._stretches = NO_STRETCHES
         self._watch = ExitWatch(self._target.pid)
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
@@ -87,16 +85,14 @@ class Recorder:
 
     def _start(self) -> None:
         request = self.request
-        self._engine = Engine(request.pid, self._plan, engine_options(request))
-        self.schedule = Schedule(
-            self._engine, request.level, self._window_ns, request.sample_hz, request.budget
-        )
+        self._engine = Engine(request.pid, self._plan, engine_options(request, self._target))
+        self.schedule = Schedule(self._engine, request.level, self._window_ns, request.sample_hz)
         try:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
             try:
                 self._functions = open_functions(self._engine, self._function_plan)
-                self._stretches = open_stretches(request, self._record_plan)
+                self._stretches = open_stretches(request, self._target, self._record_plan)
                 self.schedule.attach()
             finally:
                 require_same_program(self._target)  # the reason of any error, if it ended
@@ -106,12 +102,10 @@ class Recorder:
             engine, functions = self._engine, self._functions
             self._writer.add(engine_facts(request, engine, self._function_plan, start_cpu_ns))
             self._writer.add(described(request, self._target, engine, functions))
-            if request.sources:
-                self._writer.add(request.sources.start())
+            if self.request.sources:
+                self._writer.add(self.request.sources.start())
             self._writer.commit()
             self.schedule.begin()
-            if self.request.budget is not None:
-                self._try_out()
             for pid in self.request.clients:
                 self.add_client(pid)
         except BaseException:
@@ -119,17 +113,6 @@ class Recorder:
             self._stop_sources()
             self._peers.close()
             raise
-
-    def _try_out(self) -> None:
-        """A short window at the full level, and the choice that follows from it."""
-        schedule = self.schedule
-        self._watch.wait(max(1, (schedule.next_ns - monotonic_ns()) // 1_000_000))
-        overhead = schedule.overhead()
-        self._cut(overhead)
-        self._turn(light_of(self.request.level))
-        schedule.judge(overhead)
-        self._writer.add(schedule.facts())
-        self._follow(schedule.first_step(), is_cut=True)
 
     # ---- while recording ----
 
@@ -142,22 +125,21 @@ class Recorder:
                 self.ending = f"it executed {program_of(self.request.pid)} in the same process"
                 return
             if now_ns >= self.schedule.next_ns:
-                self._end_window()
+                self._cut()
                 continue
             if now_ns >= end_ns:
                 return
-            if self._stretches.is_due(self.schedule):
+            if self._stretches.is_due():
                 take = self._stretches.take
-                self._writer.add(take(self.schedule, self._end_window, self._watch.wait))
+                self._writer.add(take(self._end_window, self._watch.wait))
                 continue
-            wake_ns = min(self.schedule.wake_ns, self._stretches.wake_ns(self.schedule))
+            wake_ns = min(self.schedule.next_ns, self._stretches.due_ns)
             wait_ms = max(1, (min(wake_ns, end_ns) - now_ns) // 1_000_000)
             ended, woken = self._watch.wait(wait_ms)
             if ended:
                 self.ending = "it exited or was killed"
             elif woken:
                 return
-            self.schedule.look()
             if self.request.sources:
                 self._writer.add(self.request.sources.poll(monotonic_ns()))
 
@@ -220,58 +202,20 @@ class Recorder:
         """The last window that ended, for live display."""
         return self.windows[-1] if self.windows else None
 
-    def _end_window(self, end_ns: int | None = None, more: Overhead | None = None) -> int:
-        """End the window, and begin the next one at the level of the next step.
-
-        `more`: overhead that is not the engine's own. Returns the number of the window.
-        """
-        overhead = self.schedule.overhead().plus(more)
-        if self.schedule.pace is None:
-            self._cut(overhead, end_ns=end_ns)
-            return self._cutter.windows_count
-        step = self.schedule.next_step(overhead)
-        if self.schedule.rises_to(step.level):
-            self._follow(step, is_cut=False, overhead=overhead)
-        else:
-            self._cut(overhead, end_ns=end_ns)
-            self._follow(step, is_cut=True)
+    def _end_window(self, end_ns: int, more_ns: float) -> int:
+        """End the window at a time, with overhead that is not the engine's; its number."""
+        self._cut(end_ns, more_ns)
         return self._cutter.windows_count
 
-    def _follow(self, step: Step, *, is_cut: bool, overhead: SpanOverhead | None = None) -> None:
-        """Change to the level of a step. The ledger's programs are attached before its window."""
-        rises = self.schedule.rises_to(step.level)
-        level = self.schedule.window_level
-        self._turn(step.level)
-        if rises:
-            self._cut(overhead, level, self._cutter.resume())
-        elif not is_cut:
-            self._cut(overhead, level)
-        self.schedule.follow(step)
-
-    def _turn(self, level: Level | None) -> None:
-        if level != self.schedule.level:
-            repairs = self._cutter.repairs()
-            self.schedule.turn(level)
-            self._cutter.turned(repairs)
-
-    def _cut(
-        self,
-        overhead: SpanOverhead | None = None,
-        level: str | None = None,
-        end_ns: int | None = None,
-    ) -> None:
+    def _cut(self, end_ns: int | None = None, more_ns: float = 0.0) -> None:
         """Store the current window and its overhead."""
-        overhead = overhead or self.schedule.overhead()
-        level = level or self.schedule.window_level
-        self.schedule.measure_cut(lambda: self._store(overhead, level, end_ns))
-        if self.schedule.pace is None:
-            self.schedule.expect()
-            self.schedule.go_on()
+        overhead = self.schedule.overhead().plus(more_ns)
+        self.schedule.cut(overhead, lambda: self._store(overhead, end_ns))
         if self.schedule.windows_count % _NAME_EVERY_WINDOWS == 0:
             self._name_frames()
 
-    def _store(self, overhead: SpanOverhead, level: str, end_ns: int | None) -> None:
-        rows, totals = self._cutter.cut(self._run_id, end_ns, level)
+    def _store(self, overhead: Overhead, end_ns: int | None) -> None:
+        rows, totals = self._cutter.cut(self._run_id, end_ns, self.schedule.window_level)
         self._writer.add(rows)
         if self._functions:
             self._writer.add(self._functions.cut(self._cutter.windows_count))
@@ -287,7 +231,7 @@ class Recorder:
     # ---- the end ----
 
     def _finish_peers(self, all_of_them: bool = False) -> None:
-        """Detach from clients that have ended; outside of runs, because naming takes CPU time."""
+        """Detach from clients that have ended; outside of runs, because that takes CPU time."""
         for rows in self._peers.finish(all_of_them):
             self._writer.add(rows)
             self._writer.commit()
@@ -309,10 +253,10 @@ class Recorder:
             self.abandon()
 
     def _name_frames(self) -> None:
-        rows: list[schema.Row] = []
-        self._stacks.name_frames(rows)
-        self._writer.add(rows)
+        self._stacks.leave(self._unnamed)
+        self._writer.add(self._unnamed.rows())
         self._writer.commit()
+        self._peers.close_files()
 
     def _detach(self) -> None:
         self.schedule.close()

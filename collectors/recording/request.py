@@ -27,6 +27,7 @@ class Request:
     unwind_tables: bool = True  # walk user stacks by them; else by frame pointers
     threads_most: int | None = None  # room in the ledger; None: by the limits of the process
     budget: float | None = None  # limit of the overhead, as a share of the server's CPU time
+    budget_is_default: bool = False  # if nothing fits, everything is recorded without a limit
     accepted: tuple[str, ...] = ()  # hazards whose safe variants are not applied
     safety: Safety | None = None  # what preflight found; None: the recorder asks it
     duration_s: float | None = None  # end after this long; None: when it is closed

@@ -6,16 +6,13 @@ looked up at the end, on the host that recorded, in a forked child, because symb
 so the recorder stays small, and the report needs neither the host nor the binaries.
 """
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.host.child import run_in_child
+from tlstax.collectors.process.frame_names import FrameNames, PlaceKey
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
-
-LAST_OF_ALL: Final = 19  # nice
 
 # The recorder's own frames on top of a stack that was walked in the scheduler's tracepoint.
 # The last name of the kernel's text is that of a program which is no longer loaded.
@@ -26,6 +23,7 @@ _OWN_FRAMES: Final = (
 
 
 _NEW: Final = -1
+_Address = tuple[bool, int]  # of the kernel, address
 _Key = tuple[bool, int, int]  # of the kernel, stack, leaf
 _IDS_MOST: Final = 1 << 17
 """Stacks whose rows are found without their addresses: of this number or more, those asked last."""
@@ -44,8 +42,8 @@ class StackStore:
         self._before = ids_before(target_id)
         self._addresses_of = addresses_of
         self._symbolizer = symbolizer
-        self._frames: dict[tuple[bool, int], int] = {}  # (of the kernel, address) -> frame id
-        self._unnamed: dict[tuple[bool, int], int] = {}
+        self._frames: dict[_Address, int] = {}  # (of the kernel, address) -> frame id
+        self._unnamed: dict[_Address, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._ids: dict[_Key, int | None] = {}
         self._older_ids: dict[_Key, int | None] = {}
@@ -77,32 +75,15 @@ class StackStore:
 
     def name_frames(self, rows: list[schema.Row]) -> None:
         """Look up the names of all frames without a name; the rows replace earlier ones."""
-        if not self._unnamed:
-            return
-        addresses = list(self._unnamed)
-        places = run_in_child(
-            "Naming the functions of the recorded stacks",
-            lambda: self._resolve_all(addresses),
-        )
-        own: set[int] = set()
-        for address, place in zip(addresses, places, strict=True):
-            frame = self._unnamed[address]
-            rows.append(schema.Frame(frame, *place))
-            if address[0] and place.symbol.startswith(_OWN_FRAMES):
-                own.add(frame)
-        self._unnamed.clear()
-        for frames, stack in self._stacks.items():
-            if stack in self._waits and frames[0] in own:
-                first = next((i for i, frame in enumerate(frames) if frame not in own), 0)
-                rows.append(_stack_row(stack, frames[first:]))
+        unnamed = UnnamedFrames()
+        self.leave(unnamed)
+        rows += unnamed.rows()
 
-    def _resolve_all(self, addresses: list[tuple[bool, int]]) -> list[Place]:
-        """In the child: the server comes first."""
-        os.nice(LAST_OF_ALL)
-        return [self._resolve(*address) for address in addresses]
-
-    def _resolve(self, kernel: bool, address: int) -> Place:
-        return self._symbolizer.kernel(address) if kernel else self._symbolizer.user(address)
+    def leave(self, unnamed: "UnnamedFrames", *, is_over: bool = False) -> None:
+        """The same, together with others' and later. `is_over`: the process has ended."""
+        waits = ((stack, frames) for frames, stack in self._stacks.items() if stack in self._waits)
+        unnamed.add(self._symbolizer, self._unnamed, waits, is_over=is_over)
+        self._unnamed = {}
 
     def _store(
         self, stack: int, kernel: bool, rows: list[schema.Row], leaf: int, count: int
@@ -160,6 +141,50 @@ class StackStore:
             place = KERNEL if kernel else self._symbolizer.locate(address)
             rows.append(schema.Frame(frame, *place))
         return frame
+
+
+class UnnamedFrames:
+    """Frames of one or several processes, whose names are looked up together."""
+
+    def __init__(self) -> None:
+        self._names = FrameNames()
+        self._frames: dict[PlaceKey, list[int]] = {}
+        self._waits: list[tuple[int, tuple[int, ...]]] = []
+
+    def add(
+        self,
+        symbolizer: Symbolizer,
+        frames: Mapping[_Address, int],
+        waits: Iterable[tuple[int, tuple[int, ...]]],
+        *,
+        is_over: bool = False,
+    ) -> None:
+        """Frames of a process, and its stacks of waits."""
+        if not frames:
+            return
+        for (kernel, address), frame in frames.items():
+            key = self._names.add(symbolizer, kernel, address, is_over=is_over)
+            self._frames.setdefault(key, []).append(frame)
+        self._waits += waits
+
+    def needs(self, symbolizer: Symbolizer) -> bool:
+        """Whether its files must stay open until rows() has been called."""
+        return self._names.needs(symbolizer)
+
+    def rows(self) -> list[schema.Row]:
+        """The frames with their names, and the waits without the recorder's own frames."""
+        rows: list[schema.Row] = []
+        own: set[int] = set()
+        for key, place in self._names.look_up().items():
+            rows += (schema.Frame(frame, *place) for frame in self._frames[key])
+            if place.object == KERNEL.object and place.symbol.startswith(_OWN_FRAMES):
+                own.update(self._frames[key])
+        for stack, frames in self._waits:
+            if frames[0] in own:
+                first = next((i for i, frame in enumerate(frames) if frame not in own), 0)
+                rows.append(_stack_row(stack, frames[first:]))
+        self._frames, self._waits = {}, []
+        return rows
 
 
 KERNEL: Final = Place("kernel", "", 0, "[kernel]", 0, "none", "")

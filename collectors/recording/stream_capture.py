@@ -5,7 +5,7 @@ Names are looked up here, in files of this host that have the build-ids of the r
 in the names of the kernel's functions that the stream holds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -17,11 +17,14 @@ from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
 from tlstax.collectors.placement.model import RoleMark
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, choose
+from tlstax.collectors.recording.engine.expected_cost import (
+    FLOOR_CPUS,
+    budget_summary,
+    shares_of,
+    shares_of_budget,
+)
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
-from tlstax.collectors.recording.engine.metering import Meter, Reading, SpanOverhead
-from tlstax.collectors.recording.engine.native import Engine, level_of
-from tlstax.collectors.recording.engine.schedule import predicted_shares
+from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.engine_rows import fate_rows
 from tlstax.collectors.recording.proc_clocks import Clocks, TargetCounters
@@ -148,10 +151,6 @@ class StreamRows:
         self._target = target
         self._engine = cast(Engine, replay)
         self._plan = plan = replay.plan_file.plan
-        self._level = Level[text_of(replay.start.level).upper()]
-        levels = [level_of(site, self._level) for site in plan.sites]
-        online_count = int(replay.start.online_count)
-        self._meter = Meter(self._engine, plan.sites, levels, online_count)
         self._stacks = StackStore(replay.stack_addresses, symbolizer)
         self._cutter = WindowCutter(
             self._engine,
@@ -160,9 +159,8 @@ class StreamRows:
             start_ns=int(replay.window.end_ns),
             clocks=clocks,
         )
-        self._clocks = clocks
-        self._before = self._reading()
-        self.first_overhead: SpanOverhead | None = None
+        self._cpu_ns = self._target_cpu_ns()
+        self._predicted: dict[str, float] = {}
 
     @property
     def windows_count(self) -> int:
@@ -182,23 +180,27 @@ class StreamRows:
         replay = self.replay
         if not replay.next_window():
             return None
-        level = "full" if self._level == Level.RECORD else self._level.name.lower()
-        rows, totals = self._cutter.cut(None, int(replay.window.end_ns), level)
-        now = self._reading()
-        sample_hz = int(replay.start.sample_hz)
-        overhead = self._meter.overhead(self._before, now, self._level, sample_hz)
-        self.first_overhead = self.first_overhead or overhead
-        self._before = now
-        return [*rows, self._effect(self._cutter.windows_count, overhead)], totals
+        now = replay.window
+        level = text_of(now.level)
+        end_ns = int(now.end_ns)
+        if now.restarts:
+            self._cutter.resume(end_ns)
+        level = "full" if level == Level.RECORD.name.lower() else level
+        rows, totals = self._cutter.cut(None, end_ns, level)
+        effect = self._effect(self._cutter.windows_count)
+        if not self._predicted:
+            self._predicted = _shares_of_window(effect, rows, totals)
+        return [*rows, effect], totals
 
-    def predicted(self) -> dict[str, float]:
-        """The overhead that is expected of every window: that of the first."""
-        if self.first_overhead is None:
-            return {}
-        spent = self.first_overhead.spent
-        load = self._meter.load(self.first_overhead, spent.collector_ns, 0.0, 0.0)
-        choice = choose(load, 1e9, self._level, int(self.replay.start.window_ns))
-        return predicted_shares(choice.predicted, choice.base)
+    def facts(self) -> Iterator[schema.Meta]:
+        """What was expected: of every window what the first cost, or with a budget the choice."""
+        budget = self.replay.budget
+        shares = self._predicted if budget is None else shares_of_budget(budget)
+        for key, value in shares.items():
+            yield schema.Meta(key, f"{value:.6f}")
+        if budget is not None and budget.share_ppm:
+            yield schema.Meta("budget_share", f"{budget.share_ppm / 1e6:g}")
+            yield schema.Meta("budget_choice", budget_summary(budget))
 
     def end(self) -> list[schema.Row]:
         """What the probes counted, how it ended, and the names of all frames."""
@@ -206,26 +208,19 @@ class StreamRows:
         self._stacks.name_frames(rows)
         return [*rows, *probe_rows(self._engine), *self._end_rows()]
 
-    def _reading(self) -> Reading:
-        replay = self.replay
-        now = replay.window
-        return Reading(
-            int(now.end_ns),
-            replay.read().process_cpu_ns or 0,
-            self._clocks.own_cpu_ns(),
-            tuple(replay.site_hits()),
-            replay.program_times(),
-            bool(now.timed),
-        )
+    def _target_cpu_ns(self) -> int:
+        return self.replay.read().process_cpu_ns or 0
 
-    def _effect(self, window: int, overhead: SpanOverhead) -> schema.Effect:
-        known = self._meter.prices_are_known
+    def _effect(self, window: int) -> schema.Effect:
+        """What the recorder counted as the cost of a window."""
+        before_ns, self._cpu_ns = self._cpu_ns, self._target_cpu_ns()
+        known, now = self._plan.host_costs.measured, self.replay.window
         return schema.Effect(
             window,
-            overhead.target_cpu_ns,
-            round(overhead.spent.probes_ns) if known else None,
-            round(overhead.spent.scheduler_ns),
-            round(overhead.spent.samples_ns),
+            max(0, self._cpu_ns - before_ns),
+            int(now.probes_ns) if known else None,
+            int(now.scheduler_ns),
+            int(now.samples_ns),
         )
 
     def _end_rows(self) -> Iterator[schema.Row]:
@@ -240,6 +235,17 @@ class StreamRows:
             yield schema.Gap(1, "windows", text)
 
 
+def _shares_of_window(
+    effect: schema.Effect, rows: Sequence[schema.Row], totals: WindowTotals
+) -> dict[str, float]:
+    """The overhead of a window, as shares of the server's CPU time."""
+    (own_ns,) = (row.engine_cpu_ns for row in rows if isinstance(row, schema.System))
+    floor_ns = FLOOR_CPUS * (totals.end_ns - totals.start_ns)
+    base_ns = max(1.0, effect.target_cpu_ns or 0, floor_ns)
+    by_cause = (effect.probe_ns or 0, effect.scheduler_ns or 0, effect.sample_ns or 0, own_ns)
+    return shares_of(by_cause, base_ns)
+
+
 def _write(replay: Replay, writer: CaptureWriter) -> int:
     """Write all rows of a stream; the number of windows."""
     target = _target_of(replay)
@@ -251,6 +257,7 @@ def _write(replay: Replay, writer: CaptureWriter) -> int:
         while found := rows.next_window():
             writer.add(found[0])
         writer.add(rows.end())
+        writer.add(rows.facts())
         return rows.windows_count
     finally:
         symbolizer.close()

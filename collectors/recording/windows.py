@@ -49,7 +49,6 @@ _SEEN: Final[Mapping[str, frozenset[str]]] = {
 """Phases whose boundaries are probed at levels without a ledger; the others see them all."""
 _OF_THREADS: Final = {"thread_slots_full", "storage_failed"}
 """Losses while attaching that last: the first window has them, too."""
-_OF_TURNING: Final = ("healed", "unmatched_exit", "switch_missed", "clock_retry_failed")
 
 
 @dataclass(frozen=True)
@@ -123,27 +122,12 @@ class WindowCutter:
                 account.counts = slot.kernel_counts
         self._clocks.accounts_read(start_ns)
 
-    def resume(self) -> int:
-        """Restart the ledger: what its cells hold now is excluded from the next window.
-
-        Returns the time of the restart, at which the current window ends.
-        """
+    def resume(self, start_ns: int) -> None:
+        """Restart the ledger: what its cells hold now is excluded from the next window."""
         self._counted = self._engine.maps.latency_counts()
-        start_ns = self._recorder.now_ns()
         self._clocks.begin()
         self._forget_past(start_ns)
         self._engine.maps.waits()
-        return start_ns
-
-    def repairs(self) -> dict[str, int]:
-        """Repairs since the last window; to be read before probes are attached or detached."""
-        now = self._engine.loss_counts()
-        return {kind: now[kind] - self._losses.get(kind, 0) for kind in _OF_TURNING if kind in now}
-
-    def turned(self, repairs: Mapping[str, int]) -> None:
-        """Probes were attached or detached: exits without entries meanwhile were not losses."""
-        now = self._engine.loss_counts()
-        self._losses |= {kind: now[kind] - count for kind, count in repairs.items()}
 
     def cut(
         self, run_id: int | None, end_ns: int | None = None, level: str = "full"

@@ -12,15 +12,16 @@ from typing import IO, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.printable import visible
+from tlstax.collectors.recording.engine.expected_cost import budget_summary
 from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames
+from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames, record
 from tlstax.collectors.recording.stream_capture import import_stream
 from tlstax.collectors.remote.connection import Connection, Tell
 from tlstax.collectors.remote.remote_plan import RemotePlan
 
 _NUMBERS: Final = definition()
-_START, _WINDOW, _ERROR, _END = (
-    _NUMBERS.number(name) for name in ("START", "WINDOW", "ERROR", "END")
+_BUDGET, _WINDOW, _ERROR, _END = (
+    _NUMBERS.number(name) for name in ("BUDGET", "WINDOW", "ERROR", "END")
 )
 
 
@@ -34,14 +35,23 @@ class RecordRequest:
     window_s: float
     sample_hz: int
     slots_count: int | None  # None: by the threads that the process has
+    may_be_traced: bool = False  # by a debugger or strace
+    budget: float | None = None  # share of the process's CPU time; None: no limit
+    budget_is_default: bool = False  # if nothing fits, everything is recorded without a limit
 
     def options(self, pid: int) -> str:
         """Those of the recorder."""
         words = [f"--pid {pid} --window {self.window_s:.3f}s --sample-hz {self.sample_hz}"]
         if self.for_s is not None:
             words.append(f"--for {self.for_s:.3f}s")
+        if self.budget is not None:
+            words.append(f"--budget {self.budget:%}")
+        if self.budget_is_default:
+            words.append("--or-everything")
         if self.slots_count is not None:
             words.append(f"--slots {self.slots_count}")
+        if self.may_be_traced:
+            words.append("--traced")
         return " ".join(words)
 
 
@@ -105,6 +115,9 @@ def _receive(
             windows_count += 1
             if windows_count == 1:
                 tell(f"attached to {pid} on {connection.destination.name}")
+        elif frame.type == _BUDGET:
+            if summary := budget_summary(record("budget", frame.content)):
+                tell(summary)
         elif frame.type == _ERROR:
             error = frame
         has_end = has_end or frame.type == _END

@@ -8,14 +8,15 @@ forked child, because they need numpy and much memory for a moment.
 
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tlstax import TlstaxError
 from tlstax.collectors.host.child import run_in_child
 from tlstax.collectors.process.mappings import (
+    MAPS_LINE,
     PROC,
     MappedObject,
     TextSegment,
@@ -38,6 +39,7 @@ _USER_END: Final = 1 << 47
 _PAGE: Final = 4096
 _MASK: Final = (1 << 64) - 1
 _VDSO: Final = "[vdso]"
+_SHARED_BYTES_MOST: Final = 1 << 24
 
 FileKey = tuple[str, int, str]
 
@@ -64,6 +66,7 @@ class Layout:
     words_count: int = 0
     rules: tuple[bytes, ...] = ()
     left_out_count: int = 0  # mappings that are more than the programs can keep
+    objects: tuple[MappedObject, ...] = ()  # the files of the process
 
 
 class Addition(NamedTuple):
@@ -87,14 +90,48 @@ def _is_code(line: str) -> bool:
     return len(fields) > 2 and "x" in fields[1]
 
 
-def lay_out(pid: int, maps: str, before: Layout, words_most: int = WORDS_MOST) -> Addition:
+def lay_out(
+    pid: int,
+    maps: str,
+    before: Layout,
+    words_most: int = WORDS_MOST,
+    known: Sequence[MappedObject] = (),
+) -> Addition:
     """The layout for these mappings; files that have a table in `before` keep it.
 
-    Raises TlstaxError if the child that does it fails.
+    `known`: files of the process whose headers have been read. Raises TlstaxError if the child
+    fails that reads the others, and the tables that are not in `before`.
     """
+    objects = [each for each in (*known, *before.objects) if each.is_unchanged]
+    if _has_all(maps, before, objects):
+        return _lay_out(pid, maps, before, words_most, objects)
     return run_in_child(
-        "Reading the unwind tables of the process", lambda: _lay_out(pid, maps, before, words_most)
+        "Reading the unwind tables of the process",
+        lambda: _lay_out(pid, maps, before, words_most, objects),
     )
+
+
+class SharedTables:
+    """Tables that were laid out for processes before: those of further ones begin with them.
+
+    Clients that come one after the other are mostly the same program.
+    """
+
+    def __init__(self) -> None:
+        self._layout = Layout()
+        self._words = b""
+
+    def lay_out(self, pid: int, maps: str, known: Sequence[MappedObject] = ()) -> Addition:
+        """As the function of that name, for a process that has no layout yet."""
+        added = lay_out(pid, maps, replace(self._layout, objects=()), known=known)
+        layout, words = added.layout, self._words + added.words
+        if len(words) <= _SHARED_BYTES_MOST:
+            self._layout, self._words = layout, words
+        mapped = {_key_of(each) for each in layout.objects}
+        files = {
+            key: each for key, each in layout.files.items() if key in mapped or key[2] == _VDSO
+        }
+        return Addition(replace(layout, files=files), 0, words)
 
 
 class _Words:
@@ -137,12 +174,27 @@ class _Words:
         )
 
 
-def _lay_out(pid: int, maps: str, before: Layout, words_most: int) -> Addition:
+def _key_of(mapped: MappedObject) -> FileKey:
+    return mapped.device, mapped.inode, mapped.build_id or mapped.path
+
+
+def _has_all(maps: str, before: Layout, objects: Sequence[MappedObject]) -> bool:
+    """Whether the tables of all these mappings are in the layout."""
+    placed = {(each.device, each.inode) for each in objects if _key_of(each) in before.files}
+    found = (MAPS_LINE.fullmatch(line) for line in maps.split("\n") if line)
+    files = {(line[5], int(line[6])) for line in found if line and line[6] != "0"}
+    return files <= placed and any(key[2] == _VDSO for key in before.files)
+
+
+def _lay_out(
+    pid: int, maps: str, before: Layout, words_most: int, known: Sequence[MappedObject]
+) -> Addition:
     words = _Words(before, words_most)
     files = dict(before.files)
     ranges: list[tuple[int, int, int, int, int]] = []
-    for mapped in read_maps(pid, maps, (), root_of(pid)):
-        key = (mapped.device, mapped.inode, mapped.build_id or mapped.path)
+    objects = read_maps(pid, maps, known, root_of(pid))
+    for mapped in objects:
+        key = _key_of(mapped)
         placed = files.get(key)
         if placed is None:
             placed = _place(mapped, words)._replace(name=mapped.name, build_id=mapped.build_id)
@@ -158,7 +210,7 @@ def _lay_out(pid: int, maps: str, before: Layout, words_most: int) -> Addition:
     packed = b"".join(RANGE.pack(*each) for each in ranges[:RANGES_MOST])
     left_out_count = max(0, len(ranges) - RANGES_MOST)
     packed += UNUSED * (RANGES_MOST - min(len(ranges), RANGES_MOST))
-    layout = Layout(packed, files, words.count, tuple(words.rules), left_out_count)
+    layout = Layout(packed, files, words.count, tuple(words.rules), left_out_count, objects)
     return Addition(layout, words.first_word, b"".join(words.parts))
 
 

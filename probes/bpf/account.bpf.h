@@ -186,7 +186,7 @@ static __always_inline void charge(struct thread_slot *slot, u64 now)
  */
 __noinline int count_finished(struct thread_slot *slot, u32 phase, u64 spent, u32 shard, s64 step)
 {
-	if (!slot)
+	if (!slot || FAULT_COUNTS_NOT(phase))
 		return 0;
 	u32 bucket = latency_bucket(spent);
 	phase &= PHASES - 1;

@@ -53,6 +53,18 @@
 #define FAULT_DROPS_SAMPLE(cpu) false
 #endif
 
+#ifdef MUTANT_UNCOUNTED /* every second end of this phase */
+#define FAULT_COUNTS_NOT(phase) ((phase) == (MUTANT_UNCOUNTED) && bpf_get_prandom_u32() & 1)
+#else
+#define FAULT_COUNTS_NOT(phase) false
+#endif
+
+#ifdef MUTANT_DROP_HANDSHAKES /* one in so many */
+#define FAULT_DROPS_HANDSHAKE() (bpf_get_prandom_u32() % (MUTANT_DROP_HANDSHAKES) == 0)
+#else
+#define FAULT_DROPS_HANDSHAKE() false
+#endif
+
 #ifdef MUTANT_LOST_WINDOW /* number of readings of the kernel's counts before it */
 static u64 faulty_readings;
 #define FAULT_COUNT_READING(ctx) (faulty_readings += (ctx)->meta->seq_num == 0)

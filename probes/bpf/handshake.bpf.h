@@ -12,7 +12,8 @@
 #include "phases.bpf.h"
 
 /* From openssl/ssl.h. */
-enum { SSL_NOTHING = 1 }; /* SSL_want(): not waiting for anything */
+enum { SSL_NOTHING = 1 };	    /* SSL_want(): not waiting for anything */
+enum { SSL_RECEIVED_SHUTDOWN = 2 }; /* SSL_get_shutdown(): a fatal alert, too */
 enum { SIDE_SERVER = 1 };
 enum { TLS_ST_BEFORE = 0 }; /* SSL_get_state(): no message was sent or received yet */
 
@@ -48,6 +49,17 @@ static __always_inline u64 read_pointer(u64 object, s32 offset)
 	return value;
 }
 
+/*
+ * Whether a call that did not succeed was the last one. After an alert of the other side the
+ * library still says that it wants to read, but no longer that the connection is open.
+ */
+static __always_inline bool has_ended(u64 ssl)
+{
+	s32 shutdown = read_field(ssl, config.off_shutdown);
+	return read_field(ssl, config.off_rwstate) == SSL_NOTHING ||
+	       (shutdown > 0 && shutdown & SSL_RECEIVED_SHUTDOWN);
+}
+
 /* Version, cipher and resumption from the connection itself, at the offsets its accessors use. */
 static __always_inline void read_parameters(struct handshake *handshake)
 {
@@ -72,6 +84,10 @@ static __noinline void put_aside(struct thread_slot *slot)
 
 static __noinline void send_record(struct handshake *handshake, u64 now, u32 tid, u32 outcome)
 {
+	if (FAULT_DROPS_HANDSHAKE()) {
+		handshake->active = 0;
+		return;
+	}
 	struct handshake *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
 	handshake->end_ns = now;
 	handshake->outcome = outcome;
@@ -197,7 +213,7 @@ static __always_inline bool leave_handshake_call(struct thread_slot *slot, u64 n
 		finished_now = result != GNUTLS_AGAIN && result != GNUTLS_INTERRUPTED &&
 			       result != GNUTLS_WARNING_ALERT;
 	else if (!finished_now && config.off_rwstate >= 0)
-		finished_now = read_field(handshake->ssl, config.off_rwstate) == SSL_NOTHING;
+		finished_now = has_ended(handshake->ssl);
 	if (depth && depth <= MAX_FRAMES)
 		top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
 	/* Frames of this very call lie below the caller; the server's own frame above it. */

@@ -302,6 +302,7 @@ struct config {
 	u32 no_user_stacks;	   /* walking them is dangerous on this kernel: see exit-race */
 	s32 off_version; /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;
+	s32 off_shutdown;
 	s32 off_state;
 	s32 off_hit;
 	s32 off_session;

@@ -22,7 +22,7 @@ from statistics import fmean, median
 from typing import Final
 
 from tlstax import TlstaxError
-from tlstax.collectors.commands.attach import DEFAULT_BUDGET
+from tlstax.collectors.commands.options import DEFAULT_BUDGET
 from tlstax.tests.bench.peer_tools import PEER_MAKERS
 from tlstax.tests.bench.watching import (
     COUNTERS,

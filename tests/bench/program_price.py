@@ -48,20 +48,19 @@ class Build:
 
     def __init__(self, pid: int, programs: Path, level: Level) -> None:
         self.name = programs.name
-        self._level = level
         _, plan = plan_in_child(pid, level)
         self.engine = Engine(pid, plan, Options(sample_hz=0, slots_count=1024, programs=programs))
-        self.engine.attach(dense=False, rare=False)
+        self.engine.attach(dense=False)
         self.runs_ns: list[dict[str, float]] = []
         self.runs: list[dict[str, float]] = []
 
     def stretch(self) -> None:
         """Attach it for a while, and keep how long each program's runs were, and how many."""
-        self.engine.go(self._level)
+        self.engine.attach_dense()
         before, count = self.engine.program_times(), self._count()
         time.sleep(_STRETCH_S)
         after, commands = self.engine.program_times(), self._count() - count
-        self.engine.go(None)
+        self.engine.detach_dense()
         spent = {name: after[name][0] - ns for name, (ns, _) in before.items()}
         runs = {name: after[name][1] - number for name, (_, number) in before.items()}
         self.runs_ns.append({name: spent[name] / runs[name] for name in runs if runs[name]})

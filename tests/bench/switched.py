@@ -8,9 +8,9 @@ and p50, p99 and p99.9 as the client sees them come from the same stretches. Thr
 time are the medians of ratios of each stretch with probes to the one before it, with 95 %
 intervals; percentiles are those of all queries of all stretches together.
 
-It measures probes, programs and samples; what a collector needs to read them is not part of it
-(overhead.py has that). A verdict needs some 200 turns on a quiet host. Always exits 0 when every
-stretch could be made: it is a report.
+It measures the probes and programs that queries cross; what a collector needs to read them is not
+part of it (overhead.py has that), and samples, if any, are on all the time. A verdict needs some
+200 turns on a quiet host. Always exits 0 when every stretch could be made: it is a report.
 """
 
 import argparse
@@ -167,16 +167,15 @@ def switched(pid: int, levels: Sequence[Level], options: argparse.Namespace) -> 
             _, plan = plan_in_child(pid, level)
             engine = Engine(pid, plan, Options(sample_hz=options.sample_hz))
             stack.callback(engine.close)
-            engine.attach(dense=False, rare=False)
-            engine.go(None)
+            engine.attach(dense=False)
             engines.append((level, engine))
         for number in range(options.turns):
             progress(f"turn {number + 1} of {options.turns}")
             for level, engine in engines:
                 off = stretch(pid, options.seconds)
-                engine.go(level)
+                engine.attach_dense()
                 on = stretch(pid, options.seconds)
-                engine.go(None)
+                engine.detach_dense()
                 turns.append(Turn(level.name.lower(), off, on))
     return turns
 
@@ -219,7 +218,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.6, help="of each stretch")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rate", type=float, help="queries a second (as fast as they can)")
-    parser.add_argument("--sample-hz", type=int, default=99)
+    parser.add_argument("--sample-hz", type=int, default=0, help="of all stretches (none)")
     parser.add_argument("--levels", type=lambda text: text.split(","), default=["flow", "record"])
     parser.add_argument("--output", type=Path, help="also append the table to this file")
     options = parser.parse_args()

@@ -118,7 +118,9 @@ def test_threads_that_start_under_the_iterator_have_one_account_each(crowd: Crow
         assert Counter(live_tids(engine)) == Counter(crowd.tids())
         now = engine.maps.lifecycle()
         assert now.fresh_count == 4000 + 1 + 100 + 1, "an account each, and one for each creator"
-        assert (now.untracked_count, now.refused_count) == (0, 0)
+        # The kernel may refuse storage to a program that preempts another one which makes some:
+        # the iterator comes again, so that nobody stays without an account.
+        assert now.untracked_count == 0
 
 
 def test_threads_without_room_are_counted_once_and_get_the_room_that_others_leave(

@@ -55,9 +55,11 @@ class Attach:
             return {row.subject: row.consequence for row in reader.rows(schema.Gap)}
 
 
+@pytest.mark.parametrize("budget", ["5%", "none"])
 def test_a_traced_process_is_refused_until_that_is_accepted(
-    attached: Attach, traced: Process
+    attached: Attach, traced: Process, budget: str
 ) -> None:
+    attached.command += ["--budget", budget]
     code, errors = attached.to(traced.pid)
     assert code == TARGET
     assert "traces it" in errors

@@ -2,10 +2,12 @@
 """The static recorder: what it records, and what it refuses."""
 
 import io
+import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -37,6 +39,7 @@ from tlstax.tests.kernel.recorder_runs import (
     rows_of,
     serve,
 )
+from tlstax.tests.kernel.tracing import traced
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -163,6 +166,29 @@ def test_a_process_without_the_file_is_refused(plan_path: Path, spawn: Record) -
     command = [PROGRAM, "--plan", plan_path, "--pid", str(other.pid)]
     recorder = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert "has no file with build-id" in refused(recorder, TARGET)
+
+
+def test_a_traced_process_is_refused_until_that_is_accepted(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record
+) -> None:
+    with traced(recorded_server.pid):
+        assert f"process {os.getpid()} traces it" in refused(record_it(), TARGET)
+        accepted = record_it("--traced", "--for", "200ms")
+        _, errors = accepted.communicate(timeout=60)
+    assert accepted.returncode == OK, errors
+
+
+def test_a_tracer_of_a_single_thread_is_refused(plan_path: Path, spawn: Record) -> None:
+    """`strace -p TID` follows a connection, and not the first thread of the server."""
+    code = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()"
+    other = spawn([sys.executable, "-c", f"{code}; print(flush=True)"], stdout=subprocess.PIPE)
+    assert other.stdout is not None
+    other.stdout.readline()
+    (tid,) = {int(name) for name in os.listdir(f"/proc/{other.pid}/task")} - {other.pid}
+    command = [PROGRAM, "--plan", plan_path, "--pid", str(other.pid)]
+    with traced(tid):
+        recorder = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert f"process {os.getpid()} traces it" in refused(recorder, TARGET)
 
 
 @pytest.mark.parametrize("level", ["handshake", "sample"])

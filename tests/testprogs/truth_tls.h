@@ -8,6 +8,7 @@
  *   m  succeeds with a client certificate                 r  resumes the session of the last one
  *   d  succeeds; the client waits 20 ms before it speaks  i  succeeds implicitly, inside SSL_read
  *   v  fails: no common protocol version                  n  fails: the client has no certificate
+ *   u  fails: the client refuses the server's certificate by an alert
  *   c  fails: the client hangs up before it speaks        a  is given up by the server (SSL_free)
  */
 #ifndef TLSTAX_TRUTH_TLS_H
@@ -78,6 +79,13 @@ static inline SSL_CTX *make_context(const SSL_METHOD *method, const char *group,
 
 /* ---- client ---- */
 
+static inline int refuse_certificate(int is_valid, X509_STORE_CTX *store)
+{
+	(void)is_valid;
+	(void)store;
+	return 0;
+}
+
 /* One connection as `kind` asks; returns its session when it has one. */
 static inline SSL_SESSION *connect_once(SSL_CTX *context, uint16_t port, char kind,
 					SSL_SESSION *last)
@@ -104,6 +112,8 @@ static inline SSL_SESSION *connect_once(SSL_CTX *context, uint16_t port, char ki
 		SSL_set_max_proto_version(ssl, TLS1_2_VERSION);
 	if (kind == 'n')
 		SSL_certs_clear(ssl);
+	if (kind == 'u') /* trusts nobody, and says so by an alert */
+		SSL_set_verify(ssl, SSL_VERIFY_PEER, refuse_certificate);
 	if (kind == 'r' && (!last || !SSL_set_session(ssl, last)))
 		die_tls("no session to resume");
 	if (kind == 'd')

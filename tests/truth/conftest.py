@@ -269,7 +269,7 @@ def measure(
     """
     level = Level.FLOW if request.param.endswith("flow") else Level.RECORD
     if level == Level.FLOW and not HOST.socket_tracepoints:
-        pytest.skip("this kernel has no events of sockets (Linux 6.3)")
+        pytest.skip("this kernel lacks events of sockets (Linux 6.3)")
     features = HOST
     if request.param == "uprobes-only":  # as on kernels before 6.3
         features = replace(HOST, socket_tracepoints=Feature(nothing))

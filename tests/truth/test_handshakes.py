@@ -34,7 +34,7 @@ def test_23_handshakes_give_23_records(
 
 
 def test_outcomes(measure: Callable[..., Any]) -> None:
-    run = measure("tls", "svncasbvnca")
+    run = measure("tls", "svnucasbvnuca")
     outcomes = {"success": (0,), "failure": (1,), "abandoned": (2,)}
     assert len(run.records) == len(run.handshakes)
     for told, record in pairs(run):

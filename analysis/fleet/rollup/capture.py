@@ -10,8 +10,8 @@ from tlstax.analysis.findings.gathered import findings_of
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
 from tlstax.analysis.fleet.rollup import intervals, stacks
+from tlstax.analysis.fleet.rollup.host_facts import host_rows
 from tlstax.analysis.fleet.rollup.recording import Recording, damaged, identify
-from tlstax.analysis.quantities import library
 from tlstax.analysis.rows import tables as capture_tables
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.reader import CaptureReader
@@ -46,7 +46,7 @@ def roll_up(tables: Tables, path: str, host: str = "", cluster: str = "") -> Rol
         shown = intervals.without_roles(sums) if tier == "10s" else sums
         made[tier] = intervals.rows(shown, of, is_longest=tier == "1h")
     first = min(of.start_of(window, HOUR_NS) for window in tables.windows)
-    made["1h"][columns.Host] = _host(tables, of)
+    made["1h"][columns.Host] = host_rows(tables, of)
     made["1h"][columns.Finding] = [
         columns.Finding(
             *(of.host, first, of.source_id, line.id, line.name),
@@ -60,30 +60,3 @@ def roll_up(tables: Tables, path: str, host: str = "", cluster: str = "") -> Rol
             if not intervals.is_sane(rows):
                 raise damaged(path, "its sums are beyond what a recording can hold")
     return RolledUp(of, made)
-
-
-def _host(tables: Tables, of: Recording) -> list[Row]:
-    """The facts about the host, for each hour."""
-    server = tables.targets[0] if tables.targets else None
-    meta = tables.meta
-    count = meta.get("cpu_count", "")
-    first: dict[int, int] = {}
-    for window in tables.windows:
-        hour, at_ns = of.start_of(window, HOUR_NS), window.start_ns + of.wall_offset_ns
-        first[hour] = min(first.get(hour, at_ns), at_ns)
-    return [
-        columns.Host(
-            *(of.host, hour, of.source_id, of.cluster),
-            *((server.server, server.server_version) if server else ("unknown", "unknown")),
-            server.build_id if server else "",
-            library(server.tls_library, server.tls_version) if server else "unknown",
-            server.tls_linkage if server else "unknown",
-            meta.get("kernel", ""),
-            meta.get("cpu_model", ""),
-            int(count) if count.isascii() and count.isdigit() and len(count) < 9 else 0,
-            meta.get("command_level", ""),
-            meta.get("tlstax_version", ""),
-            first_ns,
-        )
-        for hour, first_ns in sorted(first.items())
-    ]

@@ -61,7 +61,7 @@ def sum_up(tables: Tables, of: Recording, counts: Mapping[int, Counts]) -> Sums:
     """The sums of the shortest tier; `counts` are the CPU samples by window, phase, category."""
     length_ns = min(TIERS.values()) * columns.SECOND_NS
     starts = {window.window_id: of.start_of(window, length_ns) for window in tables.windows}
-    sums = Sums(_none(), _none(), _none(), _none(), _none())
+    sums = no_sums()
     _add_windows(sums.interval, tables, starts)
     _add_ledger(sums, tables, starts, counts)
     _add_handshakes(sums, tables, starts)
@@ -76,13 +76,32 @@ def sum_up(tables: Tables, of: Recording, counts: Mapping[int, Counts]) -> Sums:
 
 def merged(sums: Sums, length_ns: int) -> Sums:
     """The same sums over longer intervals."""
-    made = Sums(_none(), _none(), _none(), _none(), _none())
-    for source, target in zip(sums, made, strict=True):
-        for (start, *rest), numbers in source.items():
-            into = target[int(start) // length_ns * length_ns, *rest]
-            for name, value in numbers.items():
-                into[name] += value
+    made = no_sums()
+    add(made, sums, length_ns)
     return made
+
+
+def no_sums() -> Sums:
+    """Sums of nothing."""
+    return Sums(_none(), _none(), _none(), _none(), _none())
+
+
+def add(into: Sums, more: Sums, length_ns: int = 1) -> None:
+    """Add sums to those of intervals of this length (1: of the same)."""
+    for source, target in zip(more, into, strict=True):
+        for (start, *rest), numbers in source.items():
+            mine = target[int(start) // length_ns * length_ns, *rest]
+            for name, value in numbers.items():
+                mine[name] += value
+
+
+def take_before(sums: Sums, end_ns: int) -> Sums:
+    """Take the intervals that begin before this time out of sums."""
+    taken = no_sums()
+    for source, target in zip(sums, taken, strict=True):
+        for key in [key for key in source if int(key[0]) < end_ns]:
+            target[key] = source.pop(key)
+    return taken
 
 
 def _add_windows(intervals: dict[Key, Numbers], tables: Tables, starts: Mapping[int, int]) -> None:

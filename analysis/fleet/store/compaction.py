@@ -60,7 +60,7 @@ def compact(data: Path) -> Outcome:
 
 def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
     """Merge one folder; how many files were merged."""
-    _remove_stale(folder)
+    remove_stale(folder)
     parts = []
     for path in sorted(folder.glob("part-*.parquet")):
         try:
@@ -107,7 +107,7 @@ def _merge(compacted: Path, files: list[Path], place: Place, left_out: list[str]
     return damaged
 
 
-def _remove_stale(folder: Path) -> None:
+def remove_stale(folder: Path) -> None:
     """Remove what writers that died have left."""
     for path in folder.glob(f".*{PARTIAL}"):
         with contextlib.suppress(OSError):

@@ -7,6 +7,7 @@ A folder of one hour holds one file for each recording, `part-SOURCE.parquet`, a
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row
 from tlstax.collectors.capture.printable import output_error
 from tlstax.collectors.capture.schema import table_name
@@ -132,6 +134,35 @@ def lock_recording(data: Path, source_id: int) -> Iterator[None]:
     """Let two writers of one recording follow each other. Raises TlstaxError (IO)."""
     with _held(data, f"{_LOCK}-{source_id % _LOCKS:x}", fcntl.LOCK_EX):
         yield
+
+
+def claim(data: Path, host: str) -> int:
+    """Become the only process that watches this host into the data set; keep the descriptor.
+
+    Raises TlstaxError: USAGE where another one does, IO where the folder cannot be written.
+    """
+    try:
+        make_folder(data)
+        name = f"{_LOCK}-watch-{host_key(host)}"
+        descriptor = os.open(data / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise output_error(f"to the data set {data}", error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise TlstaxError(
+            f"cannot watch {host} into {data}",
+            "another `tlstax watch` does that now",
+            "Give another folder, or another name with --host",
+            ExitCode.USAGE,
+        ) from error
+    return descriptor
+
+
+def host_key(host: str) -> str:
+    """A host's name as part of a file's name."""
+    return hashlib.blake2b(host.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from tlstax.collectors.capture.schema import table_name
 ROWS_OF_A_GROUP: Final = 1 << 17
 VERSION_KEY: Final = b"tlstax.schema_version"
 TABLE_KEY: Final = b"tlstax.table"
+_schemas: Final[dict[type[Row], Any]] = {}
 
 
 class UnreadableError(Exception):
@@ -58,6 +59,8 @@ def missing_package(name: str, extra: str = "fleet") -> TlstaxError:
 
 def schema_of(table: type[Row]) -> Any:
     """The Arrow schema of a table."""
+    if table in _schemas:
+        return _schemas[table]
     pyarrow = arrow()
     kinds = {
         "int": pyarrow.int64(),
@@ -66,7 +69,8 @@ def schema_of(table: type[Row]) -> Any:
         "list": pyarrow.list_(pyarrow.field("element", pyarrow.int64(), nullable=False)),
     }
     fields = [pyarrow.field(one.name, kinds[one.kind], nullable=False) for one in columns(table)]
-    return pyarrow.schema(fields)
+    made = _schemas[table] = pyarrow.schema(fields)
+    return made
 
 
 def metadata_of(table: type[Row]) -> dict[bytes, bytes]:
@@ -80,13 +84,18 @@ def metadata_of(table: type[Row]) -> dict[bytes, bytes]:
 
 def table_of(table: type[Row], rows: Iterable[Row]) -> Any:
     """Rows as a sorted Arrow table."""
+    return in_order(table, unsorted(table, rows))
+
+
+def unsorted(table: type[Row], rows: Iterable[Row]) -> Any:
+    """Rows as an Arrow table."""
     pyarrow = arrow()
     schema = schema_of(table)
     by_column = list(zip(*rows, strict=True)) or [() for _ in schema]
     arrays = [
         pyarrow.array(values, field.type) for values, field in zip(by_column, schema, strict=True)
     ]
-    return in_order(table, pyarrow.Table.from_arrays(arrays, schema=schema))
+    return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
 def in_order(table: type[Row], rows: Any) -> Any:

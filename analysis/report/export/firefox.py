@@ -85,7 +85,7 @@ class _Tables:
         """The number of a stack, given root first."""
         prefix: int | None = None
         for frame in path:
-            self.strings.setdefault(frame.name, len(self.strings))
+            self.strings.setdefault(frame.text, len(self.strings))
             number = self.frames.setdefault(frame, len(self.frames))
             prefix = self.stacks.setdefault((prefix, number), len(self.stacks))
         return prefix
@@ -144,7 +144,7 @@ def _frame_tables(tables: _Tables) -> dict[str, Any]:
             "line": nothing, "column": nothing,
         },
         "funcTable": {
-            "length": count, "name": [tables.strings[frame.name] for frame in frames],
+            "length": count, "name": [tables.strings[frame.text] for frame in frames],
             "isJS": [False] * count, "relevantForJS": [False] * count, "resource": [-1] * count,
             "fileName": nothing, "lineNumber": nothing, "columnNumber": nothing,
         },

@@ -36,7 +36,7 @@ def render(graphs: Mapping[str, Folded]) -> bytes:
             "kind": name.rpartition("/")[2],
             "phase": path[0].name,
             "category": path[-1].category,
-            "stack": [frame.name for frame in path],
+            "stack": [frame.text for frame in path],
             "time_ns": min(round(value_ns), LARGEST),
         }
         for name, folded in graphs.items()

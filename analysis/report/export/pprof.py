@@ -5,14 +5,15 @@ The format is a gzipped protocol buffer, `perftools.profiles.Profile` of
 https://github.com/google/pprof/blob/main/proto/profile.proto. The few field kinds that it needs
 are encoded here: variable-length integers and fields with a length (wire types 0 and 2). Each
 stack is a sample with two values in ns, CPU time and waiting; its workload is a label. The first
-frames are the phase and, for waits, the state.
+frames are the phase and, for waits, the state. A location has a line for the function of its code
+and, before that, one for each function that the compiler inlined there.
 """
 
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from tlstax.analysis.classify.stacks import Folded, FoldedFrame
+from tlstax.analysis.classify.stacks import Folded, FoldedFrame, Path
 
 KINDS: Final = ("on_cpu", "off_cpu")
 _TYPES: Final = (("cpu", "nanoseconds"), ("wait", "nanoseconds"))
@@ -24,20 +25,25 @@ _TIME_NANOS, _DURATION_NANOS, _DEFAULT_SAMPLE_TYPE = 9, 10, 14
 def render(graphs: Mapping[str, Folded], time_ns: int, duration_ns: int) -> bytes:
     """All graphs, named WORKLOAD/KIND, in one profile; wall clock of the start, and its length."""
     strings = _Strings()
-    frames: dict[FoldedFrame, int] = {}
+    locations: dict[Path, int] = {}
+    functions: dict[FoldedFrame, int] = {}
     body = bytearray()
     for name, unit in _TYPES:
         body += _message(_SAMPLE_TYPE, _value_type(strings, name, unit))
     for name, folded in graphs.items():
         workload, _, kind = name.rpartition("/")
         for path, value_ns in folded.items():
-            ids = [frames.setdefault(frame, len(frames) + 1) for frame in reversed(path)]
+            ids = [locations.setdefault(one, len(locations) + 1) for one in _locations(path)]
             values = [round(value_ns) if kind == one else 0 for one in KINDS]
             labels = {"workload": workload, "phase": path[0].name, "category": path[-1].category}
             body += _message(_SAMPLE, _sample(strings, ids, values, labels))
-    for frame, number in frames.items():
-        line = _message(4, _integer(1, number))  # Location.line, whose field 1 is the function
-        body += _message(_LOCATION, _integer(1, number) + line)
+    for frames, number in locations.items():
+        lines = b"".join(  # Location.line, innermost first, whose field 1 is the function
+            _message(4, _integer(1, functions.setdefault(frame, len(functions) + 1)))
+            for frame in reversed(frames)
+        )
+        body += _message(_LOCATION, _integer(1, number) + lines)
+    for frame, number in functions.items():
         name_at = strings.at(frame.name)
         body += _message(_FUNCTION, _integer(1, number) + _integer(2, name_at))
     body += _integer(_TIME_NANOS, time_ns) + _integer(_DURATION_NANOS, duration_ns)
@@ -45,6 +51,15 @@ def render(graphs: Mapping[str, Folded], time_ns: int, duration_ns: int) -> byte
     for text in strings.texts:
         body += _message(_STRING_TABLE, text.encode(errors="replace"))
     return gzip.compress(bytes(body), mtime=0)
+
+
+def _locations(path: Path) -> Iterator[Path]:
+    """A path's frames leaf first, each with what is inlined into it."""
+    end = len(path)
+    for at in range(len(path) - 1, -1, -1):
+        if not path[at].inlined or at == 0:
+            yield path[at:end]
+            end = at
 
 
 class _Strings:

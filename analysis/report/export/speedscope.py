@@ -38,7 +38,7 @@ def _profile(name: str, folded: Folded, frames: dict[str, int]) -> dict[str, Any
         "startValue": 0,
         "endValue": sum(weights),
         "samples": [
-            [frames.setdefault(frame.name, len(frames)) for frame in path] for path in folded
+            [frames.setdefault(frame.text, len(frames)) for frame in path] for path in folded
         ],
         "weights": weights,
     }

@@ -35,7 +35,9 @@ SCRIPTS: Final = (
     "heatmap.js",
     "primitives.js",
     "series.js",
+    "flame_chart.js",
     "flame.js",
+    "sandwich.js",
     "main.js",
     "copy.js",
 )

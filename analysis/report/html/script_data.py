@@ -43,7 +43,7 @@ def _escape(text: str) -> str:
 def _pack(root: Mapping[str, Any], names: dict[str, int]) -> list[Any]:
     """A flame graph's tree as [name, category, value, children], names as positions in `names`.
 
-    What of a node was repaired follows, where something was.
+    What of a node was repaired follows, and 1 if it is inlined, where there is something to say.
 
     A third of the size: most functions occur in many stacks.
     """
@@ -59,7 +59,8 @@ def _pack(root: Mapping[str, Any], names: dict[str, int]) -> list[Any]:
 
 def _leaf(node: Mapping[str, Any], names: dict[str, int]) -> list[Any]:
     name, category = (names.setdefault(node[key], len(names)) for key in ("name", "category"))
-    return [name, category, node["value"], [], *([node["repaired"]] if "repaired" in node else [])]
+    more = [node.get("repaired"), 1] if "inlined" in node else [node.get("repaired")]
+    return [name, category, node["value"], [], *(more if more != [None] else [])]
 
 
 def of_differences(flames: Sequence[Json]) -> str:

@@ -110,10 +110,10 @@ def _frame(entry: tuple[Block, int, float], root: Block, y: float, per: str, com
     scale = (WIDTH - 2 * MARGIN) / root.width
     x, width = MARGIN + start * scale, block.width * scale
     colour = _change_colour(block) if compared else category_colours().get(block.category, NOISE)
-    label = _text(_fit(block.name, width))
+    label = _text(_fit(block.text, width))
     return (
         f'<g class="frame" tabindex="-1" data-x="{start * scale:.3f}" data-w="{width:.3f}" '
-        f'data-depth="{depth}" data-name={quoteattr(_clean(block.name))}>'
+        f'data-depth="{depth}" data-name={quoteattr(_clean(block.text))}>'
         f"<title>{_text(_describe(block, root, per, compared))}</title>"
         f'<rect x="{x:.3f}" y="{y:g}" width="{width:.3f}" height="{ROW - 1:g}" fill="{colour}"/>'
         f'<text x="{x + 3:.3f}" y="{y + 12.5:g}">{label}</text></g>\n'
@@ -129,11 +129,11 @@ def _describe(block: Block, root: Block, per: str, compared: bool) -> str:
             if block.repaired
             else ""
         )
-        return f"{block.name}: {quantities.time(block.width)}{each}, {share} of the graph{mended}"
+        return f"{block.text}: {quantities.time(block.width)}{each}, {share} of the graph{mended}"
     verdict = " (no more than chance)" if block.is_noise else ""
     before, after = quantities.time(block.before), quantities.time(block.after)
     change = quantities.time_change(block.change)
-    return f"{block.name}: {before} → {after}{each}, {change}{verdict}"
+    return f"{block.text}: {before} → {after}{each}, {change}{verdict}"
 
 
 def _fit(name: str, width: float) -> str:

@@ -40,6 +40,9 @@ class RecorderChild:
                 pass_fds=passed,
                 process_group=0,
             )
+        except BaseException:
+            self._close_tables()
+            raise
         finally:
             os.close(plan)
         assert self._process.stdout is not None
@@ -95,9 +98,13 @@ class RecorderChild:
         if not self._stderr.closed:
             self._listen()
             self._stderr.close()
-            if self._tables >= 0:
-                os.close(self._tables)
+            self._close_tables()
         return status
+
+    def _close_tables(self) -> None:
+        if self._tables >= 0:
+            os.close(self._tables)
+            self._tables = -1
 
 
 def _in_memory(name: str, content: bytes) -> int:

@@ -16,6 +16,7 @@ _HEAD_BYTES: Final = ctypes.sizeof(_HEAD)
 _MAGIC: Final = definition().number("MAGIC")
 _MOST: Final = definition().number("FRAME_MOST")
 _WINDOW: Final = definition().number("WINDOW")
+_BUDGET: Final = definition().number("BUDGET")
 _READ_BYTES: Final = 1 << 20
 
 
@@ -31,6 +32,8 @@ class LiveStream:
         self._is_damaged = False
         self.windows_count = 0
         """Whole windows that have arrived."""
+        self.has_budget = False
+        """Whether the choice of a budget has arrived, which follows the first window."""
         self.is_over = False
         """Whether nothing more will arrive."""
 
@@ -59,6 +62,7 @@ class LiveStream:
                 return
             self._scanned = end
             self.windows_count += head.type == _WINDOW
+            self.has_budget = self.has_budget or head.type == _BUDGET
 
     @property
     def is_readable_to_a_window(self) -> bool:

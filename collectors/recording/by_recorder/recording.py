@@ -5,6 +5,7 @@ While probes are attached, this process reads a pipe and writes a capture; it do
 measured side. Names are looked up afterwards.
 """
 
+import os
 from types import TracebackType
 from typing import Final, Self
 
@@ -21,7 +22,11 @@ from tlstax.collectors.process.target import require_host_pids
 from tlstax.collectors.process.target_fate import ended_error, require_same_program
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.by_recorder.child import RecorderChild
-from tlstax.collectors.recording.engine.budget import FLOOR_CPUS
+from tlstax.collectors.recording.engine.expected_cost import (
+    FLOOR_CPUS,
+    budget_is_continuous,
+    budget_summary,
+)
 from tlstax.collectors.recording.proc_clocks import resident_bytes
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import limits_of, made_safe
@@ -100,9 +105,13 @@ class StaticRecording:
             "--sample-hz": str(request.sample_hz),
             "--slots": str(room),
         }
+        if request.budget is not None:
+            values |= {"--budget": f"{request.budget:%}", "--reader": str(os.getpid())}
         if request.duration_s is not None:
             values["--for"] = f"{request.duration_s * 1000:.3f}ms"
-        return [word for pair in values.items() for word in pair]
+        words = [word for pair in values.items() for word in pair]
+        words += ["--traced"] if "tracer" in request.accepted else []
+        return [*words, "--or-everything"] if request.budget_is_default else words
 
     def _begin(self, planning_cpu_ns: int) -> None:
         """Wait until it is attached, and store what stands once."""
@@ -120,8 +129,9 @@ class StaticRecording:
         if int(replay.start.start_ticks) != self._target.start_ticks:
             require_same_program(self._target)  # it does not: another one has its pid now
         self._symbolizer.replay = replay
-        clocks = _BothClocks(replay)
+        clocks = BothClocks(replay)
         self._rows = StreamRows(replay, self._target, self._symbolizer, clocks)
+        self._await_choice(deadline_ns)
         request = self.request
         start_cpu_ns = planning_cpu_ns + int(replay.start.start_cpu_ns)
         asked = engine_asked(replay, start_cpu_ns)
@@ -134,16 +144,33 @@ class StaticRecording:
             self._writer.add(request.sources.start())
         self._writer.commit()
         self._writer.set_patience(_PATIENCE_S)
+        if request.budget is not None:
+            self._store()  # the trial
+            if self._replay.budget is None:
+                self._replay.read_budget()
+
+    def _await_choice(self, deadline_ns: int) -> None:
+        """With a budget: wait until the recorder has chosen what fits. Raises TlstaxError."""
+        stream = self._child.stream
+        if self.request.budget is None:
+            return
+        while not (stream.has_budget or stream.is_over) and monotonic_ns() < deadline_ns:
+            self._child.wait(_STEP_MS)
+        if not stream.has_budget:
+            raise self._refused("the trial of the budget did not end")
 
     def _refused(self, why: str) -> TlstaxError:
         """The error of a recorder that ended before its first window."""
         self._child.end()
         status = self._child.close()
         codes = {int(code): code for code in ExitCode}
+        do = "see `tlstax doctor PID`"
+        if status == ExitCode.BUDGET:
+            do = "Or record without a limit: --budget none"
         return TlstaxError(
             f"process {self.request.pid} cannot be recorded",
             self._child.said if status > 0 else why,
-            "see `tlstax doctor PID`",
+            do,
             codes.get(status, ExitCode.FAILED) or ExitCode.FAILED,
         )
 
@@ -153,6 +180,16 @@ class StaticRecording:
     def pid(self) -> int:
         """The process that is recorded."""
         return self.request.pid
+
+    @property
+    def budget_summary(self) -> str:
+        """How the budget is used; "" without one."""
+        return budget_summary(self._replay.budget) if self._replay.budget else ""
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether everything is on all the time, as far as is known at the start."""
+        return not self._replay.budget or budget_is_continuous(self._replay.budget)
 
     def wake_on(self, descriptor: int) -> None:
         """Make `poll` return at once when `descriptor` is readable."""
@@ -223,9 +260,7 @@ class StaticRecording:
             self._writer.set_patience(BUSY_SECONDS)
             self._writer.add(self._stop_sources())
             self._writer.add(self._rows.end())
-            self._writer.add(
-                schema.Meta(key, f"{value:.6f}") for key, value in self._rows.predicted().items()
-            )
+            self._writer.add(self._rows.facts())
             self._writer.commit()
             self._judge(status)
         finally:
@@ -285,7 +320,7 @@ class _LiveSymbolizer(Symbolizer):
         return Place("kernel", "", 0, found[0], found[1], "kallsyms", "")
 
 
-class _BothClocks(RecordedClocks):
+class BothClocks(RecordedClocks):
     """CPU time and memory of the recorder and of this process."""
 
     def __init__(self, replay: Replay) -> None:

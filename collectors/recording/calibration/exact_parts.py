@@ -8,10 +8,9 @@ from typing import Final
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 from tlstax.collectors.placement.model import Plan
-from tlstax.collectors.recording.engine.budget import Overhead
 from tlstax.collectors.recording.engine.ledger_layout import STATE_CELLS
 from tlstax.collectors.recording.engine.metering import Meter, Reading
-from tlstax.collectors.recording.engine.native import Engine, Options, level_of
+from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.probes.model import Level
 
 PARTS: Final = ("record_read", "command", "record_write")
@@ -22,23 +21,22 @@ class ExactParts:
     """Loaded programs that are attached for a while, time and again."""
 
     def __init__(self, pid: int, plan: Plan, options: Options) -> None:
-        """Load the programs; nothing is attached to the server yet."""
+        """Load the programs, and attach the boundaries of connections and handshakes."""
         bare = replace(options, sample_hz=0, user_stacks=False, unwind_tables=False)
         self._engine = Engine(pid, plan, bare)
-        levels = [level_of(site, Level.RECORD) for site in plan.sites]
-        self._meter = Meter(self._engine, plan.sites, levels)
+        self._meter = Meter(self._engine, plan.sites)
         self._cells: Counter[str] = Counter()
         self._reading: Reading
         try:
-            self._engine.attach(dense=False, rare=False)
+            self._engine.attach(dense=False)
         except BaseException:
             self._engine.close()
             raise
 
     def attach(self) -> None:
-        """Attach every probe of the level."""
+        """Attach what every command crosses."""
         self._meter.statistics(True)
-        self._engine.go(Level.RECORD)
+        self._engine.attach_dense()
 
     def begin(self, now_ns: int) -> None:
         """What is told begins now."""
@@ -53,15 +51,15 @@ class ExactParts:
         ]
 
     @property
-    def overhead(self) -> Overhead:
+    def overhead_ns(self) -> float:
         """What its probes and programs have cost since begin()."""
-        spent = self._meter.overhead(self._reading, self._meter.read(), Level.RECORD, 0).spent
-        return Overhead(probes_ns=spent.probes_ns + spent.scheduler_ns)
+        spent = self._meter.overhead(self._reading, self._meter.read(), Level.RECORD, 0)
+        return spent.probes_ns + spent.scheduler_ns
 
     def detach(self) -> None:
-        """Detach everything from the server, and forget the threads that have ended."""
+        """Detach that, and forget the threads that have ended."""
         self._meter.statistics(False)
-        self._engine.go(None)
+        self._engine.detach_dense()
         for slot in self._engine.maps.slots():
             if slot.exited:
                 self._engine.maps.recycle(slot.index)

@@ -220,7 +220,8 @@ SETTINGS: Final = (
 )
 # Fields of the TLS library's objects, read at offsets that its accessors show.
 OFFSETS: Final = (
-    *("version", "rwstate", "state", "hit", "session", "session_cipher", "cipher_id", "server"),
+    *("version", "rwstate", "shutdown", "state", "hit", "session", "session_cipher", "cipher_id"),
+    "server",
 )
 
 

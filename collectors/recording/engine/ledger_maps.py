@@ -244,11 +244,6 @@ class LedgerMaps:
         self._records.append(ctypes.string_at(data, size))
         return 0
 
-    def forget_handshakes(self) -> None:
-        """Drop the handshakes in flight."""
-        fd = self._object.map_fd("handshakes")
-        loaded.map_drain(fd, 8, ctypes.sizeof(layout.HandshakeRecord))
-
     def samples(self) -> list[tuple[layout.SampleKey, int]]:
         """Take the CPU samples counted since the last call."""
         fd = self._object.map_fd("samples")

@@ -5,8 +5,8 @@ A probe hit costs its trap, calibrated on this host, and its program, timed by t
 measured server. A calibration runs in a loop whose caches are warm; in a server a trap costs more,
 which `prices.in_server_ns` allows for. The cost of scheduler events and samples is the run time of
 their programs. The kernel counts run time only while its statistics are on, which also costs CPU
-time: with a budget they are on in dense windows, else until the first busy window and again after
-thirty. In between the last rates, per CPU time of the server, remain in use.
+time: they are on until the first busy window and again after thirty. In between the last rates, per
+CPU time of the server, remain in use. (The recorder in C does the same: metering.c.)
 """
 
 import os
@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tlstax.collectors.host.child import own_cpu_ns
 from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.host.prices import in_server_ns
 from tlstax.collectors.placement.model import Site
-from tlstax.collectors.recording.engine.budget import FLOOR_CPUS, Load, Overhead, has_ledger
+from tlstax.collectors.recording.engine.expected_cost import FLOOR_CPUS
 from tlstax.collectors.recording.engine.loaded import enable_statistics
 from tlstax.collectors.recording.engine.native import DENSE_TRACEPOINTS, Engine
 from tlstax.collectors.recording.engine.sampler import SAMPLER
@@ -34,7 +33,6 @@ class Reading:
 
     time_ns: int
     target_cpu_ns: int
-    own_cpu_ns: int
     hits: tuple[int, ...]
     programs: dict[str, tuple[int, int]]
     is_timed: bool
@@ -42,35 +40,27 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class SpanOverhead:
-    """Overhead of a span of time."""
+class Overhead:
+    """Overhead of a span of time: CPU time by cause."""
 
     span_ns: int
     target_cpu_ns: int
-    spent: Overhead
-    by_level_ns: tuple[float, ...]
-    """Cost of the probes of each `Level`."""
+    probes_ns: float
+    scheduler_ns: float
+    samples_ns: float
 
-    def plus(self, more: Overhead | None) -> "SpanOverhead":
-        """With overhead of something else."""
-        return replace(self, spent=self.spent + more) if more else self
+    def plus(self, probes_ns: float) -> "Overhead":
+        """With the overhead of further probes."""
+        return replace(self, probes_ns=self.probes_ns + probes_ns)
 
 
 class Meter:
     """Reads an engine's counters and multiplies their differences by costs."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        sites: Sequence[Site],
-        levels: Sequence[Level],
-        cpus_count: int | None = None,
-    ) -> None:
-        """`levels` is the level of each site; `cpus_count`: CPUs, if not those of this host."""
+    def __init__(self, engine: Engine, sites: Sequence[Site]) -> None:
         self._engine = engine
-        self._levels = levels
         self._sites = sites
-        self._cpus = cpus_count or os.cpu_count() or 1
+        self._cpus = os.cpu_count() or 1
         self._clock = (~engine.pid << 3) | 2  # CPUCLOCK_SCHED of a process (clock_getcpuclockid(3))
         self._statistics: int | None = None
         self._programs: dict[str, tuple[int, int]] = {}
@@ -107,7 +97,6 @@ class Meter:
         return Reading(
             monotonic_ns(),
             self._target_cpu_ns(),
-            own_cpu_ns(),
             tuple(self._engine.site_hits()),
             self._programs,
             self._statistics is not None,
@@ -119,9 +108,7 @@ class Meter:
         except OSError:  # the target has ended
             return 0
 
-    def overhead(
-        self, before: Reading, after: Reading, level: Level | None, samples: int
-    ) -> SpanOverhead:
+    def overhead(self, before: Reading, after: Reading, level: Level, samples: int) -> Overhead:
         """Overhead between two readings; `samples` is the rate of the sampler, in Hz."""
         span_ns = after.time_ns - before.time_ns
         cpu_ns = max(0, after.target_cpu_ns - before.target_cpu_ns)
@@ -129,26 +116,18 @@ class Meter:
             name: (after.programs[name][0] - ns, after.programs[name][1] - runs)
             for name, (ns, runs) in before.programs.items()
         }
-        ticks = samples * self._cpus * span_ns / 1e9 if level is not None else 0.0
+        ticks = samples * self._cpus * span_ns / 1e9
         self._learn(timed, cpu_ns, FLOOR_CPUS * span_ns, after.is_timed)
         run_ns, runs = timed[SAMPLER]
         if runs and ticks:
             self._tick_ns = run_ns / ticks
-        by_level = [0.0] * len(Level)
-        for number, hits in enumerate(after.hits):
-            new = hits - before.hits[number]
-            if new:
-                by_level[self._levels[number]] += new * self._price(number)
+        hits = (now - earlier for earlier, now in zip(before.hits, after.hits, strict=True))
+        probes_ns = sum(count * self._price(number) for number, count in enumerate(hits) if count)
         scheduler_ns = float(sum(timed[name][0] for name in self._engine.tracepoints))
-        if not after.is_timed and level is not None and has_ledger(level):
+        if not after.is_timed and level >= Level.FLOW:
             scheduler_ns = self._scheduler * cpu_ns
-        spent = Overhead(
-            sum(by_level),
-            scheduler_ns,
-            ticks * (self._tick_ns or 0.0),
-            float(after.own_cpu_ns - before.own_cpu_ns),
-        )
-        return SpanOverhead(span_ns, cpu_ns, spent, tuple(by_level))
+        samples_ns = ticks * (self._tick_ns or 0.0)
+        return Overhead(span_ns, cpu_ns, probes_ns, scheduler_ns, samples_ns)
 
     def _price(self, number: int) -> float:
         program = _PROBES[0 if self._sites[number].event == "enter" else 1]
@@ -171,17 +150,3 @@ class Meter:
             programs = self._engine.tracepoints
             self._scheduler = sum(timed[name][0] for name in programs) / max(cpu_ns, floor_ns)
             self.saw_load = self._is_of_load = cpu_ns >= floor_ns
-
-    def load(self, overhead: SpanOverhead, cut_ns: float, turn_ns: float, tail_ns: float) -> Load:
-        """The load that a trial measured at the full level."""
-        cpu_ns = overhead.target_cpu_ns
-        span_ns = max(1, overhead.span_ns)
-        return Load(
-            cpus=cpu_ns / span_ns,
-            probes=tuple(cost / cpu_ns if cpu_ns else 0.0 for cost in overhead.by_level_ns),
-            scheduler=overhead.spent.scheduler_ns / cpu_ns if cpu_ns else 0.0,
-            samples=overhead.spent.samples_ns / span_ns,
-            cut_ns=cut_ns,
-            turn_ns=turn_ns,
-            tail_ns=tail_ns,
-        )

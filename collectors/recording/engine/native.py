@@ -6,6 +6,7 @@ removes every probe, link and map.
 """
 
 import ctypes
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,12 @@ from typing import Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.features import HOST, Features
 from tlstax.collectors.placement.model import Plan, Site
+from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.recording.engine import kernel_counts, loaded
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.kernel_counts import KernelCounts
 from tlstax.collectors.recording.engine.ledger_maps import LedgerMaps
-from tlstax.collectors.recording.engine.libbpf import (
-    BpfObject,
-    LinkGroup,
-    object_path,
-)
+from tlstax.collectors.recording.engine.libbpf import BpfObject, LinkGroup, object_path
 from tlstax.collectors.recording.engine.sampler import SAMPLER, Sampler, online_cpus
 from tlstax.collectors.recording.engine.site_cookies import cookie_of
 from tlstax.collectors.recording.engine.uprobe_links import (
@@ -32,7 +30,7 @@ from tlstax.collectors.recording.engine.uprobe_links import (
     UprobeAttacher,
 )
 from tlstax.collectors.recording.engine.walker import WALKED_STACK, Walker
-from tlstax.probes.model import Level
+from tlstax.collectors.unwinding.process_tables import SharedTables
 
 OBJECT_NAME: Final = "ledger.bpf.o"
 RARE_TRACEPOINTS: Final = ("on_fork", "on_exit_thread", "on_exec")
@@ -44,6 +42,7 @@ _DENSE_ACTIONS: Final = (
 _ACCESSORS: Final = {
     "ssl_version": "off_version",
     "ssl_rwstate": "off_rwstate",
+    "ssl_shutdown": "off_shutdown",
     "ssl_state": "off_state",
     "ssl_hit": "off_hit",
     "ssl_session": "off_session",
@@ -63,6 +62,8 @@ class Options:
     unwind_tables: bool = True  # walk user stacks by them; else by frame pointers
     features: Features = HOST
     programs: Path | None = None  # object to load instead of the one that ships: for tests
+    files: Sequence[MappedObject] = ()  # of the process, as far as their headers were read
+    tables: SharedTables | None = None  # unwind tables of other processes of the recording
 
 
 class Engine:
@@ -78,7 +79,7 @@ class Engine:
         self._always = LinkGroup()
         self._rare = LinkGroup()
         self._dense = LinkGroup()
-        self._is_rare = self._is_dense = False
+        self._is_dense = False
         self._refused_count = 0
         self._control = layout.Control()
         self._files = ProbedFiles(self._stack)
@@ -99,7 +100,8 @@ class Engine:
         self._dense_tracepoints = (*DENSE_TRACEPOINTS, *sockets)
         self.tracepoints = (*self._dense_tracepoints, *RARE_TRACEPOINTS)
         try:
-            self.walker = Walker(self._object, pid, options.user_stacks and options.unwind_tables)
+            by_tables = options.user_stacks and options.unwind_tables
+            self.walker = Walker(self._object, pid, by_tables, options.tables, options.files)
             self._configure()
             self._object.load()
             self.walker.load(self._stack)
@@ -199,41 +201,11 @@ class Engine:
         self._object.run_iterator("each_thread")
         self.maps.mark_gone()  # while no probe was attached
 
-    def go(self, level: Level | None) -> None:
-        """Attach and detach until exactly what a level needs is on; None: no samples either.
-
-        The plan's sites do not change: above `handshake` either all of them are on or none.
-        """
-        wants_dense = level is not None and level > Level.HANDSHAKE
-        wants_rare = level is not None and level >= Level.HANDSHAKE
-        if self._is_dense and not wants_dense:
-            self.detach_dense()
-        if self._is_rare and not wants_rare:
-            self.detach_rare()
-        if wants_dense and not self._is_dense:
-            self.attach_dense()
-        if wants_rare and not self._is_rare:
-            self.attach_rare()
-        self._sampler.enable(level is not None)
-
     def attach_rare(self) -> None:
         """Attach the boundaries that connections and handshakes cross."""
-        self._is_rare = True
         if not self._is_dense:
             self.adopt_threads()
         self._attach_sites(is_dense=False)
-
-    def detach_rare(self) -> None:
-        """Detach what attach_rare() attached, after detach_dense().
-
-        Handshakes in flight are dropped, because their ends will not be recorded.
-        """
-        self._is_rare = False
-        self._rare.close()
-        self._set_control(paused=layout.FORGOTTEN)
-        self._object.run_iterator("each_thread")
-        self.maps.forget_handshakes()
-        self._set_control(paused=1)
 
     def adopt_threads(self) -> None:
         """Make accounts of threads that have none, as far as there is room.
@@ -335,10 +307,3 @@ class Engine:
 def dense(site: Site) -> bool:
     """Whether every command crosses it; others are crossed at most once per connection."""
     return site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in)
-
-
-def level_of(site: Site, most: Level) -> Level:
-    """The lowest level at which a site of a plan for level `most` is probed."""
-    if not dense(site):
-        return Level.HANDSHAKE
-    return min(most, Level.COMMAND if site.action in _DENSE_ACTIONS else Level.RECORD)

@@ -60,12 +60,6 @@ class Sampler:
         self._links[cpu] = (link, fd)
         enable_perf_event(fd, on=self._is_on)
 
-    def enable(self, on: bool) -> None:
-        """Take samples, or stop until the next call."""
-        self._is_on = on
-        for _, fd in self._links.values():
-            enable_perf_event(fd, on=on)
-
     def close(self) -> None:
         """Detach."""
         for link, _ in self._links.values():

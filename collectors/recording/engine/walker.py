@@ -8,15 +8,23 @@ the process: code that is mapped later (dlopen) has its tables when the next win
 import ctypes
 import struct
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from tlstax import TlstaxError
+from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.recording.engine import loaded
 from tlstax.collectors.recording.engine.libbpf import BpfObject
 from tlstax.collectors.recording.engine.sent_stacks import SentStacks
-from tlstax.collectors.unwinding.process_tables import Addition, Layout, lay_out, maps_of
+from tlstax.collectors.unwinding.process_tables import (
+    Addition,
+    Layout,
+    SharedTables,
+    lay_out,
+    maps_of,
+)
 from tlstax.collectors.unwinding.row_format import RULE_FORMAT, RULES_MOST
 
 WALKED_STACK: Final = 1 << 29
@@ -54,8 +62,18 @@ LOSS_KINDS: Final = {
 class Walker:
     """The unwind tables of one target, and the stacks that were walked with them."""
 
-    def __init__(self, bpf: BpfObject, pid: int, wanted: bool) -> None:
-        """Read the tables before the programs are loaded; without them frame pointers are used."""
+    def __init__(
+        self,
+        bpf: BpfObject,
+        pid: int,
+        wanted: bool,
+        shared: SharedTables | None = None,
+        known: Sequence[MappedObject] = (),
+    ) -> None:
+        """Read the tables before the programs are loaded; without them frame pointers are used.
+
+        `shared`: of other processes of this recording. `known`: files whose headers were read.
+        """
         self._object = bpf
         self._pid = pid
         self._stacks = SentStacks()
@@ -66,7 +84,7 @@ class Walker:
         self._first: Addition | None = None
         self.layout = Layout()
         if self._maps:
-            self._first = lay_out(pid, self._maps, self.layout)
+            self._first = (shared or SharedTables()).lay_out(pid, self._maps, known)
             self.layout = self._first.layout
         self._chunks_count = 1
         if self.enabled:

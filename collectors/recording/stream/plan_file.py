@@ -25,14 +25,15 @@ from tlstax.collectors.recording.engine.native import dense
 from tlstax.collectors.recording.engine.site_cookies import cookie_of
 from tlstax.probes.model import Level
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 CODE_BYTES: Final = 16
 _PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%")
 _WHOLE: Final = 1 << 62  # bytes: a file whose mappings are not known is one segment
 _ABOUT: Final = ("libraries", "missing", "role_marks", "notes", "host_costs", "gaps")
 _SITE: Final = re.compile(
     r"site (\d+) file=(\d+) offset=(0x[0-9a-f]+) event=(\w+) kind=(\w+) often=(yes|no)"
-    r" unless=(never|socket-tracepoints) cookie=(0x[0-9a-f]+) bytes=([0-9a-f]+) (\{.*\})"
+    r" unless=(never|socket-tracepoints) cookie=(0x[0-9a-f]+) price-ns=\d+"
+    r" bytes=([0-9a-f]+) (\{.*\})"
 )
 _FILE: Final = re.compile(r"file (\d+) build-id=(none|[0-9a-f]+) path=(\S+)")
 _HEAD: Final = """\
@@ -139,7 +140,7 @@ def _words(number: int, site: Site, plan: Plan) -> str:
     return (
         f"offset={site.file_offset:#x} event={site.event} kind={site.kind}"
         f" often={_yes(dense(site))} unless={'socket-tracepoints' if covered else 'never'}"
-        f" cookie={cookie_of(number, site):#x}"
+        f" cookie={cookie_of(number, site):#x} price-ns={round(site.cost_ns)}"
     )
 
 

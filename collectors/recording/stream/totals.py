@@ -20,11 +20,13 @@ from tlstax.collectors.recording.stream.frames import (
     records,
 )
 from tlstax.collectors.recording.stream.plan_file import PlanFile, read_plan_file
+from tlstax.probes.model import Level
 
 _NUMBERS: Final = definition()
 _CELLS: Final = layout.PHASE_CELLS * layout.STATE_CELLS
 _STACKS_MOST: Final = 1 << 17
 """More than the programs refer to: they send a stack again after at most 32768 others."""
+_LEVELS: Final = {b"none", *(level.name.lower().encode() for level in Level)}
 _HANDSHAKE_BYTES: Final = ctypes.sizeof(layout.HandshakeRecord)
 
 
@@ -52,6 +54,7 @@ class Totals:
         self.window: Any = None  # the last that ended
         self.error: Any = None
         self.end: Any = None
+        self.budget: Any = None  # how it is used, by the trial; None without one
         self._mappings: dict[tuple[int, int], tuple[Any, bytes]] = {}
         self.kernel_names: dict[int, tuple[str, int]] = {}
         self._plan_parts: list[bytes] = []
@@ -83,6 +86,7 @@ class Totals:
                 ("HANDSHAKE", self._take_handshakes),
                 ("QUOTA", self._take_quotas),
                 ("KERNEL_NAME", self._take_kernel_names),
+                ("BUDGET", self._take_budget),
                 ("ERROR", self._take_error),
                 ("END", self._take_end),
             )
@@ -122,10 +126,18 @@ class Totals:
             raise StreamError(f"it holds what no recorder writes ({error})") from None
         return False
 
+    def read_budget(self) -> bool:
+        """Read the frame behind a window that is known to be there; whether it is a budget."""
+        for frame in self._frames:
+            self._take(frame)
+            return self.budget is not None
+        return False
+
     def _take(self, frame: Frame) -> bool:
         """Take a frame; True if a window ends with it."""
         if frame.type == _NUMBERS.number("WINDOW"):
             self.window = record("window", frame.content)
+            _require_levels(self.window.level)
             return True
         taker = self._takers.get(frame.type)
         if taker is None:
@@ -142,6 +154,12 @@ class Totals:
 
     def _take_error(self, content: bytes) -> None:
         self.error = record("error", content)
+
+    def _take_budget(self, content: bytes) -> None:
+        self.budget = record("budget", content)
+        _require_levels(self.budget.dense, self.budget.light)
+        if not (self.budget.base_ns and self.budget.cycle_ns):
+            raise ValueError("a budget of nothing")
 
     def _take_end(self, content: bytes) -> None:
         self.end = record("end", content)
@@ -220,6 +238,12 @@ class Totals:
         for entry in records("kernel_name", content):
             name = entry.name.decode("utf-8", "replace")
             self.kernel_names[entry.address] = (name, entry.offset_bytes)
+
+
+def _require_levels(*names: bytes) -> None:
+    for name in names:
+        if name not in _LEVELS:
+            raise ValueError(f"level {name!r}")
 
 
 def _view(slot: Any, cells: list[int]) -> SlotView:

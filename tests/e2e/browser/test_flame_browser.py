@@ -125,3 +125,86 @@ def test_address_keeps_what_the_flame_graph_shows(
     assert other.locator("#flame-search").input_value() == ""
     assert other.locator("#flame g.frame").count() > 1
     context.close()
+
+
+def drawn(page: Page, side: str) -> list[str]:
+    """Names of the frames on one side of the sandwich."""
+    frames = page.locator(f"#sandwich-{side} g.frame").all()
+    return [frame.get_attribute("name") or "" for frame in frames]
+
+
+def test_callers_and_callees_of_a_function(page: Page, browser: Browser) -> None:
+    """Who calls EVP_MD_fetch, from all stacks of the graph; a link shows the same."""
+    choose_storm(page)
+    button = page.locator("#flame-sandwich")
+    expect(button).to_be_disabled()
+    page.locator('#flame g.frame[name="handshake"]').click()
+    expect(button).to_be_disabled()
+    page.locator('#flame g.frame[name="EVP_MD_fetch"]').first.click()
+    page.wait_for_timeout(SETTLE_MS)
+    button.click()
+    page.wait_for_timeout(SETTLE_MS)
+    assert page.locator("#flame").is_hidden()
+    expected = page.evaluate(
+        """(() => {
+          const wanted = "storm/connect_query/tls/on_cpu";
+          const flame = tlstax.document.flames.find((one) => one.name === wanted);
+          const callers = {};
+          let total = 0;
+          const walk = (node, parent) => {
+            if (node.name === "EVP_MD_fetch") {
+              total += node.value;
+              callers[parent.name] = (callers[parent.name] ?? 0) + node.value;
+              return;
+            }
+            node.children.forEach((child) => walk(child, node));
+          };
+          walk(flame.root, null);
+          return { callers, total, time: tlstax.format.time(total) };
+        })()"""
+    )
+    assert page.locator("#sandwich-time").inner_text() == expected["time"]
+    direct = page.evaluate(
+        """Object.fromEntries(d3.selectAll("#sandwich-callers g.frame").data()
+          .filter((node) => node.depth === 1).map((node) => [node.data.name, node.value]))"""
+    )
+    assert direct == pytest.approx(expected["callers"])
+    assert drawn(page, "callees")[0] == "EVP_MD_fetch"
+    link = str(page.evaluate("location.href"))
+    assert "&function=EVP_MD_fetch" in link
+    caller = next(iter(expected["callers"]))
+    page.locator(f'#sandwich-callers g.frame[name="{caller}"]').first.click()
+    page.wait_for_timeout(SETTLE_MS)
+    assert page.locator("#sandwich-name").inner_text() == caller
+    assert "EVP_MD_fetch" in drawn(page, "callees")
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(SETTLE_MS)
+    assert page.locator("#sandwich").is_hidden()
+    assert width_of(page, "handshake") < 0.9 * width_of(page, "all")
+    assert "function=" not in str(page.evaluate("location.href"))
+    context = browser.new_context(viewport={"width": 1000, "height": 900}, offline=True)
+    other = context.new_page()
+    other.goto(link)
+    other.wait_for_timeout(SETTLE_MS)
+    assert other.locator("#sandwich-name").inner_text() == "EVP_MD_fetch"
+    other.evaluate("location.hash = location.hash.replace('EVP_MD_fetch', '%3Cimg%20src=x%3E')")
+    expect(other.locator("#flame-details")).to_contain_text("has the name <img src=x>")
+    assert other.locator("#sandwich").is_hidden()
+    context.close()
+
+
+def test_a_hostile_name_in_the_sandwich(page: Page) -> None:
+    """Names come from binaries: the fixture fails if one of them runs as a script."""
+    page.evaluate(
+        """(() => {
+          const hostile = "<img src=x onerror=alert(1)></script>";
+          const [flame] = tlstax.document.flames;
+          const phase = flame.root.children[1] ?? flame.root.children[0];
+          phase.children[0].name = hostile;
+          const link = new URLSearchParams({ graph: flame.name, function: hostile });
+          location.hash = `#flames?${link}`;
+        })()"""
+    )
+    page.wait_for_timeout(SETTLE_MS)
+    assert page.locator("#sandwich-name").inner_text() == "<img src=x onerror=alert(1)></script>"
+    assert page.locator("#sandwich img").count() == 0

@@ -22,7 +22,7 @@ from tlstax import ExitCode
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Ledger, PhaseCount, Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
-from tlstax.collectors.commands.attach import DEFAULT_BUDGET
+from tlstax.collectors.commands.options import DEFAULT_BUDGET
 from tlstax.tests.memory_cost import SLOW_NS, page_ns
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
@@ -180,7 +180,7 @@ def test_without_a_word_a_busy_server_is_watched_in_windows(
 def test_a_hopeless_budget_is_refused_in_words(server: PrivateServer, tmp_path: Path) -> None:
     made = attach(server, tmp_path / "a", "--for", "5s", "--budget", "0.1%", "--sample-hz", "999")
     assert made.returncode == ExitCode.BUDGET
-    for words in ("0.1%", "CPUs", "the collector", "Allow --budget", "--sample-hz"):
+    for words in ("0.1%", "CPUs", "the recorder", "Allow --budget", "--sample-hz"):
         assert words in made.stderr
     assert not (tmp_path / "a").exists()
 

@@ -142,10 +142,10 @@ def test_the_estimate_is_what_probes_tell_all_the_time(
     assert "answering   ≈" in text
 
 
-def test_attach_takes_stretches_within_its_budget(server: PrivateServer, tmp_path: Path) -> None:
+def test_attach_takes_stretches(server: PrivateServer, tmp_path: Path) -> None:
     capture = tmp_path / "capture"
     with point_selects(server, "tls"):
-        words = ["attach", str(server.pid), "--level", "flow", "--budget", "50%", "--for", "9s"]
+        words = ["attach", str(server.pid), "--level", "flow", "--calibrate", "--for", "9s"]
         assert main([*words, "--quiet", "-o", str(capture)]) == ExitCode.OK
     with CaptureReader.open(capture) as reader:
         rows = load(reader)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.capture.schema import Frame, Handshake, Ledger, Meta, Window
+from tlstax.collectors.remote.remote_recording import RecordRequest
 from tlstax.tests.kernel.recorder_runs import (
     HANDSHAKES,
     IO,
@@ -33,7 +34,7 @@ from tlstax.tests.kernel.recorder_runs import (
 )
 from tlstax.tests.kernel.remote.remote_host import RemoteHost
 
-HOST = 3
+HOST, BUDGET = 3, 7
 GONE_SECONDS, SILENCE_SECONDS, STALL_SECONDS = 5.0, 20.0, 10.0
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 Attach = Callable[..., "subprocess.Popen[str]"]
@@ -137,6 +138,37 @@ def test_a_recording_is_whole_and_leaves_nothing(
     assert any(not row.symbol.startswith("[") for row in rows_of(capture, Frame))
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--budget", "50%"), "Budget 50% of the server's CPU time: everything, all the time"),
+        (("--budget", "0.1%", "--sample-hz", "999"), "nothing can be recorded for 0.1%"),
+    ],
+)
+def test_a_budget_is_kept_there(
+    attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover,
+    recorded_server: "subprocess.Popen[bytes]", options: tuple[str, ...], sentence: str,
+) -> None:  # fmt: skip
+    process = attach(*options)
+    serve(recorded_server)
+    process.send_signal(signal.SIGINT)
+    is_refused = "0.1%" in options
+    assert sentence in said(process, BUDGET if is_refused else OK)
+    box.await_nothing_left(GONE_SECONDS)
+    assert leftover() == set()
+    if not is_refused:
+        meta = {row.key: row.value for row in rows_of(capture, Meta)}
+        assert meta["budget_share"] == "0.5"
+        assert [row.outcome for row in rows_of(capture, Handshake)] == ["success"] * HANDSHAKES
+
+
+def test_the_default_budget_is_asked_for() -> None:
+    request = RecordRequest(
+        Path("x"), False, None, 1.0, 99, None, budget=0.05, budget_is_default=True
+    )
+    assert request.options(7).endswith("--budget 5.000000% --or-everything")
+
+
 def test_ssh_is_killed(
     attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover,
     recorded_server: "subprocess.Popen[bytes]",
@@ -160,7 +192,10 @@ def test_a_user_without_the_right(
     sudoers.chmod(0o600)
     sudoers.write_text(re.sub("sha256:........", "sha256:00000000", sudoers.read_text()))
     sudoers.chmod(0o440)
-    command = [*tlstax, "attach", "--ssh", "box", "--sudo", str(recorded_server.pid), "-o", capture]
+    command = [
+        *tlstax, "attach", "--ssh", "box", "--sudo", str(recorded_server.pid), "-o", capture,
+        "--budget", "none",
+    ]  # fmt: skip
     process = spawn(
         command,
         stderr=subprocess.PIPE,
@@ -278,7 +313,10 @@ def test_a_line_that_is_cut_at_any_moment(
 ) -> None:  # fmt: skip
     """While it logs in, copies, asks, plans, attaches or records."""
     target = started(program, "tls", "s" * HANDSHAKES)
-    command = [*tlstax, "attach", "--ssh", "box", "--sudo", str(target.pid), "-o", capture]
+    command = [
+        *tlstax, "attach", "--ssh", "box", "--sudo", str(target.pid), "-o", capture,
+        "--budget", "none",
+    ]  # fmt: skip
     process = spawn(
         command,
         stderr=subprocess.PIPE,

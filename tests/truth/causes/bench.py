@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tlstax.certs.generate import Certificates, KeyKind, generate
+from tlstax.collectors.recording.by_recorder.recording import StaticRecording
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
@@ -61,6 +62,8 @@ class Injection:
     """Round trip between clients and server, which are in network namespaces of their own then."""
     split_bytes: int = 0
     """What clients send goes on in two parts, the first of so many bytes, by splitter.py."""
+    stranger: str = ""
+    """Another client that finishes no handshake: untrusting or leaving, see stranger.py."""
     record_client: bool = False
     big_ca: int = 0
     """How many times the host's CA certificates stand before the right one in the clients' file."""
@@ -89,6 +92,8 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
             stack.enter_context(_starved(server.pid, injection.busy_loops))
         if injection.locked:
             stack.enter_context(_locking(server, *injection.locked))
+        if injection.stranger:
+            stack.enter_context(_ready("stranger.py", server.port, injection.stranger))
         client = stack.enter_context(_load(injection, server, endpoint))
         time.sleep(SETTLE_S)
         sources = SourceSet([ServerStatus(option_file=server.directory.client / "status.cnf")])
@@ -98,7 +103,7 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
             functions=injection.functions, overwrite=True, budget=injection.budget,
         )  # fmt: skip
         stack.enter_context(_ahead_ourselves())
-        with Recorder(request) as recorder:
+        with (Recorder if injection.budget is None else StaticRecording)(request) as recorder:
             recorder.poll(injection.seconds)
             assert client.poll() is None, "the load ended before the recording"
 
@@ -227,16 +232,18 @@ def _load(
 def _splitting(first_bytes: int, server_port: int) -> Iterator[int]:
     """splitter.py in front of the server; the port that clients connect to."""
     port = free_port()
-    command = [
-        "python3",
-        "-I",
-        str(HERE / "splitter.py"),
-        *map(str, (port, server_port, first_bytes)),
-    ]
+    with _ready("splitter.py", port, server_port, first_bytes):
+        yield port
+
+
+@contextmanager
+def _ready(name: str, *arguments: object) -> Iterator[None]:
+    """A program of this directory that has said that it is ready."""
+    command = ["python3", "-I", str(HERE / name), *map(str, arguments)]
     with _started(command, env={"PATH": SEARCH_PATH}, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        yield port
+        yield
 
 
 @contextmanager

@@ -148,6 +148,22 @@ CASES = {
             _storm(split_bytes=30, threads=8, server_key="rsa:2048"),
         ),
     ),
+    "failing": Case(
+        ("failed_handshakes",),
+        (
+            Injection(stranger="untrusting"),
+            Injection(stranger="untrusting", script="oltp_read_only", server_key="rsa:2048"),
+            Injection(stranger="untrusting", threads=1, server_key="rsa:3072"),
+        ),
+    ),
+    "given_up": Case(
+        ("abandoned_handshakes",),
+        (
+            Injection(stranger="leaving"),
+            Injection(stranger="leaving", script="oltp_read_only", server_key="rsa:2048"),
+            Injection(stranger="leaving", threads=1, server_key="rsa:3072"),
+        ),
+    ),
     "profiler": Case(
         ("profiler_costs",),
         (

@@ -7,8 +7,10 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.collectors.host.bpf import enable_perf_event, open_cpu_clock
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.libbpf import BpfObject, Link
@@ -31,6 +33,7 @@ class Verdict:
     samples: int = 0
     equal: int = 0
     incomparable: int = 0  # the copy of the stack ends before the thread's first function
+    guessed: int = 0  # interrupted code has no call frame information, and the two guess otherwise
     ends: Counter[str] = field(default_factory=Counter)
     tables_ns: list[int] = field(default_factory=list)
     pointers_ns: list[int] = field(default_factory=list)
@@ -40,6 +43,11 @@ class Verdict:
     by_file: Counter[str] = field(default_factory=Counter)
     starts: Counter[int] = field(default_factory=Counter)  # outermost addresses of whole stacks
     differences: list[str] = field(default_factory=list)
+
+    @property
+    def comparable(self) -> int:
+        """Samples in which both had the same to go by."""
+        return self.samples - self.incomparable - self.guessed
 
     @property
     def by_pointers(self) -> Counter[str]:
@@ -53,8 +61,11 @@ class Verdict:
 class StackCheck:
     """Samples a process while it is open; `poll` compares what came in."""
 
-    def __init__(self, pid: int, hz: int) -> None:
-        """Load and attach. TlstaxError HOST when the kernel refuses."""
+    def __init__(self, pid: int, hz: int, *, switches: bool = False) -> None:
+        """Load and attach. TlstaxError HOST when the kernel refuses.
+
+        `switches`: stacks of threads that leave the CPU instead of those that run.
+        """
         self.verdict = Verdict()
         self._stack = ExitStack()
         self._raw: list[bytes] = []
@@ -63,16 +74,22 @@ class StackCheck:
         config = layout.Config()
         config.tgid = pid
         bpf.set_constants(".rodata.config", bytes(config))
+        bpf.set_autoload("check_sample", not switches)
+        bpf.set_autoload("check_switch", switches)
         bpf.load()
         self._walker.load(self._stack)
         self._debugger = Debugger(pid)
         self._stack.callback(self._debugger.close)
         self._files = _files(pid)
+        self._root = Path(f"/proc/{pid}/root")
+        self._described: dict[str, tuple[Elf, UnwindTable]] = {}
         self._callback = _CALLBACK(self._take)
         self._ring = bpf.library.ring_buffer__new(bpf.map_fd("checked"), self._callback, None, None)
         self._stack.callback(bpf.library.ring_buffer__free, self._ring)
         self._links: list[Link] = []
-        for cpu in online_cpus():
+        if switches:
+            self._stack.callback(bpf.attach("check_switch").close)
+        for cpu in () if switches else online_cpus():
             fd = open_cpu_clock(hz, cpu=cpu)
             link = bpf.attach_perf_event("check_sample", fd)
             self._links.append(link)
@@ -130,6 +147,8 @@ class StackCheck:
             len(expected) < len(mine) and mine[: len(expected)] == expected and len(memory) > 50000
         ):
             verdict.incomparable += 1
+        elif not self._is_described(pc):
+            verdict.guessed += 1
         else:
             self._differ(mine, expected, WALK_COUNTS[end])
 
@@ -152,18 +171,44 @@ class StackCheck:
             )
 
     def _file_of(self, address: int) -> str:
-        for start, end, name in self._files:
-            if start <= address < end:
-                return name
-        return "?"
+        found = self._mapping_of(address)
+        return found.name if found else "?"
+
+    def _is_described(self, address: int) -> bool:
+        """Whether the file has call frame information for the address."""
+        found = self._mapping_of(address)
+        if found is None or not found.path.startswith("/"):
+            return True
+        if found.path not in self._described:
+            self._described[found.path] = _described(self._root / found.path.lstrip("/"))
+        elf, table = self._described[found.path]
+        at = elf.to_address(address - found.start + found.offset)
+        return at is not None and table.covering(at) is not None
+
+    def _mapping_of(self, address: int) -> "_Mapping | None":
+        return next((one for one in self._files if one.start <= address < one.end), None)
 
 
-def _files(pid: int) -> list[tuple[int, int, str]]:
+class _Mapping(NamedTuple):
+    start: int
+    end: int
+    offset: int
+    path: str
+    name: str
+
+
+def _described(path: Path) -> tuple[Elf, UnwindTable]:
+    elf = Elf(path)
+    return elf, UnwindTable(elf)
+
+
+def _files(pid: int) -> list[_Mapping]:
     found = []
     for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines():
         fields = line.split(maxsplit=5)
         if "x" in fields[1] and len(fields) > 5:
             start, _, end = fields[0].partition("-")
             name = fields[5].rpartition("/")[2].partition(".so")[0]
-            found.append((int(start, 16), int(end, 16), name))
+            place = int(start, 16), int(end, 16), int(fields[2], 16)
+            found.append(_Mapping(*place, fields[5], name))
     return found

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * stackcheck - samples a process, and sends each walked stack with what another walker needs.
+ * stackcheck - walks stacks of a process, and sends each with what another walker needs.
  *
  * Question: does the walk by unwind tables find what a debugger's library finds?
- * Emits: one record a sample: registers, a copy of the stack, the stack by tables and by frame
- *        pointers, and how long both took. A copy of the stack may hold data of the process: the
- *        records are compared in memory and are never stored.
- * Attaches: cpu-clock perf events.
+ * Emits: one record a sample, or every 16th time that a thread leaves the CPU: registers, a copy
+ *        of the stack, the stack by tables and by frame pointers, and how long both took. A copy
+ *        of the stack may hold data of the process: the records are compared in memory and are
+ *        never stored.
+ * Attaches: cpu-clock perf events, or tp_btf sched_switch.
  * Needs: what ledger.bpf.c needs.
  * Blind to: stacks larger than the copy.
  * Example: make check-stacks
@@ -15,7 +16,8 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-enum { COPY_BYTES = 61440, PART_BYTES = 2048, RED_ZONE_BYTES = 128 };
+enum { COPY_BYTES = 61440, PART_BYTES = 2048, RED_ZONE_BYTES = 128, SWITCHES_EACH = 16 };
+enum { EXITING = 4 }; /* PF_EXITING: the thread has no stack any more */
 
 struct checked_sample {
 	u32 tid;
@@ -56,11 +58,9 @@ static __always_inline u64 by_pointers(void *ctx, struct checked_sample *sample)
 	return bpf_ktime_get_ns() - start;
 }
 
-SEC("perf_event")
-int check_sample(struct bpf_perf_event_data *ctx)
+static __always_inline int check(void *ctx, u32 key)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	u32 key = WALKER_SAMPLE;
 
 	if (!is_target(task) || config.no_user_stacks)
 		return 0;
@@ -99,4 +99,20 @@ int check_sample(struct bpf_perf_event_data *ctx)
 	sample->copied_bytes = copied;
 	bpf_ringbuf_submit(sample, 0);
 	return 0;
+}
+
+SEC("perf_event")
+int check_sample(struct bpf_perf_event_data *ctx)
+{
+	return check(ctx, WALKER_SAMPLE);
+}
+
+SEC("tp_btf/sched_switch")
+int check_switch(u64 *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (task->flags & EXITING || bpf_get_prandom_u32() % SWITCHES_EACH)
+		return 0;
+	return check(ctx, WALKER_WAIT);
 }

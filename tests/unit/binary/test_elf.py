@@ -2,12 +2,15 @@
 """ELF files: real ones, and what happens with damaged ones."""
 
 import re
+import struct
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +36,44 @@ def test_build_id_is_what_the_linker_wrote(compile_c: Compile) -> None:
         assert elf.build_id == "00112233445566778899"
     with Elf(compile_c(SOURCE, "-Wl,--build-id=none", name="without")) as elf:
         assert elf.build_id == ""
+
+
+def test_headers_are_those_that_another_reader_finds(libraries: dict[str, Path]) -> None:
+    assert libraries
+    for path in libraries.values():
+        with Elf(path) as elf, path.open("rb") as file:
+            other = ELFFile(file)
+            loaded = [part.header for part in other.iter_segments() if part["p_type"] == "PT_LOAD"]
+            assert elf.machine == other["e_machine"]
+            assert [part.address for part in elf.segments] == [part["p_vaddr"] for part in loaded]
+            assert [part.offset for part in elf.segments] == [part["p_offset"] for part in loaded]
+            assert [part.name for part in elf.headers.sections] == [
+                part.name for part in other.iter_sections()
+            ]
+            note = other.get_section_by_name(".note.gnu.build-id")
+            assert isinstance(note, NoteSection)
+            assert elf.build_id == next(iter(note.iter_notes()))["n_desc"]
+
+
+def test_counts_that_do_not_fit_into_the_header(small_program: bytes, tmp_path: Path) -> None:
+    """A program with 65,280 sections, or a core file: the first section header has them."""
+    with Elf(_written(tmp_path, small_program)) as elf:
+        expected = elf.headers
+    content = bytearray(small_program)
+    (at,) = struct.unpack_from("<Q", content, 40)
+    segments, sections, names = struct.unpack_from("<H2xHH", content, 56)
+    struct.pack_into("<H2xHH", content, 56, 0xFFFF, 0, 0xFFFF)
+    struct.pack_into("<QII", content, at + 32, sections, names, segments)
+    with Elf(_written(tmp_path, bytes(content))) as elf:
+        assert elf.headers.segments == expected.segments
+        assert [part.name for part in elf.headers.sections] == [
+            part.name for part in expected.sections
+        ]
+
+
+def _written(folder: Path, content: bytes) -> Path:
+    (folder / "program").write_bytes(content)
+    return folder / "program"
 
 
 @pytest.mark.parametrize("flags", [["-pie", "-fPIE"], ["-no-pie"], ["-static"]])

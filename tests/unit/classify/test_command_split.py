@@ -49,7 +49,8 @@ def recording(stretch_count: int, seen: float = 1.0, late: float = 1.0) -> Table
 
     In windows that are no stretches, both take `late` times as long.
     """
-    made = Tables(stacks=STACKS, frames=FRAMES)
+    found: list[SampleStack] = []
+    made = Tables(stacks=STACKS, frames=FRAMES, samples=found)
     for number in range(1, EVERY * stretch_count + 1):
         is_stretch = number % EVERY == 0
         factor = 1.0 if is_stretch else late
@@ -68,7 +69,7 @@ def recording(stretch_count: int, seen: float = 1.0, late: float = 1.0) -> Table
             samples = (parts[part] * share + (hidden if part == "command" else 0)) / MS
             hidden += parts[part] * (1 - share)
             row = SampleStack(number, "command", -1, STACK_OF[part], None, round(samples))
-            made.samples.append(row)
+            found.append(row)
         if is_stretch:
             made.command_parts += [
                 CommandPart(number, part, round(time_ns)) for part, time_ns in parts.items()

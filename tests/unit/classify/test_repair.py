@@ -44,10 +44,11 @@ class Made:
 
     def native(self, phase: str, names: str, count: int) -> None:
         row = SampleStack(NATIVE, phase, -1, self.stack(names), None, count)
-        self.tables.samples.append(row)
+        self.tables.samples = [*self.tables.samples, row]
 
     def deep(self, phase: str, names: str, count: int) -> None:
-        self.tables.deep.append(SampleStack(DEEP, phase, -1, self.stack(names), None, count))
+        row = SampleStack(DEEP, phase, -1, self.stack(names), None, count)
+        self.tables.deep = [*self.tables.deep, row]
 
     def wait(self, phase: str, names: str) -> None:
         row = OffcpuStack(NATIVE, phase, "blocked_network", 7, self.stack(names), None, 50, 9)

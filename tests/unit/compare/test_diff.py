@@ -48,7 +48,7 @@ def recording(per_query: dict[tuple[str, str], int], windows: int = 48, **change
     for number in range(1, windows + 1):
         made.windows.append(Window(number, None, number * SECOND, (number + 1) * SECOND))
         made.phase_counts.append(PhaseCount(number, "command", 100))
-        made.samples.append(SampleStack(number, "record_write", -1, 1, None, 20))
+        made.samples = [*made.samples, SampleStack(number, "record_write", -1, 1, None, 20)]
         for (phase, state), time_ns in per_query.items():
             made.ledger.append(Ledger(number, 1, phase, state, 100 * time_ns + number))
     return dataclasses.replace(made, **changes)

@@ -65,7 +65,8 @@ class Experiment:
         shakes = (count if arm == "tls" else 0) if handshakes is None else handshakes
         if shakes:
             self.tables.phase_counts.append(PhaseCount(run_id, "handshake", shakes))
-        self.tables.samples += [row._replace(window_id=run_id) for row in samples]
+        mine = [row._replace(window_id=run_id) for row in samples]
+        self.tables.samples = [*self.tables.samples, *mine]
 
     def compare(self) -> Comparison:
         (comparison,) = explain.explain(self.tables).comparisons

@@ -57,7 +57,8 @@ class Capture:
 
     def sample(self, window: int, phase: str, stack: int, count: int) -> None:
         """Samples in user space."""
-        self.tables.samples.append(SampleStack(window, phase, -1, stack, None, count))
+        row = SampleStack(window, phase, -1, stack, None, count)
+        self.tables.samples = [*self.tables.samples, row]
 
 
 FACTS = {

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The course of a recording under a budget, against servers that are arithmetic."""
+"""The windows of a recording under a budget (pace.c), against servers that are arithmetic."""
 
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlstax import TlstaxError
-from tlstax.collectors.recording.engine.budget import NS_PER_S, Load, Overhead, has_ledger
-from tlstax.collectors.recording.engine.metering import SpanOverhead
-from tlstax.collectors.recording.engine.pacing import Pace
 from tlstax.probes.model import Level
+from tlstax.tests.unit.recording.budget_in_c import (
+    NONE,
+    NS_PER_S,
+    Overhead,
+    Pace,
+    Span,
+    load_of,
+)
 
 MS = 1_000_000
 SECOND = NS_PER_S
@@ -24,33 +27,34 @@ SAMPLES = 0.0005
 
 
 def overhead(
-    level: Level | None,
+    level: int,
     span_ns: int,
     cpus: float,
     cost_factor: float = 1.0,
     own_ns: float = CUT_NS + TURN_NS,
-) -> SpanOverhead:
-    """What a span costs on a server that uses `cpus`, and the collector."""
+) -> Span:
+    """What a span costs on a server that uses `cpus`, and the recorder."""
     cpu_ns = int(span_ns * cpus)
-    on = -1 if level is None else int(level)
     by_level = tuple(
-        cpu_ns * price * cost_factor if one <= on else 0.0
+        cpu_ns * price * cost_factor if one <= level else 0.0
         for one, price in zip(Level, PRICES, strict=True)
     )
     spent = Overhead(
         sum(by_level),
-        cpu_ns * SCHEDULER if level is not None and has_ledger(level) else 0.0,
-        span_ns * SAMPLES if level is not None else 0.0,
+        cpu_ns * SCHEDULER if level >= Level.FLOW else 0.0,
+        span_ns * SAMPLES if level != NONE else 0.0,
         own_ns,
     )
-    return SpanOverhead(span_ns, cpu_ns, spent, by_level)
+    return Span(span_ns, cpu_ns, spent, by_level)
 
 
 def begun(share: float, cpus: float = 1.2) -> Pace:
     """A pace after its trial."""
     pace = Pace(share, Level.RECORD, SECOND)
-    load = Load(cpus, PRICES, SCHEDULER, SAMPLES, CUT_NS, TURN_NS)
-    pace.begin(load, overhead(Level.RECORD, 200 * MS, cpus))
+    load = load_of(
+        PRICES, cpus=cpus, scheduler=SCHEDULER, samples=SAMPLES, cut_ns=CUT_NS, turn_ns=TURN_NS
+    )
+    assert pace.begin(load, overhead(Level.RECORD, 200 * MS, cpus))
     return pace
 
 
@@ -58,7 +62,7 @@ def begun(share: float, cpus: float = 1.2) -> Pace:
 class Driven:
     """A window of a recording, and the account at its end."""
 
-    level: Level | None
+    level: int
     length_s: float
     balance_ns: float
     """What the account held at its beginning."""
@@ -75,11 +79,11 @@ def drive(
     schedule = []
     now_s = 0.0
     step = pace.first()
-    last: Level | None = Level.RECORD
+    last: int = Level.RECORD
     while now_s < seconds:
         length_ns = step.length_ns
         used = cpus(now_s)
-        balance_ns = pace.account.balance_ns
+        balance_ns = pace.balance_ns
         dearest_ns = looked_at_ns = 0.0
         # The watchdog: at each look the window may end.
         for looked_ns in range(step.watch_ns, length_ns, step.watch_ns):
@@ -95,7 +99,7 @@ def drive(
         dearest_ns = max(dearest_ns, one.spent.total_ns - looked_at_ns)
         last, level = step.level, step.level
         step = pace.ended(one, CUT_NS, TURN_NS, 0.0001)
-        overdrawn_ns = pace.account.spent.total_ns - pace.account.earned_ns
+        overdrawn_ns = pace.spent_ns - pace.earned_ns
         length_s = length_ns / NS_PER_S
         schedule.append(Driven(level, length_s, balance_ns, dearest_ns, overdrawn_ns))
     return schedule
@@ -112,9 +116,9 @@ def test_dense_windows_alternate_with_light_ones_and_the_budget_holds() -> None:
     levels = [window.level for window in schedule]
     assert levels.count(Level.RECORD) > 10
     assert not any(a == b == Level.RECORD for a, b in itertools.pairwise(levels))
-    assert pace.account.spent_share is not None
-    assert 0.006 < pace.account.spent_share <= 0.0105
-    assert "windows of" in pace.summary()
+    assert 0.006 < pace.spent_share <= 0.0105
+    assert pace.choice is not None
+    assert not pace.choice.is_continuous
 
 
 def test_a_rise_of_the_load_makes_it_back_off() -> None:
@@ -124,8 +128,7 @@ def test_a_rise_of_the_load_makes_it_back_off() -> None:
     assert dense_share(quiet) > 0.5
     loud = drive(pace, 120, lambda _: 2.0)
     assert dense_share(loud) < 0.1
-    assert pace.account.spent_share is not None
-    assert pace.account.spent_share <= 0.025
+    assert pace.spent_share <= 0.025
 
 
 def test_a_window_that_turns_out_dear_is_ended_early() -> None:
@@ -168,14 +171,13 @@ def test_it_takes_more_once_the_load_is_gone() -> None:
 
 def test_nothing_is_on_while_nothing_fits() -> None:
     pace = begun(0.005, cpus=0.6)
-    assert drive(pace, 10, lambda _: 0.6)[-1].level is not None
+    assert drive(pace, 10, lambda _: 0.6)[-1].level != NONE
     # The samples alone would take all that an idle server earns; the first window finds that out.
     _, *idle = drive(pace, 60, lambda _: 0.0)
     assert idle
-    assert {window.level for window in idle} == {None}
+    assert {window.level for window in idle} == {NONE}
     assert pace.choice is None
-    assert "exceeds the budget" in pace.summary()
-    assert drive(pace, 60, lambda _: 0.6)[-1].level is not None
+    assert drive(pace, 60, lambda _: 0.6)[-1].level != NONE
 
 
 def test_light_time_varies() -> None:
@@ -186,9 +188,10 @@ def test_light_time_varies() -> None:
 
 def test_a_hopeless_budget_is_refused_after_the_trial() -> None:
     pace = Pace(0.001, Level.RECORD, SECOND)
-    load = Load(0.5, PRICES, SCHEDULER, 0.01, CUT_NS, TURN_NS)
-    with pytest.raises(TlstaxError, match="nothing can be recorded"):
-        pace.begin(load, overhead(Level.RECORD, 200 * MS, 0.5))
+    load = load_of(
+        PRICES, cpus=0.5, scheduler=SCHEDULER, samples=0.01, cut_ns=CUT_NS, turn_ns=TURN_NS
+    )
+    assert not pace.begin(load, overhead(Level.RECORD, 200 * MS, 0.5))
 
 
 @given(
@@ -201,7 +204,7 @@ def test_whatever_the_load_does_the_budget_holds(
 ) -> None:
     pace = begun(share, cpus=1.0)
     trial_ns = overhead(Level.RECORD, 200 * MS, 1.0).spent.total_ns
-    assert pace.account.spent.total_ns == trial_ns
+    assert pace.spent_ns == trial_ns
     schedule = drive(pace, 300, lambda now_s: loads[int(now_s // 50) % len(loads)], cost_factor)
     # The trial is a debt from the start, and a surprise is seen at the next look.
     dearest_ns = max(window.dearest_ns for window in schedule)

@@ -96,8 +96,8 @@ def test_a_cut_plan_is_refused(text: str, refusal: Refusal) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("tlstax-plan 1\n", "tlstax-plan 2\n", "format is version 2"),
-        ("tlstax-plan 1\n", "", "not a plan file"),
+        ("tlstax-plan 2\n", "tlstax-plan 3\n", "format is version 3"),
+        ("tlstax-plan 2\n", "", "not a plan file"),
         ("architecture x86_64", "architecture aarch64", "it is for aarch64, this host is"),
         ("level record", "level all", "not one of its values"),
         ("level record", "level record\nlevel record", "given twice"),
@@ -108,6 +108,7 @@ def test_a_cut_plan_is_refused(text: str, refusal: Refusal) -> None:
         ("site 1 file=", "site 1 file=9", "does not list"),
         ("event=enter", "event=entry", "not the event"),
         ("cookie=0x", "cookie=0xf0000000000000000", "cookie is not"),
+        (" price-ns=", " price-ns=-", "no price"),
         (" bytes=", " bytes=zz", "no bytes"),
         ("build-id=", "build-id=xyz", "not a build-id"),
         ("\nend ", "\nend 1", "lines are missing"),

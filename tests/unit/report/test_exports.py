@@ -125,6 +125,37 @@ def test_pprof_holds_every_stack_and_both_kinds_of_time(experiment: Path, tmp_pa
     assert leaf_first == [frame.name for frame in reversed(path)]
 
 
+def test_pprof_has_a_line_for_each_inlined_function() -> None:
+    """A location has the lines that are inlined into it, innermost first, so they are no calls."""
+    path = (
+        *(FoldedFrame("command", "server"), FoldedFrame("outer", "server")),
+        *(FoldedFrame("middle", "server", True), FoldedFrame("leaf", "server", True)),
+    )
+    folded: Folded = {path: 5.0, path[:2]: 3.0}
+    message = list(fields(gzip.decompress(pprof.render({"all/on_cpu": folded}, 1, 2))))
+    strings = [
+        value.decode() for field, value in message if isinstance(value, bytes) and field == 6
+    ]
+    functions: dict[int | bytes, str] = {}
+    lines: dict[int | bytes, list[int | bytes]] = {}
+    for field, value in message:
+        if field in (4, 5) and isinstance(value, bytes):
+            parts = list(fields(value))
+            if field == 5:
+                named = dict(parts)[2]
+                assert isinstance(named, int)
+                functions[dict(parts)[1]] = strings[named]
+            else:
+                found = [dict(fields(line))[1] for key, line in parts if isinstance(line, bytes)]
+                lines[dict(parts)[1]] = found
+    samples = [dict(fields(v)) for f, v in message if f == 2 and isinstance(v, bytes)]
+    stacks = [
+        [[functions[one] for one in lines[location]] for location in numbers(sample[1])]
+        for sample in samples
+    ]
+    assert stacks == [[["leaf", "middle", "outer"], ["command"]], [["outer"], ["command"]]]
+
+
 def test_pprof_opens_in_go_tool_pprof(experiment: Path, tmp_path: Path) -> None:
     """Where Go is installed; elsewhere the test above has to do."""
     if shutil.which("go") is None:

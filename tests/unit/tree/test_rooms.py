@@ -42,6 +42,7 @@ ROOMS: Final = (
     "collectors.recording.by_recorder",
     "collectors.remote",
     "collectors.sources",
+    "collectors.watching",
     "collectors.microbench",
     "collectors.commands",
     "analysis.model",

@@ -5,6 +5,7 @@ import os
 import re
 import struct
 import zlib
+from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
 
@@ -13,13 +14,15 @@ import pytest
 
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture.vocabulary import WALK_LOSS_KINDS
+from tlstax.collectors.process.target import Target, open_target
 from tlstax.collectors.recording.engine import walker
-from tlstax.collectors.unwinding import table_cache
+from tlstax.collectors.unwinding import process_tables, table_cache
 from tlstax.collectors.unwinding.file_table import build, to_bytes
 from tlstax.collectors.unwinding.process_tables import (
     RANGE,
     RANGES_MOST,
     Layout,
+    SharedTables,
     lay_out,
     maps_of,
 )
@@ -91,6 +94,38 @@ def test_a_library_that_is_opened_later_is_added(cache: Path) -> None:
     again = lay_out(os.getpid(), maps, after.layout)
     assert again.words == b""
     assert again.layout == after.layout
+
+
+def test_processes_with_the_same_files_share_tables(
+    cache: Path, tls_process: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that come one after the other: only the first one's tables are read."""
+    shared = SharedTables()
+    first = shared.lay_out(tls_process.pid, maps_of(tls_process.pid), tls_process.objects)
+    own = open_target(os.getpid())
+    second = shared.lay_out(own.pid, maps_of(own.pid), own.objects)
+    assert second.first_word == 0
+    assert second.words.startswith(first.words)
+    alone = lay_out(own.pid, maps_of(own.pid), Layout()).layout
+    assert alone.files.keys() == second.layout.files.keys(), "of this process alone"
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a child was started")
+
+    monkeypatch.setattr(process_tables, "run_in_child", refuse)
+    again = shared.lay_out(tls_process.pid, maps_of(tls_process.pid), tls_process.objects)
+    assert again.words == second.words
+    assert again.layout.ranges == first.layout.ranges
+    assert again.layout.files == first.layout.files
+
+
+def test_a_file_that_was_replaced_is_read_again() -> None:
+    """A library that is closed, replaced and opened again may have the inode of the old one."""
+    (mapped,) = {each for each in open_target(os.getpid()).objects if each.name == "libc.so.6"}
+    assert mapped.is_unchanged
+    assert not replace(mapped, modified_ns=mapped.modified_ns + 1).is_unchanged
+    assert not replace(mapped, file_identity=(0, 1)).is_unchanged
+    assert not replace(mapped, open_path="/nowhere").is_unchanged
 
 
 def test_a_table_that_finds_no_room_is_named(cache: Path) -> None:

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Flame graphs: d3-flame-graph draws and zooms; here are colours, search, legend and keyboard.
+// Flame graphs: d3-flame-graph draws and zooms; here are search, legend, keyboard and address.
 "use strict";
 (function (tlstax) {
-  const CELL = 20; // px, height of a frame
-  const NARROWEST = 0.6; // px; narrower frames are not drawn
-
+  const { isFiled, flameChart } = tlstax;
   const by = (id) => document.getElementById(id);
   const LINK = "#flames?";
   const state = { chart: null, root: null, term: "", category: "", found: "", focused: null };
@@ -15,13 +13,8 @@
     const part = total ? `, ${tlstax.format.share(node.data.value / total)} of the graph` : "";
     const { repaired } = node.data;
     const mended = repaired ? `; callers of ${tlstax.format.time(repaired)} of it are perf\u2019s` : "";
-    return `${node.data.name}${category}: ${tlstax.format.time(node.data.value)}${part}${mended}`;
-  }
-
-  // The whole and its phases have no category of their own, unless all in them is of one kind.
-  function isFiled(node) {
-    const { category } = node.data;
-    return Boolean(category) && (category !== "unknown" || node.depth > 1);
+    const inlined = node.data.inlined ? ", inlined" : "";
+    return `${node.data.name}${inlined}${category}: ${tlstax.format.time(node.data.value)}${part}${mended}`;
   }
 
   const isSearching = () => Boolean(state.term || state.category);
@@ -61,6 +54,7 @@
       .attr("role", "treeitem")
       .attr("aria-level", (node) => node.depth + 1)
       .attr("aria-label", label)
+      .classed("inlined", (node) => Boolean(node.data.inlined))
       .classed("dim", (node) => isSearching() && !node.highlight);
   }
 
@@ -91,6 +85,11 @@
     focus(node);
   }
 
+  function whole() {
+    if (state.sandwiched) sandwich("");
+    zoom(state.root);
+  }
+
   const KEYS = {
     ArrowUp: (node) => focus(widestChild(node)),
     ArrowDown: (node) => focus(node.parent),
@@ -99,7 +98,8 @@
     Home: () => focus(state.root),
     Enter: zoom,
     " ": zoom,
-    Escape: () => zoom(state.root),
+    Escape: whole,
+    c: (node) => node.depth > 1 && sandwich(node.data.name),
   };
 
   function onKey(event) {
@@ -115,6 +115,7 @@
     if (isSearching()) state.chart.search(state.term || state.category);
     else state.chart.clear();
     settle();
+    tlstax.sandwich.dim((node) => isSearching() && !matches(node));
     say("");
     keep();
   }
@@ -150,42 +151,18 @@
     search();
   }
 
-  // Rows of frames that are wide enough to be drawn.
-  function depthOf(root, width) {
-    const least = (NARROWEST * root.value) / width;
-    let deepest = 0;
-    const waiting = [[root, 0]];
-    while (waiting.length) {
-      const [node, depth] = waiting.pop();
-      if (node.value <= least) continue;
-      deepest = Math.max(deepest, depth);
-      for (const child of node.children) waiting.push([child, depth + 1]);
-    }
-    return deepest;
-  }
-
   function draw() {
     const box = by("flame");
     const width = Math.floor(box.clientWidth);
     if (!width || !state.flame?.root.value) {
       box.textContent = "Nothing was recorded for this graph.";
-      by("flame-reset").disabled = true;
+      by("flame-reset").disabled = by("flame-sandwich").disabled = true;
       return;
     }
     box.replaceChildren();
-    state.chart = flamegraph()
-      .width(width)
-      .height((depthOf(state.flame.root, width) + 1) * CELL)
-      .cellHeight(CELL)
-      .minFrameSize(NARROWEST)
-      .transitionDuration(tlstax.stillness() ? 0 : 220)
-      .sort((a, b) => b.data.value - a.data.value)
-      .getName((node) => node.data.name)
-      .getValue((node) => (node.data ?? node).value)
+    state.chart = flameChart(state.flame.root, width)
       .setLabelHandler(label)
       .setDetailsHandler(say)
-      .setColorMapper((node) =>
-        isFiled(node) ? tlstax.colour("category", node.data.category) : "var(--bar)")
       .setSearchMatch(matches)
       .setSearchHandler((results, sum, total) => {
         state.found = summary(results, sum, total);
@@ -194,7 +171,7 @@
         state.zoomed = node;
         state.focused = node;
         settle();
-        by("flame-reset").disabled = node === state.root;
+        mark();
         keep();
       });
     const selection = d3.select(box).datum(state.flame.root);
@@ -204,7 +181,27 @@
     state.focused = state.root;
     const svg = selection.select("svg").attr("role", "tree").attr("aria-label", "Frames");
     svg.attr("viewBox", `0 0 ${width} ${state.chart.height()}`); // so that print can scale it
-    by("flame-reset").disabled = true;
+    mark();
+  }
+
+  // The buttons: what they do depends on the zoomed frame. The first frames are phases.
+  function mark() {
+    const { zoomed, root, sandwiched } = state;
+    by("flame-reset").disabled = zoomed === root && !sandwiched;
+    const isFunction = zoomed.depth > 1 && tlstax.sandwich.isFunction(zoomed.data.name);
+    by("flame-sandwich").disabled = Boolean(sandwiched) || !isFunction;
+  }
+
+  // Callers and callees of a function instead of the graph; '' shows the graph again.
+  function sandwich(name) {
+    const handlers = { choose: sandwich, say };
+    by("flame").hidden = Boolean(name) && tlstax.sandwich.open(state.flame.root, name, handlers);
+    state.sandwiched = by("flame").hidden ? name : "";
+    if (!state.sandwiched) tlstax.sandwich.close();
+    mark();
+    search();
+    if (state.sandwiched && state.isOpen) tlstax.sandwich.focus();
+    say(name && !state.sandwiched ? `No frame of this graph has the name ${name}.` : "");
   }
 
   const armOf = (flame) => flame.name.slice(0, -flame.kind.length - 1);
@@ -229,7 +226,9 @@
       .filter((node) => node.parent)
       .map((node) => node.parent.data.children.indexOf(node.data))
       .reverse();
-    const parts = { graph: state.flame.name, frame: positions.join("."), search: state.typed, category: state.category };
+    const frame = positions.join(".");
+    const { typed, category, sandwiched } = state;
+    const parts = { graph: state.flame.name, frame, function: sandwiched, search: typed, category };
     if (!state.term) delete parts.search;
     const filled = Object.entries(parts).filter(([, text]) => text);
     history.replaceState(null, "", LINK + new URLSearchParams(filled));
@@ -278,6 +277,8 @@
       state.chart.zoomTo(node);
       say(label(node));
     }
+    const name = link.get("function") ?? "";
+    if (state.chart && (name || state.sandwiched)) sandwich(name);
     if (link.get("search")) type(link.get("search"));
     else if (link.get("category")) highlight(link.get("category"));
     state.isOpen = true;
@@ -285,13 +286,18 @@
   }
 
   function show() {
+    const name = state.sandwiched;
     state.chart = null;
-    state.found = "";
+    state.found = state.sandwiched = "";
+    tlstax.sandwich.close();
+    by("flame").hidden = false;
     draw();
     legend();
     highlight(state.category);
+    if (name && state.chart) sandwich(name);
   }
 
+  tlstax.flameLabel = label;
   tlstax.startFlame = function () {
     if (!tlstax.document.flames.length) return { choose() {}, resize() {}, restore() {} };
     const input = by("flame-search");
@@ -306,16 +312,22 @@
     input.addEventListener("keydown", (event) => {
       if (event.key === "Escape") highlight("");
     });
-    by("flame-reset").addEventListener("click", () => zoom(state.root));
-    let width = by("flame").clientWidth;
+    by("flame-sandwich").hidden = false;
+    by("flame-reset").addEventListener("click", whole);
+    by("flame-sandwich").addEventListener("click", () => sandwich(state.zoomed.data.name));
+    by("sandwich").addEventListener("keydown", (event) => {
+      if (event.key === "Escape") whole();
+    });
+    const across = () => by("flame").parentElement.clientWidth;
+    let width = across();
     const resize = () => {
-      if (by("flame").clientWidth !== width) {
+      if (across() !== width) {
         state.isOpen = false;
         show();
         restore();
         state.isOpen = true;
       }
-      width = by("flame").clientWidth;
+      width = across();
     };
     const open = () => {
       if (restore()) by("flames").scrollIntoView();

@@ -5,10 +5,11 @@
   tlstax.document = JSON.parse(document.getElementById("document").textContent);
 
   // Flame graphs travel as [name, category, value, children] with positions in one list of names.
-  function unpack([name, category, value, children, repaired]) {
+  function unpack([name, category, value, children, repaired, inlined]) {
     const { names } = tlstax.document;
     const node = { name: names[name], category: names[category], value, children: children.map(unpack) };
-    return repaired === undefined ? node : { ...node, repaired };
+    if (inlined) node.inlined = true;
+    return repaired == null ? node : { ...node, repaired };
   }
   for (const flame of tlstax.document.flames) flame.root = unpack(flame.root);
 

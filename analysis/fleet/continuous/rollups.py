@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From the windows of a watch to files of the data set, one rollup after another.
+
+A segment is one server in one hour on one clock: when the hour, the server or the wall clock
+changes, another begins, under another source. So nothing that was written is ever counted twice,
+whatever ends or is set. What cannot be written is kept, for as long as KEPT_SEGMENTS allow.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tlstax import TlstaxError
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS
+from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.fleet.continuous.rotation import rotate
+from tlstax.analysis.fleet.continuous.segment import Segment, hour_of
+from tlstax.analysis.fleet.continuous.window_sums import WindowSums
+from tlstax.analysis.fleet.rollup.host_facts import host_rows
+from tlstax.analysis.fleet.rollup.intervals import Sums
+from tlstax.analysis.fleet.rollup.recording import Recording, hash_of
+from tlstax.analysis.fleet.store import layout
+from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture import schema
+
+KEPT_SEGMENTS: Final = 3
+"""Segments that ended and could not be written yet; of more the oldest is lost."""
+CLOCK_STEP_NS: Final = SECOND_NS
+"""A wall clock that moved more than this against the monotonic one was set."""
+_LEVELS: Final = ("sample", "handshake", "command", "flow", "record")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where rollups go."""
+
+    data: Path
+    host: str
+    cluster: str
+    every_s: int
+    keep_s: float
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """Those whose intervals are not shorter than a rollup."""
+        return tuple(tier for tier, seconds in TIERS.items() if seconds >= self.every_s)
+
+
+class Rollups:
+    """Takes the rows of a watch."""
+
+    def __init__(
+        self,
+        to: Destination,
+        tell: Tell,
+        counters: Counters,
+        wall_offset_ns: Callable[[], int] = lambda: time.time_ns() - time.monotonic_ns(),
+    ) -> None:
+        """Raises TlstaxError (USAGE, IO) if the folder cannot be used."""
+        self._to = to
+        self._tell = tell
+        self._counters = counters
+        self._wall_offset_ns = wall_offset_ns
+        self._claim = layout.claim(to.data, to.host)
+        self._run = (str(time.time_ns()), str(os.getpid()))
+        self._windows = WindowSums()
+        self._facts = Tables()
+        self._segment: Segment | None = None
+        self._segments_count = 0
+        self._late: list[Segment] = []
+        self._start_cpu_ns = 0
+        self._written = 0  # number of the last rollup
+        self._rotated_hour = 0
+        self._is_failing = False
+
+    # ---- as Sink ----
+
+    def begin(self, facts: Sequence[schema.Row]) -> None:
+        """A recorder was attached."""
+        meta = {row.key: row.value for row in facts if isinstance(row, schema.Meta)}
+        targets = [row for row in facts if isinstance(row, schema.Target)]
+        if targets != self._facts.targets:
+            self._end_segment()
+        level = meta.get("command_level", "")
+        self._facts = Tables(meta=meta, targets=targets)
+        if self._segment and _rank(level) > _rank(self._segment.host.level):
+            self._segment.host = self._segment.host._replace(level=level)
+        self._windows = WindowSums()
+        self._start_cpu_ns += int(meta.get("start_cpu_ns", "0"))
+        self._counters.attached(self._facts)
+
+    def window(self, rows: Sequence[schema.Row]) -> None:
+        """A window ended: add it, and write if a rollup is due."""
+        (window,) = (row for row in rows if isinstance(row, schema.Window))
+        offset_ns = self._wall_offset_ns()
+        self._follow_clock(offset_ns)
+        of = self._segment.of if self._segment else self._recording(offset_ns)
+        sums = self._windows.of(rows, of)
+        for numbers in sums.interval.values():
+            numbers["engine_cpu_ns"] += self._start_cpu_ns
+        self._start_cpu_ns = 0
+        self._counters.add(sums, rows)
+        if self._segment and self._segment.hour_ns != hour_of(sums):
+            self._end_segment()
+        if self._segment is None:
+            self._segment = self._new_segment(sums, offset_ns, window)
+        self._segment.add(sums)
+        now = (window.end_ns + offset_ns) // (self._to.every_s * SECOND_NS)
+        if now != self._written:
+            self._written = now
+            self._write()
+            self._rotate(window.end_ns + offset_ns)
+
+    def detached(self) -> None:
+        """The recorder was detached."""
+        self._counters.detached()
+        self._write()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._end_segment()
+        self._write()
+        if self._late:
+            self._tell(f"rollups of {len(self._late)} hours could not be written and are lost")
+        os.close(self._claim)
+
+    # ---- segments ----
+
+    def _recording(self, offset_ns: int) -> Recording:
+        number = str(self._segments_count)
+        source = hash_of((self._to.host, *self._run, number))
+        return Recording(self._to.host, self._to.cluster, source, offset_ns)
+
+    def _new_segment(self, sums: Sums, offset_ns: int, window: schema.Window) -> Segment:
+        self._segments_count += 1
+        of = self._recording(offset_ns)
+        hour = hour_of(sums)
+        self._facts.windows = [window]
+        (host,) = host_rows(self._facts, of)
+        assert isinstance(host, columns.Host)
+        return Segment(of, hour, host, self._to.tiers)
+
+    def _end_segment(self) -> None:
+        if self._segment and self._segment.has_unwritten:
+            self._late.append(self._segment)
+        self._segment = None
+
+    def _follow_clock(self, offset_ns: int) -> None:
+        if self._segment is None:
+            return
+        moved_ns = offset_ns - self._segment.of.wall_offset_ns
+        if abs(moved_ns) > CLOCK_STEP_NS:
+            way = "forward" if moved_ns > 0 else "back"
+            self._tell(
+                f"the wall clock was set {way} by {abs(moved_ns) / 1e9:.1f} s: rollups go on under "
+                "the new time"
+            )
+            self._end_segment()
+
+    # ---- writing ----
+
+    def _write(self) -> None:
+        """Write what is not written yet; a failure is told once, and tried again."""
+        try:
+            while self._late:
+                self._written_or_new(self._late[0])
+                self._late.pop(0)
+            if self._segment and self._segment.has_unwritten:
+                self._segment = self._written_or_new(self._segment)
+        except TlstaxError as error:
+            self._failed(error)
+            return
+        self._counters.rollup_written()
+        if self._is_failing:
+            self._is_failing = False
+            self._tell("rollups are written again")
+
+    def _written_or_new(self, segment: Segment) -> Segment:
+        """Write a segment, or if its files are no longer its own, a new one with what they lack."""
+        if segment.write(self._to.data):
+            return segment
+        self._segments_count += 1
+        of = self._recording(segment.of.wall_offset_ns)
+        fresh = Segment(of, segment.hour_ns, segment.host, self._to.tiers)
+        fresh.add(segment.unwritten)
+        fresh.write(self._to.data)
+        return fresh
+
+    def _failed(self, error: TlstaxError) -> None:
+        self._counters.rollup_failed()
+        if not self._is_failing:
+            self._is_failing = True
+            self._tell(f"{error.what}: {error.why}; rollups are kept in memory until that works")
+        while len(self._late) > KEPT_SEGMENTS:
+            lost = self._late.pop(0)
+            self._counters.rollup_lost()
+            hour = time.strftime("%Y-%m-%dT%H:00Z", time.gmtime(lost.hour_ns // SECOND_NS))
+            self._tell(f"rollups of the hour {hour} could not be written and are lost")
+
+    def _rotate(self, now_wall_ns: int) -> None:
+        hour = now_wall_ns // HOUR_NS
+        if hour == self._rotated_hour:
+            return
+        self._rotated_hour = hour
+        try:
+            rotate(self._to.data, self._to.host, now_wall_ns - int(self._to.keep_s * SECOND_NS))
+        except TlstaxError as error:
+            self._tell(f"hours older than --keep could not be removed: {error.why}")
+
+
+def _rank(level: str) -> int:
+    return _LEVELS.index(level) if level in _LEVELS else -1

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The rollups of one server in one hour: its files are written anew with each rollup.
+
+What is finished is kept as Arrow tables, so that a rollup costs about the same at any minute.
+If the hour was compacted meanwhile, or its files were removed, a segment ends: what it wrote is not
+its own any more, and what follows has another source.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
+from tlstax.analysis.fleet.rollup import intervals
+from tlstax.analysis.fleet.rollup.intervals import Sums
+from tlstax.analysis.fleet.rollup.recording import Recording
+from tlstax.analysis.fleet.store import layout, parquet_files
+from tlstax.analysis.fleet.store.layout import COMPACTED, Place
+from tlstax.collectors.capture.schema import table_name
+
+_SUMMED: Final[tuple[type[Row], ...]] = (
+    columns.Ledger,
+    columns.Handshake,
+    columns.PhaseLatency,
+    columns.Loss,
+    columns.Interval,  # last: without it nothing is counted
+)
+
+
+class Segment:
+    """One recording in one hour."""
+
+    def __init__(
+        self, of: Recording, hour_ns: int, host: columns.Host, tiers: Sequence[str]
+    ) -> None:
+        self.of = of
+        self.hour_ns = hour_ns
+        self.host = host._replace(start_wall_ns=hour_ns, source_id=of.source_id)
+        self._tiers = tiers
+        self._open: dict[str, Sums] = {tier: intervals.no_sums() for tier in tiers}
+        self._closed: dict[tuple[str, type[Row]], list[Any]] = {}
+        self._unwritten = intervals.no_sums()
+        self._written_host: columns.Host | None = None
+        self._known: dict[Place, tuple[int, int] | None] = {}
+
+    def add(self, sums: Sums) -> None:
+        """Add the sums of a window that began in this hour."""
+        intervals.add(self._unwritten, sums)
+        for tier, into in self._open.items():
+            intervals.add(into, sums, TIERS[tier] * SECOND_NS)
+
+    @property
+    def unwritten(self) -> Sums:
+        """What no file has yet."""
+        return self._unwritten
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether there is any of that."""
+        return bool(self._unwritten.interval)
+
+    def write(self, data: Path) -> bool:
+        """Write all files; False if they are not this segment's any more.
+
+        Raises TlstaxError (IO): nothing is lost then, another attempt may follow.
+        """
+        with layout.lock(data, exclusive=False), layout.lock_recording(data, self.of.source_id):
+            if not self._is_ours(data):
+                return False
+            self._settle()
+            for place, rows in self._files():
+                path = place.folder(data) / layout.part_name(self.of.source_id)
+                parquet_files.write(path, place.table, [rows])
+                self._known[place] = _identity(place, data)
+        self._written_host = self.host
+        self._unwritten = intervals.no_sums()
+        return True
+
+    def _is_ours(self, data: Path) -> bool:
+        """Whether no file was taken away, and none was merged with others."""
+        name = layout.part_name(self.of.source_id)
+        return all(
+            (place.folder(data) / name).exists() and _identity(place, data) == known
+            for place, known in self._known.items()
+        )
+
+    def _settle(self) -> None:
+        """Keep the rows of intervals that have ended as Arrow tables."""
+        for tier, sums in self._open.items():
+            last = max((int(key[0]) for key in sums.interval), default=0)
+            ended = intervals.take_before(sums, last)
+            for table, rows in self._rows(tier, ended).items():
+                if rows:
+                    made = parquet_files.unsorted(table, rows)
+                    self._closed.setdefault((tier, table), []).append(made)
+
+    def _rows(self, tier: str, sums: Sums) -> Mapping[type[Row], list[Row]]:
+        shown = intervals.without_roles(sums) if tier == "10s" else sums
+        return intervals.rows(shown, self.of, is_longest=tier == "1h")
+
+    def _files(self) -> list[tuple[Place, Any]]:
+        """The files that change, in the order in which they are written."""
+        pyarrow = parquet_files.arrow()
+        made = []
+        if self.host != self._written_host:
+            host = parquet_files.table_of(columns.Host, [self.host])
+            made.append((Place("1h", columns.Host, self.hour_ns), host))
+        for tier in self._tiers:
+            now = self._rows(tier, self._open[tier])
+            for table in _SUMMED:
+                if getattr(self._unwritten, table_name(table)):
+                    parts = [*self._closed.get((tier, table), ())]
+                    parts.append(parquet_files.unsorted(table, now[table]))
+                    whole = parquet_files.in_order(
+                        table, pyarrow.concat_tables(parts).combine_chunks()
+                    )
+                    made.append((Place(tier, table, self.hour_ns), whole))
+        return sorted(made, key=lambda one: one[0].table is columns.Interval)
+
+
+def hour_of(sums: Sums) -> int:
+    """The hour of a window's sums."""
+    (start, *_) = next(iter(sums.interval))
+    return int(start) // HOUR_NS * HOUR_NS
+
+
+def _identity(place: Place, data: Path) -> tuple[int, int] | None:
+    """Of the compacted file: another one may hold the rows of this segment."""
+    try:
+        found = (place.folder(data) / COMPACTED).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Record a server for weeks into a data set that `tlstax fleet` asks.
+
+    tlstax watch --name mariadbd --output /var/lib/tlstax
+    tlstax watch --name mariadbd --output /var/lib/tlstax --listen 127.0.0.1:9917
+
+The server may be started later, restarted and upgraded. Every rollup (a minute, or 10 s) writes the
+sums of that time: the ledger, handshakes, wall times, losses, and what tlstax itself cost. They are
+removed after --keep. Stop it with Ctrl-C or SIGTERM. docs/watch.md has more, and a systemd unit.
+Exit status: 0; 2 wrong arguments; 3 a package, a feature or a privilege is missing; 4 the process
+cannot be recorded, or the one of --pid has ended; 6 the folder cannot be written at the start.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.commands.options import NO_BUDGET, accept_option, budget
+from tlstax.collectors.commands.stop_flag import StopFlag
+from tlstax.collectors.watching.sink import Sink
+from tlstax.collectors.watching.watch import Watch, Watched
+
+DEFAULT_BUDGET: Final = 0.005
+WINDOW_S: Final = 10.0
+"""Of the recorder; rollups are sums of these."""
+_LOOPBACK: Final = "127.0.0.1"
+_DAY_S: Final = 86400
+_UNITS_S: Final = {"h": 3600, "d": _DAY_S}
+_EVERY_S: Final = {"10s": 10, "60s": 60, "1m": 60}
+
+OpenSink = Callable[..., AbstractContextManager[Sink]]
+
+
+def register(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]", open_sink: OpenSink
+) -> None:
+    """Add `tlstax watch`."""
+    parser = subparsers.add_parser(
+        "watch",
+        help="record a server for weeks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    who = parser.add_mutually_exclusive_group(required=True)
+    who.add_argument("--name", default="", metavar="NAME", help="name of the server's process")
+    who.add_argument("--pid", type=int, default=0, metavar="N", help="or one process, to its end")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the data set"
+    )
+    parser.add_argument(
+        "--every",
+        type=every,
+        default=60,
+        metavar="TIME",
+        help="length of a rollup: 10s or 60s (60s)",
+    )
+    parser.add_argument(
+        "--keep", type=keep, default=14 * _DAY_S, metavar="TIME",
+        help="remove rollups after this time, such as 48h or 30d (14d)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--budget", type=budget, default=DEFAULT_BUDGET, metavar="SHARE",
+        help="limit of the overhead, as a share of the server's CPU time: above it, level "
+        "handshake with stretches of level flow is recorded; or none (0.5%%)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--listen", type=address, metavar="[HOST:]PORT",
+        help=f"serve Prometheus metrics there ({_LOOPBACK} if only a port is given)",
+    )  # fmt: skip
+    parser.add_argument("--host", default="", metavar="NAME", help="name of the host in the data")
+    parser.add_argument("--cluster", default="", metavar="NAME", help="cluster that it is of")
+    accept_option(parser)
+    parser.set_defaults(run=run, open_sink=open_sink)
+
+
+def every(text: str) -> int:
+    """Seconds of `10s` or `60s`."""
+    if text not in _EVERY_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(_EVERY_S)}")
+    return _EVERY_S[text]
+
+
+def keep(text: str) -> float:
+    """Seconds of `48h` or `30d`: two hours to ten years."""
+    number, unit = text[:-1], text[-1:]
+    seconds = int(number) * _UNITS_S.get(unit, 0) if number.isdigit() and len(number) < 6 else 0
+    if not 2 * 3600 <= seconds <= 3650 * _DAY_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time from 2h to 3650d")
+    return seconds
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `9917`, `:9917`, `192.0.2.7:9917` or `[::1]:9917`."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or _LOOPBACK
+    if not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as 127.0.0.1:9917")
+    return host, int(port)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Record until SIGINT or SIGTERM."""
+    stop = StopFlag()
+    share = float("inf") if options.budget == NO_BUDGET else options.budget
+    watched = Watched(options.name, options.pid, share, WINDOW_S, accepted=options.accept)
+    with options.open_sink(
+        *(options.output, options.host, options.cluster, options.every, options.keep),
+        *(options.listen, _tell),
+    ) as sink:
+        Watch(watched, sink, stop, _tell).run()
+    if not stop.requested:
+        raise TlstaxError(
+            f"process {options.pid} has ended",
+            "only this process was to be recorded",
+            f"{options.output} has its rollups; --name follows a server's restarts",
+            ExitCode.TARGET,
+        )
+    return int(ExitCode.OK)
+
+
+def _tell(text: str) -> None:
+    print(f"tlstax: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What is attached at each level.
+ *
+ * First the scheduler's tracepoints, then the boundaries, then the sampler: in that order no
+ * boundary fires in a thread that has no account in the ledger yet. Bare system calls, because
+ * levels change during a recording, in which nothing is allocated.
+ */
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <string.h>
+
+#include "engine.h"
+#include "failure.h"
+#include "ledger.h"
+#include "links.h"
+#include "watchdog.h"
+
+static bool is_above_handshake(int level)
+{
+	return level > LEVEL_HANDSHAKE;
+}
+
+static int pause_as(struct engine *engine, u32 how)
+{
+	engine->control.paused = how;
+	return engine_set_control(engine);
+}
+
+static int attach_programs(struct engine *engine, const char *const *names, u32 count,
+			   enum link_group group)
+{
+	for (u32 i = 0; i < count; i++) {
+		struct bpf_program *program =
+			bpf_object__find_program_by_name(engine->object, names[i]);
+		int fd = bpf_raw_tracepoint_open(NULL, bpf_program__fd(program));
+		int error = links_add(group, fd < 0 ? -errno : fd);
+		if (error)
+			return engine_refused("cannot attach to the scheduler", error);
+		watchdog_beat();
+	}
+	return 0;
+}
+
+/*
+ * Accounts of known threads go on from here: connections are `unknown` until their next boundary
+ * (not those that are being set up, torn down or parked), others are `background`.
+ */
+static int attach_dense(struct engine *engine, const struct plan *plan, const struct target *target)
+{
+	static const char *const names[] = {"on_switch", "on_wakeup", "on_receive", "on_send"};
+
+	pause_as(engine, 0);
+	if (engine->is_flow && engine_note_ports(engine, target->pid))
+		return -1;
+	if (attach_programs(engine, names, uses_sockets(engine) ? 4 : 2, LINKS_DENSE) ||
+	    engine_iterate(engine->each_thread))
+		return -1;
+	return uprobes_attach(engine, plan, target, true);
+}
+
+/* Threads that are live after all that run were paused ended while nothing was attached. */
+static void mark_gone(struct engine *engine)
+{
+	struct lifecycle now;
+
+	engine_read_lifecycle(engine, &now);
+	for (u32 i = 0; i < now.fresh_count && i < engine->settings.slots; i++) {
+		struct thread_slot *slot =
+			(void *)(engine->slots + (size_t)i * sizeof(struct thread_slot));
+		u32 live = THREAD_LIVE;
+		__atomic_compare_exchange_n(&slot->status, &live, (u32)THREAD_EXITED, false,
+					    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	}
+}
+
+/*
+ * Rare boundaries, handshakes and samples go on. The cells of a thread do not change; a handshake
+ * is marked as without states, its wall time and that of its operations are valid.
+ */
+static int detach_dense(struct engine *engine)
+{
+	links_close_group(LINKS_DENSE);
+	pause_as(engine, 1);
+	if (engine_iterate(engine->each_thread))
+		return engine_refused("cannot look at the threads", errno);
+	mark_gone(engine);
+	return 0;
+}
+
+static int attach_rare(struct engine *engine, const struct plan *plan, const struct target *target)
+{
+	if (!is_above_handshake(engine->level) && engine_iterate(engine->each_thread))
+		return -1;
+	return uprobes_attach(engine, plan, target, false);
+}
+
+/* Handshakes in flight: their ends will not be seen. */
+static void forget_handshakes(struct engine *engine)
+{
+	u64 key;
+
+	while (!bpf_map_get_next_key(engine->handshakes_fd, NULL, &key) &&
+	       !bpf_map_delete_elem(engine->handshakes_fd, &key))
+		;
+}
+
+static int detach_rare(struct engine *engine)
+{
+	links_close_group(LINKS_RARE);
+	pause_as(engine, FORGOTTEN);
+	int error = engine_iterate(engine->each_thread);
+	forget_handshakes(engine);
+	pause_as(engine, 1);
+	return error ? engine_refused("cannot look at the threads", errno) : 0;
+}
+
+int engine_go(struct engine *engine, const struct plan *plan, const struct target *target,
+	      int level)
+{
+	bool was_dense = is_above_handshake(engine->level);
+	bool was_rare = engine->level >= (int)LEVEL_HANDSHAKE;
+
+	if (was_dense && !is_above_handshake(level) && detach_dense(engine))
+		return -1;
+	if (was_rare && level < (int)LEVEL_HANDSHAKE && detach_rare(engine))
+		return -1;
+	if (is_above_handshake(level) && !was_dense && attach_dense(engine, plan, target))
+		return -1;
+	if (is_above_handshake(level))
+		engine->level = level; /* the threads have been looked at */
+	if (level >= (int)LEVEL_HANDSHAKE && !was_rare && attach_rare(engine, plan, target))
+		return -1;
+	engine->level = level;
+	sampler_enable(level >= (int)LEVEL_SAMPLE);
+	return 0;
+}
+
+int engine_attach(struct engine *engine, const struct plan *plan, const struct target *target)
+{
+	static const char *const names[] = {"on_fork", "on_exit_thread", "on_exec"};
+
+	engine->level = -1;
+	pause_as(engine, 1);
+	if (attach_programs(engine, names, COUNT(names), LINKS_ALWAYS) ||
+	    engine_go(engine, plan, target, (int)engine->settings.level))
+		return -1;
+	return engine->settings.sample_hz ? sampler_attach(engine, false) : 0;
+}
+
+void engine_detach(struct engine *engine)
+{
+	engine->level = -1;
+	links_close();
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "budget.h"
+
+#include "failure.h"
+
+#define NS ((double)NS_PER_S)
+#define MARGIN 0.85 /* plans use this much; the rest is for a load that rises between two looks */
+#define SPARE 0.7   /* everything must cost this much less before a recording stops alternating */
+#define LIGHT_SHARE 0.75 /* of the budget for light time; the rest is for dense windows */
+#define FIXED_SHARE 0.5	 /* of a dense window's events: what it costs to make it, if possible */
+#define EASY_CYCLE_NS (10 * NS_PER_S) /* windows get shorter rather than rarer than that */
+#define LONGEST_CYCLE_NS (30 * NS_PER_S)
+#define LONGEST_WINDOW_NS (10 * NS_PER_S)
+#define MOST_SAVED_NS (10 * NS) /* no long burst after a quiet night */
+
+/* Lengths of a dense window: the usual one, shorter ones, and longer ones, each best first. */
+static const u64 usual_ns[] = {100 * NS_PER_MS, 50 * NS_PER_MS, 20 * NS_PER_MS};
+static const u64 longer_ns[] = {200 * NS_PER_MS, 500 * NS_PER_MS, NS_PER_S, 2 * NS_PER_S};
+
+/* Lengths of windows when everything is always on, in windows as asked for. */
+static const u32 multiples[] = {1, 2, 5, 10};
+
+static double larger(double one, double other)
+{
+	return one > other ? one : other;
+}
+
+double overhead_total(const struct overhead *overhead)
+{
+	return overhead->probes_ns + overhead->scheduler_ns + overhead->samples_ns +
+	       overhead->recorder_ns;
+}
+
+double load_base(const struct load *load)
+{
+	return larger(load->cpus, FLOOR_CPUS);
+}
+
+struct overhead load_running(const struct load *load, int level)
+{
+	double used_ns = load->cpus * NS;
+	struct overhead running = {.recorder_ns = load->watch * NS};
+
+	if (level == LEVEL_NONE)
+		return running;
+	for (int i = 0; i <= level; i++)
+		running.probes_ns += load->probes[i] * used_ns;
+	running.scheduler_ns = has_ledger(level) ? load->scheduler * used_ns : 0;
+	running.samples_ns = load->samples * NS;
+	return running;
+}
+
+double window_cost(const struct load *load, int dense, int light, u64 dense_ns)
+{
+	struct overhead on = load_running(load, dense), off = load_running(load, light);
+	double on_s = ((double)dense_ns + load->tail_ns) / NS;
+
+	return (overhead_total(&on) - overhead_total(&off)) * on_s + 2 * load->cut_ns +
+	       load->turn_ns;
+}
+
+struct choice budget_everything(const struct load *load, int level, u64 window_ns)
+{
+	struct choice choice = {level, LEVEL_NONE, window_ns, window_ns, load_running(load, level)};
+
+	choice.predicted.recorder_ns += load->cut_ns * NS / (double)window_ns;
+	return choice;
+}
+
+static bool fits(const struct choice *choice, double limit_ns)
+{
+	return overhead_total(&choice->predicted) <= limit_ns;
+}
+
+/* The shortest windows that fit when a level is on all the time. */
+static bool choose_continuous(const struct load *load, int level, u64 window_ns, double limit_ns,
+			      struct choice *choice)
+{
+	for (u32 i = 0; i < COUNT(multiples); i++) {
+		u64 length_ns = window_ns * multiples[i];
+		if (i && length_ns > LONGEST_WINDOW_NS)
+			length_ns = larger((double)window_ns, LONGEST_WINDOW_NS);
+		*choice = budget_everything(load, level, length_ns);
+		if (fits(choice, limit_ns))
+			return true;
+	}
+	return false;
+}
+
+/* Dense windows of a length, as often as the budget allows. */
+static double alternating(const struct load *load, double limit_ns, u64 dense_ns,
+			  struct choice *choice)
+{
+	struct overhead running = load_running(load, choice->light);
+	struct overhead on = load_running(load, choice->dense);
+	double one_ns = window_cost(load, choice->dense, choice->light, dense_ns);
+	double cycle_ns = one_ns / (limit_ns - overhead_total(&running)) * NS + 1;
+	double on_s = ((double)dense_ns + load->tail_ns) / NS;
+
+	if (cycle_ns < (double)dense_ns)
+		cycle_ns = (double)dense_ns;
+	double windows = NS / cycle_ns;
+	choice->dense_ns = dense_ns;
+	choice->cycle_ns = cycle_ns < (double)LONGEST_CYCLE_NS ? (u64)cycle_ns : LONGEST_CYCLE_NS;
+	choice->predicted = running;
+	choice->predicted.probes_ns += (on.probes_ns - running.probes_ns) * on_s * windows;
+	choice->predicted.scheduler_ns += (on.scheduler_ns - running.scheduler_ns) * on_s * windows;
+	choice->predicted.samples_ns += (on.samples_ns - running.samples_ns) * on_s * windows;
+	choice->predicted.recorder_ns += (2 * load->cut_ns + load->turn_ns) * windows;
+	return cycle_ns;
+}
+
+/* Whether most of a dense window's cost is that of making it: a longer one is then better. */
+static bool is_fixed(const struct load *load, const struct choice *choice)
+{
+	double fixed_ns = 2 * load->cut_ns + load->turn_ns;
+	double one_ns = window_cost(load, choice->dense, choice->light, choice->dense_ns);
+
+	return fixed_ns > FIXED_SHARE * (one_ns - fixed_ns);
+}
+
+/* Dense windows with light time; false: they would be too far apart. */
+static bool choose_alternating(const struct load *load, int dense, int light, double limit_ns,
+			       struct choice *choice)
+{
+	struct overhead running = load_running(load, light);
+	struct choice longer = {.dense = dense, .light = light};
+
+	*choice = longer;
+	if (overhead_total(&running) >= limit_ns)
+		return false;
+	for (u32 i = 0; i < COUNT(usual_ns); i++) {
+		bool is_last = i == COUNT(usual_ns) - 1 && light != LEVEL_NONE;
+		double cycle_ns = alternating(load, limit_ns, usual_ns[i], choice);
+		if (cycle_ns > (double)(is_last ? LONGEST_CYCLE_NS : EASY_CYCLE_NS))
+			continue;
+		for (u32 k = 0; !i && k < COUNT(longer_ns) && is_fixed(load, choice); k++) {
+			if (alternating(load, limit_ns, longer_ns[k], &longer) > EASY_CYCLE_NS)
+				break;
+			*choice = longer;
+		}
+		return true;
+	}
+	return false;
+}
+
+bool budget_choose(const struct load *load, double share, int most, u64 window_ns, bool alternates,
+		   struct choice *choice)
+{
+	static const int lights[] = {LEVEL_HANDSHAKE, LEVEL_SAMPLE, LEVEL_NONE};
+	double limit_ns = share * MARGIN * load_base(load) * NS;
+
+	if (choose_continuous(load, most, window_ns, limit_ns * (alternates ? SPARE : 1), choice))
+		return true;
+	for (u32 i = 0; i < COUNT(lights); i++) {
+		struct overhead running = load_running(load, lights[i]);
+		if (lights[i] >= most ||
+		    (lights[i] != LEVEL_NONE && overhead_total(&running) > LIGHT_SHARE * limit_ns))
+			continue;
+		if (choose_alternating(load, most, lights[i], limit_ns, choice))
+			return true;
+	}
+	for (int level = most - 1; level >= LEVEL_SAMPLE; level--) {
+		/* The programs of a plan tell commands either by sockets or by probes. */
+		if (level == LEVEL_FLOW)
+			continue;
+		*choice = budget_everything(load, level,
+					    (u64)larger((double)window_ns, LONGEST_WINDOW_NS));
+		if (fits(choice, limit_ns))
+			return true;
+	}
+	return false;
+}
+
+void budget_refuse(const struct load *load, double share)
+{
+	struct choice least = budget_everything(load, LEVEL_SAMPLE, LONGEST_WINDOW_NS);
+	double base_ns = load_base(load) * NS;
+	double needed = overhead_total(&least.predicted) / (base_ns * MARGIN) * 1000;
+	u64 tenths = (u64)needed + ((double)(u64)needed < needed);
+
+	fail(EXIT_CODE_BUDGET,
+	     "nothing can be recorded for %g%% of the server's CPU time: the server uses %.2f CPUs "
+	     "(less than %g counts as that), so the budget is %.2f ms a second, and CPU samples "
+	     "alone would cost %.2f ms and the recorder %.2f ms. Allow --budget %g%%, or take "
+	     "fewer "
+	     "samples (--sample-hz)",
+	     share * 100, load->cpus, FLOOR_CPUS, share * base_ns / 1e6,
+	     least.predicted.samples_ns / 1e6, least.predicted.recorder_ns / 1e6,
+	     (double)tenths / 10);
+}
+
+void account_settle(struct account *account, const struct span *span)
+{
+	double length_ns = (double)span->length_ns;
+	double earned_ns =
+		account->share * larger((double)span->target_cpu_ns, FLOOR_CPUS * length_ns);
+	double most_ns =
+		length_ns > 0 ? earned_ns / length_ns * MOST_SAVED_NS : account->balance_ns;
+
+	account->balance_ns += earned_ns - overhead_total(&span->spent);
+	if (account->balance_ns > larger(0, most_ns))
+		account->balance_ns = larger(0, most_ns);
+}
+
+static void blend(double *rate, double cost_ns, double cpu_ns, double weight)
+{
+	*rate += weight * (cost_ns / cpu_ns - *rate);
+}
+
+void load_learn(struct load *load, int level, const struct span *span, double weight)
+{
+	double cpu_ns = (double)span->target_cpu_ns;
+
+	if (!span->length_ns)
+		return;
+	load->cpus = cpu_ns / (double)span->length_ns;
+	if (cpu_ns <= 0)
+		return;
+	for (int i = 0; i <= level; i++)
+		blend(&load->probes[i], span->by_level_ns[i], cpu_ns, weight);
+	if (has_ledger(level))
+		blend(&load->scheduler, span->spent.scheduler_ns, cpu_ns, weight);
+}

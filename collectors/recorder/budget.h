@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * How much can be probed within a share of the target's CPU time: costs, choice, account.
+ *
+ * The overhead is counted, not estimated: hits of each probe times their price, the run time of the
+ * programs at scheduler events and samples, and the CPU time of the recorder. A short trial at the
+ * full level measures the rates; from them budget_choose() takes the most detailed recording that
+ * fits:
+ *
+ * - everything, all the time, in windows as short as the price of cutting them allows;
+ * - else dense windows, in which everything is on, with light time between them, in which only
+ *   rare probes and the sampler are on, or the sampler alone;
+ * - else a lower level all the time; and when not even samples fit, nothing.
+ *
+ * Rates are kept per nanosecond of the target's CPU time, so that they hold when the load changes.
+ * All of this is arithmetic: nothing here reads a clock or attaches a probe.
+ */
+#ifndef TLSTAX_BUDGET_H
+#define TLSTAX_BUDGET_H
+
+#include "plan.h"
+
+enum { LEVEL_NONE = -1 }; /* nothing is on, no samples either */
+
+#define FLOOR_CPUS 0.1 /* a target that uses less is counted as using this: a share of 0 is 0 */
+
+/* Overhead of measuring: CPU time in ns, by cause. */
+struct overhead {
+	double probes_ns, scheduler_ns, samples_ns, recorder_ns;
+};
+
+/* Overhead of a span of time. */
+struct span {
+	u64 length_ns, target_cpu_ns;
+	struct overhead spent;
+	double by_level_ns[LEVELS]; /* of the probes of each level */
+};
+
+/* The target's load and the overhead of measuring: from the trial, then from every window. */
+struct load {
+	double cpus;	       /* CPU time of the target per time */
+	double probes[LEVELS]; /* of the probes of each level, per CPU time of the target */
+	double scheduler;      /* of the programs at scheduler events, per CPU time of the target */
+	double samples;	       /* of the sampler, per time */
+	double cut_ns;	       /* CPU time of the recorder to end a window */
+	double turn_ns;	       /* and to attach and detach what only dense windows have */
+	double tail_ns;	       /* how much longer than its window a dense window's probes stay on */
+	double watch;	       /* CPU time of the recorder between two windows, per time */
+};
+
+/* How to record. */
+struct choice {
+	int dense;    /* the level of a dense window, or of all the time */
+	int light;    /* between dense windows */
+	u64 dense_ns; /* length of a dense window, or of any if everything is always on */
+	u64 cycle_ns; /* from one dense window to the next; dense_ns: no light time */
+	struct overhead predicted; /* of a second */
+};
+
+/* What the account holds: the budget's share of the target's CPU time, less the overhead. */
+struct account {
+	double share, balance_ns;
+};
+
+static inline bool is_continuous(const struct choice *choice)
+{
+	return choice->cycle_ns <= choice->dense_ns;
+}
+
+/* Below level flow a command cannot be told from waiting for one, so there is no ledger. */
+static inline bool has_ledger(int level)
+{
+	return level >= LEVEL_FLOW;
+}
+
+double overhead_total(const struct overhead *overhead);
+
+/* CPUs that the budget is a share of. */
+double load_base(const struct load *load);
+
+/* Overhead of a second with everything up to a level on. */
+struct overhead load_running(const struct load *load, int level);
+
+/* Overhead that a dense window adds to light time: its events, two cuts, attaching, detaching. */
+double window_cost(const struct load *load, int dense, int light, u64 dense_ns);
+
+/*
+ * The most detailed recording for a share of the target's CPU time; false: nothing fits. A
+ * recording that alternates goes on to until everything fits with a margin.
+ */
+bool budget_choose(const struct load *load, double share, int most, u64 window_ns, bool alternates,
+		   struct choice *choice);
+
+/* Everything all the time, whatever it costs. */
+struct choice budget_everything(const struct load *load, int most, u64 window_ns);
+
+/* Say why nothing fits, and the budget that suffices. */
+void budget_refuse(const struct load *load, double share);
+
+void account_settle(struct account *account, const struct span *span);
+
+/*
+ * Update the load by a span at a level. What was not on, and all rates if the target was idle, stay
+ * as they were; the others are averaged, because a short window is a small sample.
+ */
+void load_learn(struct load *load, int level, const struct span *span, double weight);
+
+#endif

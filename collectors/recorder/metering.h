@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Overhead during a recording: hits, run times and clocks, converted to CPU time.
+ *
+ * A probe hit costs its trap, as calibrated for the plan, and its program, timed by the kernel in
+ * the target. The cost of scheduler events and samples is the run time of their programs, which the
+ * kernel counts only while its statistics are on; in between the last rates, per CPU time of the
+ * target, remain in use. The recorder's own cost is the CPU time of its processes, and of the one
+ * that reads the stream on this host.
+ */
+#ifndef TLSTAX_METERING_H
+#define TLSTAX_METERING_H
+
+#include "budget.h"
+#include "engine.h"
+
+/* The counters at an instant. */
+struct reading {
+	u64 time_ns, target_cpu_ns, own_cpu_ns;
+	u64 hits[PLAN_SITES_MOST];
+	u64 run_ns[PROGRAMS_MOST], run_count[PROGRAMS_MOST];
+	bool is_timed; /* the kernel is timing the programs */
+};
+
+void meter_prepare(const struct engine *engine, const struct plan *plan,
+		   const struct target *target);
+
+/* Count the CPU time of the process that reads the stream from now on. */
+void meter_count_reader(int pid);
+
+/* CPU time of that process since; 0: none is counted. */
+u64 meter_reader_ns(void);
+
+/* The counters now. */
+void meter_read(struct reading *reading);
+
+/* Overhead between two readings, with a level on. */
+void meter_span(const struct reading *before, const struct reading *after, int level,
+		struct span *span);
+
+/* The load that a trial measured at the full level. */
+void meter_load(const struct span *span, struct load *load);
+
+/* Let the kernel time the programs, or stop it. */
+void statistics_turn(bool on);
+bool statistics_are_on(void);
+
+#endif

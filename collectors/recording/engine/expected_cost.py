@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What measuring was expected to cost, and how a budget is used, from what the recorder chose."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+FLOOR_CPUS: Final = 0.1
+"""A server that uses less CPU is counted as using this much: FLOOR_CPUS of budget.h."""
+_CAUSES: Final = ("probe", "scheduler", "sample", "engine")
+_WHAT: Final = {
+    "none": "nothing",
+    "sample": "CPU samples only",
+    "handshake": "handshakes and CPU samples",
+    "flow": "handshakes, waits and commands",
+    "command": "handshakes and commands",
+    "record": "everything",
+}
+
+
+def shares_of(spent_ns: Sequence[float], base_ns: float) -> dict[str, float]:
+    """The capture's facts of an overhead by cause: its shares of `base_ns` of CPU time."""
+    shares = {"predicted_share": sum(spent_ns) / base_ns}
+    for cause, value in zip(_CAUSES, spent_ns, strict=True):
+        shares[f"predicted_{cause}_share"] = value / base_ns
+    return shares
+
+
+def shares_of_budget(budget: Any) -> dict[str, float]:
+    """The same of a choice."""
+    by_cause = (budget.probes_ns, budget.scheduler_ns, budget.samples_ns, budget.recorder_ns)
+    return shares_of(by_cause, budget.base_ns)
+
+
+def budget_is_continuous(budget: Any) -> bool:
+    """Whether everything is on all the time."""
+    return bool(budget.cycle_ns <= budget.dense_ns)
+
+
+def budget_summary(budget: Any) -> str:
+    """How the budget is used, as a sentence; "" where there is no limit."""
+    if not budget.share_ppm:
+        return ""
+    share = shares_of_budget(budget)["predicted_share"]
+    start = f"Budget {budget.share_ppm / 1e4:g}% of the server's CPU time"
+    what = _WHAT[budget.dense.decode("ascii")]
+    if budget_is_continuous(budget):
+        return f"{start}: {what}, all the time; expected cost {share:.2%}."
+    per_second = budget.dense_ns / budget.cycle_ns * 1000
+    return (
+        f"{start}: {what}, in windows of {budget.dense_ns // 1_000_000} ms, about "
+        f"{per_second:.0f} of 1,000 ms; in between {_WHAT[budget.light.decode('ascii')]}; "
+        f"expected cost {share:.2%}."
+    )

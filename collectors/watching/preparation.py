@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Examines a server and plans its probes, in a process of its own.
+
+Preflight and planning fork, which a process with threads must not do, and need memory that a
+process which stays for weeks should not keep. So each start of the server is prepared by
+`python -m tlstax.collectors.watching.preparation PID LEVEL HAZARD...`, whose answer is a pickle.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.host.child import Failure
+from tlstax.collectors.placement.model import Plan
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.preflight.safety import Safety, at_level
+from tlstax.collectors.process.target import Target, require_host_pids
+from tlstax.collectors.process.thread_room import thread_room
+from tlstax.collectors.recording.safe_request import preflight
+from tlstax.probes.model import Level
+
+
+class Prepared(NamedTuple):
+    """What is needed to record a server."""
+
+    target: Target
+    plan: Plan
+    safety: Safety
+    level: Level
+    thread_room: int
+
+
+def prepare(pid: int, level: Level, accepted: Sequence[str] = ()) -> Prepared:
+    """Examine process `pid` and plan its probes. Raises TlstaxError as `tlstax attach` does."""
+    module = "tlstax.collectors.watching.preparation"
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(pid), level.name, *accepted],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=False,
+        process_group=0,  # Ctrl-C ends the watch, in order
+    )
+    if done.returncode or not done.stdout:
+        raise TlstaxError(
+            f"process {pid} could not be examined",
+            f"the child process that does it ended with status {done.returncode}",
+            "Check that memory is available, and report this",
+        )
+    answer: Prepared | Failure = pickle.loads(done.stdout)  # written by our own child
+    if isinstance(answer, Failure):
+        raise TlstaxError(answer.what, answer.why, answer.do, answer.exit_code)
+    return answer
+
+
+def _prepared(pid: int, level: Level, accepted: Sequence[str]) -> Prepared:
+    require_host_pids()
+    safety, level = at_level(preflight(pid, accepted), level)
+    target, plan = plan_in_child(pid, level, limits=safety.limits)
+    return Prepared(target, plan, safety, level, thread_room(pid))
+
+
+def _main(pid: str, level: str, *accepted: str) -> None:
+    """Answer on standard output."""
+    answer: Prepared | Failure
+    os.nice(10)  # the server comes first
+    try:
+        answer = _prepared(int(pid), Level[level], accepted)
+    except TlstaxError as error:
+        answer = Failure(error.what, error.why, error.do, ExitCode(error.exit_code))
+    pickle.dump(answer, sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    # Under its own name, or the answer would be of a class of __main__.
+    from tlstax.collectors.watching import preparation
+
+    preparation._main(*sys.argv[1:])

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Faults that only the server's own counters show: commands and handshakes that are not recorded.
+
+They are checked on a real server: its counters are the reference, read by `--collect status`.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tlstax.analysis.document.closing import close
+from tlstax.analysis.rows.tables import load
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.request import Request
+from tlstax.collectors.recording.source_set import SourceSet
+from tlstax.collectors.sources.status import ServerStatus
+from tlstax.tests.safe_programs import safe_programs
+from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
+from tlstax.workloads.servers.mariadb import PrivateServer
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+MUTANTS = {
+    "UNCOUNTED-PHASE_COMMAND": ("commands", "point_select"),
+    "DROP_HANDSHAKES-2": ("handshakes", "connect"),
+}
+"""Fault: the figure that must notice it, and a load. Each loses every second one."""
+SECONDS = 6
+TABLE_ROWS = 1000
+Verdicts = Callable[[str, list[str]], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrivateServer]:
+    with PrivateServer() as server:
+        Sysbench.of_server(server, table_rows=TABLE_ROWS).prepare()
+        yield server
+
+
+@pytest.fixture
+def verdicts(server: PrivateServer, repository: Path, tmp_path: Path) -> Verdicts:
+    """The verdict of each figure over some loads, by a mutant or by the programs that ship ("")."""
+
+    def record(mutant: str, loads: list[str]) -> dict[str, str]:
+        kind = "-guarded" if safe_programs() else ""
+        programs = repository / f"tests/truth/mutants/bin/{mutant}{kind}.bpf.o" if mutant else None
+        status = ServerStatus(option_file=server.directory.client / "status.cnf")
+        capture = tmp_path / "capture"
+        request = Request(server.pid, capture, sources=SourceSet([status]), programs=programs)
+        with Recorder(request) as recorder:
+            driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
+            for name in loads:
+                driver.run(Load(SCENARIOS[name], 2, SECONDS), "tls", recorder.poll)
+        with CaptureReader.open(capture) as reader:
+            return {figure.key: figure.verdict for figure in close(load(reader)).figures}
+
+    return record
+
+
+def test_the_programs_that_ship_count_as_the_server_does(verdicts: Verdicts) -> None:
+    figures = dict(MUTANTS.values())
+    found = verdicts("", list(figures.values()))
+    assert {key: found[key] for key in figures} == dict.fromkeys(figures, "ok")
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_turns_its_figure_red(verdicts: Verdicts, mutant: str) -> None:
+    figure, load_name = MUTANTS[mutant]
+    assert verdicts(mutant, [load_name])[figure] == "failed"

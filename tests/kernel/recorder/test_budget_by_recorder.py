@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The recorder under a budget: what is on when, that windows join, and what is refused."""
+
+import io
+import signal
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Effect, Handshake, Ledger, Thread, Window
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
+from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.tests.kernel.recorder_runs import (
+    HANDSHAKES,
+    OK,
+    PROGRAM,
+    SANITIZED,
+    Breakpoints,
+    Leftover,
+    Record,
+    Started,
+    await_attached,
+    frames_of,
+    last_of,
+    plan_text,
+    rows_of,
+    serve,
+)
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+BUDGET = 7
+LOAD_MS, WORK_US = 90_000, 5
+DENSE_LEAST, PATIENCE_S = 3, 40.0
+ROUND_NS = 2_000_000  # a window ends where its accounts are read, one after another
+Run = Callable[..., tuple[int, str, Path]]
+
+
+@pytest.fixture
+def run(record_it: Record, recorded_server: "subprocess.Popen[bytes]", tmp_path: Path) -> Run:
+    """Record all that the server serves: exit status, what was said, the stream."""
+
+    def measure(*options: str) -> tuple[int, str, Path]:
+        path = tmp_path / "a.stream"
+        with path.open("wb") as stream:
+            recorder = record_it(*options, stdout=stream)
+            await_attached(recorder)
+            serve(recorded_server)
+            if "--for" not in options:
+                recorder.send_signal(signal.SIGINT)
+            _, said = recorder.communicate(timeout=30)
+        return recorder.returncode, said.decode(), path
+
+    return measure
+
+
+def capture_of(stream: Path) -> Path:
+    capture = stream.with_suffix(".tlstax")
+    with stream.open("rb") as file:
+        import_stream(file, stream.name, capture, overwrite=False)
+    return capture
+
+
+def meta_of(capture: Path) -> dict[str, str]:
+    with CaptureReader.open(capture) as reader:
+        return reader.meta()
+
+
+def test_everything_that_fits_is_recorded_all_the_time(run: Run, leftover: Leftover) -> None:
+    code, said, stream = run("--budget", "50%")
+    assert code == OK, said
+    capture = capture_of(stream)
+    windows = rows_of(capture, Window)
+    assert {row.level for row in windows} == {"full"}
+    assert all(a.end_ns == b.start_ns for a, b in pairwise(windows))
+    assert Counter(row.outcome for row in rows_of(capture, Handshake)) == {"success": HANDSHAKES}
+    meta = meta_of(capture)
+    assert meta["budget_share"] == "0.5"
+    assert "everything, all the time" in meta["budget_choice"]
+    assert float(meta["predicted_share"]) <= 0.5
+    effects = rows_of(capture, Effect)
+    assert len(effects) == len(windows)
+    assert sum(row.probe_ns for row in effects) > HANDSHAKES * 1000
+    assert leftover() == set()
+
+
+@pytest.mark.parametrize("options", [(), ("--or-everything",)])
+def test_a_budget_that_nothing_fits(
+    run: Run, options: tuple[str, ...], leftover: Leftover, breakpoints: Breakpoints,
+    recorded_server: "subprocess.Popen[bytes]",
+) -> None:  # fmt: skip
+    """It is refused in words; the default budget does not prevent a recording."""
+    code, said, stream = run("--budget", "0.1%", "--sample-hz", "2000", *options)
+    assert leftover() == set()
+    assert breakpoints(recorded_server.pid) == 0
+    if not options:
+        assert code == BUDGET
+        assert "nothing can be recorded for 0.1%" in said
+        assert last_of(stream.read_bytes(), "error").exit_code == BUDGET
+        assert last_of(stream.read_bytes(), "window").level != b"record"
+        return
+    assert code == OK, said
+    capture = capture_of(stream)
+    # It was tried what turning the ledger off costs; handshakes were recorded meanwhile, too.
+    assert rows_of(capture, Window)[-1].level == "full"
+    assert Counter(row.outcome for row in rows_of(capture, Handshake)) == {"success": HANDSHAKES}
+    assert "budget_share" not in meta_of(capture)
+
+
+def dense_count(stream: Path) -> int:
+    """Windows in which everything was on, so far."""
+    window = definition().number("WINDOW")
+    frames = read_frames(io.BytesIO(stream.read_bytes()), Reading())
+    return sum(f.type == window and record("window", f.content).level == b"record" for f in frames)
+
+
+class Alternated(NamedTuple):
+    """A recording in which the level changed often."""
+
+    stream: bytes
+    sizes_kb: list[int]
+    """Of the recorder's data, at times of the recording."""
+
+
+def data_kb(pid: int) -> int:
+    """The size of what a process has mapped for data, heap and stacks."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmData"))
+
+
+@pytest.fixture
+def alternated(
+    program: Path, started: Started, spawn: Record, repository: Path, tmp_path: Path,
+    measured: Callable[..., Alternated], leftover: Leftover,
+) -> Alternated:  # fmt: skip
+    """The recording of threads that wake each other all the time, for 5 % of their CPU time."""
+
+    def measure() -> Alternated:
+        target = started(program, "load", 4, LOAD_MS, WORK_US)
+        plan, path = tmp_path / "load.plan", tmp_path / "load.stream"
+        plan.write_text(plan_text(target.pid, repository))
+        assert target.stdin is not None
+        target.stdin.write(b"g")
+        command = [PROGRAM, "--plan", plan, "--pid", target.pid, "--budget", "5%"]
+        with path.open("wb") as stream:
+            recorder = spawn([str(part) for part in command], stdout=stream, stderr=subprocess.PIPE)
+            await_attached(recorder)
+            until_s = time.monotonic() + PATIENCE_S
+            sizes_kb = []
+            while dense_count(path) < DENSE_LEAST + 2 and time.monotonic() < until_s:
+                time.sleep(0.5)
+                sizes_kb.append(data_kb(recorder.pid))
+            recorder.send_signal(signal.SIGINT)
+            _, said = recorder.communicate(timeout=60)
+        assert recorder.returncode == OK, said
+        assert leftover() == set()
+        return Alternated(path.read_bytes(), sizes_kb)
+
+    return measured("alternated by recorder", measure)
+
+
+@pytest.fixture
+def capture(alternated: Alternated, tmp_path: Path) -> Path:
+    path = tmp_path / "b.stream"
+    path.write_bytes(alternated.stream)
+    return capture_of(path)
+
+
+def test_windows_alternate_and_join(capture: Path) -> None:
+    windows = rows_of(capture, Window)
+    assert all(a.end_ns == b.start_ns for a, b in pairwise(windows))
+    levels = [row.level for row in windows]
+    assert levels[0] == "full", "the trial"
+    assert levels.count("full") >= DENSE_LEAST
+    assert set(levels) - {"full"}
+    assert not any(a == b == "full" for a, b in pairwise(levels))
+    full_ns = sum(row.end_ns - row.start_ns for row in windows if row.level == "full")
+    assert full_ns < 0.5 * (windows[-1].end_ns - windows[0].start_ns)
+    assert "in windows of" in meta_of(capture)["budget_choice"]
+
+
+def test_the_ledger_of_a_window_is_that_of_its_time(capture: Path) -> None:
+    """What was charged before it began, or while it was off, is in no window."""
+    windows = {row.window_id: row for row in rows_of(capture, Window)}
+    threads = {row.thread_id: row for row in rows_of(capture, Thread)}
+    spent: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for row in rows_of(capture, Ledger):
+        assert windows[row.window_id].level == "full"
+        spent[row.window_id, row.thread_id] += row.time_ns
+    assert len({window_id for window_id, _ in spent}) >= DENSE_LEAST
+    for (window_id, thread_id), time_ns in spent.items():
+        window, thread = windows[window_id], threads[thread_id]
+        if thread.end_ns is None and thread.start_ns < window.start_ns:
+            length_ns = window.end_ns - window.start_ns
+            assert abs(time_ns - length_ns) < ROUND_NS, (window, thread)
+
+
+def test_what_is_on_costs_and_what_is_off_does_not(capture: Path) -> None:
+    levels = {row.window_id: row.level for row in rows_of(capture, Window)}
+    lengths = {row.window_id: row.end_ns - row.start_ns for row in rows_of(capture, Window)}
+    rates: dict[bool, float] = {}
+    for is_full in (True, False):
+        effects = [
+            e for e in rows_of(capture, Effect) if (levels[e.window_id] == "full") == is_full
+        ]
+        rates[is_full] = sum(row.scheduler_ns for row in effects) / sum(
+            lengths[row.window_id] for row in effects
+        )
+    assert rates[True] > 5 * rates[False]
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers keep what was freed")
+def test_changing_levels_takes_no_memory(alternated: Alternated) -> None:
+    assert len(alternated.sizes_kb) > 1
+    assert len(set(alternated.sizes_kb)) == 1, alternated.sizes_kb
+
+
+def test_the_budget_is_in_the_stream_behind_the_trial(alternated: Alternated) -> None:
+    _, reading = frames_of(alternated.stream)
+    assert reading.why_ended == ""
+    budget = last_of(alternated.stream, "budget")
+    assert budget.share_ppm == 50_000
+    assert budget.dense == b"record"
+    assert budget.cycle_ns > budget.dense_ns

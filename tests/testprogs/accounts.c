@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Two CPUs that make an account at once (probes/bpf/threads.bpf.h, compiled for this machine):
+ * between what a program reads and what it stores, another CPU does the same. It prints how many
+ * accounts came of that, and how many slots are in use.
+ *
+ * On a real machine the two must meet within a fraction of a microsecond.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef uint64_t u64;
+typedef int64_t s64;
+typedef uint32_t u32;
+typedef int32_t s32;
+typedef uint16_t u16;
+typedef uint8_t u8;
+
+/* What threads.bpf.h needs of the kernel and of the other programs. */
+#define TLSTAX_ACCOUNT_BPF_H
+#define TLSTAX_KTYPES_H
+#define __BPF_HELPERS__
+#define SEC(name)
+#define __noinline __attribute__((noinline))
+#define __uint(name, value) int(*name)[value]
+#define __type(name, value) value *name
+#define bpf_core_field_exists(field) 1
+enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+
+struct task_struct {
+	s32 pid;
+	u64 nvcsw, nivcsw, start_time;
+	char comm[16];
+	struct {
+		u64 sum_exec_runtime;
+	} se;
+	struct {
+		u64 run_delay;
+	} sched_info;
+	struct {
+		u64 fsbase;
+	} thread;
+	u32 mark; /* its storage */
+};
+
+static void *bpf_map_lookup_elem(void *map, const u32 *key);
+static void *bpf_task_storage_get(void *map, struct task_struct *task, void *value, u64 flags);
+static void another_cpu(const void *place);
+
+#define __sync_val_compare_and_swap(place, expected, desired)  \
+	({                                                     \
+		__typeof__(place) where = (place);             \
+		__typeof__(*(place)) wanted = (expected), was; \
+		another_cpu(where);                            \
+		was = *where;                                  \
+		if (was == wanted)                             \
+			*where = (__typeof__(was))(desired);   \
+		was;                                           \
+	})
+
+#include "../../probes/bpf/slots.bpf.h"
+
+enum { SLOTS = 8 };
+
+static struct config config = {.slots = SLOTS};
+static struct control control;
+static struct lifecycle lifecycle;
+
+static void count_loss(u32 kind)
+{
+	(void)kind;
+}
+
+#include "../../probes/bpf/threads.bpf.h"
+
+static struct thread_slot room[SLOTS];
+static u64 recycled[1 + SLOTS];
+static struct task_struct task, second = {.pid = 2};
+static struct task_struct *others; /* whose account the other CPU makes */
+static const void *contended;	   /* it does so before this is swapped */
+static u32 accounts_count;
+
+static void *bpf_map_lookup_elem(void *map, const u32 *key)
+{
+	if (map == (void *)&slots)
+		return *key < SLOTS ? &room[*key] : NULL;
+	return &recycled[*key];
+}
+
+static void *bpf_task_storage_get(void *map, struct task_struct *one, void *value, u64 flags)
+{
+	(void)map, (void)value, (void)flags;
+	return &one->mark;
+}
+
+static void another_cpu(const void *place)
+{
+	if (place != contended || (place == &task.mark && task.mark == MARK_MAKING))
+		return; /* the mark: only who has read it and not changed it yet */
+	contended = NULL;
+	accounts_count += open_account(others, 1, STATE_RUNNABLE, PHASE_BACKGROUND) != NULL;
+}
+
+/* The same thread, or two; the other CPU comes before a number is swapped. */
+static void meet(const char *what, struct task_struct *other, const void *place, bool from_recycled)
+{
+	memset(&lifecycle, 0, sizeof(lifecycle));
+	memset(recycled, 0, sizeof(recycled));
+	task = (struct task_struct){.pid = 1};
+	second.mark = 0;
+	if (from_recycled)
+		recycled[0] = 2, recycled[1] = 5, recycled[2] = 6;
+	others = other;
+	contended = place;
+	accounts_count = 0;
+	bool is_mine = open_account(&task, 1, STATE_RUNNABLE, PHASE_BACKGROUND) != NULL;
+	accounts_count += is_mine;
+	printf("%s %u %llu %s\n", what, accounts_count,
+	       (unsigned long long)(lifecycle.fresh_count + lifecycle.reused_count),
+	       contended || task.mark == second.mark ? "wrong" : "right");
+}
+
+int main(void)
+{
+	meet("one-thread", &task, &task.mark, false);
+	meet("two-threads", &second, &task.mark, false);
+	meet("two-fresh", &second, &lifecycle.fresh_count, false);
+	meet("two-recycled", &second, &lifecycle.reused_count, true);
+	close_account(&task);
+	(void)find_slot(&task);
+	(void)control;
+	return 0;
+}

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Begins TLS handshakes with a server of the MySQL family, and finishes none.
+
+    stranger.py PORT untrusting     trusts no certificate, and says so to the server
+    stranger.py PORT leaving        closes the connection when the server has answered
+
+One after another until killed. Runs alone (python3 -I); says "ready" after the first one.
+"""
+
+import socket
+import ssl
+import struct
+import sys
+import time
+
+CLIENT_PROTOCOL_41, CLIENT_SSL, CLIENT_SECURE_CONNECTION = 1 << 9, 1 << 11, 1 << 15
+SSL_REQUEST = struct.pack(
+    "<IIB23x", CLIENT_PROTOCOL_41 | CLIENT_SSL | CLIENT_SECURE_CONNECTION, 1 << 24, 33
+)
+PAUSE_S = 0.002
+"""Between connections, so that other clients are served as well."""
+
+
+def main(port: int, manner: str) -> None:
+    """Connect again and again."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    ready = False
+    while True:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.recv(1 << 12)  # the server's greeting
+            header = struct.pack("<I", len(SSL_REQUEST) | 1 << 24)
+            connection.sendall(header + SSL_REQUEST)
+            if manner == "untrusting":
+                refuse(context, connection)
+            else:
+                leave(context, connection)
+        if not ready:
+            print("ready", flush=True)
+            ready = True
+        time.sleep(PAUSE_S)
+
+
+def refuse(context: ssl.SSLContext, connection: socket.socket) -> None:
+    """Fail with the alert unknown_ca."""
+    try:
+        context.wrap_socket(connection)
+    except ssl.SSLCertVerificationError:
+        return
+    raise AssertionError("the certificate was trusted")
+
+
+def leave(context: ssl.SSLContext, connection: socket.socket) -> None:
+    """Say hello, wait for the answer, and go."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    except ssl.SSLWantReadError:
+        connection.sendall(outgoing.read())
+    connection.recv(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

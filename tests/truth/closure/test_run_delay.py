@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The reference of `runnable` does not count sleep, which the kernel's run delay may (Linux 6.12).
+
+Without that, recordings of idle threads would be red now and then, for a fault of the reference.
+"""
+
+import subprocess
+from pathlib import Path
+
+EXPECTED_MS = {
+    "waiting": (0, 3),  # the run delay grows when the thread runs
+    "waited": (3, 3),
+    "stamped": (3, 3),  # it sleeps
+    "stamped, woken": (3, 5),
+    "stamped, ran": (305, 5),
+    "moved twice": (505, 5),
+    "moved twice, ran": (1009, 9),
+}
+"""The kernel's run delay, and time that the thread really waited for a CPU."""
+
+
+def test_sleep_that_the_kernel_counts_as_waiting_is_taken_off(repository: Path) -> None:
+    program = repository / "tests/testprogs/bin/asleep"
+    lines = subprocess.check_output([program], text=True).splitlines()
+    found = {}
+    for line in lines:
+        what, run_delay_ms, wait_ms = line.rsplit(" ", 2)
+        found[what] = (int(run_delay_ms), int(wait_ms))
+    assert found == EXPECTED_MS

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The arguments of `tlstax watch`."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode
+from tlstax.__main__ import build_parser, main
+from tlstax.collectors.commands.watch import address, every, keep
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("9917", ("127.0.0.1", 9917)),
+        (":9917", ("127.0.0.1", 9917)),
+        ("192.0.2.7:80", ("192.0.2.7", 80)),
+        ("[::1]:0", ("::1", 0)),
+    ],
+)
+def test_an_address_without_a_host_is_loopback(text: str, found: tuple[str, int]) -> None:
+    assert address(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "host", "1:65536", "1:-1", "9917x"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        address(text)
+
+
+def test_times_have_bounds() -> None:
+    assert (keep("48h"), keep("30d"), every("10s"), every("60s")) == (172800, 2592000, 10, 60)
+    for text in ("", "1h", "30", "d", "-3d", "4000d", "99999999d"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            keep(text)
+    with pytest.raises(argparse.ArgumentTypeError):
+        every("15s")
+
+
+def test_one_server_is_named() -> None:
+    for arguments in ([], ["--name", "mysqld", "--pid", "1"]):
+        with pytest.raises(SystemExit) as ended:
+            build_parser("watch").parse_args(["watch", "--output", "x", *arguments])
+        assert ended.value.code == ExitCode.USAGE
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert main(["watch", "--name", "mysqld", "--output", str(file)]) == ExitCode.IO
+    assert "cannot write" in capsys.readouterr().err

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The recorder's budget.c and pace.c as a library, for tests with arithmetic for a server."""
+
+import ctypes
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from tlstax.probes.model import Level
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+NS_PER_S: Final = 1_000_000_000
+NONE: Final = -1
+MARGIN, FLOOR_CPUS, LONGEST_CYCLE_NS = 0.85, 0.1, 30 * NS_PER_S
+_SOURCES: Final = ("budget.c", "pace.c", "failure.c")
+
+
+class Overhead(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_double)
+        for name in ("probes_ns", "scheduler_ns", "samples_ns", "recorder_ns")
+    )
+
+    @property
+    def total_ns(self) -> float:
+        return float(self.probes_ns + self.scheduler_ns + self.samples_ns + self.recorder_ns)
+
+
+class Span(ctypes.Structure):
+    _fields_ = (
+        ("length_ns", ctypes.c_uint64),
+        ("target_cpu_ns", ctypes.c_uint64),
+        ("spent", Overhead),
+        ("by_level_ns", ctypes.c_double * len(Level)),
+    )
+
+
+class Load(ctypes.Structure):
+    _fields_ = (
+        ("cpus", ctypes.c_double),
+        ("probes", ctypes.c_double * len(Level)),
+        *(
+            (name, ctypes.c_double)
+            for name in ("scheduler", "samples", "cut_ns", "turn_ns", "tail_ns", "watch")
+        ),
+    )
+
+    @property
+    def base(self) -> float:
+        return max(float(self.cpus), FLOOR_CPUS)
+
+
+class Choice(ctypes.Structure):
+    _fields_ = (
+        ("dense", ctypes.c_int),
+        ("light", ctypes.c_int),
+        ("dense_ns", ctypes.c_uint64),
+        ("cycle_ns", ctypes.c_uint64),
+        ("predicted", Overhead),
+    )
+
+    @property
+    def is_continuous(self) -> bool:
+        return bool(self.cycle_ns <= self.dense_ns)
+
+
+class Account(ctypes.Structure):
+    _fields_ = (("share", ctypes.c_double), ("balance_ns", ctypes.c_double))
+
+
+class Step(ctypes.Structure):
+    _fields_ = (
+        ("level", ctypes.c_int),
+        ("length_ns", ctypes.c_uint64),
+        ("watch_ns", ctypes.c_uint64),
+    )
+
+
+class OwnCosts(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_double) for name in ("cut_ns", "turn_ns", "watch"))
+
+
+class PaceState(ctypes.Structure):
+    _fields_ = (
+        ("most", ctypes.c_int),
+        ("window_ns", ctypes.c_uint64),
+        ("account", Account),
+        ("load", Load),
+        ("choice", Choice),
+        ("step", Step),
+        ("has_choice", ctypes.c_bool),
+        ("allowance_ns", ctypes.c_double),
+        ("rests", ctypes.c_uint32),
+        ("random", ctypes.c_uint64),
+    )
+
+
+class Failure(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_int), ("text", ctypes.c_char * 512))
+
+
+@cache
+def library() -> Any:
+    """Built once; a number that does not fit its type traps."""
+    with tempfile.TemporaryDirectory(prefix="tlstax-") as folder:
+        made = Path(folder, "budget.so")
+        sources = [str(ROOT / "collectors/recorder" / name) for name in _SOURCES]
+        subprocess.run(
+            [
+                *("clang", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-Wall"),
+                *("-Wextra", "-Werror", "-fsanitize=undefined", "-fsanitize-trap=undefined"),
+                *("-I", str(ROOT / "probes/bpf"), "-o", str(made), *sources),
+            ],
+            check=True,
+        )
+        loaded = ctypes.CDLL(str(made))
+    loaded.budget_choose.argtypes = (
+        *(ctypes.POINTER(Load), ctypes.c_double, ctypes.c_int, ctypes.c_uint64, ctypes.c_bool),
+        ctypes.POINTER(Choice),
+    )
+    loaded.budget_choose.restype = ctypes.c_bool
+    loaded.budget_refuse.argtypes = (ctypes.POINTER(Load), ctypes.c_double)
+    loaded.load_learn.argtypes = (
+        *(ctypes.POINTER(Load), ctypes.c_int, ctypes.POINTER(Span), ctypes.c_double),
+    )
+    loaded.window_cost.argtypes = (
+        *(ctypes.POINTER(Load), ctypes.c_int, ctypes.c_int, ctypes.c_uint64),
+    )
+    loaded.window_cost.restype = ctypes.c_double
+    loaded.pace_open.argtypes = (
+        *(ctypes.POINTER(PaceState), ctypes.c_double, ctypes.c_int, ctypes.c_uint64),
+        ctypes.c_uint64,
+    )
+    loaded.pace_begin.restype = loaded.pace_overspends.restype = ctypes.c_bool
+    loaded.pace_first.restype = loaded.pace_ended.restype = Step
+    return loaded
+
+
+def load_of(probes: tuple[float, ...], **values: float) -> Load:
+    """A load; what is not given is 0."""
+    return Load(probes=(ctypes.c_double * len(Level))(*probes), **values)
+
+
+def choose(
+    load: Load, share: float, most: Level, window_ns: int, alternates: bool = False
+) -> Choice | None:
+    """What fits; None: nothing."""
+    choice = Choice()
+    fits = library().budget_choose(load, share, most, window_ns, alternates, choice)
+    return choice if fits else None
+
+
+def refusal(load: Load, share: float) -> str:
+    """Why nothing fits."""
+    failure = Failure.in_dll(library(), "failure")
+    failure.code = 0
+    library().budget_refuse(load, share)
+    assert failure.code == 7
+    return bytes(failure.text).decode()
+
+
+def settle(account: Account, span: Span) -> None:
+    """Credit and debit a span."""
+    library().account_settle(ctypes.byref(account), ctypes.byref(span))
+
+
+class Pace:
+    """As the recorder uses it; also adds up what was earned and spent."""
+
+    def __init__(self, share: float, most: Level, window_ns: int) -> None:
+        self.state = PaceState()
+        self.spent_ns = self.earned_ns = 0.0
+        self.cpu_ns = 0
+        library().pace_open(self.state, share, most, window_ns, 0)
+
+    def begin(self, load: Load, trial: Span) -> bool:
+        """Whether something fits."""
+        self._add(trial)
+        return bool(library().pace_begin(*map(ctypes.byref, (self.state, load, trial))))
+
+    def first(self) -> Step:
+        """What follows the trial."""
+        step: Step = library().pace_first(ctypes.byref(self.state))
+        return step
+
+    def ended(self, span: Span, cut_ns: float, turn_ns: float, watch: float) -> Step:
+        """The next step."""
+        self._add(span)
+        own = OwnCosts(cut_ns, turn_ns, watch)
+        step: Step = library().pace_ended(*map(ctypes.byref, (self.state, span, own)))
+        return step
+
+    def overspends(self, span: Span) -> bool:
+        """Whether the window must end."""
+        return bool(library().pace_overspends(*map(ctypes.byref, (self.state, span))))
+
+    def _add(self, span: Span) -> None:
+        self.spent_ns += span.spent.total_ns
+        floor_ns = FLOOR_CPUS * span.length_ns
+        self.earned_ns += self.state.account.share * max(span.target_cpu_ns, floor_ns)
+        self.cpu_ns += span.target_cpu_ns
+
+    @property
+    def spent_share(self) -> float:
+        """Of the server's CPU time."""
+        return self.spent_ns / self.cpu_ns
+
+    @property
+    def choice(self) -> Choice | None:
+        """The present one."""
+        return self.state.choice if self.state.has_choice else None
+
+    @property
+    def balance_ns(self) -> float:
+        """What the account holds."""
+        return float(self.state.account.balance_ns)
