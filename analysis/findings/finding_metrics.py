@@ -16,6 +16,7 @@ from tlstax.analysis.classify.wait_causes import WaitTimes
 from tlstax.analysis.findings import throughout, window_metrics
 from tlstax.analysis.findings.client_metrics import add_client
 from tlstax.analysis.findings.metric_labels import COMPUTED, PER_CONNECTION, PER_HANDSHAKE
+from tlstax.analysis.findings.outcome_metrics import add_outcomes
 from tlstax.analysis.findings.window_metrics import (
     CONNECTING_PHASES,
     RECORD_CRYPTO,
@@ -65,7 +66,7 @@ def gather(
     found: Metrics = {}
     _add_ledger(found, blocks, served, operations)
     _add_connections(found, blocks)
-    _add_failures(found, blocks, served)
+    add_outcomes(found, blocks, served)
     _add_texts(found, part, tables, blocks)
     _add_waits(found, blocks)
     _add_host(found, blocks)
@@ -188,20 +189,6 @@ def _add_connections(found: Metrics, blocks: Blocks) -> None:
     samples = float(blocks.sums("samples")[0])
     found["samples_count"] = exact(samples)
     found["full_share"] = blocks.share("full", "resumed")
-    found["old_version_share"] = blocks.share("version:old", "version:current")
-
-
-def _add_failures(found: Metrics, blocks: Blocks, served: Floats) -> None:
-    """Handshakes that failed or were given up, and their part of the time of all handshakes."""
-    failed = ("outcome:failure", "outcome:abandoned")
-    for name, series in zip(("failed_count", "abandoned_count"), failed, strict=True):
-        found[name] = exact(float(blocks.sums(series)[0]))
-    whole = blocks.sums("outcome:success", *failed)
-    found["failed_share"] = blocks.metric(ratio(blocks.sums(*failed), whole))
-    walls = blocks.sums("wall:failure", "wall:abandoned")
-    part = ratio(walls, walls + blocks.sums("wall:success"))
-    shakes = blocks.sums(*blocks.matching(lambda phase, state: phase in HANDSHAKE_PHASES))
-    found["failed_time_share"] = blocks.metric(part * ratio(shakes, served))
 
 
 def _add_waits(found: Metrics, blocks: Blocks) -> None:

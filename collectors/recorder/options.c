@@ -43,26 +43,16 @@ static const char help[] =
 	"6 the stream could not be written; 7 nothing can be recorded for the budget.\n";
 
 static const struct option names[] = {
-	{"plan", required_argument, NULL, 'p'},
-	{"tables", required_argument, NULL, 'u'},
-	{"pid", required_argument, NULL, 'i'},
-	{"for", required_argument, NULL, 'f'},
-	{"window", required_argument, NULL, 'w'},
-	{"sample-hz", required_argument, NULL, 's'},
-	{"budget", required_argument, NULL, 'b'},
-	{"reader", required_argument, NULL, 'e'},
-	{"or-everything", no_argument, NULL, 'n'},
-	{"slots", required_argument, NULL, 't'},
-	{"level", required_argument, NULL, 'l'},
-	{"queue", required_argument, NULL, 'q'},
-	{"any-kernel", no_argument, NULL, 'k'},
-	{"output", required_argument, NULL, 'o'},
-	{"serve", no_argument, NULL, 'r'},
-	{"remove-self", no_argument, NULL, 'd'},
-	{"version", no_argument, NULL, 'v'},
-	{"help", no_argument, NULL, 'h'},
-	{"traced", no_argument, NULL, 'c'},
-	{NULL, 0, NULL, 0},
+	{"plan", required_argument, NULL, 'p'},	   {"tables", required_argument, NULL, 'u'},
+	{"pid", required_argument, NULL, 'i'},	   {"for", required_argument, NULL, 'f'},
+	{"window", required_argument, NULL, 'w'},  {"sample-hz", required_argument, NULL, 's'},
+	{"budget", required_argument, NULL, 'b'},  {"reader", required_argument, NULL, 'e'},
+	{"or-everything", no_argument, NULL, 'n'}, {"slots", required_argument, NULL, 't'},
+	{"level", required_argument, NULL, 'l'},   {"queue", required_argument, NULL, 'q'},
+	{"any-kernel", no_argument, NULL, 'k'},	   {"output", required_argument, NULL, 'o'},
+	{"serve", no_argument, NULL, 'r'},	   {"remove-self", no_argument, NULL, 'd'},
+	{"version", no_argument, NULL, 'v'},	   {"help", no_argument, NULL, 'h'},
+	{"traced", no_argument, NULL, 'c'},	   {NULL, 0, NULL, 0},
 };
 
 static bool number(const char *text, u64 least, u64 most, u64 *value)

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "pace.h"
 
-#define WATCH_NS (2 * NS_PER_S) /* how often a window of a recording without pauses is looked at \
-				 */
+#define WATCH_NS (2 * NS_PER_S) /* how often continuous recording is looked at */
 #define LONGEST_LIGHT_NS (10 * NS_PER_S)
 #define SHORTEST_LIGHT_NS (500 * NS_PER_MS)
 #define JITTER 0.2
 #define SURPRISE 1.5 /* a dense window ends when it costs this many times what was expected */
-#define SLACK_NS (500 * NS_PER_MS) /* a recording without pauses may owe the credit of this time \
-				    */
+#define SLACK_NS (500 * NS_PER_MS) /* what continuous recording may owe, in credit */
 #define NEW_RATE 0.3		   /* weight of a window's rates against those before it */
 #define NEW_COST 0.3		   /* the same for the costs of the recorder */
 

@@ -52,9 +52,9 @@ class AttachedServer:
             arguments["--level"] = level.name.lower()
         safety = replace(prepared.safety, user_stacks=False)
         text = plan_file_text(self.target, prepared.plan, safety)
-        self._child = RecorderChild(
-            text, None, [word for pair in arguments.items() for word in pair]
-        )
+        words = [word for pair in arguments.items() for word in pair]
+        words += ["--traced"] if prepared.may_be_traced else []
+        self._child = RecorderChild(text, None, words)
         self._symbolizer = Symbolizer(self.target)
         try:
             self._replay = self._begun()

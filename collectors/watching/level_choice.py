@@ -14,10 +14,10 @@ from tlstax.probes.model import Level
 
 LEAST_CPUS: Final = 1.0
 """A server that uses less CPU is counted as using this much: a share of 0 would be 0."""
+SPARE: Final = 0.7
+"""The best level must cost this share of the budget before stretches of it end."""
 JUDGED: Final = 3
 """Windows in a row that exceed the budget before the level is changed."""
-SPARE: Final = 0.7
-"""Share of the budget below which a stretch may become the rule again."""
 LIGHT_LEAST: Final = 6
 LIGHT_MOST: Final = 360
 """Windows at `handshake` between two stretches of `flow`."""

@@ -32,6 +32,7 @@ class Prepared(NamedTuple):
     safety: Safety
     level: Level
     thread_room: int
+    may_be_traced: bool
 
 
 def prepare(pid: int, level: Level, accepted: Sequence[str] = ()) -> Prepared:
@@ -60,7 +61,7 @@ def _prepared(pid: int, level: Level, accepted: Sequence[str]) -> Prepared:
     require_host_pids()
     safety, level = at_level(preflight(pid, accepted), level)
     target, plan = plan_in_child(pid, level, limits=safety.limits)
-    return Prepared(target, plan, safety, level, thread_room(pid))
+    return Prepared(target, plan, safety, level, thread_room(pid), "tracer" in accepted)
 
 
 def _main(pid: str, level: str, *accepted: str) -> None:

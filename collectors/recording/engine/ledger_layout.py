@@ -219,10 +219,8 @@ SETTINGS: Final = (
     "no_user_stacks",
 )
 # Fields of the TLS library's objects, read at offsets that its accessors show.
-OFFSETS: Final = (
-    *("version", "rwstate", "shutdown", "state", "hit", "session", "session_cipher", "cipher_id"),
-    "server",
-)
+OFFSETS: Final = ("version", "rwstate", "shutdown", "state", "hit", "session", "session_cipher",
+                  "cipher_id", "server")  # fmt: skip
 
 
 class Config(ctypes.Structure):

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Metrics of how handshakes end, and of what they agree on."""
+
+from tlstax.analysis.findings.window_metrics import Blocks, Metrics, exact, ratio
+from tlstax.analysis.statistics.units import Floats
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+
+
+def add_outcomes(found: Metrics, blocks: Blocks, served: Floats) -> None:
+    """Handshakes that failed or were given up, with their part of the time; old versions.
+
+    `served`: the time that the server spent on connections, of all units and of each.
+    """
+    failed = ("outcome:failure", "outcome:abandoned")
+    for name, series in zip(("failed_count", "abandoned_count"), failed, strict=True):
+        found[name] = exact(float(blocks.sums(series)[0]))
+    whole = blocks.sums("outcome:success", *failed)
+    found["failed_share"] = blocks.metric(ratio(blocks.sums(*failed), whole))
+    walls = blocks.sums("wall:failure", "wall:abandoned")
+    part = ratio(walls, walls + blocks.sums("wall:success"))
+    shakes = blocks.sums(*blocks.matching(lambda phase, state: phase in HANDSHAKE_PHASES))
+    found["failed_time_share"] = blocks.metric(part * ratio(shakes, served))
+    found["old_version_share"] = blocks.share("version:old", "version:current")
