@@ -274,6 +274,8 @@ crosscheck: root-crosscheck test-install ## compare native, bpftrace, bcc and pe
 	$(BIN)/python tests/crosscheck/run.py --bcc-directory "$$($(NEWER) profile)"
 
 bench-overhead: root-bench-overhead test-install packages-bench ## overhead of tlstax, perf and bpftrace; whether a budget of 1 % holds (2 hours, quiet host)
+	$(BIN)/python tests/bench/switched.py
+	$(BIN)/python tests/bench/switched.py --rate 6000
 	$(BIN)/python tests/bench/overhead.py
 	$(BIN)/python tests/bench/budget.py
 

@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tlstax.analysis.classify import callers, profiles, repair
+from tlstax.analysis.classify import callers, command_split, profiles, repair
 from tlstax.analysis.classify import stacks as folding
 from tlstax.analysis.classify.client_samples import count_client_samples
 from tlstax.analysis.classify.composition import (
@@ -122,6 +122,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         method=method.describe(),
         end_to_end=both,
         between=intermediaries.tabulate(parts, whole),
+        splits=[line for part in parts if (line := command_split.split(tables, part, resolved))],
         sources=sources.tabulate(tables),
         findings=found,
         findings_note=note,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from tlstax.analysis.model.clients import EndToEnd, Intermediaries
+from tlstax.analysis.model.command_split import CommandSplit
 from tlstax.analysis.model.composition import Composition
 from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.model.heatmap import Heatmap
@@ -124,6 +125,9 @@ class Document:
     )
     between: Annotated[
         list[Intermediaries], "tunnels and proxies between client and server; empty without any"
+    ] = field(default_factory=list)
+    splits: Annotated[
+        list[CommandSplit], "commands at level flow, split; empty without that level"
     ] = field(default_factory=list)
     sources: Annotated[Sources | None, "other sources of the recording; null = none"] = None
     findings: Annotated[

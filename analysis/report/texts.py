@@ -34,6 +34,11 @@ def name(identifier: str) -> str:
     return clean(quantities.name(identifier))
 
 
+def part(phase: str) -> str:
+    """A part of a command."""
+    return {"record_read": "reading", "command": "executing", "record_write": "answering"}[phase]
+
+
 def callers(phase: Json, category: str) -> list[tuple[str, Json]]:
     """Who asked for a category's work in a phase: label and line, largest first."""
     return [

@@ -11,6 +11,7 @@ from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
     Collector,
+    CommandPart,
     CpuClock,
     Effect,
     Frame,
@@ -81,6 +82,7 @@ class Tables:
     cpu_clocks: list[CpuClock] = field(default_factory=list)
     phase_counts: list[PhaseCount] = field(default_factory=list)
     latencies: list[Latency] = field(default_factory=list)
+    command_parts: list[CommandPart] = field(default_factory=list)
     handshakes: list[Handshake] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
@@ -192,6 +194,7 @@ def _about(tables: Tables, targets: list[Target]) -> Tables:
         cpu_clocks=of_window(tables.cpu_clocks),
         phase_counts=of_window(tables.phase_counts),
         latencies=of_window(tables.latencies),
+        command_parts=of_window(tables.command_parts),
         handshakes=of_window(tables.handshakes),
         samples=sampled.of_windows(window_ids),
         deep=sampled.of_windows(deep_ids),
@@ -253,6 +256,7 @@ def _load_rows(reader: CaptureReader) -> Tables:
         cpu_clocks=list(reader.rows(CpuClock)),
         phase_counts=list(reader.rows(PhaseCount)),
         latencies=list(reader.rows(Latency)),
+        command_parts=list(reader.rows(CommandPart)),
         handshakes=list(reader.rows(Handshake)),
         frames=list(reader.rows(Frame)),
         stacks=list(reader.rows(Stack)),

@@ -27,6 +27,11 @@ _T: Final = (
 )  # fmt: skip
 
 
+def t_quantile(freedom: int) -> float:
+    """Student's t at 97.5 %."""
+    return _T[freedom - 1] if freedom <= len(_T) else _Z
+
+
 def wilson(hits: float, total: float, z: float = _Z) -> tuple[float, float]:
     """The Wilson score interval of a share of independent samples; (0, 1) without samples."""
     if total <= 0:
@@ -67,7 +72,7 @@ def _around(value: float, mine: Floats, whole: Floats, units: Units) -> tuple[fl
     if units.is_serial:
         between *= SERIAL_FACTOR**2
     effect = max(1.0, between / binomial) if binomial else 1.0
-    t = _T[units.count - 2] if units.count <= len(_T) else _Z
+    t = t_quantile(units.count - 1)
     return wilson(value * total / effect, total / effect, t)
 
 

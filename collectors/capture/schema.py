@@ -246,6 +246,17 @@ class Latency(NamedTuple):
     ended_count: Annotated[int, "times the phase took this long"]
 
 
+class CommandPart(NamedTuple):
+    """CPU time of a part of commands in a calibration stretch: a window at level flow.
+
+    Probes of level record told it beside. Windows without rows are no stretches.
+    """
+
+    window_id: Annotated[int, "window"]
+    phase: Annotated[str, "record_read, command (executing) or record_write"]
+    on_cpu_ns: Annotated[int, "CPU time of all threads"]
+
+
 class Handshake(NamedTuple):
     """One TLS handshake of one connection, followed by its SSL pointer."""
 
@@ -514,6 +525,7 @@ Row = (
     | CpuClock
     | PhaseCount
     | Latency
+    | CommandPart
     | Handshake
     | Frame
     | Stack
@@ -537,7 +549,7 @@ TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
 ADDED: Final[frozenset[type[Row]]] = frozenset(
     {
         *(Effect, Collector, Metric, Primitive, PrimitiveCalls, PrimitiveTime, Gap, Calibration),
-        *(SourceFacts, Series, ProcessClock, CpuClock, InlinedFrame),
+        *(SourceFacts, Series, ProcessClock, CpuClock, InlinedFrame, CommandPart),
     }
 )
 """Tables that version 1 did not have."""

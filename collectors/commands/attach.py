@@ -29,6 +29,7 @@ from tlstax.collectors.preflight.safety import Safety, at_level
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_LEAST, ROOM_MOST
 from tlstax.collectors.recording.by_recorder.recording import StaticRecording
+from tlstax.collectors.recording.calibration.stretches import interval_s
 from tlstax.collectors.recording.plain import PlainRecording
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
@@ -128,6 +129,12 @@ def register(
         "everything all the time (5%%; none with --window, --client, --functions or --collect "
         f"{','.join(registry.uncounted())})",
     )
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="with --level flow: short stretches with the probes of level record, by which reports "
+        "split commands into reading, executing and answering (no --budget)",
+    )
     registry.add_arguments(parser)
     accept_option(parser)
     parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
@@ -195,10 +202,11 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet
     sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:
         return PlainRecording(pid, options.output, sources, options.force), sources, safety
-    expensive = options.window or options.client or options.functions
+    expensive = options.window or options.client or options.functions or options.calibrate
     expensive = expensive or registry.uncounted(options.collect)
     share = share_of(options.budget, is_expensive=expensive)
-    kind = Recorder if options.client or options.functions else StaticRecording
+    by_engine = options.client or options.functions or options.calibrate
+    kind = Recorder if by_engine else StaticRecording
     return kind(_request(options, pid, sources, safety, share)), sources, safety
 
 
@@ -220,6 +228,7 @@ def _request(
         unwind_tables=options.stacks != "frame-pointers",
         level=options.level,
         threads_most=options.max_threads,
+        calibration_s=interval_s(options.duration_s) if options.calibrate else None,
         budget=share,
         budget_is_default=options.budget is None,
         definitions=options.definitions,
@@ -274,6 +283,13 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             "--client was given with --budget",
             "the budget limits the overhead in the server; probes in clients are not counted",
             "give one or the other",
+            ExitCode.USAGE,
+        )
+    if options.calibrate and (budgeted or options.level != Level.FLOW):
+        raise TlstaxError(
+            "--calibrate was given with --budget or without --level flow",
+            "calibration stretches belong to level flow, and no budget counts what they cost",
+            "give --level flow --calibrate, without --budget",
             ExitCode.USAGE,
         )
     if options.functions and (budgeted or options.level < Level.RECORD):

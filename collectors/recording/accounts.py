@@ -9,7 +9,7 @@ from tlstax.collectors.recording.engine.ledger_layout import (
     PHASE_CELLS,
     STATE_CELLS,
 )
-from tlstax.collectors.recording.engine.ledger_maps import UNREAD, Counts, SlotView
+from tlstax.collectors.recording.engine.ledger_maps import UNREAD, Counts
 
 _CELLS: Final = PHASE_CELLS * STATE_CELLS
 
@@ -28,17 +28,6 @@ class ThreadAccount:
     handed_ns: int = 0
     counts: Counts = UNREAD
     row: schema.Thread | None = None
-
-
-def settled(slot: SlotView, end_ns: int) -> list[int]:
-    """A thread's cells at `end_ns`: the interval since its last charge belongs to where it is.
-
-    Charged past the end already, the interval is negative. The sum is the thread's age either way.
-    """
-    cells = list(slot.cells)
-    if not slot.exited:
-        cells[slot.owner * STATE_CELLS + slot.state] += end_ns - slot.last_ns
-    return cells
 
 
 def spent_since(before: list[int], now: list[int]) -> list[int]:

@@ -6,14 +6,23 @@ from typing import TYPE_CHECKING
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
-from tlstax.collectors.placement.model import FunctionPlan
+from tlstax.collectors.placement.model import FunctionPlan, Plan
+from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.thread_room import thread_room
+from tlstax.collectors.recording.calibration.exact_parts import ExactParts
+from tlstax.collectors.recording.calibration.stretches import NO_STRETCHES, Stretches
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.request import Request
-from tlstax.collectors.recording.safe_request import programs_of
-from tlstax.collectors.recording.target_rows import probe_rows
+from tlstax.collectors.recording.safe_request import limits_of, programs_of, safety_rows
+from tlstax.collectors.recording.target_rows import (
+    calibration_rows,
+    gap_rows,
+    probe_rows,
+    target_row,
+)
+from tlstax.probes.model import Level
 
 if TYPE_CHECKING:  # its module is loaded only with --functions
     from tlstax.collectors.recording.function_windows import FunctionRecording
@@ -32,6 +41,31 @@ def engine_options(request: Request, target: Target) -> Options:
         programs=programs,
         files=target.objects,
     )
+
+
+def calibration_plan(request: Request, plan: Plan) -> Plan | None:
+    """The probes of calibration stretches; None where there are to be none."""
+    if request.calibration_s is None or not plan.is_flow:
+        return None
+    limits = limits_of(request)
+    return plan_in_child(request.pid, Level.RECORD, request.definitions, limits=limits)[1]
+
+
+def open_stretches(request: Request, target: Target, plan: Plan | None) -> Stretches:
+    """What takes them, by the plan of `calibration_plan`."""
+    if plan is None or request.calibration_s is None:
+        return NO_STRETCHES
+    parts = ExactParts(request.pid, plan, engine_options(request, target))
+    return Stretches(parts, request.calibration_s, seed=request.pid)
+
+
+def open_functions(engine: Engine, plan: FunctionPlan | None) -> "FunctionRecording | None":
+    """The probes of `--functions`, attached, if any were asked for."""
+    if plan is None:
+        return None
+    from tlstax.collectors.recording.function_windows import FunctionRecording
+
+    return FunctionRecording(plan, engine.multi, engine.shared_maps())
 
 
 def engine_facts(
@@ -59,6 +93,19 @@ def stack_facts(engine: Engine) -> dict[str, object]:
     if not engine.walker.enabled:
         return {"user_stacks": "frame pointers"}
     return {"user_stacks": "unwind tables", "unwind_bytes": engine.walker.tables_bytes}
+
+
+def described(
+    request: Request, target: Target, engine: Engine, functions: "FunctionRecording | None"
+) -> Iterable[schema.Row]:
+    """What is measured, by which probes, and what the recording lacks."""
+    yield target_row(target, engine.plan)
+    if functions:
+        yield from functions.begin()
+    yield from engine_probes(engine, functions)
+    yield from calibration_rows(engine.plan)
+    yield from gap_rows(engine.plan)
+    yield from safety_rows(request.safety)
 
 
 def engine_probes(engine: Engine, functions: "FunctionRecording | None") -> list[schema.Probe]:

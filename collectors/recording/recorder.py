@@ -21,26 +21,26 @@ from tlstax.collectors.process.target_fate import (
     program_of,
     require_same_program,
 )
+from tlstax.collectors.recording.calibration.stretches import NO_STRETCHES
 from tlstax.collectors.recording.engine.metering import Overhead
 from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.engine.schedule import Schedule
 from tlstax.collectors.recording.engine_rows import (
+    calibration_plan,
+    described,
     engine_facts,
     engine_options,
     engine_probes,
     fate_rows,
+    open_functions,
+    open_stretches,
     walk_rows,
 )
 from tlstax.collectors.recording.peers import PeerSet, peer_request
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
-from tlstax.collectors.recording.safe_request import limits_of, made_safe, safety_rows
+from tlstax.collectors.recording.safe_request import limits_of, made_safe
 from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames
-from tlstax.collectors.recording.target_rows import (
-    calibration_rows,
-    gap_rows,
-    target_row,
-)
 from tlstax.collectors.recording.thread_roles import ThreadRoles
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
 from tlstax.workloads.results import RunTotals
@@ -68,6 +68,8 @@ class Recorder:
         self._target, self._plan = plan_in_child(
             request.pid, request.level, request.definitions, limits=limits_of(request)
         )
+        self._record_plan = calibration_plan(request, self._plan)
+        self._stretches = NO_STRETCHES
         asked = (request.pid, request.functions, request.definitions)
         self._function_plan = plan_functions_in_child(*asked) if request.functions else None
         self._functions: FunctionRecording | None = None
@@ -89,22 +91,17 @@ class Recorder:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
             try:
-                self._attach_functions()
+                self._functions = open_functions(self._engine, self._function_plan)
+                self._stretches = open_stretches(request, self._target, self._record_plan)
                 self.schedule.attach()
             finally:
                 require_same_program(self._target)  # the reason of any error, if it ended
             roles = ThreadRoles(self.request.pid, self._plan.role_marks)
             start_cpu_ns = cpu_used_ns() - self._used_before_ns
             self._cutter = WindowCutter(self._engine, self._stacks, roles)  # counts from here on
-            facts = engine_facts(self.request, self._engine, self._function_plan, start_cpu_ns)
-            self._writer.add(facts)
-            self._writer.add(target_row(self._target, self._plan))
-            if self._functions:
-                self._writer.add(self._functions.begin())
-            self._writer.add(engine_probes(self._engine, self._functions))
-            self._writer.add(calibration_rows(self._plan))
-            self._writer.add(gap_rows(self._plan))
-            self._writer.add(safety_rows(request.safety))
+            engine, functions = self._engine, self._functions
+            self._writer.add(engine_facts(request, engine, self._function_plan, start_cpu_ns))
+            self._writer.add(described(request, self._target, engine, functions))
             if self.request.sources:
                 self._writer.add(self.request.sources.start())
             self._writer.commit()
@@ -116,14 +113,6 @@ class Recorder:
             self._stop_sources()
             self._peers.close()
             raise
-
-    def _attach_functions(self) -> None:
-        if self._function_plan:
-            from tlstax.collectors.recording.function_windows import FunctionRecording
-
-            self._functions = FunctionRecording(
-                self._function_plan, self._engine.multi, self._engine.shared_maps()
-            )
 
     # ---- while recording ----
 
@@ -140,7 +129,12 @@ class Recorder:
                 continue
             if now_ns >= end_ns:
                 return
-            wait_ms = max(1, (min(self.schedule.next_ns, end_ns) - now_ns) // 1_000_000)
+            if self._stretches.is_due():
+                take = self._stretches.take
+                self._writer.add(take(self._end_window, self._watch.wait))
+                continue
+            wake_ns = min(self.schedule.next_ns, self._stretches.due_ns)
+            wait_ms = max(1, (min(wake_ns, end_ns) - now_ns) // 1_000_000)
             ended, woken = self._watch.wait(wait_ms)
             if ended:
                 self.ending = "it exited or was killed"
@@ -208,15 +202,20 @@ class Recorder:
         """The last window that ended, for live display."""
         return self.windows[-1] if self.windows else None
 
-    def _cut(self) -> None:
+    def _end_window(self, end_ns: int, more_ns: float) -> int:
+        """End the window at a time, with overhead that is not the engine's; its number."""
+        self._cut(end_ns, more_ns)
+        return self._cutter.windows_count
+
+    def _cut(self, end_ns: int | None = None, more_ns: float = 0.0) -> None:
         """Store the current window and its overhead."""
-        overhead = self.schedule.overhead()
-        self.schedule.cut(overhead, lambda: self._store(overhead))
+        overhead = self.schedule.overhead().plus(more_ns)
+        self.schedule.cut(overhead, lambda: self._store(overhead, end_ns))
         if self.schedule.windows_count % _NAME_EVERY_WINDOWS == 0:
             self._name_frames()
 
-    def _store(self, overhead: Overhead) -> None:
-        rows, totals = self._cutter.cut(self._run_id, level=self.schedule.window_level)
+    def _store(self, overhead: Overhead, end_ns: int | None) -> None:
+        rows, totals = self._cutter.cut(self._run_id, end_ns, self.schedule.window_level)
         self._writer.add(rows)
         if self._functions:
             self._writer.add(self._functions.cut(self._cutter.windows_count))
@@ -261,6 +260,7 @@ class Recorder:
 
     def _detach(self) -> None:
         self.schedule.close()
+        self._stretches.close()
         if self._functions:
             self._functions.close()
         self._engine.close()

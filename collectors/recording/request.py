@@ -31,4 +31,5 @@ class Request:
     accepted: tuple[str, ...] = ()  # hazards whose safe variants are not applied
     safety: Safety | None = None  # what preflight found; None: the recorder asks it
     duration_s: float | None = None  # end after this long; None: when it is closed
+    calibration_s: float | None = None  # at level flow, mean time between calibration stretches
     programs: Path | None = None  # BPF object to load instead of the one that ships: for tests

@@ -20,7 +20,7 @@ from tlstax.collectors.capture.vocabulary import (
     STATES,
 )
 from tlstax.collectors.host.clock import monotonic_ns
-from tlstax.collectors.recording.accounts import ThreadAccount, settled, spent_since
+from tlstax.collectors.recording.accounts import ThreadAccount, spent_since
 from tlstax.collectors.recording.engine.ledger_layout import (
     LATENCY_BUCKETS,
     STATE_CELLS,
@@ -115,7 +115,7 @@ class WindowCutter:
         """What the accounts hold at this time is in no window."""
         for slot in self._engine.maps.slots():
             account = self._account(slot)
-            account.cells = settled(slot, start_ns)
+            account.cells = slot.settled(start_ns)
             account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
             account.steal_ns = slot.steal_ns
             if slot.kernel_counts.time_ns:
@@ -195,7 +195,7 @@ class WindowCutter:
             if row != account.row:
                 account.row = row
                 rows.append(row)
-            for cell, spent_ns in enumerate(spent_since(account.cells, settled(slot, end_ns))):
+            for cell, spent_ns in enumerate(spent_since(account.cells, slot.settled(end_ns))):
                 if spent_ns > 0:
                     phase, state = divmod(cell, STATE_CELLS)
                     rows.append(

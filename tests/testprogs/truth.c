@@ -8,7 +8,7 @@
  * input, so that the probes are there first; at the end it says {"kind":"done"} and waits again.
  *
  * truth states FILE ROUNDS MS   each kind of wait, and spins, in each phase; FILE for disk waits
- * truth wire FILE ROUNDS MS     each way to talk to the client; FILE for disk waits
+ * truth wire FILE ROUNDS MS [WAY]  each way to talk to the client, or the WAYth
  * truth runnable MS             two threads spin on one CPU
  * truth longjmp ROUNDS MS       leaves nested phases by longjmp
  * truth exit THREADS MS         threads end inside nested phases
@@ -81,7 +81,7 @@ static void run(const char *scenario, struct server *server, int argc, char **ar
 		await_go();
 		run_runnable(server);
 	} else if (!strcmp(scenario, "longjmp")) {
-		struct order order = {server, (int)number(argc, argv, 2)};
+		struct order order = {server, (int)number(argc, argv, 2), -1};
 		server->unit_ns = number(argc, argv, 3) * MILLISECOND;
 		await_go();
 		pthread_join(start(serve_longjmp, &order), NULL);
@@ -126,7 +126,8 @@ int main(int argc, char **argv)
 		await_go();
 		run_states(&server, (int)number(argc, argv, 3));
 	} else if (!strcmp(scenario, "wire")) {
-		struct order order = {&server, (int)number(argc, argv, 3)};
+		struct order order = {&server, (int)number(argc, argv, 3),
+				      argc > 5 ? (int)number(argc, argv, 5) - 1 : -1};
 		server.file = argv[2];
 		server.unit_ns = number(argc, argv, 4) * MILLISECOND;
 		server.peer = start_peer(CLIENT);

@@ -63,6 +63,8 @@ struct books {
 	uint64_t count[PHASES];
 	uint64_t start_ns;
 	uint64_t last_wall_ns, last_cpu_ns, last_delay_ns;
+	uint64_t answered_ns; /* when the present command sent something last; 0: it did not */
+	uint64_t latency_ns;  /* of all commands of the client, by sockets alone */
 	int schedstat_fd;
 };
 
@@ -197,10 +199,11 @@ static inline void close_books(const char *thread_name)
 						    (unsigned long long)books.count[phase]);
 	}
 	say("{\"kind\":\"thread\",\"name\":\"%s\",\"tid\":%d,\"start_ns\":%llu,\"end_ns\":%llu,"
-	    "\"cpu_ns\":%llu,\"cells\":{%s},\"counts\":{%s}}",
+	    "\"cpu_ns\":%llu,\"latency_ns\":%llu,\"cells\":{%s},\"counts\":{%s}}",
 	    thread_name, thread_id(), (unsigned long long)books.start_ns,
 	    (unsigned long long)clock_ns(CLOCK_MONOTONIC),
-	    (unsigned long long)clock_ns(CLOCK_THREAD_CPUTIME_ID), cells, counts);
+	    (unsigned long long)clock_ns(CLOCK_THREAD_CPUTIME_ID),
+	    (unsigned long long)books.latency_ns, cells, counts);
 	close(books.schedstat_fd);
 }
 

@@ -31,6 +31,7 @@ static const char message[HEAD_BYTES + 1] = {1, 0, 0, 0, '!'};
 struct request {
 	uint64_t delay_ns;
 	uint64_t drain_bytes; /* 0: answer with a message instead */
+	uint64_t late_ns;     /* the message's body comes so much after its head */
 };
 
 static inline int listen_on_loopback(uint16_t *port)
@@ -79,6 +80,18 @@ static inline int accept_one(int listener)
 	return fd;
 }
 
+static inline bool send_message(int fd, uint64_t late_ns)
+{
+	size_t head_bytes = late_ns ? HEAD_BYTES : sizeof(message);
+	size_t left_bytes = sizeof(message) - head_bytes;
+
+	if (send(fd, message, head_bytes, MSG_NOSIGNAL) != (ssize_t)head_bytes)
+		return false;
+	doze(late_ns);
+	return !left_bytes ||
+	       send(fd, message + head_bytes, left_bytes, MSG_NOSIGNAL) == (ssize_t)left_bytes;
+}
+
 static inline void serve_requests(int fd, int asked)
 {
 	static char buffer[65536];
@@ -92,8 +105,7 @@ static inline void serve_requests(int fd, int asked)
 				return;
 			left -= (uint64_t)got;
 		}
-		if (!request.drain_bytes &&
-		    send(fd, message, sizeof(message), MSG_NOSIGNAL) != sizeof(message))
+		if (!request.drain_bytes && !send_message(fd, request.late_ns))
 			return;
 	}
 }
@@ -131,11 +143,16 @@ static inline struct peer start_peer(enum side side)
 	return peer;
 }
 
+static inline void ask_for(const struct peer *peer, const struct request *request)
+{
+	if (write(peer->asking, request, sizeof(*request)) != sizeof(*request))
+		die("ask");
+}
+
 static inline void ask(const struct peer *peer, uint64_t delay, uint64_t drain_bytes)
 {
-	struct request request = {delay, drain_bytes};
-	if (write(peer->asking, &request, sizeof(request)) != sizeof(request))
-		die("ask");
+	struct request request = {delay, drain_bytes, 0};
+	ask_for(peer, &request);
 }
 
 struct helper {

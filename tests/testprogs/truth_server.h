@@ -262,6 +262,7 @@ PHASE_CALL void tt_handle_connection(struct server *server, int rounds)
 struct order {
 	struct server *server;
 	int rounds;
+	int only; /* of the ways to talk to the client; -1: all */
 };
 
 /*
@@ -288,7 +289,7 @@ static void *serve_states(void *argument)
 
 static void run_states(struct server *server, int rounds)
 {
-	struct order order = {server, rounds};
+	struct order order = {server, rounds, -1};
 	pthread_t helper = start(help, &server->helper);
 	pthread_join(start(serve_states, &order), NULL);
 	server->helper.leave = true;

@@ -12,16 +12,17 @@
 
 enum wire {
 	SHORT_RESULT,
-	RECORDS,     /* a result in many records, with work between them */
-	COMPRESSED,  /* less is sent than the server asked for */
-	CLOSE,	     /* a command that has no answer */
-	LOCAL_FILE,  /* the command receives, after a call that says so */
-	CHANGE_USER, /* the command receives, and nothing says so */
-	REMOTE,	     /* the command is a client of another server, before it answers */
-	REMOTE_DISK, /* receives, waits for the disk, and answers */
-	PIPELINED,   /* two commands that came together */
-	ALREADY,     /* the next command is there before it is asked for */
-	WIRES
+	RECORDS,	   /* a result in many records, with work between them */
+	COMPRESSED,	   /* less is sent than the server asked for */
+	CLOSE,		   /* a command that has no answer */
+	LOCAL_FILE,	   /* the command receives, after a call that says so */
+	CHANGE_USER,	   /* the command receives, and nothing says so */
+	REMOTE,		   /* the command is a client of another server, before it answers */
+	REMOTE_DISK,	   /* receives, waits for the disk, and answers */
+	PIPELINED,	   /* two commands that came together */
+	ALREADY,	   /* the next command is there before it is asked for */
+	WIRES,		   /* what follows is not in the round of all: only sockets tell it so */
+	LATE_BODY = WIRES, /* the body of the client's message comes some time after its head */
 };
 
 struct writing {
@@ -59,6 +60,7 @@ PHASE_CALL void tt_net_write_records(struct server *server, const struct writing
 		send_record(server, how->record_bytes, how->polls);
 		end(RECORD_WRITE, NETWORK);
 	}
+	books.answered_ns = books.last_wall_ns;
 }
 
 /* The client reads the result late; the server has something to do after it. */
@@ -147,34 +149,52 @@ PHASE_CALL void tt_read_wire(struct server *server, enum wire wire, enum reading
 	if (reading != BUFFERED && recv(server->peer.fd, bytes, 1, 0) != 1)
 		die("recv");
 	end_wait(RECORD_READ, IDLE, NETWORK);
+	uint64_t received_ns = books.last_wall_ns;
+	books.answered_ns = 0;
 	if (reading != BUFFERED)
 		spin(RECORD_READ, server->unit_ns / 2);
 	tt_dispatch_wire(server, wire);
+	if (!books.answered_ns)
+		books.answered_ns = clock_ns(CLOCK_MONOTONIC);
+	books.latency_ns += books.answered_ns - received_ns;
+}
+
+/* Asks the client for commands of a kind and serves them. `already`: the first was asked for. */
+static void serve_commands(struct server *server, enum wire wire, enum reading reading,
+			   bool already)
+{
+	struct request late = {server->unit_ns, 0, server->unit_ns};
+
+	if (!already && wire == LATE_BODY)
+		ask_for(&server->peer, &late);
+	else if (!already)
+		ask(&server->peer, server->unit_ns, 0);
+	end(books.count[RECORD_READ] ? COMMAND : IDLE, ON_CPU);
+	if (wire == ALREADY) /* asked for now, sent while this one is executed */
+		ask(&server->peer, server->unit_ns, 0);
+	tt_read_wire(server, wire, reading);
+	if (wire == PIPELINED) {
+		tt_read_wire(server, SHORT_RESULT, BUFFERED);
+		books.count[MERGED]++;
+	}
 }
 
 static void *serve_wire(void *argument)
 {
 	struct order *order = argument;
-	struct server *server = order->server;
+	int first = order->only < 0 ? 0 : order->only;
+	int last = order->only < 0 ? WIRES - 1 : order->only;
 	bool already = false;
 	open_books("tt-wire");
 	end(BACKGROUND, ON_CPU);
 	tt_ready();
 	for (int round = 0; round < order->rounds; round++)
-		for (enum wire wire = 0; wire < WIRES; wire++) {
-			if (!already)
-				ask(&server->peer, server->unit_ns, 0);
-			end(round || wire ? COMMAND : IDLE, ON_CPU);
+		for (int wire = first; wire <= last; wire++) {
+			serve_commands(order->server, (enum wire)wire, round % 2 ? POLLS : BLOCKS,
+				       already);
 			already = wire == ALREADY;
-			if (already) /* asked for now, sent while this one is executed */
-				ask(&server->peer, server->unit_ns, 0);
-			tt_read_wire(server, wire, round % 2 ? POLLS : BLOCKS);
-			if (wire == PIPELINED) {
-				tt_read_wire(server, SHORT_RESULT, BUFFERED);
-				books.count[MERGED]++;
-			}
 		}
-	tt_end_connection(server);
+	tt_end_connection(order->server);
 	close_books("tt-wire");
 	return NULL;
 }

@@ -58,6 +58,10 @@ class Recorded(Replay):
             while self.next_window():
                 self._all += self.window_records
 
+    def latency_counts(self) -> dict[int, tuple[int, ...]]:
+        """Histogram of each phase that ended."""
+        return {phase: tuple(counts) for phase, counts in self.latency.items()}
+
     def handshake_records(self) -> list[HandshakeRecord]:
         """Those of all windows."""
         return self._all

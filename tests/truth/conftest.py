@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,8 @@ class Measured:
     records: list[layout.HandshakeRecord]
     losses: dict[str, int]  # of the ledger and the records: see real_losses
     level: Level = Level.RECORD
+    latencies_ns: dict[str, int] = field(default_factory=dict)
+    """Latencies of the instances of each phase together, to some per cent."""
 
     def ledger(self, tid: int) -> Ledger:
         """The only account of a thread."""
@@ -247,6 +249,10 @@ def measured_of(
         records=engine.maps.handshake_records(),
         losses=real_losses(engine.loss_counts()),
         level=level,
+        latencies_ns={
+            PHASES[phase]: sum(sum(layout.bucket_bounds(b)) // 2 * n for b, n in enumerate(counts))
+            for phase, counts in engine.maps.latency_counts().items()
+        },
     )
 
 

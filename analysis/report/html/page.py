@@ -148,6 +148,7 @@ def environment() -> jinja2.Environment:
             "still": layout.still,
             "has_time_per_byte": layout.has_time_per_byte,
             "bounds_title": texts.bounds_title,
+            "command_part": texts.part,
             "interval": texts.interval,
             "lane_parts": layout.lane_parts,
             "moment": quantities.moment,

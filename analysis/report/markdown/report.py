@@ -34,6 +34,8 @@ def _lines(document: Json) -> Iterator[str]:
     if not document["comparisons"]:
         for bar in document["ledgers"]:
             yield from _ledger(bar)
+    for split in document["splits"]:
+        yield from _split(split)
     if document["sources"]:
         yield from _sources(document["sources"])
 
@@ -113,6 +115,31 @@ def _ledger(bar: Json) -> Iterator[str]:
         for segment in bar["segments"]
     ]
     yield from _table(("phase", "state", "time", "share"), rows)
+
+
+def _split(split: Json) -> Iterator[str]:
+    """The parts of commands at level `flow`, or why they are not told."""
+    yield ""
+    yield f"### CPU time of commands, {plain(split['label'])}"
+    yield ""
+    if split["refusal"]:
+        yield plain(split["refusal"])
+        return
+    rows = [
+        (
+            texts.part(line["phase"]),
+            f"≈ {quantities.time(line['time']['value_ns'])}",
+            texts.interval(line["time"]),
+            f"≈ {quantities.share(line['share'])}",
+            quantities.share(line["exact_share"]),
+            quantities.share(line["sampled_share"]),
+        )
+        for line in split["lines"]
+    ]
+    head = ("part", "time", texts.INTERVAL, "share", "stretches: exact", "stretches: by samples")
+    yield from _table(head, rows)
+    yield ""
+    yield plain(quantities.typeset(split["note"]))
 
 
 def _sources(sources: Json) -> Iterator[str]:

@@ -14,6 +14,7 @@ from tlstax.analysis import quantities
 from tlstax.analysis.report import layout, texts
 from tlstax.analysis.report.terminal import (
     both_sides,
+    command_split,
     composition,
     console,
     findings,
@@ -58,6 +59,7 @@ def _parts(document: Json, width: int) -> Iterable[RenderableType]:
             for item in document["ledgers"]
             if item["roles"]
         )
+    yield from (command_split.render(item, width) for item in document["splits"])
     both = [item for item in document["end_to_end"] if both_sides.is_of_interest(item)]
     yield from (both_sides.render(item, width) for item in both)
     yield from (intermediaries.render(item, width) for item in document["between"])

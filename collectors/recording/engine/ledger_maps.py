@@ -68,6 +68,17 @@ class SlotView:
     kernel_counts: Counts = UNREAD  # at the last KernelCounts.read(), or when it ended
     stack_base: int = 0  # address behind the thread's stack; 0: not known
 
+    def settled(self, end_ns: int) -> list[int]:
+        """The cells at `end_ns`: the interval since the last charge belongs to where the thread is.
+
+        Charged past the end already, the interval is negative. The sum is the thread's age either
+        way.
+        """
+        cells = list(self.cells)
+        if not self.exited:
+            cells[self.owner * layout.STATE_CELLS + self.state] += end_ns - self.last_ns
+        return cells
+
 
 class LedgerMaps:
     """The maps of a loaded object, read while its programs fill them."""

@@ -15,7 +15,6 @@ from typing import Final
 from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
 from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.accounts import settled
 from tlstax.collectors.recording.engine.ledger_layout import STATE_CELLS
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.probes.model import Level
@@ -58,7 +57,7 @@ class Watcher:
         """What is counted begins now."""
         for slot in self._engine.maps.slots():
             key = slot.tid, slot.thread_start_ns
-            self._before[key] = settled(slot, now_ns)
+            self._before[key] = slot.settled(now_ns)
             self._counts_before[key] = list(slot.counts)
         self._latencies_before = self._engine.maps.latency_counts()
         self._engine.maps.handshake_records()
@@ -89,7 +88,7 @@ class Watcher:
                 continue
             nothing = [0] * len(slot.cells)
             before = self._before.get(key, nothing)
-            for cell, (was, ns) in enumerate(zip(before, settled(slot, now_ns), strict=True)):
+            for cell, (was, ns) in enumerate(zip(before, slot.settled(now_ns), strict=True)):
                 phase, state = divmod(cell, STATE_CELLS)
                 if ns != was:
                     name = PHASES[phase]

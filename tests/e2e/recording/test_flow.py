@@ -231,6 +231,7 @@ def test_a_report_says_what_level_flow_does_not_tell(
     assert main(["report", str(capture)]) == ExitCode.OK
     text = capsys.readouterr().out
     assert "one phase, `command`" in text
+    assert "the recording has no calibration stretch" in " ".join(text.split())
     with CaptureReader.open(capture) as reader:
         assert {row.level for row in reader.rows(Window)} == {"flow"}
         phases = {row.phase for row in reader.rows(Ledger)}

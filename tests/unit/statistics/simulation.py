@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tlstax.analysis.statistics import medians, shares, units
+from tlstax.analysis.statistics.calibrated import LEAST_STRETCHES, Stretch, part_of
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.statistics.units import Floats, Units
@@ -130,6 +131,10 @@ def cases(repetitions: int = REPETITIONS) -> Iterator[Case]:
             yield Case("p95 of merged histograms", f"{count} rounds, lengths ± 10 %", *quantile)
             forecast = covered(_of_forecast(count), 2 * CENTRE, repetitions)
             yield Case("prediction from units and costs", f"{count} rounds, normal", *forecast)
+    for name, course in COURSES.items():
+        for count in (LEAST_STRETCHES, 14, 30):
+            made = covered(_of_stretches(course, count), 1.0, repetitions)
+            yield Case("part of a time, calibrated", f"{count} stretches, {name}", *made)
 
 
 def _of_rounds(
@@ -251,6 +256,63 @@ def _of_forecast(count: int) -> Callable[[np.random.Generator], Estimate]:
         total = layout.rows_of("recording", recorded) + costs
         low, high = layout.interval(total, {})
         return Estimate(float(total[0]), low, high, count)
+
+    return make
+
+
+_SECONDS: Final = 240
+_PART: Final = 0.2
+_HITS: Final = 20.0
+"""Samples in the part in a second; a stretch takes a fifth of one."""
+
+
+def _steady(generator: np.random.Generator) -> Floats:
+    return np.exp(generator.normal(0.0, 0.02, _SECONDS))
+
+
+def _drifting(generator: np.random.Generator) -> Floats:
+    turn = np.linspace(0.0, 2 * np.pi, _SECONDS) + generator.uniform(0.0, 2 * np.pi)
+    return np.exp(0.3 * np.sin(turn))
+
+
+def _stepping(generator: np.random.Generator) -> Floats:
+    return np.where(np.arange(_SECONDS) < generator.integers(_SECONDS), 1.0, 1.5)
+
+
+def _bursting(generator: np.random.Generator) -> Floats:
+    return np.where(generator.random(_SECONDS) < 0.1, 10.0, 1.0)
+
+
+COURSES: Final[dict[str, Callable[[np.random.Generator], Floats]]] = {
+    "steady": _steady,
+    "drifting": _drifting,
+    "one step by half": _stepping,
+    "ten times as much in a tenth of the time": _bursting,
+}
+"""The part in each second."""
+
+
+def _of_stretches(
+    course: Callable[[np.random.Generator], Floats], count: int
+) -> Callable[[np.random.Generator], Estimate]:
+    """The part of a recording, over the true one; samples see 80 to 95 % of it."""
+
+    def make(generator: np.random.Generator) -> Estimate:
+        load = np.exp(generator.normal(0.0, 0.3, _SECONDS))
+        each = course(generator)
+        seen = np.where(each > each.mean(), 0.95, 0.8)
+        hits = generator.poisson(_HITS * seen * load * each)
+        at = ((np.arange(count) + generator.random(count)) * _SECONDS / count).astype(int)
+        wholes = load[at] * np.exp(generator.normal(0.0, 0.1, count)) / 5
+        parts = wholes * each[at] * _PART * np.exp(generator.normal(0.0, 0.05, count))
+        few = generator.poisson(_HITS * seen[at] * wholes * each[at])
+        stretches = [Stretch(*one) for one in zip(wholes, parts, few.tolist(), strict=True)]
+        found = part_of(stretches, float(load.sum()), int(hits.sum()))
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        true = float((load * each).sum()) * _PART
+        return Estimate(found.value / true, found.low / true, found.high / true, found.unit_count)
 
     return make
 
