@@ -141,8 +141,9 @@ class Peer:
     def finish(self, unnamed: UnnamedFrames) -> tuple[list[schema.Row], Symbolizer]:
         """Detach; what the probes counted, and its files for the names of its functions."""
         rows: list[schema.Row] = [*probe_rows(self._engine, self.target_id)]
+        is_over = self.has_ended  # by a map of the engine
         self._engine.close()
-        self._stacks.leave(unnamed, is_over=self.has_ended)
+        self._stacks.leave(unnamed, is_over=is_over)
         self._close_pidfd()
         return rows, self._symbolizer
 

@@ -124,19 +124,26 @@ class BpfObject:
 
     def map(self, name: str) -> int:
         """Handle of a map."""
-        handle = self.library.bpf_object__find_map_by_name(self._handle, name.encode())
+        handle = self.library.bpf_object__find_map_by_name(self._open(), name.encode())
         if not handle:
             raise KeyError(name)
         return int(handle)
 
     def map_ending(self, suffix: str) -> int:
         """Handle of a data section's map: libbpf prefixes its name with the object's."""
-        handle = self.library.bpf_object__next_map(self._handle, None)
+        opened = self._open()
+        handle = self.library.bpf_object__next_map(opened, None)
         while handle:
             if self.library.bpf_map__name(handle).decode().endswith(suffix):
                 return int(handle)
-            handle = self.library.bpf_object__next_map(self._handle, handle)
+            handle = self.library.bpf_object__next_map(opened, handle)
         raise KeyError(suffix)
+
+    def _open(self) -> int:
+        """The handle; libbpf itself would read the memory of an object that was closed."""
+        if self._handle is None:
+            raise RuntimeError("the BPF object was closed")
+        return self._handle
 
     def map_fd(self, name: str) -> int:
         """File descriptor of a loaded map."""
