@@ -69,6 +69,14 @@ def test_verifier_takes_every_program(path: Path) -> None:
         assert {name for name in programs if bpf.program_fd(name) >= 0} == programs - lacking
 
 
+def test_a_closed_object_is_not_read() -> None:
+    bpf = BpfObject(OBJECTS[0])
+    bpf.close()
+    for read in (bpf.map, bpf.map_ending):
+        with pytest.raises(RuntimeError, match="closed"):
+            read(".bss")
+
+
 @pytest.mark.parametrize("path", OBJECTS, ids=lambda path: path.name)
 def test_object_is_what_ships(path: Path) -> None:
     content = path.read_bytes()
