@@ -42,7 +42,7 @@ from tlstax.collectors.capture.schema import (
     ThreadClock,
     Window,
 )
-from tlstax.collectors.capture.vocabulary import ARMS, PHASES, STATES
+from tlstax.collectors.capture.vocabulary import ARMS, PHASES, SERIES_HOWS, SERIES_UNITS, STATES
 
 ENGINES: Final = ("native", "bpftrace", "perf", "bcc", "pmp")
 """The engines in order of preference: a report shows the first one that recorded."""
@@ -220,13 +220,18 @@ def _load_all(reader: CaptureReader) -> Tables:
 
 
 def _require_terms(rows: Tables, reader: CaptureReader) -> None:
-    """Phases and states are those of the vocabulary: no recorder writes others."""
+    """Phases, states and units are those of the vocabulary: no recorder writes others."""
     named = (rows.ledger, rows.phase_counts, rows.latencies, rows.waits, rows.primitive_calls)
     phases = {row.phase for table in named for row in table}
     phases |= {place[0] for place in columns_of(rows.samples).places}
     states = {row.state for table in (rows.ledger, rows.waits) for row in table}
-    for kind, unknown in (("phase", phases - set(PHASES)), ("state", states - set(STATES))):
-        if unknown:
+    units = {row.unit for row in rows.series}
+    hows = {row.how for row in rows.series}
+    for kind, used, known in (
+        ("phase", phases, PHASES), ("state", states, STATES),
+        ("unit of a series", units, SERIES_UNITS), ("kind of a series", hows, SERIES_HOWS),
+    ):  # fmt: skip
+        if unknown := used - set(known):
             raise reader.damaged(f"there is no {kind} {min(unknown)!r:.40}")
 
 

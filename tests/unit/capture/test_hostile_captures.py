@@ -18,7 +18,7 @@ from tlstax.__main__ import main
 from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.frame_ids import FRAMES_MAX
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Loss, Stack
+from tlstax.collectors.capture.schema import Loss, Series, Stack
 from tlstax.collectors.capture.writer import CaptureWriter
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -130,6 +130,23 @@ def test_a_number_that_no_capture_holds_is_one_error(tmp_path: Path) -> None:
         CaptureWriter.create(tmp_path / "x") as writer,
     ):
         writer.add(Loss(1, "healed", 1 << 63))
+
+
+@pytest.mark.parametrize("column", ["unit", "how"])
+def test_a_chart_that_no_source_declares_is_refused(
+    column: str, whole: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.tlstax"
+    path.write_bytes(whole)
+    row = Series("k", "procfs", "cpu", "CPUs", "cpus", "", "user", "rate", "user", 1.0)
+    with contextlib.closing(sqlite3.connect(path)) as capture:
+        marks = ", ".join("?" * len(row))
+        capture.execute("DELETE FROM series")
+        capture.execute(f"INSERT INTO series VALUES ({marks})", row._replace(**{column: "\x9b31m"}))
+        capture.commit()
+    assert main(["report", str(path), "--html", str(tmp_path / "x.html")]) == ExitCode.CAPTURE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "of a series" in line
 
 
 @pytest.mark.parametrize(
