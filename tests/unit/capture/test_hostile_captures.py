@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -141,8 +142,9 @@ def test_a_chart_that_no_source_declares_is_refused(
     row = Series("k", "procfs", "cpu", "CPUs", "cpus", "", "user", "rate", "user", 1.0)
     with contextlib.closing(sqlite3.connect(path)) as capture:
         marks = ", ".join("?" * len(row))
+        changed: dict[str, Any] = {column: "\x9b31m"}
         capture.execute("DELETE FROM series")
-        capture.execute(f"INSERT INTO series VALUES ({marks})", row._replace(**{column: "\x9b31m"}))
+        capture.execute(f"INSERT INTO series VALUES ({marks})", row._replace(**changed))
         capture.commit()
     assert main(["report", str(path), "--html", str(tmp_path / "x.html")]) == ExitCode.CAPTURE
     (line,) = capsys.readouterr().err.splitlines()
