@@ -18,6 +18,7 @@ from tlstax.analysis.classify.taxonomy import Sample
 from tlstax.analysis.model.command_split import CommandPartLine, CommandSplit
 from tlstax.analysis.quantities import number_text, share_text, time_text
 from tlstax.analysis.rows import operations
+from tlstax.analysis.rows.samples import columns_of
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.calibrated import LEAST_STRETCHES, Stretch, part_of
 from tlstax.analysis.statistics.medians import Estimate
@@ -88,10 +89,16 @@ class _Sums:
             if count.phase == EXECUTE and count.window_id in self.windows:
                 self.commands[count.window_id] += count.ended_count
         self.hits: dict[str, Counter[int]] = {part: Counter() for part in PARTS}
-        for sample in tables.samples:
-            if sample.phase == EXECUTE and sample.window_id in self.windows:
-                part_name = part_of_sample(stacks.sample(sample))
-                self.hits[part_name][sample.window_id] += sample.sample_count
+        samples = columns_of(tables.samples)
+        labels = {
+            place: PARTS.index(part_of_sample(stacks.sample_at(place)))
+            for place in samples.places
+            if place[0] == EXECUTE
+        }
+        for window_id, counts in samples.by_window(labels).items():
+            if window_id in self.windows:
+                for label, sample_count in counts.items():
+                    self.hits[PARTS[label]][window_id] += sample_count
 
     def estimate(self, part: str) -> Estimate | None:
         """The time of this part in all windows."""

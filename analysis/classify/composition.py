@@ -92,18 +92,19 @@ class Stacks:
 
     def sample(self, row: SampleStack) -> Sample:
         """What the taxonomy sees of a sample."""
-        return Sample(
-            row.phase, row.syscall, self.frames(row.user_stack_id), self.frames(row.kernel_stack_id)
-        )
+        return self.sample_at((row.phase, row.syscall, row.user_stack_id, row.kernel_stack_id))
+
+    def sample_at(self, place: Place) -> Sample:
+        """The same of any sample there."""
+        phase, syscall, user_id, kernel_id = place
+        return Sample(phase, syscall, self.frames(user_id), self.frames(kernel_id))
 
     def category(self, place: Place, taxonomy: Taxonomy) -> str:
         """The category of samples; found once, as several parts of a report ask for it."""
         self._forget_others(taxonomy)
         known = self._categories.get(place)
         if known is None:
-            phase, syscall, user_id, kernel_id = place
-            sample = Sample(phase, syscall, self.frames(user_id), self.frames(kernel_id))
-            known = self._categories[place] = taxonomy.category(sample)
+            known = self._categories[place] = taxonomy.category(self.sample_at(place))
         return known
 
     def frame_categories(self, phase: str, stack_id: int | None, taxonomy: Taxonomy) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.options import NO_BUDGET, accept_option, budget
+from tlstax.collectors.commands.options import accept_option, budget
 from tlstax.collectors.commands.stop_flag import StopFlag
 from tlstax.collectors.watching.sink import Sink
 from tlstax.collectors.watching.watch import Watch, Watched
@@ -64,8 +64,9 @@ def register(
     )  # fmt: skip
     parser.add_argument(
         "--budget", type=budget, default=DEFAULT_BUDGET, metavar="SHARE",
-        help="limit of the overhead, as a share of the server's CPU time: above it, level "
-        "handshake with stretches of level flow is recorded; or none (0.5%%)",
+        help="limit of the overhead, as a share of the server's CPU time, or of one CPU where it "
+        "uses less: above it, level handshake with stretches of level flow is recorded; or none "
+        "(0.5%%)",
     )  # fmt: skip
     parser.add_argument(
         "--listen", type=address, metavar="[HOST:]PORT",
@@ -105,8 +106,7 @@ def address(text: str) -> tuple[str, int]:
 def run(options: argparse.Namespace) -> int:
     """Record until SIGINT or SIGTERM."""
     stop = StopFlag()
-    share = float("inf") if options.budget == NO_BUDGET else options.budget
-    watched = Watched(options.name, options.pid, share, WINDOW_S, accepted=options.accept)
+    watched = Watched(options.name, options.pid, options.budget, WINDOW_S, accepted=options.accept)
     with options.open_sink(
         *(options.output, options.host, options.cluster, options.every, options.keep),
         *(options.listen, _tell),

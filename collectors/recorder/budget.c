@@ -183,8 +183,7 @@ void budget_refuse(const struct load *load, double share)
 	     "nothing can be recorded for %g%% of the server's CPU time: the server uses %.2f CPUs "
 	     "(less than %g counts as that), so the budget is %.2f ms a second, and CPU samples "
 	     "alone would cost %.2f ms and the recorder %.2f ms. Allow --budget %g%%, or take "
-	     "fewer "
-	     "samples (--sample-hz)",
+	     "fewer samples (--sample-hz)",
 	     share * 100, load->cpus, FLOOR_CPUS, share * base_ns / 1e6,
 	     least.predicted.samples_ns / 1e6, least.predicted.recorder_ns / 1e6,
 	     (double)tenths / 10);

@@ -165,7 +165,10 @@ class Watch:
 
     def _tell_level(self, choice: LevelChoice) -> None:
         best, share = choice.best.name.lower(), f"{choice.best_share:.2%}"
-        budget = f"the budget is {self._watched.budget:.2%} of the server's CPU time"
+        budget = (
+            f"the budget is {self._watched.budget:.2%} of the server's CPU time, or of one CPU "
+            "where it uses less"
+        )
         self._tell(
             f"level handshake with stretches of level {best}, which took {share}: {budget}"
             if choice.is_alternating

@@ -55,9 +55,10 @@ static __always_inline u64 read_pointer(u64 object, s32 offset)
  */
 static __always_inline bool has_ended(u64 ssl)
 {
-	s32 shutdown = read_field(ssl, config.off_shutdown);
-	return read_field(ssl, config.off_rwstate) == SSL_NOTHING ||
-	       (shutdown > 0 && shutdown & SSL_RECEIVED_SHUTDOWN);
+	if (read_field(ssl, config.off_rwstate) == SSL_NOTHING)
+		return true;
+	s32 shutdown = read_field(ssl, config.off_shutdown); /* below 0: not known */
+	return shutdown > 0 && shutdown & SSL_RECEIVED_SHUTDOWN;
 }
 
 /* Version, cipher and resumption from the connection itself, at the offsets its accessors use. */

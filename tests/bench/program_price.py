@@ -6,7 +6,8 @@ attached alone, while the kernel times its programs (kernel.bpf_stats_enabled). 
 query has depends on what else the host does, so a build's price is the time of a run of each
 program, times its runs for each command over all stretches of all builds. Other work on the host
 makes runs longer and never shorter: the table gives the lower quartile of the stretches, and the
-median ratio to the first build in the same turn with its 95 % interval.
+median ratio to the first build in the same turn with its 95 % interval. Give one build twice, too:
+two copies of it differ by a percent or two, as the kernel places each elsewhere.
 
     make bpf; cp probes/bpf/ledger.bpf.o /tmp/before.bpf.o    # and after a change:
     python tests/bench/program_price.py /tmp/before.bpf.o probes/bpf/ledger.bpf.o
@@ -16,10 +17,9 @@ Always exits 0 when every stretch could be made: it is a report.
 
 import argparse
 import sys
-import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -28,6 +28,7 @@ from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine.loaded import enable_statistics
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.probes.model import Level
+from tlstax.tests.background_load import in_background
 from tlstax.tests.bench.watching import TABLE_ROWS, interval
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
@@ -37,10 +38,6 @@ _COMMAND = PHASES.index("command")
 _THREADS = 2
 _LOAD_MOST_S = 3600
 _SELDOM = 0.05  # runs of a program for a query that are not counted
-
-
-class _OverError(Exception):
-    """The load is no longer wanted."""
 
 
 class Build:
@@ -111,32 +108,17 @@ def main() -> int:
     with PrivateServer() as server, ExitStack() as stack:
         driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
         driver.prepare()
-        over = threading.Event()
-
-        def wait(seconds: float) -> None:
-            if over.wait(seconds):
-                raise _OverError
-
-        def drive() -> None:
-            with suppress(_OverError):
-                driver.run(Load(SCENARIOS["point_select"], _THREADS, _LOAD_MOST_S), "tls", wait)
-
         builds = []
         for path in options.builds:
             builds.append(Build(server.pid, path, Level[options.level.upper()]))
             stack.callback(builds[-1].engine.close)
-        load = threading.Thread(target=drive)
-        load.start()
         statistics = enable_statistics()
-        try:
+        with in_background(driver, Load(SCENARIOS["point_select"], _THREADS, _LOAD_MOST_S)):
             time.sleep(1)
             for turn in range(options.turns):
                 at = turn % len(builds)
                 for build in (*builds[at:], *builds[:at]):
                     build.stretch()
-        finally:
-            over.set()
-            load.join()
         assert statistics >= 0
         show(builds)
     return 0

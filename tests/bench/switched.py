@@ -15,10 +15,9 @@ part of it (overhead.py has that), and samples, if any, are on all the time. A v
 
 import argparse
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -30,6 +29,7 @@ from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.probes.model import Level
+from tlstax.tests.background_load import in_background
 from tlstax.tests.bench.watching import TABLE_ROWS, interval, process_cpu_ns, progress
 from tlstax.workloads.drivers.sysbench import Load, Scenario, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
@@ -180,34 +180,15 @@ def switched(pid: int, levels: Sequence[Level], options: argparse.Namespace) -> 
     return turns
 
 
-class _OverError(Exception):
-    """The load is no longer wanted."""
-
-
 def loaded(server: PrivateServer, options: argparse.Namespace) -> list[str]:
     """The table of one server under the load."""
     driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
     driver.prepare()
     levels = [Level[name.upper()] for name in options.levels]
     load = Load(TIMED, options.threads, _LOAD_MOST_S, rate_per_s=options.rate)
-    over = threading.Event()
-
-    def wait(seconds: float) -> None:
-        if over.wait(seconds):
-            raise _OverError
-
-    def drive() -> None:
-        with suppress(_OverError):
-            driver.run(load, "tls", wait)
-
-    thread = threading.Thread(target=drive)
-    thread.start()
-    try:
+    with in_background(driver, load):
         time.sleep(2)
         turns = switched(server.pid, levels, options)
-    finally:
-        over.set()
-        thread.join()
     return table(turns, Latencies(sorted(server.client_directory.glob("latencies.*"))))
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +23,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Ledger, PhaseCount, Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 from tlstax.collectors.commands.options import DEFAULT_BUDGET
+from tlstax.tests.background_load import in_background
 from tlstax.tests.memory_cost import SLOW_NS, page_ns
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
@@ -43,32 +44,13 @@ def server() -> Iterator[PrivateServer]:
         yield running
 
 
-class LoadOverError(Exception):
-    """The load is no longer wanted."""
-
-
 @contextmanager
 def load(server: PrivateServer) -> Iterator[None]:
     """Point selects over TLS, in the background, for as long as the block lasts."""
     driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
-    over = threading.Event()
-
-    def wait(seconds: float) -> None:
-        if over.wait(seconds):
-            raise LoadOverError
-
-    def drive() -> None:
-        with suppress(LoadOverError):
-            driver.run(Load(SCENARIOS["point_select"], 2, LOAD_MOST_S), "tls", wait)
-
-    thread = threading.Thread(target=drive)
-    thread.start()
-    try:
+    with in_background(driver, Load(SCENARIOS["point_select"], 2, LOAD_MOST_S)):
         time.sleep(1)
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def attach(server: PrivateServer, capture: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Level `flow` with calibration stretches on a MariaDB: the split of commands against probes."""
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +24,7 @@ from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
+from tlstax.tests.background_load import in_background
 from tlstax.tests.e2e.recording.both_levels import Watcher
 from tlstax.tests.safe_programs import safe_programs
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
@@ -34,7 +34,9 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 pytestmark = [
     pytest.mark.root,
     pytest.mark.needs("btf", "uprobes"),
-    pytest.mark.skipif(not HOST.socket_tracepoints, reason="no events of sockets (Linux 6.3)"),
+    pytest.mark.skipif(
+        not HOST.socket_tracepoints, reason="this kernel lacks events of sockets (Linux 6.3)"
+    ),
 ]
 
 TABLE_ROWS: Final = 1000
@@ -51,31 +53,12 @@ def server() -> Iterator[PrivateServer]:
         yield running
 
 
-class LoadOverError(Exception):
-    """The load is no longer wanted."""
-
-
 @contextmanager
 def point_selects(server: PrivateServer, arm: Arm) -> Iterator[None]:
     """In the background, for as long as the block lasts."""
     driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
-    over = threading.Event()
-
-    def wait(seconds: float) -> None:
-        if over.wait(seconds):
-            raise LoadOverError
-
-    def drive() -> None:
-        with suppress(LoadOverError):
-            driver.run(Load(SCENARIOS["point_select"], 2, LOAD_MOST_S), arm, wait)
-
-    thread = threading.Thread(target=drive)
-    thread.start()
-    try:
+    with in_background(driver, Load(SCENARIOS["point_select"], 2, LOAD_MOST_S), arm):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def recorded(server: PrivateServer, arm: Arm, capture: Path) -> tuple[Tables, dict[str, int]]:
