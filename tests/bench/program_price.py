@@ -7,7 +7,7 @@ query has depends on what else the host does, so a build's price is the time of 
 program, times its runs for each command over all stretches of all builds. Other work on the host
 makes runs longer and never shorter: the table gives the lower quartile of the stretches, and the
 median ratio to the first build in the same turn with its 95 % interval. Give one build twice, too:
-two copies of it differ by a percent or two, as the kernel places each elsewhere.
+two copies of it may differ by a percent or two (docs/measurements/flow.md).
 
     make bpf; cp probes/bpf/ledger.bpf.o /tmp/before.bpf.o    # and after a change:
     python tests/bench/program_price.py /tmp/before.bpf.o probes/bpf/ledger.bpf.o
