@@ -15,9 +15,11 @@ from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import WaitTimes
 from tlstax.analysis.findings import throughout, window_metrics
 from tlstax.analysis.findings.client_metrics import add_client
+from tlstax.analysis.findings.host_metrics import add_host
 from tlstax.analysis.findings.metric_labels import COMPUTED, PER_CONNECTION, PER_HANDSHAKE
 from tlstax.analysis.findings.outcome_metrics import add_outcomes
 from tlstax.analysis.findings.window_metrics import (
+    CHECKING_PHASES,
     CONNECTING_PHASES,
     RECORD_CRYPTO,
     SAVED_PHASES,
@@ -69,7 +71,7 @@ def gather(
     add_outcomes(found, blocks, served)
     _add_texts(found, part, tables, blocks)
     _add_waits(found, blocks)
-    _add_host(found, blocks)
+    add_host(found, blocks)
     _add_computing(found, blocks)
     _add_records(found, blocks)
     _add_locks(found, blocks, served)
@@ -150,6 +152,12 @@ def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
         "connecting": by(lambda phase, state: phase in CONNECTING_PHASES),
         "handshake": by(lambda phase, state: phase in HANDSHAKE_PHASES),
         "sign": by(lambda phase, state: (phase, state) == ("sign", "on_cpu")),
+        "checking": by(lambda phase, state: phase in CHECKING_PHASES and state == "on_cpu"),
+        "unchecked": by(
+            lambda phase, state: (
+                phase in HANDSHAKE_PHASES and phase not in CHECKING_PHASES and state == "on_cpu"
+            )
+        ),
         "resumable": by(lambda phase, state: phase in SAVED_PHASES and state == "on_cpu"),
         "connecting_network": by(
             lambda phase, state: phase in CONNECTING_PHASES and state == "blocked_network"
@@ -217,26 +225,13 @@ def _add_waits(found: Metrics, blocks: Blocks) -> None:
     found["connecting_wait_ns"] = found["connecting_network_ns"]
     records = blocks.sums("records")
     found["timer_purity"] = blocks.metric(ratio(blocks.sums("timers"), records))
+    found["timer_in_parts"] = blocks.share("timers:parts", "timers:whole")
     timers = float(blocks.sums("timers")[0])
     found["timer_count"] = exact(timers)
     acks = ratio(blocks.sums("tcp:delayed"), blocks.sums("records"))
     stalls = ratio(blocks.sums("timers"), records)
     is_read = blocks.sums("tcp:read")[0] > 0
     found["timer_acks"] = blocks.metric(ratio(acks, stalls)) if is_read else Metric(None)
-
-
-def _add_host(found: Metrics, blocks: Blocks) -> None:
-    """Who uses the host's CPUs, and what keeps the server from them."""
-    for name in ("idle", "steal"):
-        share = ratio(blocks.sums(f"host:{name}"), blocks.sums("host:all"))
-        found[f"host_{name}_share"] = blocks.metric(share)
-    time_ns, own = blocks.sums("host:time"), blocks.sums("host:target")
-    others = np.maximum(0.0, blocks.sums("host:busy") - own)
-    known = own[0] > 0
-    found["server_cpus"] = blocks.metric(ratio(own, time_ns)) if known else Metric(None)
-    found["other_cpus"] = blocks.metric(ratio(others, time_ns)) if known else Metric(None)
-    throttled = ratio(blocks.sums("quota:throttled"), blocks.sums("quota:periods"))
-    found["throttled_share"] = blocks.metric(throttled)
 
 
 def _add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:

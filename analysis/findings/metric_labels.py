@@ -17,6 +17,8 @@ _LEDGER: Final = (
     ("connecting", "connecting, handshakes and disconnecting", "ledger"),
     ("handshake", "handshakes", "handshake"),
     ("sign", "signing", "handshake"),
+    ("checking", "checking the clients' certificates", "handshake"),
+    ("unchecked", "computing in handshakes without checking certificates", "handshake"),
     ("resumable", "public-key work that resumption avoids", "handshake"),
     ("connecting_network", "waiting for the network while connecting", "ledger"),
     ("handshake_network", "waiting for the client in handshakes", "handshake"),
@@ -39,9 +41,19 @@ _LEDGER: Final = (
     ("timer", "waits of the length of a TCP timer", "handshake"),
 )
 """Metrics with a share of the served time (`_share`) and a time (`_ns`)."""
-COMPUTED: Final = ("sign", "resumable", "fetch", "record_crypto", "sending")
+COMPUTED: Final = (
+    "sign",
+    "checking",
+    "unchecked",
+    "resumable",
+    "fetch",
+    "record_crypto",
+    "sending",
+)
 """Metrics of CPU time alone, whose shares have their part of the waiting for a CPU."""
-PER_HANDSHAKE: Final = ("handshake", "sign", "resumable", "handshake_network")
+PER_HANDSHAKE: Final = (
+    "handshake", "sign", "checking", "unchecked", "resumable", "handshake_network",
+)  # fmt: skip
 PER_CONNECTION: Final = ("connecting", "connecting_network")
 
 LABELS: Final[Mapping[str, Label]] = {
@@ -68,6 +80,12 @@ LABELS: Final[Mapping[str, Label]] = {
         "commands on each connection, without the one that ends it", "count", "ledger"
     ),
     "handshakes_count": Label("handshakes", "count", "handshake"),
+    "listen_drop_count": Label(
+        "connections that a full queue of new ones refused", "count", "ledger"
+    ),
+    "listen_drop_share": Label(
+        "share of connections that a full queue of new ones refused", "share", "ledger"
+    ),
     "full_share": Label("share of full handshakes", "share", "handshake"),
     "failed_count": Label("handshakes that failed", "count", "handshake"),
     "abandoned_count": Label("handshakes that were given up", "count", "handshake"),
@@ -135,6 +153,9 @@ LABELS: Final[Mapping[str, Label]] = {
     "flushes_count": Label("flushes of the log, by the server's counter", "count", "ledger"),
     "timer_count": Label("handshakes with such a wait", "count", "handshake"),
     "timer_acks": Label("delayed acknowledgements for each such wait", "count", "handshake"),
+    "timer_in_parts": Label(
+        "share of these in which messages of the client came in parts", "share", "handshake"
+    ),
     "timer_purity": Label("share of handshakes with such a wait", "share", "handshake"),
     "host_idle_share": Label("idle share of the host's CPUs", "share", "trust"),
     "host_steal_share": Label("share of the host's CPUs taken by the hypervisor", "share", "trust"),

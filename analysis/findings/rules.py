@@ -10,6 +10,8 @@ The rules are `[[finding]]` tables of analysis/findings/*.toml:
   whole interval of the metric lies beyond it, or the whole range of few rounds or blocks
   (LEAST_RANGE at least); a number without bounds or without a value never meets one. In `unless`
   the estimate alone decides.
+- `unless_found`: ids of findings that say the same more exactly: it is left out where one of them
+  holds. Between two rules that complement each other no estimate may fall through.
 - `size`: the metric, a share of the served time, that says how much of it the cause takes.
 - `specific`: it names the cause of a larger finding, and precedes it if it explains at least
   SPECIFIC of it. `first`: it makes the others doubtful and precedes all.
@@ -96,6 +98,7 @@ class Rule:
     source: str
     specific: bool
     first: bool
+    unless_found: tuple[str, ...] = ()
 
     def is_near(self, metrics: Metrics) -> bool:
         """Whether the estimates meet all conditions, but some interval does not."""
@@ -117,7 +120,10 @@ def rules() -> tuple[Rule, ...]:
     """The rules that tlstax ships."""
     folder = files("tlstax.analysis.findings")
     names = sorted(item.name for item in folder.iterdir() if item.name.endswith(".toml"))
-    return tuple(rule for name in names for rule in parse((folder / name).read_text("utf-8")))
+    found = tuple(rule for name in names for rule in parse((folder / name).read_text("utf-8")))
+    known = {rule.id for rule in found}
+    assert all(known.issuperset(rule.unless_found) for rule in found), "a rule names no other"
+    return found
 
 
 def parse(text: str) -> list[Rule]:
@@ -152,6 +158,7 @@ def _rule(table: Mapping[str, Any]) -> Rule:
         source=table["source"],
         specific=table.get("specific", False),
         first=table.get("first", False),
+        unless_found=tuple(table.get("unless_found", ())),
     )
 
 
@@ -165,6 +172,8 @@ def _condition(row: Mapping[str, Any]) -> Condition:
 def judge(part: Group, judged: Judged, among: Sequence[Rule] | None = None) -> list[Finding]:
     """The findings of one group, the first one first."""
     fired = [rule for rule in (rules() if among is None else among) if rule.fires(judged.metrics)]
+    ids = {rule.id for rule in fired}
+    fired = [rule for rule in fired if ids.isdisjoint(rule.unless_found)]
     return [_finding(rule, part, judged) for rule in order(fired, judged.metrics)]
 
 

@@ -33,6 +33,10 @@ TIMERS_NS: Final = ((39_500_000, 53_000_000), (199_000_000, 213_000_000))
 """Waits of a whole handshake that hold one delayed acknowledgement (40 ms) or one retransmission
 (200 ms at least), the timer's tick of up to 4 ms, and some milliseconds of the client's own work.
 """
+FLIGHTS: Final = 2
+"""Most messages of a client in a handshake, each sent at once (RFC 8446, 2; RFC 5246, 7.3). A
+server that waits for the client more often has received one of them in parts.
+"""
 OLD_VERSIONS: Final = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.0", "TLSv1.1")
 """Versions that RFC 8996 and RFC 7568 forbid."""
 COUNTERS: Final = (
@@ -129,7 +133,7 @@ def _cpu_of_signature(block_of: Mapping[int, int], tables: Tables) -> float:
 
 
 def add_timers(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
-    """Handshakes whose wait has the length of a TCP timer.
+    """Handshakes whose wait has the length of a TCP timer; in how many a message came in parts.
 
     The wait of one that was not followed is at most its wall time without its operations.
     """
@@ -145,6 +149,9 @@ def add_timers(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
         add("waited", block, wait_ns)
         if any(low <= wait_ns <= high for low, high in TIMERS_NS):
             add("timers", block, 1)
+            if row.on_cpu_ns >= 0:
+                place = "parts" if row.network_wait_count > FLIGHTS else "whole"
+                add(f"timers:{place}", block, 1)
             add("waited:timer", block, wait_ns)
 
 
@@ -164,8 +171,10 @@ def add_outcomes(add: Add, everywhere: Mapping[int, int], tables: Tables) -> Non
 def add_host(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
     """The host's CPUs and quotas, and the server's own CPU time, in all windows.
 
-    Acknowledgements are those of windows in which handshakes were recorded: both are divided.
+    Acknowledgements are those of windows in which handshakes were recorded, and refused connections
+    those of windows with a ledger: each is divided by what was recorded there.
     """
+    dense = {one.window_id for one in tables.windows if one.level in LEDGER_LEVELS}
     recorded = {one.window_id for one in tables.windows if one.level in HANDSHAKE_LEVELS}
     for row in tables.system:
         block = everywhere.get(row.window_id)
@@ -181,6 +190,8 @@ def add_host(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
         if row.delayed_ack_count is not None and row.window_id in recorded:
             add("tcp:delayed", block, row.delayed_ack_count)
             add("tcp:read", block, 1)
+        if row.listen_drop_count is not None and row.window_id in dense:
+            add("tcp:dropped", block, row.listen_drop_count)
     for effect in tables.effects:
         block = everywhere.get(effect.window_id)
         if block is not None and effect.target_cpu_ns is not None:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 6
+USER_VERSION: Final = 7
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -414,6 +414,11 @@ class System(NamedTuple):
     throttled_period_count: Annotated[int, "those of them in which a quota was used up"] = 0
     delayed_ack_count: Annotated[
         int | None, "delayed TCP acknowledgements in the server's network; NULL = not read"
+    ] = None
+    listen_drop_count: Annotated[
+        int | None,
+        "connections that a full queue of new ones refused, in the server's network; NULL = not "
+        "read; since version 7",
     ] = None
 
 

@@ -163,25 +163,28 @@ void quota_forget(void)
 		groups[i].sent = (struct stream_quota){0};
 }
 
-u64 delayed_ack_count(void)
+struct tcp_counts tcp_counts(void)
 {
 	static char text[TEXT_BYTES];
+	struct tcp_counts counts = {~0ULL, ~0ULL};
 
 	if (netstat_fd < 0 || !read_again(netstat_fd, text))
-		return ~0ULL;
+		return counts;
 	/* Two lines: names, and their numbers in the same order. */
 	char *names = strstr(text, "TcpExt:"), *numbers = names ? strchr(names, '\n') : NULL;
 	if (!numbers)
-		return ~0ULL;
+		return counts;
 	*numbers++ = 0;
 	char *name_left, *number_left;
 	char *name = strtok_r(names, " ", &name_left);
 	char *number = strtok_r(numbers, " \n", &number_left);
 	while (name && number) {
 		if (!strcmp(name, "DelayedACKs"))
-			return strtoull(number, NULL, 10);
+			counts.delayed_acks = strtoull(number, NULL, 10);
+		if (!strcmp(name, "ListenOverflows"))
+			counts.listen_overflows = strtoull(number, NULL, 10);
 		name = strtok_r(NULL, " ", &name_left);
 		number = strtok_r(NULL, " \n", &number_left);
 	}
-	return ~0ULL;
+	return counts;
 }

@@ -14,7 +14,12 @@ bool quota_put(void);
 /* What was put was not committed: send all again. */
 void quota_forget(void);
 
-/* Acknowledgements that were delayed by a timer; all bits set: unknown. */
-u64 delayed_ack_count(void);
+/* What the kernel counted of the target's network since its start; all bits set: unknown. */
+struct tcp_counts {
+	u64 delayed_acks;     /* acknowledgements that were delayed by a timer */
+	u64 listen_overflows; /* connections that found a queue of new connections full */
+};
+
+struct tcp_counts tcp_counts(void);
 
 #endif

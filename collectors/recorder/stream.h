@@ -13,7 +13,7 @@
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 3,
+	STREAM_VERSION = 4,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
 };
@@ -212,6 +212,7 @@ struct stream_window {
 	u64 host_steal_ns;
 	u64 host_idle_ns;
 	u64 delayed_ack_count; /* of the target's network; all bits set: unknown */
+	u64 listen_drop_count; /* connections that its full queues refused; all bits set: unknown */
 	u64 losses[16];	       /* enum loss of ledger.h */
 	u64 walks[8];	       /* how stack walks ended: enum walk_count of unwind.h */
 	u64 probes_ns;	       /* what its probes cost the target, by the prices of the plan */

@@ -76,6 +76,7 @@ static void describe(const struct windows *windows, const struct engine *engine,
 		     struct stream_window *window)
 {
 	struct lifecycle life;
+	struct tcp_counts tcp = tcp_counts();
 	u64 host[5];
 
 	engine_read_lifecycle(engine, &life);
@@ -98,7 +99,8 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	window->host_interrupt_ns = host[2];
 	window->host_steal_ns = host[3];
 	window->host_idle_ns = host[4];
-	window->delayed_ack_count = delayed_ack_count();
+	window->delayed_ack_count = tcp.delayed_acks;
+	window->listen_drop_count = tcp.listen_overflows;
 	for (u32 i = 0; i < LOSSES; i++)
 		window->losses[i] = engine->losses[i];
 	window->losses[LOSS_PROBE_RECURSION_MISSED] += missed_runs();

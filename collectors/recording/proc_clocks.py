@@ -34,6 +34,11 @@ class Counters(NamedTuple):
     quota_period_count: int = 0
     throttled_period_count: int = 0
     delayed_ack_count: int | None = None
+    listen_drop_count: int | None = None
+
+
+Readings = tuple[dict[int, tuple[int, int]], tuple[int | None, int | None]]
+"""Periods and throttled periods of a quota by group; `tcp_counts`."""
 
 
 class TargetCounters:
@@ -43,8 +48,8 @@ class TargetCounters:
     that throttled most often counts.
     """
 
-    def __init__(self, read: Callable[[], tuple[dict[int, tuple[int, int]], int | None]]) -> None:
-        """`read`: periods and throttled periods by group, and delayed acknowledgements."""
+    def __init__(self, read: Callable[[], Readings]) -> None:
+        """`read`: the counters as they are now."""
         self._read = read
         self._last = read()
 
@@ -58,8 +63,11 @@ class TargetCounters:
             for group, after in now[0].items()
         ]
         throttled, periods = max(grown, default=none)
-        acks = None if now[1] is None or last[1] is None else max(0, now[1] - last[1])
-        return Counters(max(0, periods), max(0, throttled), acks)
+        acks, drops = (
+            None if after is None or before is None else max(0, after - before)
+            for after, before in zip(now[1], last[1], strict=True)
+        )
+        return Counters(max(0, periods), max(0, throttled), acks, drops)
 
 
 def counters_of(pid: int) -> TargetCounters:
@@ -68,9 +76,9 @@ def counters_of(pid: int) -> TargetCounters:
     quotas = [place / "cpu.stat" for place in group.upwards()] if group else []
     netstat = Path(f"/proc/{pid}/net/netstat")
 
-    def read() -> tuple[dict[int, tuple[int, int]], int | None]:
+    def read() -> Readings:
         periods = {number: quota_periods(_text(path)) for number, path in enumerate(quotas)}
-        return periods, delayed_acks(_text(netstat))
+        return periods, tcp_counts(_text(netstat))
 
     return TargetCounters(read)
 
@@ -84,14 +92,20 @@ def quota_periods(cpu_stat: str) -> tuple[int, int]:
     return int(periods), int(throttled)
 
 
-def delayed_acks(netstat: str) -> int | None:
-    """DelayedACKs of /proc/PID/net/netstat, whose lines are pairs of names and values."""
+def tcp_counts(netstat: str) -> tuple[int | None, int | None]:
+    """DelayedACKs and ListenOverflows of /proc/PID/net/netstat; None where they are not there.
+
+    Its lines are pairs of names and values.
+    """
+    known: dict[str, str] = {}
     lines = netstat.splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=False):
-        known = dict(zip(names.split(), values.split(), strict=False))
-        if known.get("DelayedACKs", "").isdigit():
-            return int(known["DelayedACKs"])
-    return None
+        known |= dict(zip(names.split(), values.split(), strict=False))
+    acks, drops = (
+        int(known[name]) if known.get(name, "").isdigit() else None
+        for name in ("DelayedACKs", "ListenOverflows")
+    )
+    return acks, drops
 
 
 def _text(path: Path) -> str:

@@ -27,7 +27,7 @@ from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.engine_rows import fate_rows
-from tlstax.collectors.recording.proc_clocks import Clocks, TargetCounters
+from tlstax.collectors.recording.proc_clocks import Clocks, Readings, TargetCounters
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
@@ -68,9 +68,13 @@ class RecordedClocks(Clocks):
         """Of the target that was recorded."""
         replay = self._replay
 
-        def read() -> tuple[dict[int, tuple[int, int]], int | None]:
-            delayed = int(replay.window.delayed_ack_count)
-            return dict(replay.quotas), None if delayed == UNKNOWN else delayed
+        def read() -> Readings:
+            now = replay.window
+            acks, drops = (
+                None if count == UNKNOWN else int(count)
+                for count in (now.delayed_ack_count, now.listen_drop_count)
+            )
+            return dict(replay.quotas), (acks, drops)
 
         return TargetCounters(read)
 

@@ -95,6 +95,7 @@ def test_the_same_contents_as_by_the_engine(
     for capture in (by_engine, by_recorder):
         systems = rows_of(capture, schema.System)
         assert all(row.delayed_ack_count is not None for row in systems)
+        assert all(row.listen_drop_count is not None for row in systems)
     for table in (schema.Target, schema.Gap, schema.Calibration):
         assert [row._replace(**_others(row)) for row in rows_of(by_engine, table)] == [
             row._replace(**_others(row)) for row in rows_of(by_recorder, table)

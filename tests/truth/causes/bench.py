@@ -7,10 +7,9 @@ nice), so that a busy test machine is not the cause that is found.
 
 import os
 import subprocess
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,18 +19,25 @@ from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.collectors.sources.status import ServerStatus
+from tlstax.tests.truth.causes.obstacles import (
+    limited,
+    locking,
+    slow_names,
+    starved,
+    write_revoked,
+)
+from tlstax.tests.truth.causes.programs import HERE, ahead, ahead_ourselves, ready, started
 from tlstax.workloads.drivers.sysbench import Caller, Sysbench
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.results import Arm
-from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer
-from tlstax.workloads.servers.programs import SEARCH_PATH, Binaries, find_program
+from tlstax.workloads.servers.programs import find_program
 from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.server_directory import free_port
-from tlstax.workloads.servers.status import StatusSession
+from tlstax.workloads.servers.storage import Storage
 from tlstax.workloads.transports import make_transport
 from tlstax.workloads.transports.namespaces import new_namespace
 
@@ -39,8 +45,6 @@ WINDOW_S = 0.5
 SAMPLE_HZ = 499
 SETTLE_S = 0.4
 """From the clients' start to the recording, so that it sees the load and not its beginning."""
-AHEAD = -19
-HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class Injection:
     """Of sysbench, or of this directory."""
     sysbench: tuple[str, ...] = ()
     threads: int = 2
-    seconds: float = 4.0
+    seconds: float = 6.0
+    """Long enough for eight windows and more, whatever else the host does."""
     tls: bool = True
     server_key: str = "ec:p256"
     client_key: str = "ec:p256"
@@ -61,7 +66,9 @@ class Injection:
     rtt_ms: float = 0.0
     """Round trip between clients and server, which are in network namespaces of their own then."""
     split_bytes: int = 0
-    """What clients send goes on in two parts, the first of so many bytes, by splitter.py."""
+    """What clients send goes on in two parts, the first of so many bytes, by relay.py."""
+    pause_ms: float = 0.0
+    """What clients send to finish a handshake goes on after so long, by relay.py."""
     stranger: str = ""
     """Another client that finishes no handshake: untrusting or leaving, see stranger.py."""
     record_client: bool = False
@@ -69,6 +76,13 @@ class Injection:
     """How many times the host's CA certificates stand before the right one in the clients' file."""
     busy_loops: int = 0
     """Programs that compete with the server for its one CPU."""
+    quota_cpus: float = 0.0
+    """CPUs that the server may use, by its control group; 0: as many as there are."""
+    name_server_ms: float = 0.0
+    """The server asks for the names of its clients, and gets no for an answer after so long."""
+    revoked: int = 0
+    """Certificates in the list of revoked ones (CRL) that the server checks clients against."""
+    storage: Storage | None = None
     locked: tuple[float, float] | None = None
     """Seconds for which another session locks the table, and then does not, again and again."""
     functions: tuple[str, ...] = ()
@@ -81,19 +95,27 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
     """Start all of it, record for a while, end all of it."""
     with ExitStack() as stack:
         server, endpoint = stack.enter_context(_reachable(injection, directory))
-        _ahead(server.pid)
+        ahead(server.pid)
         if injection.kind == "mariadb":
             caller = Caller.of_account(server.account(), endpoint, "plaintext")
             Sysbench(lambda _: caller, table_rows=injection.rows).prepare()
-        if injection.split_bytes:
-            port = stack.enter_context(_splitting(injection.split_bytes, server.port))
+        if injection.split_bytes or injection.pause_ms:
+            port = free_port()
+            manner = ("split", injection.split_bytes) if injection.split_bytes else (
+                "pause", injection.pause_ms)  # fmt: skip
+            stack.enter_context(ready("relay.py", port, server.port, *manner))
             endpoint = replace(endpoint, port=port)
+        if injection.name_server_ms:
+            assert server.request.namespace is not None
+            stack.enter_context(slow_names(server.request.namespace, injection.name_server_ms))
+        if injection.quota_cpus:
+            stack.enter_context(limited(server.pid, injection.quota_cpus))
         if injection.busy_loops:
-            stack.enter_context(_starved(server.pid, injection.busy_loops))
+            stack.enter_context(starved(server.pid, injection.busy_loops))
         if injection.locked:
-            stack.enter_context(_locking(server, *injection.locked))
+            stack.enter_context(locking(server, *injection.locked))
         if injection.stranger:
-            stack.enter_context(_ready("stranger.py", server.port, injection.stranger))
+            stack.enter_context(ready("stranger.py", server.port, injection.stranger))
         client = stack.enter_context(_load(injection, server, endpoint))
         time.sleep(SETTLE_S)
         sources = SourceSet([ServerStatus(option_file=server.directory.client / "status.cnf")])
@@ -102,7 +124,7 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
             clients=(client.pid,) if injection.record_client else (),
             functions=injection.functions, overwrite=True, budget=injection.budget,
         )  # fmt: skip
-        stack.enter_context(_ahead_ourselves())
+        stack.enter_context(ahead_ourselves())
         with (Recorder if injection.budget is None else StaticRecording)(request) as recorder:
             recorder.poll(injection.seconds)
             assert client.poll() is None, "the load ended before the recording"
@@ -128,11 +150,19 @@ def _reachable(injection: Injection, directory: Path) -> Iterator[tuple[PrivateS
 
 
 def _server(injection: Injection, directory: Path, namespace: str | None) -> PrivateServer:
-    request = ServerRequest(certificates=_certificates(injection, directory), namespace=namespace)
     options = injection.options
     if injection.kind != "mariadb":
-        request = ServerRequest(key=KeyKind.parse("rsa:2048"))
-    return open_server(find_kind(injection.kind), replace(request, options=options))
+        request = ServerRequest(key=KeyKind.parse("rsa:2048"), options=options)
+        return open_server(find_kind(injection.kind), request)
+    if injection.name_server_ms:
+        options += ("skip_name_resolve = OFF", "host_cache_size = 0")
+    if injection.revoked:
+        options += (f"ssl_crl = {directory / 'revoked.pem'}",)
+    request = ServerRequest(
+        certificates=_certificates(injection, directory), namespace=namespace, options=options,
+        storage=injection.storage,
+    )  # fmt: skip
+    return open_server(find_kind(injection.kind), request)
 
 
 def _certificates(injection: Injection, directory: Path) -> Certificates:
@@ -145,6 +175,9 @@ def _certificates(injection: Injection, directory: Path) -> Certificates:
     bundle = Path("/etc/ssl/certs/ca-certificates.crt")
     strangers = bundle.read_bytes() * injection.big_ca if injection.big_ca else b""
     known_to_client.write_bytes(strangers + both)
+    if injection.revoked:
+        write_revoked(directory / "revoked.pem", client, injection.revoked)
+        (directory / "revoked.pem").chmod(0o644)
     return replace(
         server,
         ca=known,
@@ -152,49 +185,6 @@ def _certificates(injection: Injection, directory: Path) -> Certificates:
         client=client.client,
         client_key=client.client_key,
     )
-
-
-def _administrator(server: PrivateServer) -> StatusSession:
-    return StatusSession(Binaries.find().client, server.directory.client / "administrator.cnf")
-
-
-def _ahead(pid: int) -> None:
-    """Let a process, and all that it will start, run before others; where the host allows it."""
-    with suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(AHEAD))
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, int(task.name), AHEAD)
-
-
-@contextmanager
-def _ahead_ourselves() -> Iterator[None]:
-    """The recorder too: it shares two CPUs with what it records, and must cut its windows."""
-    group = Path("/proc/self/autogroup")
-    before = group.read_text().rpartition("nice ")[2].strip() if group.exists() else "0"
-    _ahead(os.getpid())
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            group.write_text(before)
-        for task in Path("/proc/self/task").iterdir():
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, int(task.name), 0)
-
-
-@contextmanager
-def _started(command: Sequence[str], **how: object) -> Iterator["subprocess.Popen[bytes]"]:
-    """A program in a session of its own, for as long as the context."""
-    process = subprocess.Popen(command, start_new_session=True, **how)  # type: ignore[call-overload]
-    try:
-        _ahead(process.pid)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
 
 
 # ---- load, and what is in its way ----
@@ -219,66 +209,10 @@ def _load(
     environment = {"PATH": os.defpath, "LC_ALL": "C"} | dict(caller.environment)
     with (
         (server.client_directory / "load.log").open("wb") as log,
-        _started(command, cwd=server.client_directory, env=environment, stdout=log,
+        started(command, cwd=server.client_directory, env=environment, stdout=log,
                  stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL) as process,
     ):  # fmt: skip
         time.sleep(SETTLE_S)
         if process.poll() is not None:
             raise AssertionError((server.client_directory / "load.log").read_text()[-2000:])
         yield process
-
-
-@contextmanager
-def _splitting(first_bytes: int, server_port: int) -> Iterator[int]:
-    """splitter.py in front of the server; the port that clients connect to."""
-    port = free_port()
-    with _ready("splitter.py", port, server_port, first_bytes):
-        yield port
-
-
-@contextmanager
-def _ready(name: str, *arguments: object) -> Iterator[None]:
-    """A program of this directory that has said that it is ready."""
-    command = ["python3", "-I", str(HERE / name), *map(str, arguments)]
-    with _started(command, env={"PATH": SEARCH_PATH}, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        yield
-
-
-@contextmanager
-def _starved(pid: int, count: int) -> Iterator[None]:
-    """The server on one CPU, which it shares with programs that never wait.
-
-    All of them in the server's own session, so that the scheduler weighs them one by one.
-    """
-    cpu = min(os.sched_getaffinity(0))
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {cpu})
-    with ExitStack() as stack:
-        for _ in range(count):
-            process = stack.enter_context(_started(["sh", "-c", "while :; do :; done"]))
-            os.sched_setaffinity(process.pid, {cpu})
-        yield
-
-
-@contextmanager
-def _locking(server: PrivateServer, held_s: float, free_s: float) -> Iterator[None]:
-    """Another session that locks the table for writing again and again."""
-    over = threading.Event()
-
-    def work() -> None:
-        with _administrator(server) as session:
-            while not over.is_set():
-                session.query(f"LOCK TABLES {configuration.DATABASE}.sbtest1 WRITE")
-                over.wait(held_s)
-                session.query("UNLOCK TABLES")
-                over.wait(free_s)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

@@ -5,9 +5,13 @@
     check.py wan no_reuse:2   these causes, or one of their parameters (0, 1 or 2)
     check.py --budget 0.05    the same in the mode of `attach`: the ledger in dense windows only,
                               recorded for longer, without the causes that need no budget
+    check.py --keep DIR       the same, and keep the recordings in DIR
+    check.py --judge DIR      judge the recordings of DIR again, without recording: needs no root
+    check.py --table FILE     also write the scores as a page
 
-Prints a table; exits with 1 if fewer than 11 causes are named by all of their parameters, if a
-mixed case lacks one of its causes, or if anything fires on a control.
+Prints a line for each case, then the scores of all findings (see scores.py). Exits with 1 if fewer
+than 11 causes are named by all of their parameters, if a mixed case lacks one of its causes, or if
+anything fires on a control.
 """
 
 import argparse
@@ -17,7 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tlstax import TlstaxError
@@ -25,12 +29,13 @@ from tlstax.analysis.document import explain
 from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.tests.truth.causes import bench
-from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED
+from tlstax.tests.truth.causes import bench, scores
+from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, Case, true_of
+from tlstax.tests.truth.causes.scores import Scored
 
 NEEDED = 11
 """Causes that must be named."""
-LONGER = 8
+LONGER = 6
 """Factor for the length of a recording whose ledger is kept in dense windows only."""
 
 
@@ -43,10 +48,8 @@ def in_mode(injection: bench.Injection, budget: float | None) -> bench.Injection
     return replace(injection, budget=budget, seconds=LONGER * injection.seconds)
 
 
-def findings_of(injection: bench.Injection, directory: Path) -> list[Finding]:
-    """Record one load and judge it."""
-    capture = directory / "capture.tlstax"
-    bench.record(injection, capture, directory)
+def judged(capture: Path) -> list[Finding]:
+    """The findings of a recording."""
     with CaptureReader.open(capture) as reader:
         return explain.explain(tables.load(reader)).findings
 
@@ -64,31 +67,68 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-def attempt(name: str, injection: bench.Injection, expected: tuple[str, ...]) -> list[str]:
-    """Record one case, print its line, and return the ids that were found."""
-    try:
+@dataclass(frozen=True)
+class Attempts:
+    """How cases are recorded, where recordings are kept, and what was found so far."""
+
+    budget: float | None
+    kept: Path | None
+    judge_only: bool
+    scored: list[Scored] = field(default_factory=list)
+
+    def attempt(self, name: str, injection: bench.Injection, case: Case) -> list[str] | None:
+        """Record and judge one case, print its line and return the ids; None if not recorded."""
+        wanted = in_mode(injection, self.budget)
+        if wanted is None:
+            return None
+        place = place_of(name, self.budget, self.kept) if self.kept else None
+        if self.judge_only:
+            if place is None or not place.exists():
+                return None
+            found = judged(place)
+        else:
+            try:
+                found = self._recorded(wanted, place)
+            except (AssertionError, TlstaxError) as error:
+                print(f"WRONG {name:22} not recorded: {error}", flush=True)
+                return []
+        ids = [finding.id for finding in found]
+        self.scored.append(
+            Scored(name, case.expected, (*case.also, *true_of(injection)), tuple(ids))
+        )
+        right = self.scored[-1].is_right
+        shares = ", ".join(f"{f.id} {f.share.value:.0%}" for f in found) or "nothing"
+        print(f"{'ok   ' if right else 'WRONG'} {name:22} {shares}", flush=True)
+        return ids
+
+    @staticmethod
+    def _recorded(injection: bench.Injection, place: Path | None) -> list[Finding]:
         with scratch() as directory:
-            found = findings_of(injection, directory)
-    except (AssertionError, TlstaxError) as error:
-        print(f"WRONG {name:22} not recorded: {error}", flush=True)
-        return ["not recorded"]
-    ids = [finding.id for finding in found]
-    right = ids[0] in expected if expected and ids else not ids and not expected
-    shares = ", ".join(f"{f.id} {f.share.value:.0%}" for f in found[:3]) or "nothing"
-    print(f"{'ok   ' if right else 'WRONG'} {name:22} {shares}", flush=True)
-    return ids
+            capture = directory / "capture.tlstax"
+            bench.record(injection, capture, directory)
+            if place is not None:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(capture, place)
+            return judged(capture)
+
+
+def place_of(name: str, budget: float | None, kept: Path) -> Path:
+    """The recording of a case in a data set."""
+    mode = "none" if budget is None else f"{budget:g}"
+    return kept / f"budget-{mode}" / f"{name.replace(':', '-')}.tlstax"
 
 
 def chosen(names: list[str]) -> tuple[list[tuple[str, int]], list[str], list[str]]:
     """(cause, parameter) pairs, mixed cases and controls that are asked for."""
     if not names:
-        return [(name, at) for name in CASES for at in range(3)], list(MIXED), list(CONTROLS)
+        every = [(name, at) for name, case in CASES.items() for at in range(len(case.parameters))]
+        return every, list(MIXED), list(CONTROLS)
     pairs = [
         (name, at)
         for text in names
         for name, _, number in (text.partition(":"),)
         if name in CASES
-        for at in ((int(number),) if number else range(3))
+        for at in ((int(number),) if number else range(len(CASES[name].parameters)))
     ]
     return pairs, [n for n in names if n in MIXED], [n for n in names if n in CONTROLS]
 
@@ -98,34 +138,51 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME[:PARAMETER]")
     parser.add_argument("--budget", type=float, metavar="SHARE")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--keep", type=Path, metavar="DIR")
+    where.add_argument("--judge", type=Path, metavar="DIR")
+    parser.add_argument("--table", type=Path, metavar="FILE")
     options = parser.parse_args()
-    pairs, mixed, controls = chosen(options.names)
-    named: dict[str, bool] = {}
+    if options.judge is None and os.geteuid() != 0:
+        sys.exit("needs root")
+    attempts = Attempts(options.budget, options.judge or options.keep, options.judge is not None)
+    failed = run(attempts, *chosen(options.names))
+    if not attempts.scored:
+        failed.append("no case was judged")
+    text = scores.page(attempts.scored)
+    print(text)
+    if options.table:
+        options.table.write_text(text + "\n", encoding="utf-8")
+    print("\n".join(failed) or "as it must be")
+    return 1 if failed else 0
+
+
+def run(
+    attempts: Attempts, pairs: list[tuple[str, int]], mixed: list[str], controls: list[str]
+) -> list[str]:
+    """All these cases; what went wrong with them, in sentences."""
     failed = []
+    named: dict[str, bool] = {}
     for name, at in pairs:
         case = CASES[name]
-        injection = in_mode(case.parameters[at], options.budget)
-        if injection is None:
-            continue
-        ids = attempt(f"{name}:{at}", injection, case.expected)
-        named[name] = named.get(name, True) and bool(ids) and ids[0] in case.expected
+        ids = attempts.attempt(f"{name}:{at}", case.parameters[at], case)
+        if ids is not None and case.expected:
+            named[name] = named.get(name, True) and bool(ids) and ids[0] in case.expected
+        elif ids is not None and attempts.scored[-1].wrong:
+            failed.append(f"{name}:{at} has a false cause")
     for name in mixed:
-        expected, injection = MIXED[name]
-        injection = in_mode(injection, options.budget) or injection
-        if not set(expected) <= set(attempt(name, injection, expected)):
+        ids = attempts.attempt(name, MIXED[name].parameters[0], MIXED[name])
+        if ids is not None and not set(MIXED[name].expected) <= set(ids):
             failed.append(f"{name} lacks a cause")
     for name in controls:
-        if attempt(name, in_mode(CONTROLS[name], options.budget) or CONTROLS[name], ()):
+        if attempts.attempt(name, CONTROLS[name], Case((), (CONTROLS[name],))):
             failed.append(f"something fired on the control {name}")
     right = sum(named.values())
     print(f"{right} of {len(named)} causes named with all of their parameters")
     if right < min(NEEDED, len(named)):
         failed.append(f"{NEEDED} must be")
-    print("\n".join(failed) or "as it must be")
-    return 1 if failed else 0
+    return failed
 
 
 if __name__ == "__main__":
-    if os.geteuid() != 0:
-        sys.exit("needs root")
     sys.exit(main())

@@ -105,6 +105,12 @@ def storm(mode: str, *, sign: int = 40_000, wait: int = MS, other: int = MS // 2
     return rows
 
 
+def in_parts(rows: tables.Tables) -> tables.Tables:
+    """Messages of clients come in two parts, so that the server waits for each twice."""
+    rows.handshakes = [row._replace(network_wait_count=4) for row in rows.handshakes]
+    return rows
+
+
 def acknowledged(rows: tables.Tables, per_handshake: float) -> tables.Tables:
     lengths = {w.window_id: w.end_ns - w.start_ns for w in rows.windows}
     rows.system = [

@@ -52,16 +52,17 @@ def test_what_is_no_quota_is_no_throttling(text: str, expected: tuple[int, int])
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("IpExt: A B\nIpExt: 1 2\nTcpExt: X DelayedACKs\nTcpExt: 5 77\n", 77),
-        ("TcpExt: X Y\nTcpExt: 5 77\n", None),
-        ("TcpExt: X DelayedACKs\n", None),
-        ("", None),
+        ("IpExt: A B\nIpExt: 1 2\nTcpExt: X DelayedACKs\nTcpExt: 5 77\n", (77, None)),
+        ("TcpExt: ListenOverflows DelayedACKs\nTcpExt: 5 77\n", (77, 5)),
+        ("TcpExt: X Y\nTcpExt: 5 77\n", (None, None)),
+        ("TcpExt: X DelayedACKs\n", (None, None)),
+        ("", (None, None)),
     ],
 )
-def test_acknowledgements_that_cannot_be_read_are_unknown_and_not_none(
-    text: str, expected: int | None
+def test_counts_of_tcp_that_cannot_be_read_are_unknown_and_not_none(
+    text: str, expected: tuple[int | None, int | None]
 ) -> None:
-    assert proc_clocks.delayed_acks(text) == expected
+    assert proc_clocks.tcp_counts(text) == expected
 
 
 def test_a_target_that_has_ended_counts_nothing() -> None:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hands on what clients send in the way that hurts: in two parts, with Nagle's algorithm.
+"""Hands on what clients send in a way that hurts; what the server sends goes on at once.
 
-    splitter.py PORT SERVER_PORT FIRST_BYTES
+    relay.py PORT SERVER_PORT split FIRST_BYTES
+    relay.py PORT SERVER_PORT pause MILLISECONDS
 
-The second part waits until the server's kernel, which delays it, has acknowledged the first. What
-the server sends goes on at once. Runs alone (python3 -I); says "ready" once it listens.
+`split`: in two parts, with Nagle's algorithm: the second part waits until the server's kernel,
+which delays it, has acknowledged the first. `pause`: what finishes a handshake (of TLS 1.3, it
+begins with a record ChangeCipherSpec) goes on after a while, and all else at once.
+
+Runs alone (python3 -I); says "ready" once it listens.
 """
 
 import asyncio
@@ -13,18 +17,20 @@ import sys
 from collections.abc import Awaitable, Callable
 
 CHUNK_BYTES = 1 << 18
+CHANGE_CIPHER_SPEC = 20
+"""Type of a TLS record."""
 Forward = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def main(port: int, server_port: int, first_bytes: int) -> None:
+async def main(port: int, server_port: int, manner: str, amount: float) -> None:
     """Serve until killed."""
     open_connections: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", server_port)
         nodelay(writer, on=True)
-        nodelay(far_writer, on=False)
-        up = split(first_bytes)
+        nodelay(far_writer, on=manner == "pause")
+        up = split(int(amount)) if manner == "split" else pause(amount / 1000)
         for forward, source, sink in ((up, reader, far_writer), (whole, far_reader, writer)):
             task = asyncio.create_task(carry(forward, source, sink))
             open_connections.add(task)
@@ -74,5 +80,18 @@ def split(first_bytes: int) -> Forward:
     return forward
 
 
+def pause(pause_s: float) -> Forward:
+    """The end of a handshake late, everything else as it comes."""
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            if data[0] == CHANGE_CIPHER_SPEC:
+                await asyncio.sleep(pause_s)
+            writer.write(data)
+            await writer.drain()
+
+    return forward
+
+
 if __name__ == "__main__":
-    asyncio.run(main(*map(int, sys.argv[1:])))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(sys.argv[4])))

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Metrics of the host and its kernel: CPUs, a quota, connections that were refused."""
+
+import numpy as np
+
+from tlstax.analysis.findings.window_metrics import Blocks, Metric, Metrics, exact, ratio
+
+
+def add_host(found: Metrics, blocks: Blocks) -> None:
+    """Who uses the host's CPUs, and what keeps the server from them."""
+    for name in ("idle", "steal"):
+        share = ratio(blocks.sums(f"host:{name}"), blocks.sums("host:all"))
+        found[f"host_{name}_share"] = blocks.metric(share)
+    time_ns, own = blocks.sums("host:time"), blocks.sums("host:target")
+    others = np.maximum(0.0, blocks.sums("host:busy") - own)
+    known = own[0] > 0
+    found["server_cpus"] = blocks.metric(ratio(own, time_ns)) if known else Metric(None)
+    found["other_cpus"] = blocks.metric(ratio(others, time_ns)) if known else Metric(None)
+    throttled = ratio(blocks.sums("quota:throttled"), blocks.sums("quota:periods"))
+    found["throttled_share"] = blocks.metric(throttled)
+    drops = blocks.sums("tcp:dropped")
+    found["listen_drop_count"] = exact(float(drops[0]))
+    found["listen_drop_share"] = blocks.metric(ratio(drops, drops + blocks.sums("ended:connect")))

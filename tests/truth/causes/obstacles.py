@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What stands in a server's way: CPUs, quotas, locks, name servers, lists of certificates."""
+
+import datetime
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+
+from tlstax.certs.generate import Certificates
+from tlstax.tests.truth.causes.programs import ready, started
+from tlstax.workloads.servers import configuration
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.transports.namespaces import ip
+
+CGROUPS = Path("/sys/fs/cgroup")
+PERIOD_US = 100_000
+"""Of a CPU quota, the kernel's default."""
+
+
+@contextmanager
+def starved(pid: int, count: int) -> Iterator[None]:
+    """The server on one CPU, which it shares with programs that never wait.
+
+    All of them in the server's own session, so that the scheduler weighs them one by one.
+    """
+    cpu = min(os.sched_getaffinity(0))
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {cpu})
+    with ExitStack() as stack:
+        for _ in range(count):
+            process = stack.enter_context(started(["sh", "-c", "while :; do :; done"]))
+            os.sched_setaffinity(process.pid, {cpu})
+        yield
+
+
+@contextmanager
+def locking(server: PrivateServer, held_s: float, free_s: float) -> Iterator[None]:
+    """Another session that locks the table for writing again and again."""
+    over = threading.Event()
+
+    def work() -> None:
+        with server.open_administrator() as session:
+            while not over.is_set():
+                session.query(f"LOCK TABLES {configuration.DATABASE}.sbtest1 WRITE")
+                over.wait(held_s)
+                session.query("UNLOCK TABLES")
+                over.wait(free_s)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def limited(pid: int, cpus: float) -> Iterator[None]:
+    """The process may use so many CPUs, by a control group of its own."""
+    is_old = (CGROUPS / "cpu").is_dir()
+    parent = CGROUPS / "cpu" if is_old else CGROUPS
+    if not is_old:
+        with (parent / "cgroup.subtree_control").open("w") as file:
+            file.write("+cpu")
+    group = parent / f"tlstax-cause-{os.getpid()}"
+    group.mkdir()
+    quota = group / ("cpu.cfs_quota_us" if is_old else "cpu.max")
+    quota.write_text(str(round(cpus * PERIOD_US)))
+    (group / "cgroup.procs").write_text(str(pid))
+    try:
+        yield
+    finally:
+        (parent / "cgroup.procs").write_text(str(pid))
+        group.rmdir()
+
+
+@contextmanager
+def slow_names(namespace: str, delay_ms: float) -> Iterator[None]:
+    """The host's name server as the namespace sees it, which answers late and knows nobody."""
+    lines = Path("/etc/resolv.conf").read_text(encoding="ascii", errors="replace").splitlines()
+    address = next(line.split()[1] for line in lines if line.startswith("nameserver "))
+    if not address.startswith("127."):
+        ip("addr", "add", f"{address}/32", "dev", "lo", namespace=namespace)
+    with ready("resolver.py", address, delay_ms, namespace=namespace):
+        yield
+
+
+def write_revoked(path: Path, of: Certificates, count: int) -> None:
+    """A list of `count` certificates that the CA has revoked; none of them is in use."""
+    authority = x509.load_pem_x509_certificate(of.ca.read_bytes())
+    key = serialization.load_pem_private_key(of.ca_key.read_bytes(), None)
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    day = datetime.timedelta(days=1)
+    builder = x509.CertificateRevocationListBuilder(
+        authority.subject, now - day, now + 30 * day,
+        revoked_certificates=[
+            x509.RevokedCertificateBuilder(1_000_000 + number, now - day).build()
+            for number in range(count)
+        ],
+    )  # fmt: skip
+    signed = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]
+    path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))

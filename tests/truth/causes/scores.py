@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Scores of findings over cases whose causes are known: precision, recall, and what was confused.
+
+Each finding of each case is judged, not the first alone. A finding is true if the case was made for
+it or if its load has that cause, too (`also`); both are written down before the case is recorded.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What was found in one case, and what is true of it."""
+
+    name: str
+    """CASE:PARAMETER, or a control's name."""
+    expected: tuple[str, ...]
+    """Findings of which one must be there, and lead; none: a load in which nothing must lead."""
+    also: tuple[str, ...]
+    """Further findings that are true of the load."""
+    found: tuple[str, ...]
+    """Ids of findings, the first one first."""
+
+    @property
+    def cause(self) -> str:
+        """The case without its parameter."""
+        return self.name.partition(":")[0]
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """Findings that are not true of the load."""
+        return tuple(one for one in self.found if one not in {*self.expected, *self.also})
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the cause is among the findings."""
+        return bool({*self.found} & {*self.expected})
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the cause leads; of a load without one, whether nothing false was found."""
+        return (
+            self.found[:1] != () and self.found[0] in self.expected
+            if self.expected
+            else not self.wrong
+        )
+
+
+@dataclass(frozen=True)
+class Share:
+    """A count of a count; there is no share of nothing."""
+
+    hits: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.hits}/{self.count} ({self.hits / self.count:.0%})" if self.count else "none"
+
+
+def precision(scored: Iterable[Scored]) -> Share:
+    """True findings of all findings."""
+    cases = list(scored)
+    count = sum(len(one.found) for one in cases)
+    return Share(count - sum(len(one.wrong) for one in cases), count)
+
+
+def recall(scored: Iterable[Scored]) -> Share:
+    """Cases whose cause is among the findings, of those that have one."""
+    cases = [one for one in scored if one.expected]
+    return Share(sum(one.is_named for one in cases), len(cases))
+
+
+def leading(scored: Iterable[Scored]) -> Share:
+    """Cases whose cause is the first finding, of those that have one."""
+    cases = [one for one in scored if one.expected]
+    return Share(sum(one.is_right for one in cases), len(cases))
+
+
+def healthy(scored: Iterable[Scored]) -> Share:
+    """Loads without a cause on which something fired."""
+    cases = [one for one in scored if not one.expected and not one.also]
+    return Share(sum(bool(one.found) for one in cases), len(cases))
+
+
+def page(scored: Sequence[Scored]) -> str:
+    """All of it as Markdown: one line per cause with what was found, then the totals."""
+    causes = list(dict.fromkeys(one.cause for one in scored))
+    lines = [
+        "| case | named | leads | true findings | found (times), false in bold |",
+        "|---|---|---|---|---|",
+    ]
+    for cause in causes:
+        mine = [one for one in scored if one.cause == cause]
+        wrong = Counter(name for one in mine for name in one.wrong)
+        found = Counter(name for one in mine for name in one.found)
+        texts = [
+            f"**{name}** ({count})" if name in wrong else f"{name} ({count})"
+            for name, count in found.most_common()
+        ]
+        lines.append(
+            f"| {cause} | {recall(mine)} | {leading(mine)} | {precision(mine)} |"
+            f" {', '.join(texts) or 'nothing'} |"
+        )
+    totals = (
+        f"Precision {precision(scored)} of all findings; recall {recall(scored)}; the cause leads"
+        f" in {leading(scored)}; healthy loads with a finding {healthy(scored)}."
+    )
+    return "\n".join([*lines, "", totals])
