@@ -19,7 +19,10 @@ class Forecast:
     now: Annotated[Measure, "in the recording"]
     then: Annotated[Measure | None, "predicted; null where it cannot be"]
     models: Annotated[dict[str, Measure], "the estimate of each model; `then` covers all"]
-    half_width_share: Annotated[float | None, "half of the interval, as a share of the value"]
+    half_width_share: Annotated[
+        float | None,
+        "half of the interval, as a share of the value; of --no-tls, of what TLS costs",
+    ]
     is_wide: Annotated[bool, "the interval is wider than +-20 %: no prediction to act on"]
     reason: Annotated[str, "why there is none, or why it is wide; else ''"]
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Predict the cost of an operation with another key, cipher, library, resumption or pooling.
+"""Predict the cost of an operation with another key, cipher, library, resumption, pooling, or none.
 
     tlstax whatif cap.tlstax --key ec:p256             another kind of key in the whole chain
     tlstax whatif cap.tlstax:connect/tls --resume 0.9  90 % of the handshakes resumed
     tlstax whatif cap.tlstax:pooled/tls --cipher AES128-GCM   records with it
     tlstax whatif cap.tlstax --pool 20 --warm pooled.tlstax   20 queries on each connection
     tlstax whatif cap.tlstax --library openssl-3.5 --measured libraries-out
+    tlstax whatif cap.tlstax --no-tls                  the same without TLS: what TLS costs
 
 Keys, ciphers and resumption need costs of single TLS operations, measured in about 5 seconds on the
 host that recorded, with its OpenSSL (reuse them with --save-costs and --costs). Another library is
@@ -25,12 +26,13 @@ from tlstax.analysis import quantities
 from tlstax.analysis.compare import selections
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.report import to_plain
+from tlstax.analysis.model.whatif import Prediction
 from tlstax.analysis.report.commands.diff import sides_of
 from tlstax.analysis.report.export import jsondoc
 from tlstax.analysis.report.output import STANDARD_OUTPUT, write
 from tlstax.analysis.report.terminal import whatif as whatif_terminal
 from tlstax.analysis.rows import tables
-from tlstax.analysis.whatif import predict, recorded
+from tlstax.analysis.whatif import no_tls, predict, recorded
 from tlstax.analysis.whatif.cipher_change import present_cipher, require_suite
 from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture import micro_costs
@@ -88,6 +90,9 @@ def register(
         metavar="CAPTURE[:PART]",
         help="with --pool: a capture of persistent connections with the same queries",
     )
+    parser.add_argument(
+        "--no-tls", action="store_true", help="the same load without TLS: bounds of what TLS costs"
+    )
     parser.add_argument("--costs", metavar="FILE", type=Path, help="costs saved with --save-costs")
     parser.add_argument("--save-costs", metavar="FILE", type=Path, help="save the measured costs")
     parser.add_argument("--json", metavar="FILE", help="write the prediction as JSON; - prints it")
@@ -114,7 +119,9 @@ def _queries(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """Predict and print."""
     _require_scenario(options)
-    side = choose(sides_of(options.capture, {}), options.capture)
+    side = choose(sides_of(options.capture, {}), options.capture, has_shaken=not options.no_tls)
+    if options.no_tls:
+        return _print(no_tls.without_tls(side), options)
     library = _library(options, side) if options.library else None
     costs, old = None, options.from_key
     ciphers = _ciphers(options, side)
@@ -134,7 +141,11 @@ def run(options: argparse.Namespace) -> int:
     scenario = Scenario(
         options.key, options.resume, options.pool, library, warm, old, options.cipher, *ciphers[:1]
     )
-    prediction = predict.predict(side, scenario, costs)
+    return _print(predict.predict(side, scenario, costs), options)
+
+
+def _print(prediction: Prediction, options: argparse.Namespace) -> int:
+    """To the terminal and as JSON, as asked; the exit status."""
     document: dict[str, Any] = to_plain(prediction)
     if options.json is not None:
         write(options.json, jsondoc.render(document))
@@ -145,13 +156,19 @@ def run(options: argparse.Namespace) -> int:
 
 def _require_scenario(options: argparse.Namespace) -> None:
     """TlstaxError (USAGE) for no wish, and for wishes that were not looked at together."""
-    if not (options.key or options.cipher or options.pool or options.library) and (
-        options.resume is None
-    ):
+    others = options.key or options.cipher or options.pool or options.library
+    if options.no_tls and (others or options.resume is not None):
+        raise TlstaxError(
+            "cannot predict no TLS together with another change",
+            "without TLS there is no key, cipher or session, and pooling was not looked at",
+            "Ask for --no-tls alone",
+            ExitCode.USAGE,
+        )
+    if not others and not options.no_tls and options.resume is None:
         raise TlstaxError(
             "nothing is to change",
             "no wish was given",
-            "Give one or more of --key, --cipher, --resume, --pool and --library",
+            "Give --no-tls, or one or more of --key, --cipher, --resume, --pool and --library",
             ExitCode.USAGE,
         )
     if options.cipher and (options.pool or options.library):
@@ -171,12 +188,16 @@ def _ciphers(options: argparse.Namespace, side: RecordingSelection) -> list[str]
     return [options.from_cipher or present_cipher(side), options.cipher]
 
 
-def choose(found: Sequence[RecordingSelection], text: str) -> RecordingSelection:
+def choose(
+    found: Sequence[RecordingSelection], text: str, *, has_shaken: bool = True
+) -> RecordingSelection:
     """The one part that is meant: of several the TLS arm with most handshakes.
 
-    Raises TlstaxError (USAGE) where none made a handshake.
+    Raises TlstaxError (CAPTURE) where none made a handshake; or takes one, unless `has_shaken`.
     """
     counts = [side.phase_counts.get("handshake", 0) for side in found]
+    if not any(counts) and not has_shaken:
+        return next((side for side in found if side.group.arm == "tls"), found[0])
     if not any(counts):
         raise TlstaxError(
             f"{text} has no TLS handshake",

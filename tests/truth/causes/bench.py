@@ -70,7 +70,7 @@ class Injection:
     pause_ms: float = 0.0
     """What clients send to finish a handshake goes on after so long, by relay.py."""
     stranger: str = ""
-    """Another client that finishes no handshake: untrusting or leaving, see stranger.py."""
+    """Another client: untrusting, leaving or bursting, see stranger.py."""
     record_client: bool = False
     big_ca: int = 0
     """How many times the host's CA certificates stand before the right one in the clients' file."""

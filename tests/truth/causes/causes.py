@@ -215,9 +215,9 @@ FALSE_CAUSES = {
     "quota": Case(
         ("cpu_quota",),
         (
-            Injection(quota_cpus=0.2),
-            Injection(quota_cpus=0.4, script="oltp_read_only", threads=4),
-            _storm(quota_cpus=0.2, threads=4),
+            Injection(quota_cpus=0.05),
+            Injection(quota_cpus=0.08, script="oltp_read_only", threads=4),
+            _storm(quota_cpus=0.06, threads=4),
         ),
     ),
     "five_queries": Case(
@@ -261,9 +261,9 @@ NEWER = {
     "full_queue": Case(
         ("listen_overflow",),
         (
-            _storm(threads=32, options=("back_log = 1",)),
-            _storm(threads=64, options=("back_log = 4",)),
-            _storm(threads=24, options=("back_log = 2",), server_key="rsa:2048"),
+            _storm(stranger="bursting", options=("back_log = 1",)),
+            _storm(stranger="bursting", options=("back_log = 8",), threads=4),
+            _storm(stranger="bursting", options=("back_log = 4",), threads=1),
         ),
     ),
 }
@@ -289,6 +289,10 @@ def true_of(injection: Injection) -> tuple[str, ...]:
         found += ["no_resumption", "fetch_tax", "fetch_over_signature", "client_waits"]
         found += ["connections_not_reused"] * (_queries_of(injection) < SOME_QUERIES)
         found += ["client_setup", "client_idle"] * injection.record_client
+    if injection.stranger == "bursting":
+        found += ["abandoned_handshakes", "failed_handshakes"]
+    if injection.quota_cpus:
+        found.append("cpu_quota")
     if injection.kind == "mysql56":
         found += ["old_version", "slow_signature", "cipher_without_hardware"]
     if injection.threads > CPUS or injection.busy_loops:

@@ -3,6 +3,7 @@
 
     stranger.py PORT untrusting     trusts no certificate, and says so to the server
     stranger.py PORT leaving        closes the connection when the server has answered
+    stranger.py PORT bursting       connects many times at once, and leaves without a word
 
 One after another until killed. Runs alone (python3 -I); says "ready" after the first one.
 """
@@ -19,6 +20,8 @@ SSL_REQUEST = struct.pack(
 )
 PAUSE_S = 0.002
 """Between connections, so that other clients are served as well."""
+BURST, BURST_S = 100, 0.1
+"""Connections of a burst; how long they last, and the time to the next one."""
 
 
 def main(port: int, manner: str) -> None:
@@ -26,6 +29,10 @@ def main(port: int, manner: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     ready = False
+    if manner == "bursting":
+        print("ready", flush=True)
+        while True:
+            burst(port)
     while True:
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.recv(1 << 12)  # the server's greeting
@@ -39,6 +46,18 @@ def main(port: int, manner: str) -> None:
             print("ready", flush=True)
             ready = True
         time.sleep(PAUSE_S)
+
+
+def burst(port: int) -> None:
+    """Many connections at once, as of clients that all start at the full minute."""
+    connections = [socket.socket() for _ in range(BURST)]
+    for connection in connections:
+        connection.setblocking(False)
+        connection.connect_ex(("127.0.0.1", port))
+    time.sleep(BURST_S)
+    for connection in connections:
+        connection.close()
+    time.sleep(BURST_S)
 
 
 def refuse(context: ssl.SSLContext, connection: socket.socket) -> None:

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a server would spend without TLS: bounds from the ledger of a recording with TLS.
+
+Two parts are TLS's own whatever else happens: the CPU time in handshakes (exact), and that of
+ciphers, digests and the TLS protocol in records (exact times, split by samples). They are the least
+that TLS costs. What it costs elsewhere, in caches, copies, connecting and disconnecting, no
+recording of one arm shows: it lies between nothing and SPILL.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.compare import replicates, selections
+from tlstax.analysis.compare.replicates import Replicates
+from tlstax.analysis.compare.rounds import COLUMNS, costs_of
+from tlstax.analysis.compare.selections import RecordingSelection
+from tlstax.analysis.model.tables import Measure
+from tlstax.analysis.model.whatif import PREDICTION_VERSION, Forecast, Prediction
+from tlstax.analysis.quantities import share_text, time_text
+from tlstax.analysis.rows import coverage, ledger
+from tlstax.analysis.statistics.medians import has_interval
+from tlstax.analysis.statistics.sources import ErrorSources
+from tlstax.analysis.statistics.units import Floats
+from tlstax.analysis.whatif import forecast, recorded
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+
+WISH: Final = "no TLS"
+BY_LEDGER: Final = "by the ledger"
+TLS_RECORDS: Final = ("record_cipher", "record_digest", "record_stitched", "record_protocol")
+"""Steps of records that plaintext does not have."""
+UNKNOWN_RECORDS: Final = "record_other"
+SPILL_REST: Final = forecast.WARMTH_MOST
+SPILL_HANDSHAKE: Final = 0.2
+"""Largest shares of all other work, and of the handshake in addition, that TLS may cost elsewhere.
+The pairs of the demo (one server) had 0.08 and 0.16 of the other work on open connections, and 0.12
+of the handshake where each query has its connection: docs/whatif.md."""
+LEAST_SAMPLES: Final = 200
+"""CPU samples in records below which encrypting is not told from copying, ..."""
+SMALL_RECORDS: Final = 0.05
+"""... unless records take less than this share of the CPU time."""
+WIDEST: Final = 0.2
+"""Largest half-width of a usable interval, as a share of what TLS costs."""
+
+
+def without_tls(side: RecordingSelection) -> Prediction:
+    """The prediction. Raises TlstaxError, with the reason, where a recording does not bear one."""
+    unit = selections.choose_unit(side, side, None)
+    by_driver = bool(side.group.runs)
+    recorded.refuse(side, unit, by_driver=by_driver)
+    _refuse_levels(side)
+    base = replicates.of_side(side, unit, builtin(), by_driver=by_driver)
+    sources = ErrorSources({forecast.RECORDING: base.units})
+    now, least, spill, samples = _costs(base, sources)
+    _refuse_unknown(side, base, now, least, samples)
+    line = _line(now, least, spill, unit, sources)
+    assert line.then is not None
+    return Prediction(
+        version=PREDICTION_VERSION,
+        title="What an operation would cost without TLS",
+        sentence=_sentence(line, unit),
+        wishes=[WISH],
+        side=selections.facts(side, base.size, float(base.operations[0])),
+        operation=unit,
+        key="",
+        cipher="",
+        forecasts=[line],
+        costs=[],
+        assumptions=_assumptions(base, now, least),
+    )
+
+
+def _costs(base: Replicates, sources: ErrorSources) -> tuple[Floats, Floats, Floats, int]:
+    """Per operation: CPU time, what TLS costs at least, what it may cost elsewhere; samples."""
+    costs = costs_of(base.arm, base.weights)
+    of = {
+        kind.name: sources.rows_of(forecast.RECORDING, costs.steps_ns[:, index])
+        for index, kind in enumerate(COLUMNS)
+    }
+    groups = {kind.name: kind.group for kind in COLUMNS if kind.basis in ("exact", "sampled")}
+    shake = np.sum([of[name] for name, group in groups.items() if group == "handshake"], axis=0)
+    records = np.sum([of[name] for name in TLS_RECORDS], axis=0)
+    rest = np.sum(
+        [
+            of[name]
+            for name, group in groups.items()
+            if group in ("server", "record", "measurement") and name not in TLS_RECORDS
+        ],
+        axis=0,
+    )
+    least = shake + records
+    spill = SPILL_REST * rest + SPILL_HANDSHAKE * shake + of[UNKNOWN_RECORDS]
+    in_records = sum(
+        count for phase, count in costs.sample_counts.items() if phase.startswith("record")
+    )
+    return least + rest, least, np.minimum(spill, rest), in_records
+
+
+def _line(
+    now: Floats, least: Floats, spill: Floats, operation: str, sources: ErrorSources
+) -> Forecast:
+    """The server's CPU time without TLS, between the two bounds."""
+    once = {forecast.RECORDING: 1.0}
+    low, _ = sources.interval(now - least - spill, once)
+    _, high = sources.interval(now - least, once)
+    count = sources.units[forecast.RECORDING].count
+    low = max(0.0, low)
+    then = Measure((low + high) / 2, low, high, sources.least_count)
+    present = Measure(float(now[0]), *sources.interval(now, {}), count)
+    tax = float(now[0]) - then.value_ns
+    half = (high - low) / 2 / tax if tax > 0 else np.inf
+    return Forecast(
+        "server_cpu",
+        f"CPU time of the server per {operation} without TLS",
+        present,
+        then,
+        {BY_LEDGER: then},
+        float(half),
+        bool(half > WIDEST),
+        "what TLS costs outside of handshakes and records is known within wide bounds only"
+        if half > WIDEST
+        else "",
+    )
+
+
+def _sentence(line: Forecast, operation: str) -> str:
+    """The interval, and the smallest claim."""
+    assert line.then is not None
+    now, low, high = line.now.value_ns, line.then.low_ns or 0.0, line.then.high_ns or 0.0
+    article = "an" if operation[0] in "aeiou" else "a"
+    bounds = "interval" if has_interval(line.then.unit_count) else "range"
+    claim = (
+        f"TLS takes at least {time_text(now - high)}, {share_text((now - high) / now)} of it, and "
+        f"at most {time_text(now - low)}"
+        if high < now
+        else f"TLS takes at most {time_text(now - low)} of it, and may take nothing"
+    )
+    return (
+        f"Without TLS, {article} {operation} would cost {time_text(low)} to {time_text(high)} of "
+        f"the server's CPU time ({bounds}) instead of {time_text(now)}: {claim}."
+    )
+
+
+def _refuse_levels(side: RecordingSelection) -> None:
+    """Raises TlstaxError (CAPTURE) where reading and writing are not told from executing."""
+    counts = side.phase_counts
+    if counts.get("command", 0) and not counts.get("record_write", 0):
+        raise TlstaxError(
+            f"cannot tell what {side.label} would cost without TLS",
+            "it was recorded without the boundaries of records (--level flow or command), so that "
+            "encrypting is not told from executing queries",
+            "Record at --level record",
+            ExitCode.CAPTURE,
+        )
+
+
+def _refuse_unknown(
+    side: RecordingSelection, base: Replicates, now: Floats, least: Floats, samples: int
+) -> None:
+    """Raises TlstaxError (CAPTURE) without TLS, or with too few samples of what records do."""
+    totals = ledger.totals(coverage.scale(side.tables).ledger, side.group.window_ids)
+    cpu = ledger.on_cpu(totals)
+    shakes = sum(cpu.get(phase, 0) for phase in HANDSHAKE_PHASES)
+    if not shakes and (side.group.arm == "plaintext" or not float(least[0])):
+        raise TlstaxError(
+            f"{side.label} shows no TLS",
+            "it has no TLS handshake, and no CPU sample in ciphers or the TLS protocol",
+            "Choose its TLS arm, or record for longer",
+            ExitCode.CAPTURE,
+        )
+    records_ns = cpu.get("record_read", 0) + cpu.get("record_write", 0)
+    share = records_ns / float(base.operations[0]) / float(now[0])
+    if samples < LEAST_SAMPLES and share > SMALL_RECORDS:
+        raise TlstaxError(
+            f"cannot tell what {side.label} would cost without TLS",
+            f"records take {share_text(share)} of the CPU time, and {samples} CPU samples do not "
+            f"tell encrypting from copying there; {LEAST_SAMPLES} are needed",
+            "Record for longer, or with more samples a second (--hz)",
+            ExitCode.CAPTURE,
+        )
+
+
+def _assumptions(base: Replicates, now: Floats, least: Floats) -> list[str]:
+    """What was taken for granted, in sentences."""
+    found = [
+        "Queries, connections, clients and the load do not change.",
+        "Both figures include the overhead of the recording.",
+        (
+            f"Handshakes, ciphers, digests and the TLS protocol take "
+            f"{share_text(float(least[0] / now[0]))} of the CPU time, and plaintext has none of "
+            "them."
+        ),
+        (
+            f"Elsewhere TLS costs between nothing and {share_text(SPILL_REST)} of all other work, "
+            f"{share_text(SPILL_HANDSHAKE)} of the handshake, and what is unknown in records. "
+            "These shares come from one server (docs/whatif.md)."
+        ),
+    ]
+    if base.size < 2:
+        found.append("There is one round: noise between rounds is not included.")
+    elif not base.units.have_interval:
+        found.append(
+            f"{base.size} {base.units.name} are too few for an interval: their range is included."
+        )
+    return found

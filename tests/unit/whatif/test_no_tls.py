@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`tlstax whatif --no-tls`: bounds from the ledger, and refusals where they cannot be had."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.__main__ import main
+from tlstax.analysis.compare import selections
+from tlstax.analysis.compare.selections import RecordingSelection
+from tlstax.analysis.rows import ledger, tables
+from tlstax.analysis.whatif import no_tls
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+
+DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
+
+
+@pytest.fixture(scope="module")
+def rows() -> tables.Tables:
+    with CaptureReader.open(DEMO) as reader:
+        return tables.load(reader)
+
+
+def part(rows: tables.Tables, name: str) -> RecordingSelection:
+    return RecordingSelection("demo", rows, selections.matching(rows, name)[0])
+
+
+def cpu_per_operation(side: RecordingSelection, *, handshakes_only: bool = False) -> float:
+    cpu = ledger.on_cpu(ledger.served(ledger.totals(side.tables.ledger, side.group.window_ids)))
+    phases = HANDSHAKE_PHASES if handshakes_only else cpu
+    return sum(cpu.get(phase, 0) for phase in phases) / side.group.operation_count
+
+
+@pytest.mark.parametrize("name", ["connect", "point_select", "read_only"])
+def test_the_plaintext_arm_lies_within_the_bounds(rows: tables.Tables, name: str) -> None:
+    """The shares of the model were seen in this capture: a test of the arithmetic, not of them."""
+    line = no_tls.without_tls(part(rows, f"{name}/tls")).forecasts[0]
+    assert line.then is not None
+    assert line.then.low_ns is not None
+    assert line.then.high_ns is not None
+    assert line.then.low_ns < cpu_per_operation(part(rows, f"{name}/plaintext")) < line.then.high_ns
+
+
+def test_handshakes_are_the_least_that_tls_costs(rows: tables.Tables) -> None:
+    side = part(rows, "connect/tls")
+    made = no_tls.without_tls(side)
+    line = made.forecasts[0]
+    assert line.then is not None
+    assert line.then.high_ns is not None
+    shakes = cpu_per_operation(side, handshakes_only=True)
+    assert line.now.value_ns - line.then.high_ns > 0.9 * shakes
+    assert "TLS takes at least 1.3" in made.sentence
+    assert not line.is_wide
+
+
+def test_the_bounds_follow_the_handshakes(rows: tables.Tables) -> None:
+    """Twice the signatures, and the cost without TLS is nearly the same."""
+    side = part(rows, "connect/tls")
+    longer = [
+        row._replace(time_ns=2 * row.time_ns) if row.phase == "sign" else row for row in rows.ledger
+    ]
+    other = part(replace(rows, ledger=longer), "connect/tls")
+    lines = [no_tls.without_tls(one).forecasts[0] for one in (side, other)]
+    assert lines[1].now.value_ns > 1.1 * lines[0].now.value_ns
+    highs = [line.then.high_ns for line in lines if line.then and line.then.high_ns]
+    assert highs[1] == pytest.approx(highs[0], rel=0.05)
+
+
+def test_a_plaintext_arm_is_refused(rows: tables.Tables) -> None:
+    with pytest.raises(TlstaxError, match="shows no TLS"):
+        no_tls.without_tls(part(rows, "connect/plaintext"))
+
+
+def test_too_few_samples_of_records_are_refused_in_words(rows: tables.Tables) -> None:
+    few = replace(rows, samples=rows.samples[::100])
+    with pytest.raises(TlstaxError, match="do not tell encrypting from copying"):
+        no_tls.without_tls(part(few, "read_only/tls"))
+
+
+def test_a_level_without_records_is_refused(rows: tables.Tables) -> None:
+    records = ("record_read", "record_write")
+    flow = replace(rows, phase_counts=[r for r in rows.phase_counts if r.phase not in records])
+    with pytest.raises(TlstaxError, match="boundaries of records"):
+        no_tls.without_tls(part(flow, "read_only/tls"))
+
+
+def test_it_is_asked_for_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["whatif", str(DEMO), "--no-tls", "--pool", "20"]) == ExitCode.USAGE
+    assert "Ask for --no-tls alone" in capsys.readouterr().err
+
+
+def test_the_command_prints_bounds_and_writes_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "no-tls.json"
+    assert main(["whatif", str(DEMO), "--no-tls", "--json", str(out)]) == ExitCode.OK
+    assert "TLS takes at least" in " ".join(capsys.readouterr().out.split())
+    document = json.loads(out.read_text())
+    assert document["wishes"] == ["no TLS"]
+    assert document["forecasts"][0]["then"]["high_ns"] < document["forecasts"][0]["now"]["value_ns"]
