@@ -342,8 +342,14 @@ check-threads: root-check-threads test-install ## 5,000 connections of a real se
 	$(BIN)/python tests/truth/many_threads.py
 
 .PHONY: check-causes
-check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and check the findings (about 15 minutes)
+check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and score all findings (about 30 minutes)
 	$(BIN)/python tests/truth/causes/check.py
+
+# Of captures that are there: CAPTURES="lab-out/*.tlstax". It records nothing.
+CAPTURES ?= docs/demo/demo.tlstax
+.PHONY: check-tax
+check-tax: test-install ## compare `tlstax whatif --no-tls` with the plaintext arms of CAPTURES
+	$(BIN)/python tests/truth/tax/check.py $(CAPTURES)
 
 .PHONY: check-whatif
 check-whatif: root-check-whatif test-install ## compare predictions of `tlstax whatif` with real runs (4 minutes, quiet host)

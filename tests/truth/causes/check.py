@@ -35,7 +35,7 @@ from tlstax.tests.truth.causes.scores import Scored
 
 NEEDED = 11
 """Causes that must be named."""
-LONGER = 6
+LONGER = 10
 """Factor for the length of a recording whose ledger is kept in dense windows only."""
 
 

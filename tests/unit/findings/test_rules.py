@@ -116,3 +116,25 @@ def test_what_explains_most_of_a_larger_finding_stands_before_it() -> None:
     fired.append(by_id["profiler_costs"])
     metrics["observer_share"] = Metric(0.5)
     assert finding_rules.order(fired, metrics)[0].id == "profiler_costs"
+
+
+def test_a_rule_yields_to_a_more_exact_one() -> None:
+    condition = (Condition("sign_share", above=0.5),)
+    plain = replace(finding_rules.rules()[0], size="tls_share", unless=(), sentence="", evidence=())
+    general = replace(plain, id="general", when=(), unless_found=("exact",))
+    exact = replace(plain, id="exact", when=condition, unless_found=())
+    for value, expected in ((0.9, ["exact"]), (0.1, ["general"])):
+        metrics = {
+            "tls_share": Metric(0.5, 0.5, 0.5),
+            "sign_share": Metric(value, value, value),
+        }
+        judged = Judged(metrics, "query", 1e6, 8)
+        found = finding_rules.judge(ALL, judged, [general, exact])
+        assert [one.id for one in found] == expected
+
+
+def test_rules_yield_to_rules_that_exist() -> None:
+    known = {one.id for one in finding_rules.rules()}
+    yielding = [one for one in finding_rules.rules() if one.unless_found]
+    assert {"run_queue", "constant_pause", "client_waits"} <= {one.id for one in yielding}
+    assert all(known.issuperset(one.unless_found) for one in yielding)

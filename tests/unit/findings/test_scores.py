@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""make check-causes scores every finding, and judges recordings again that were kept."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tlstax.analysis.findings import rules
+from tlstax.tests.truth.causes import check, scores
+from tlstax.tests.truth.causes.bench import Injection
+from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, Case, true_of
+from tlstax.tests.truth.causes.scores import Scored
+
+DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
+CASES_OF = [
+    Scored("a:0", ("one",), ("two",), ("one", "two")),
+    Scored("a:1", ("one",), ("two",), ("two", "one")),
+    Scored("b:0", ("one",), (), ("three", "one")),
+    Scored("c:0", ("one",), (), ()),
+    Scored("calm", (), (), ()),
+    Scored("restless", (), (), ("four",)),
+]
+
+
+def test_every_finding_counts_and_not_the_first_alone() -> None:
+    assert str(scores.precision(CASES_OF)) == "5/7 (71%)"
+    assert str(scores.recall(CASES_OF)) == "3/4 (75%)"
+    assert str(scores.leading(CASES_OF)) == "1/4 (25%)"
+    assert str(scores.healthy(CASES_OF)) == "1/2 (50%)"
+    assert str(scores.precision([])) == "none"
+
+
+def test_what_was_found_instead_is_marked() -> None:
+    page = scores.page(CASES_OF)
+    assert "| a | 2/2 (100%) | 1/2 (50%) | 4/4 (100%) | one (2), two (2) |" in page
+    assert "**three** (1)" in page
+    assert "| calm | none | none | none | nothing |" in page
+
+
+def test_a_recording_that_was_kept_is_judged_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = check.place_of("a:0", None, tmp_path)
+    place.parent.mkdir(parents=True)
+    shutil.copyfile(DEMO, place)
+    attempts = check.Attempts(None, tmp_path, judge_only=True)
+    case = Case(("connections_not_reused",), (Injection(script="storm"),))
+    ids = attempts.attempt("a:0", case.parameters[0], case)
+    assert ids is not None
+    assert ids[0] == "connections_not_reused"
+    assert capsys.readouterr().out.startswith("ok    a:0")
+    assert attempts.attempt("a:1", case.parameters[0], case) is None, "it was not kept"
+    other = Case(("rsa_key_size",), case.parameters)
+    attempts.attempt("a:0", other.parameters[0], other)
+    assert not attempts.scored[-1].is_right
+
+
+def test_what_is_true_of_a_load_follows_from_it() -> None:
+    assert "connections_not_reused" in true_of(Injection(script="storm"))
+    many = Injection(script="storm", sysbench=("--queries=12",))
+    assert "connections_not_reused" not in true_of(many)
+    assert true_of(Injection()) == ()
+
+
+def test_every_case_names_findings_that_exist() -> None:
+    known = {rule.id for rule in rules.rules()}
+    for case in (*CASES.values(), *MIXED.values()):
+        assert known.issuperset({*case.expected, *case.also})
+        assert all(known.issuperset(true_of(one)) for one in case.parameters)
+    assert not any(true_of(one) for one in CONTROLS.values())
