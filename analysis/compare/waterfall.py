@@ -10,6 +10,7 @@ round, so it includes the noise of the machine, of the driver and of sampling. T
 from collections.abc import Mapping, Sequence
 
 from tlstax.analysis.classify.composition import Counts
+from tlstax.analysis.compare import server_cost
 from tlstax.analysis.compare.rounds import close, costs_of, gather, paired_rounds
 from tlstax.analysis.compare.step_changes import StepChange, step_changes, unexplained
 from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS, SAMPLED_PHASES, StepKind
@@ -57,6 +58,7 @@ def compare(
     changes = step_changes((low, high), (units, units), is_paired=True)
     whole_ns = found.value if verdict in (MORE, NO_INTERVAL) and found.value > 0 else None
     lines = _lines(changes, high.sample_counts, whole_ns)
+    cells = lines[: len(KINDS) + 1]
     return Comparison(
         name=name,
         driver=tls.driver,
@@ -76,9 +78,11 @@ def compare(
         difference=found.measure(),
         ratio=medians.ratio(*pair, is_paired=True).ratio(),
         verdict=verdict,
-        cells=lines[: len(KINDS) + 1],
+        cells=cells,
         beside=lines[len(KINDS) + 1 :],
         unexplained={arm: unexplained(costs, units) for arm, costs in arms.items()},
+        server_cpu=server_cost.server_cpu((plaintext, tls), rounds, tables, sums, weights, units),
+        causes=server_cost.causes(cells, (low, high), units, whole_ns),
     )
 
 

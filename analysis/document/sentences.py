@@ -5,70 +5,34 @@ from collections.abc import Sequence
 from typing import Final
 
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
+from tlstax.analysis.compare.server_cost import is_unseen
 from tlstax.analysis.model.clients import EndToEnd, LanePart
 from tlstax.analysis.model.composition import Composition
 from tlstax.analysis.model.report import Answer
 from tlstax.analysis.model.tables import (
+    Cause,
     Comparison,
+    CpuCost,
     HandshakeTable,
     LedgerBar,
-    Measure,
-    WaterfallStep,
 )
 from tlstax.analysis.quantities import (
     change_text,
     factor_text,
     listed,
     measure_text,
+    number_text,
     share_text,
     time_text,
     unseen_text,
 )
-from tlstax.analysis.statistics.verdicts import MORE, NO_DIFFERENCE, NO_INTERVAL
+from tlstax.analysis.statistics.verdicts import NO_INTERVAL
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
-
-_ASYMMETRIC: Final = (
-    "handshake_sign",
-    "handshake_keygen",
-    "handshake_derive",
-    "handshake_verify",
-    "handshake_asymmetric",
-)
-_GROUPS: Final = (
-    ("asymmetric crypto in the server", _ASYMMETRIC),
-    (
-        "the rest of the server's handshake work",
-        (
-            "handshake_certificate",
-            "handshake_symmetric",
-            "handshake_fetch",
-            "handshake_protocol",
-            "handshake_memory",
-            "handshake_kernel",
-            "handshake_other",
-        ),
-    ),
-    ("waiting for the client and the network in the handshake", ("handshake_wait",)),
-    (
-        "encrypting, framing and copying records",
-        (
-            "record_cipher",
-            "record_digest",
-            "record_stitched",
-            "record_protocol",
-            "record_copies",
-            "record_other",
-        ),
-    ),
-    ("connecting and commands", ("connect", "command", "tde")),
-    ("waiting for a CPU", ("scheduling",)),
-    ("other waits", ("network_wait", "locks", "disk", "other_waits")),
-    ("the client's own CPU", ("client",)),
-    ("the measurement", ("probe",)),
-)
 
 _FEW_HANDSHAKES: Final = 30
 _LEAST_SHARE: Final = 0.05
+_FACTOR_FROM: Final = 1.995
+"""Ratios from here on are written as a factor, below as a share."""
 _CRYPTO: Final = (
     "asymmetric",
     "cipher",
@@ -88,25 +52,29 @@ def _operation_text(comparison: Comparison) -> str:
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """The result of one comparison."""
+    """The result of one comparison: what the server's CPUs paid, then the latency."""
     if comparison.refusal is not None or comparison.difference is None or comparison.ratio is None:
         return comparison.sentence
     what = _operation_text(comparison)
-    if _is_unseen(comparison.verdict, comparison.difference):
-        return f"TLS, {what}: no difference seen ({unseen_text(comparison.difference)})"
-    sentence = (
-        f"With TLS, {what} takes {factor_text(comparison.ratio.value)} "
-        f"({measure_text(comparison.difference)})"
-    )
-    causes = _causes(comparison.cells)
+    cpu = _seen_cost(comparison)
+    paid = f"{_cpu_factor(cpu)} ({measure_text(cpu.difference)})" if cpu else ""
+    if is_unseen(comparison.verdict, comparison.difference):
+        unseen = f"no difference seen ({unseen_text(comparison.difference)})"
+        return (
+            f"With TLS, {what} takes {paid}; latency: {unseen}"
+            if paid
+            else (f"TLS, {what}: {unseen}")
+        )
+    late = f"{factor_text(comparison.ratio.value)} ({measure_text(comparison.difference)})"
+    sentence = f"With TLS, {what} takes {f'{paid} and {late}' if paid else late}"
+    causes = _causes(comparison)
     return f"{sentence}: {causes}" if causes and comparison.difference.value_ns > 0 else sentence
 
 
-def _is_unseen(verdict: str, difference: Measure) -> bool:
-    """Whether a difference was not seen; few rounds must at least agree on its sign."""
-    if verdict == NO_INTERVAL and difference.low_ns is not None and difference.high_ns is not None:
-        return difference.low_ns <= 0 <= difference.high_ns
-    return verdict == NO_DIFFERENCE
+def _seen_cost(comparison: Comparison) -> CpuCost | None:
+    """What the server's CPUs paid; None where TLS does not change it beyond doubt."""
+    cpu = comparison.server_cpu
+    return None if cpu is None or is_unseen(cpu.verdict, cpu.difference) else cpu
 
 
 def both_sides_sentence(line: EndToEnd) -> str:
@@ -158,32 +126,38 @@ def _largest(parts: Sequence[LanePart], lane: str) -> str:
     return f" ({share_text(times[category] / whole)} {category.replace('_', ' ')})"
 
 
-def _causes(lines: Sequence[WaterfallStep]) -> str:
+def _cpu_factor(cost: CpuCost) -> str:
+    """What follows "takes": 12 times the server CPU, 27 % more server CPU."""
+    ratio = cost.ratio.value
+    if ratio >= _FACTOR_FROM:
+        return f"{number_text(ratio)} times the server CPU"
+    word = "more" if ratio >= 1 else "less"
+    return f"{share_text(abs(ratio - 1))} {word} server CPU"
+
+
+def _causes(comparison: Comparison) -> str:
     """The largest causes that are beyond doubt, and what is left unexplained."""
-    texts = [f"{share_text(share)} is {label}" for share, label in _largest_causes(lines)]
-    unexplained = next((step.share for step in lines if step.name == "unexplained"), None)
+    texts = [f"{_share(cause)} is {cause.label}" for cause in _largest_causes(comparison)]
+    steps = comparison.cells
+    unexplained = next((step.share for step in steps if step.name == "unexplained"), None)
     if abs(unexplained or 0.0) > 1:
         return "not split, because the unexplained part is larger than the difference"
     texts.append(f"{share_text(unexplained or 0.0)} unexplained")
     return ", ".join(texts)
 
 
-def _largest_causes(lines: Sequence[WaterfallStep]) -> list[tuple[float, str]]:
-    """Share of the difference and name of at most two causes, largest first."""
-    shares = {step.name: step.share or 0.0 for step in lines}
-    firm = {
-        step.name
-        for step in lines
-        if step.verdict in (MORE, NO_INTERVAL) and not _is_unseen(step.verdict, step.difference)
-    }
-    found = [
-        (sum(shares[name] for name in names if name in shares), label)
-        for label, names in _GROUPS
-        if any(name in firm for name in names)
-    ]
-    if abs(shares.get("unexplained", 0.0)) > 1 or any(share > 1 for share, _ in found):
-        return []  # parts larger than the whole: their difference is noise
-    return [cause for cause in sorted(found, reverse=True)[:2] if cause[0] >= 0.05]
+def _share(cause: Cause) -> str:
+    """A share with its bounds; without bounds the estimate."""
+    share = cause.share
+    if share.low is None or share.high is None:
+        return share_text(share.value)
+    low, high = share_text(share.low), share_text(share.high)
+    return low if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
+def _largest_causes(comparison: Comparison) -> list[Cause]:
+    """At most two causes, largest first."""
+    return [cause for cause in comparison.causes[:2] if cause.share.value >= _LEAST_SHARE]
 
 
 def answer(
@@ -211,8 +185,9 @@ def answer(
 
 def _headline(compared: Sequence[Comparison]) -> str:
     """All comparisons in one sentence; intervals and smaller causes are left to the details."""
-    changed = [text for line in compared if (text := _change_text(line))]
-    same = [_operation_text(line) for line in compared if not _change_text(line)]
+    texts = [_change_text(line, is_first=line is compared[0]) for line in compared]
+    changed = [text for text in texts if text]
+    same = [_operation_text(line) for line, text in zip(compared, texts, strict=True) if not text]
     sentence = f"With TLS, {listed(changed)}" if changed else "TLS: no difference seen"
     if changed and same:
         sentence += "; no difference seen"
@@ -221,19 +196,26 @@ def _headline(compared: Sequence[Comparison]) -> str:
     return f"{sentence}."
 
 
-def _change_text(line: Comparison) -> str:
-    """What TLS does to an operation, with the largest cause; '' where no difference was seen."""
+def _change_text(line: Comparison, *, is_first: bool) -> str:
+    """What TLS does to an operation, and why; '' where no difference was seen."""
     if line.difference is None or line.ratio is None:
         return ""
-    if _is_unseen(line.verdict, line.difference):
-        return ""
+    cpu, what = _seen_cost(line), _operation_text(line)
+    paid = ""
+    if cpu is not None:
+        paid = f"{_cpu_factor(cpu)} ({change_text(cpu.difference.value_ns)})"
+    if is_unseen(line.verdict, line.difference):
+        return (
+            f"{what} takes {paid.removesuffix(')')}; no difference in latency seen)" if paid else ""
+        )
     text = change_text(line.difference.value_ns)
-    if line.verdict == NO_INTERVAL:
+    if line.verdict == NO_INTERVAL and is_first:
         text += f" in {line.round_count} rounds" if line.round_count > 1 else " in one round"
-    causes = _largest_causes(line.cells) if line.difference.value_ns > 0 else []
-    if causes:
-        text += f"; {share_text(causes[0][0])} of it {causes[0][1]}"
-    return f"{_operation_text(line)} takes {factor_text(line.ratio.value)} ({text})"
+    causes = _largest_causes(line) if line.difference.value_ns > 0 else []
+    if causes and is_first:
+        text += f"; {_share(causes[0])} of it {causes[0].label}"
+    late = f"{factor_text(line.ratio.value)} ({text})"
+    return f"{what} takes {f'{paid} and {late}' if paid else late}"
 
 
 def _handshake_text(table: HandshakeTable) -> str:

@@ -117,8 +117,9 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
         elif name in PER_CONNECTION:
             per = connections
         if name == "timer":
+            # A block in which no handshake ended is split like all of them together.
             part = ratio(blocks.sums("waited:timer"), blocks.sums("waited"))
-            time_ns = time_ns * np.nan_to_num(part)
+            time_ns = time_ns * np.nan_to_num(np.where(np.isnan(part), part[0], part))
         if name == "connecting_network":
             time_ns = np.maximum(0.0, time_ns - _not_client(blocks))
         with_queue = time_ns

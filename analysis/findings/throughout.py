@@ -18,6 +18,7 @@ import numpy as np
 
 from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
 from tlstax.analysis.rows.tables import Group, Tables
+from tlstax.analysis.rows.window_units import without_fragments
 from tlstax.analysis.statistics.units import LEAST_RANGE
 from tlstax.collectors.capture.schema import Status, Window
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_SUB_PHASES, LEDGER_LEVELS
@@ -73,9 +74,12 @@ def _distance(one: Window, other: Window) -> tuple[bool, float]:
 
 
 def needed_ns(part: Group, tables: Tables) -> float:
-    """The least length of a recording whose dense windows are as frequent; 0 if this one is."""
+    """The least length of a recording whose dense windows are as frequent; 0 if this one is.
+
+    Fragments do not count.
+    """
     mine = [window for window in tables.windows if window.window_id in part.window_ids]
-    dense = sum(window.level in LEDGER_LEVELS for window in mine)
+    dense = len(without_fragments([one for one in mine if one.level in LEDGER_LEVELS]))
     if dense >= LEAST_RANGE:
         return 0.0
     whole_ns = sum(window.end_ns - window.start_ns for window in mine)

@@ -64,6 +64,27 @@ class WaterfallStep:
 
 
 @dataclass(frozen=True)
+class CpuCost:
+    """CPU time of the server for one operation, by arm."""
+
+    plaintext: Annotated[Measure, "in the plaintext arm"]
+    tls: Annotated[Measure, "in the TLS arm"]
+    difference: Annotated[Measure, "TLS less plaintext"]
+    ratio: Annotated[Ratio, "TLS / plaintext"]
+    verdict: Annotated[str, "more, less, no difference seen, or no interval"]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Several steps of a waterfall under one name, as a sentence names them."""
+
+    label: Annotated[str, "what it is, for people"]
+    steps: Annotated[list[str], "its steps, of those whose difference is beyond doubt"]
+    difference: Annotated[Measure, "their sum, TLS less plaintext, per operation"]
+    share: Annotated[Ratio, "difference / total difference of the latency"]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Plaintext against TLS for one driver and scenario, per operation."""
 
@@ -93,6 +114,10 @@ class Comparison:
     ]
     unexplained: Annotated[dict[str, Measure], "latency that no step explains, by arm"] = field(
         default_factory=dict
+    )
+    server_cpu: Annotated[CpuCost | None, "what the server's CPUs paid, waits excluded"] = None
+    causes: Annotated[list[Cause], "firm parts of the latency's difference, largest first"] = field(
+        default_factory=list
     )
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The unit that each window of a group belongs to: its round, or its block in time."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,19 @@ from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.units import LEAST_RANGE, Floats, Units
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 from tlstax.collectors.capture.schema import Window
+
+FRAGMENT: Final = 0.1
+"""Windows shorter than this share of the longest are fragments."""
+
+
+def without_fragments(windows: Sequence[Window]) -> list[Window]:
+    """The windows that can be units of their own, in their order.
+
+    A budget cuts some dense windows after 20 ms. Waits that are longer have begun before such a
+    window and end after it, so that alone it is no picture of the load.
+    """
+    longest_ns = max((window.end_ns - window.start_ns for window in windows), default=0)
+    return [w for w in windows if w.end_ns - w.start_ns >= FRAGMENT * longest_ns]
 
 
 @dataclass(frozen=True)
@@ -27,7 +42,8 @@ class WindowUnits:
 def of_group(group: Group, windows: Iterable[Window]) -> WindowUnits:
     """Rounds where a group has enough of them, else blocks of its windows in order of time.
 
-    The windows of too few rounds are too few blocks for an interval, however many they are.
+    The windows of too few rounds are too few blocks for an interval, however many they are. A
+    fragment belongs to the block of the window before it, or to the first one.
     """
     mine = sorted(
         (window for window in windows if window.window_id in group.window_ids),
@@ -40,8 +56,13 @@ def of_group(group: Group, windows: Iterable[Window]) -> WindowUnits:
         unit_of = {w.window_id: order[rounds[w.run_id]] for w in mine if w.run_id in rounds}
         return WindowUnits(unit_of, units.rounds(len(numbers)))
     most = LEAST_UNITS - 1 if numbers else units.MOST_BLOCKS
-    blocks = units.block_numbers(len(mine), most)
-    unit_of = {window.window_id: at for window, at in zip(mine, blocks, strict=True)}
+    whole = without_fragments(mine)
+    blocks = units.block_numbers(len(whole), most)
+    starts = [window.start_ns for window in whole]
+    unit_of = {
+        window.window_id: blocks[max(0, bisect_right(starts, window.start_ns) - 1)]
+        for window in mine
+    }
     return WindowUnits(unit_of, units.blocks(max(blocks, default=-1) + 1))
 
 

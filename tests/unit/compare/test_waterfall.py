@@ -180,7 +180,7 @@ def test_a_difference_beyond_the_noise_is_more_or_less() -> None:
     assert sign.low_ns is not None
     assert sign.high_ns is not None
     assert sign.low_ns <= sign.value_ns <= sign.high_ns
-    assert "takes 2.7 times as long" in comparison.sentence
+    assert " and 2.7 times as long" in comparison.sentence
 
 
 def test_a_figure_is_the_median_of_its_rounds() -> None:

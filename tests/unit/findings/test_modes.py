@@ -157,3 +157,28 @@ Maker = Callable[[str], tables.Tables]
 )
 def test_healthy_loads_have_no_cause(mode: str, healthy: Maker) -> None:
     assert found(healthy(mode)) == []
+
+
+def test_fragments_of_windows_are_no_proof_and_no_doubt() -> None:
+    """Three real windows and many of 20 ms: too few, and the note says how long it must be."""
+    rows = starved("budget")
+    long = [window for window in rows.windows if window.level == "full"][:3]
+    kept = {window.window_id for window in long}
+    rows.windows = [
+        window._replace(end_ns=window.start_ns + 5 * MS)
+        if window.level == "full" and window.window_id not in kept
+        else window
+        for window in rows.windows
+    ]
+    made = explain.explain(rows)
+    assert made.findings == []
+    assert "3 windows with a ledger" in made.findings_note
+
+
+def test_a_block_without_the_end_of_a_handshake_is_split_like_all_of_them() -> None:
+    """Its waits were called no waits of 40 ms, although no handshake ended to tell."""
+    rows = storm("budget", wait=42 * MS)
+    second_block = range(3 * S, 5 * S)
+    followed_by = {window.window_id for window in rows.windows if window.start_ns in second_block}
+    rows.handshakes = [row for row in rows.handshakes if row.window_id not in followed_by]
+    assert "constant_pause" in found(rows)

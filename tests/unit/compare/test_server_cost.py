@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What TLS costs the server's CPUs leads a comparison; its shares are sums of firm steps alone."""
+
+import pytest
+
+from tlstax.analysis.model.tables import Comparison
+from tlstax.tests.unit.compare.test_waterfall import Experiment
+
+ROUNDS = (0, 4, -3, 2, -1, 3, 1, -2)
+
+
+def experiment(tls_latency: int = 3000, keygen_noise: int = 1) -> Comparison:
+    """Eight rounds; the key generation differs by its noise around nothing, all else is firm."""
+    made = Experiment()
+    for number, noise in enumerate(ROUNDS):
+        plain = {("command", "on_cpu"): 100 + noise, ("command", "blocked_futex"): 900}
+        made.run("plaintext", number, 1000 + noise, plain)
+        costs = {
+            **plain,
+            ("sign", "on_cpu"): 600 + noise,
+            ("keygen", "on_cpu"): 200 + 100 * keygen_noise * noise,
+            ("handshake", "blocked_network"): 700,
+            ("disconnect", "on_cpu"): 50,
+            ("disconnect", "blocked_futex"): 500,
+            ("background", "on_cpu"): 7000,
+        }
+        made.run("tls", number, tls_latency - noise, costs)
+    return made.compare()
+
+
+def test_the_cpu_time_of_a_server_holds_no_waits_and_all_phases_of_connections() -> None:
+    cpu = experiment(keygen_noise=0).server_cpu
+    assert cpu is not None
+    assert cpu.plaintext.value_ns == pytest.approx(100.5, abs=0.6)
+    assert cpu.difference.value_ns == pytest.approx(600 + 200 + 50, abs=1)
+    assert cpu.ratio.value == pytest.approx(950 / 100, rel=0.02)
+    assert cpu.verdict == "more"
+
+
+def test_a_sentence_leads_with_the_cpu_time_and_then_the_latency() -> None:
+    text = experiment(keygen_noise=0).sentence
+    assert text.startswith("With TLS, a new connection takes 9.5 times the server CPU (+8")
+    assert text.index("server CPU") < text.index("3.0 times as long")
+
+
+def test_cpu_time_is_told_where_the_latency_does_not_differ() -> None:
+    text = experiment(tls_latency=1000, keygen_noise=0).sentence
+    assert "times the server CPU" in text
+    assert "latency: no difference seen" in text
+
+
+@pytest.mark.parametrize(("noise", "steps"), [(0, 2), (1, 1)])
+def test_a_share_is_the_sum_of_firm_steps_alone(noise: int, steps: int) -> None:
+    """One firm step of a group was enough to add all others to the share."""
+    causes = {cause.label: cause for cause in experiment(keygen_noise=noise).causes}
+    crypto = causes["asymmetric crypto in the server"]
+    assert len(crypto.steps) == steps
+    assert crypto.share.value == pytest.approx((600 + 200 * (steps - 1)) / 2000, rel=0.02)
+    assert crypto.share.low is not None
+    assert crypto.share.high is not None
+    assert crypto.share.low <= crypto.share.value <= crypto.share.high
+
+
+def test_shares_of_a_sentence_have_bounds() -> None:
+    made = experiment()
+    assert "35 % is waiting for the client and the network in the handshake" in made.sentence
+    assert "30 % is asymmetric crypto in the server" in made.sentence or "to 30 %" in made.sentence
