@@ -198,6 +198,8 @@ def _add_connections(found: Metrics, blocks: Blocks) -> None:
     samples = float(blocks.sums("samples")[0])
     found["samples_count"] = exact(samples)
     found["full_share"] = blocks.share("full", "resumed")
+    shaken = ratio(blocks.sums("ended:handshake"), blocks.sums("ended:connect"))
+    found["unshaken_share"] = blocks.metric(np.maximum(0.0, 1.0 - shaken))
 
 
 def _add_waits(found: Metrics, blocks: Blocks) -> None:

@@ -86,6 +86,7 @@ LABELS: Final[Mapping[str, Label]] = {
     "listen_drop_share": Label(
         "share of connections that a full queue of new ones refused", "share", "ledger"
     ),
+    "unshaken_share": Label("share of connections without a TLS handshake", "share", "ledger"),
     "full_share": Label("share of full handshakes", "share", "handshake"),
     "failed_count": Label("handshakes that failed", "count", "handshake"),
     "abandoned_count": Label("handshakes that were given up", "count", "handshake"),

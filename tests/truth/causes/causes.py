@@ -258,6 +258,14 @@ NEWER = {
             _storm(revoked=20_000, server_key="rsa:2048"),
         ),
     ),
+    "wordless": Case(
+        ("no_handshake",),
+        (
+            _storm(stranger="bursting"),
+            _storm(stranger="bursting", threads=4, sysbench=_queries(3)),
+            _storm(stranger="bursting", threads=1, server_key="rsa:2048"),
+        ),
+    ),
     "full_queue": Case(
         ("listen_overflow",),
         (
@@ -290,7 +298,7 @@ def true_of(injection: Injection) -> tuple[str, ...]:
         found += ["connections_not_reused"] * (_queries_of(injection) < SOME_QUERIES)
         found += ["client_setup", "client_idle"] * injection.record_client
     if injection.stranger == "bursting":
-        found += ["abandoned_handshakes", "failed_handshakes"]
+        found.append("no_handshake")
     if injection.quota_cpus:
         found.append("cpu_quota")
     if injection.kind == "mysql56":

@@ -272,3 +272,17 @@ def test_certificates_are_named_where_checking_them_takes_more_than_all_else(
         for window in dense(rows)
     ]  # fmt: skip
     assert ("client_checks" in found(rows)) is expected
+
+
+@BOTH
+def test_clients_that_connect_and_leave_are_no_round_trips(mode: str) -> None:
+    """As recorded with bursts of connections that say nothing for 100 ms: round trips, 90 %."""
+    rows = storm(mode, other=40 * MS)
+    assert "round_trips" in found(rows)
+    assert "no_handshake" not in found(rows)
+    rows.phase_counts = [
+        row._replace(ended_count=2 * row.ended_count) if row.phase == "connect" else row
+        for row in rows.phase_counts
+    ]
+    assert "round_trips" not in found(rows)
+    assert "they are 50 % of all connections" in sentence(rows, "no_handshake")
