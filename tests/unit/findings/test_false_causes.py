@@ -286,3 +286,12 @@ def test_clients_that_connect_and_leave_are_no_round_trips(mode: str) -> None:
     ]
     assert "round_trips" not in found(rows)
     assert "they are 50 % of all connections" in sentence(rows, "no_handshake")
+
+
+def test_refused_connections_between_dense_windows_are_not_divided_by_those_within() -> None:
+    rows = storm("budget")
+    kept = {window.window_id for window in dense(rows)}
+    rows.system = [
+        row._replace(listen_drop_count=0 if row.window_id in kept else 10) for row in rows.system
+    ]
+    assert "listen_overflow" not in found(rows)
