@@ -37,9 +37,9 @@ MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES
 	DROP_HANDSHAKES-2))
 DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder
-RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o
+RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o probes/bpf/functions.bpf.o
 RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
-RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/unwind.h)
+RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/functions.h probes/bpf/unwind.h)
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
 	-ffile-prefix-map=$(CURDIR)=.
@@ -141,7 +141,7 @@ $(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packa
 SANITIZED := tests/recorder/bin
 SANITIZE := gcc $(RECORDER_FLAGS) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -iquote collectors/recorder
 
-$(SANITIZED)/plan_fuzz: $(addprefix collectors/recorder/,plan.c words.c failure.c)
+$(SANITIZED)/plan_fuzz: $(addprefix collectors/recorder/,plan.c plan_functions.c words.c failure.c)
 $(SANITIZED)/stream_load: $(addprefix collectors/recorder/,output.c failure.c)
 $(SANITIZED)/tables_fuzz: $(addprefix collectors/recorder/,tables.c failure.c)
 $(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) tests/recorder/fuzzing.h | packages-test

@@ -43,17 +43,22 @@ int engine_refused(const char *what, int error)
 		    *log_text ? " (" : "", log_text, *log_text ? ")" : "");
 }
 
-struct bpf_map *engine_data_map(const struct engine *engine, const char *suffix)
+struct bpf_map *object_data_map(const struct bpf_object *object, const char *suffix)
 {
 	struct bpf_map *map = NULL;
 
-	while ((map = bpf_object__next_map(engine->object, map))) {
+	while ((map = bpf_object__next_map(object, map))) {
 		const char *name = bpf_map__name(map);
 		size_t length = strlen(name), wanted = strlen(suffix);
 		if (length >= wanted && !strcmp(name + length - wanted, suffix))
 			return map;
 	}
 	return NULL;
+}
+
+struct bpf_map *engine_data_map(const struct engine *engine, const char *suffix)
+{
+	return object_data_map(engine->object, suffix);
 }
 
 static struct bpf_map *map_of(const struct engine *engine, const char *name)

@@ -112,6 +112,7 @@ int uprobes_attach(struct engine *engine, const struct plan *plan, const struct 
 void fill_wait_kinds(u8 kinds[MAX_SYSCALLS]);
 
 /* The map of global data whose name ends so. */
+struct bpf_map *object_data_map(const struct bpf_object *object, const char *suffix);
 struct bpf_map *engine_data_map(const struct engine *engine, const char *suffix);
 
 /* The last lines that libbpf and the verifier printed. */

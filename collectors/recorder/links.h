@@ -10,7 +10,14 @@
 
 #include "types.h"
 
-enum link_group { LINKS_SAMPLER, LINKS_DENSE, LINKS_RARE, LINKS_ALWAYS, LINK_GROUPS };
+enum link_group {
+	LINKS_SAMPLER,
+	LINKS_FUNCTIONS,
+	LINKS_DENSE,
+	LINKS_RARE,
+	LINKS_ALWAYS,
+	LINK_GROUPS
+};
 
 int links_prepare(void);
 

@@ -17,6 +17,7 @@
 
 #include "engine.h"
 #include "failure.h"
+#include "function_probes.h"
 #include "links.h"
 #include "options.h"
 #include "metering.h"
@@ -217,10 +218,12 @@ static int begin(const struct options *options, const char *text, size_t length,
 		return -1;
 	quota_open(target.pid);
 	watchdog_arm(true);
+	if (function_probes_begin(&engine, &plan, &target))
+		return -1;
 	statistics_turn(true);
 	if (engine_attach(&engine, &plan, &target))
 		return -1;
-	if (start_put(&engine, &target, options, text, length))
+	if (start_put(&engine, &plan, &target, options, text, length))
 		return -1;
 	*is_attached = true;
 	if (!schedule_begin(options, &windows, &engine, &plan, &target))
