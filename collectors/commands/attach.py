@@ -205,7 +205,7 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet
     expensive = options.window or options.client or options.functions or options.calibrate
     expensive = expensive or registry.uncounted(options.collect)
     share = share_of(options.budget, is_expensive=expensive)
-    by_engine = options.client or options.functions or options.calibrate
+    by_engine = options.client or options.calibrate
     kind = Recorder if by_engine else StaticRecording
     return kind(_request(options, pid, sources, safety, share)), sources, safety
 
@@ -290,6 +290,13 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             "--calibrate was given with --budget or without --level flow",
             "calibration stretches belong to level flow, and no budget counts what they cost",
             "give --level flow --calibrate, without --budget",
+            ExitCode.USAGE,
+        )
+    if options.functions and options.client:
+        raise TlstaxError(
+            "--functions was given with --client",
+            "the recorder that counts functions records one process",
+            "give one or the other",
             ExitCode.USAGE,
         )
     if options.functions and (budgeted or options.level < Level.RECORD):

@@ -124,7 +124,7 @@ def _plan_there(options: argparse.Namespace) -> int:
     if options.functions:
         raise TlstaxError(
             "--functions was given with --ssh",
-            "the recorder that runs on the other host cannot count them yet",
+            "functions of another host's files are not found yet",
             "Leave it out, or run tlstax on that host",
             ExitCode.USAGE,
         )
@@ -147,10 +147,10 @@ def _plan_there(options: argparse.Namespace) -> int:
 
 def _write_plan_file(options: argparse.Namespace) -> int:
     """Write the plan for the recorder. Raises TlstaxError when the process cannot be recorded."""
-    from tlstax.collectors.placement.planning import plan_in_child
+    from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
     from tlstax.collectors.preflight.safety import at_level
     from tlstax.collectors.process.find_process import find_by_name
-    from tlstax.collectors.recording.safe_request import preflight
+    from tlstax.collectors.recording.safe_request import preflight, require_functions
     from tlstax.collectors.recording.stream.plan_file import plan_file_text, write_plan_file
     from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
 
@@ -158,10 +158,15 @@ def _write_plan_file(options: argparse.Namespace) -> int:
     safety, level = at_level(preflight(pid, options.accept), Level[options.level.upper()])
     role = "client" if options.client else "server"
     target, planned = plan_in_child(pid, level, options.definitions, role, safety.limits)
+    functions = None
+    if options.functions:
+        require_functions(safety)
+        functions = plan_functions_in_child(pid, options.functions, options.definitions)
     made = process_tables(pid) if safety.user_stacks else None
     tables = write_tables(options.output, made, options.force)
     try:
-        write_plan_file(options.output, plan_file_text(target, planned, safety), options.force)
+        text = plan_file_text(target, planned, safety, functions)
+        write_plan_file(options.output, text, options.force)
     except TlstaxError:
         if tables:
             tables.unlink(missing_ok=True)

@@ -108,12 +108,15 @@ static int configure(const struct engine *engine, const struct target *target)
 	return error;
 }
 
-static int load(const struct engine *engine, const struct target *target)
+int function_probes_load(const struct engine *engine, const struct plan *plan,
+			 const struct target *target)
 {
 	size_t size;
-	const void *content = functions_content(&size);
 	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "functions");
 
+	if (!plan->functions_count)
+		return 0;
+	const void *content = functions_content(&size);
 	opened.object = bpf_object__open_mem(content, size, &options);
 	if (!opened.object)
 		return engine_refused("cannot read the programs for functions", errno);
@@ -150,8 +153,7 @@ int function_probes_begin(const struct engine *engine, const struct plan *plan,
 
 	if (!plan->functions_count)
 		return 0;
-	if (load(engine, target) || attach_switch() ||
-	    function_costs_measure(&opened, has_multi, plan))
+	if (attach_switch() || function_costs_measure(&opened, has_multi, plan))
 		return -1;
 	links_close_group(LINKS_FUNCTIONS); /* those of the calibration */
 	return attach_switch() || function_points_attach(&opened, has_multi, plan, target);

@@ -18,8 +18,12 @@ struct function_probes {
 	int sums_fd, times_fd, losses_fd;
 };
 
+/* Load the programs, before anything is attached: that may take seconds on a busy host. */
+int function_probes_load(const struct engine *engine, const struct plan *plan,
+			 const struct target *target);
+
 /*
- * Load the programs, measure what their probes cost and attach them. Call it before the ledger's
+ * Measure what the probes cost and attach them. Call it before the ledger's
  * probes are attached: of two probes at one instruction the kernel runs the later one first, and
  * the ledger should have changed the phase when the call is filed under it.
  */

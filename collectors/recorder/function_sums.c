@@ -168,8 +168,7 @@ static u64 missed_runs_of(struct bpf_program *program)
 
 static bool put_losses(void)
 {
-	struct stream_function_losses *frame =
-		output_put_alone(STREAM_FUNCTION_LOSSES, sizeof(*frame));
+	struct stream_function_loss *frame = output_put_alone(STREAM_FUNCTION_LOSS, sizeof(*frame));
 
 	if (!frame)
 		return false;

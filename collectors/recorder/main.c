@@ -214,6 +214,7 @@ static int begin(const struct options *options, const char *text, size_t length,
 	    (!options->may_be_traced && target_is_traced(&target)) ||
 	    target_verify(&target, &plan) || start_settings(options, &plan, &target, &settings) ||
 	    start_tables(options, &plan) || engine_load(&engine, &plan, &target, &settings) ||
+	    function_probes_load(&engine, &plan, &target) ||
 	    totals_prepare(&engine, &plan, &target) || links_prepare())
 		return -1;
 	quota_open(target.pid);

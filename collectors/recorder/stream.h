@@ -42,13 +42,12 @@ enum stream_type {
 	STREAM_FUNCTION = 19,	 /* struct stream_function: of each function of the plan */
 	STREAM_FUNCTION_SUM = 20,  /* struct stream_function_sum: sums that changed */
 	STREAM_FUNCTION_TIME = 21, /* struct stream_function_time: buckets that changed */
-	STREAM_FUNCTION_LOSSES =
-		22,	      /* struct stream_function_losses: in each window with functions */
-	STREAM_FACT = 32,     /* struct stream_fact, a name and a text: answers to --serve */
-	STREAM_LINK = 33,     /* struct stream_fact, a name and where that link leads to */
-	STREAM_FILE = 34,     /* struct stream_file: a mapped file, of which parts follow */
-	STREAM_PART = 35,     /* struct stream_part and the bytes there */
-	STREAM_ANSWERED = 36, /* nothing: the answer is complete */
+	STREAM_FUNCTION_LOSS = 22, /* struct stream_function_loss: with functions, once a window */
+	STREAM_FACT = 32,	   /* struct stream_fact, a name and a text: answers to --serve */
+	STREAM_LINK = 33,	   /* struct stream_fact, a name and where that link leads to */
+	STREAM_FILE = 34,	   /* struct stream_file: a mapped file, of which parts follow */
+	STREAM_PART = 35,	   /* struct stream_part and the bytes there */
+	STREAM_ANSWERED = 36,	   /* nothing: the answer is complete */
 };
 
 /* The head of every frame. */
@@ -268,7 +267,7 @@ struct stream_function_time {
 };
 
 /* What was lost of functions. */
-struct stream_function_losses {
+struct stream_function_loss {
 	u64 losses[8]; /* enum function_loss of functions.h */
 };
 

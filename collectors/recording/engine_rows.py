@@ -2,11 +2,10 @@
 """The native engine's options, and the rows that a capture holds once: request, probes, end."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
-from tlstax.collectors.placement.model import FunctionPlan, Plan
+from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.thread_room import thread_room
@@ -23,9 +22,6 @@ from tlstax.collectors.recording.target_rows import (
     target_row,
 )
 from tlstax.probes.model import Level
-
-if TYPE_CHECKING:  # its module is loaded only with --functions
-    from tlstax.collectors.recording.function_windows import FunctionRecording
 
 
 def engine_options(request: Request, target: Target) -> Options:
@@ -59,18 +55,7 @@ def open_stretches(request: Request, target: Target, plan: Plan | None) -> Stret
     return Stretches(parts, request.calibration_s, seed=request.pid)
 
 
-def open_functions(engine: Engine, plan: FunctionPlan | None) -> "FunctionRecording | None":
-    """The probes of `--functions`, attached, if any were asked for."""
-    if plan is None:
-        return None
-    from tlstax.collectors.recording.function_windows import FunctionRecording
-
-    return FunctionRecording(plan, engine.multi, engine.shared_maps())
-
-
-def engine_facts(
-    request: Request, engine: Engine, functions: FunctionPlan | None, start_cpu_ns: int
-) -> Iterable[schema.Meta]:
+def engine_facts(request: Request, engine: Engine, start_cpu_ns: int) -> Iterable[schema.Meta]:
     """What was requested, and how the engine records it. `start_cpu_ns`: CPU time of startup."""
     asked: dict[str, object] = {
         "sample_hz": request.sample_hz,
@@ -80,9 +65,6 @@ def engine_facts(
         "thread_room": engine.options.slots_count,
         "thread_room_bytes": engine.maps.slots_bytes,
     }
-    if functions:
-        asked["functions"] = ", ".join(request.functions)
-        asked["missing_functions"] = ", ".join(functions.absent) or "none"
     return recording_facts("native", request.level.name.lower(), **cpu_facts(), **asked)
 
 
@@ -95,25 +77,13 @@ def stack_facts(engine: Engine) -> dict[str, object]:
     return {"user_stacks": "unwind tables", "unwind_bytes": engine.walker.tables_bytes}
 
 
-def described(
-    request: Request, target: Target, engine: Engine, functions: "FunctionRecording | None"
-) -> Iterable[schema.Row]:
+def described(request: Request, target: Target, engine: Engine) -> Iterable[schema.Row]:
     """What is measured, by which probes, and what the recording lacks."""
     yield target_row(target, engine.plan)
-    if functions:
-        yield from functions.begin()
-    yield from engine_probes(engine, functions)
+    yield from probe_rows(engine)
     yield from calibration_rows(engine.plan)
     yield from gap_rows(engine.plan)
     yield from safety_rows(request.safety)
-
-
-def engine_probes(engine: Engine, functions: "FunctionRecording | None") -> list[schema.Probe]:
-    """The engine's probes with their hits so far, those of `--functions` at the end."""
-    rows = probe_rows(engine)
-    if functions:
-        rows += functions.probes(len(rows) + 1, "_multi" if engine.multi else "")
-    return rows
 
 
 def fate_rows(engine: Engine, ending: str) -> Iterable[schema.Row]:

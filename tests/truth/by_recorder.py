@@ -15,6 +15,7 @@ from tlstax.collectors.recording.engine.ledger_layout import (
     OffcpuValue,
     SampleKey,
 )
+from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
@@ -55,6 +56,8 @@ class Recorded(Replay):
         with path.open("rb") as stream:
             super().__init__(stream)
             self._all: list[HandshakeRecord] = []
+            functions = self.plan_file.functions
+            self.function_rows = FunctionRows(functions, self.functions) if functions else None
             while self.next_window():
                 self._all += self.window_records
 

@@ -15,18 +15,22 @@ from typing import Any, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.placement.model import Plan, Site
+from tlstax.collectors.placement.model import FunctionPlan, Plan, Site
 from tlstax.collectors.placement.plan_text import NoFitError, made_of, plain_of
 from tlstax.collectors.preflight.safety import Note, Safety
-from tlstax.collectors.process.mappings import PROC, MappedObject, TextSegment, open_mapped
+from tlstax.collectors.process.mappings import PROC, MappedObject, TextSegment
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.engine.ledger_layout import MAX_SITES
 from tlstax.collectors.recording.engine.native import dense
 from tlstax.collectors.recording.engine.site_cookies import cookie_of
+from tlstax.collectors.recording.stream.function_points import (
+    code_at,
+    function_lines,
+    read_functions,
+)
 from tlstax.probes.model import Level
 
-FORMAT_VERSION: Final = 2
-CODE_BYTES: Final = 16
+FORMAT_VERSION: Final = 3
 _PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%")
 _WHOLE: Final = 1 << 62  # bytes: a file whose mappings are not known is one segment
 _ABOUT: Final = ("libraries", "missing", "role_marks", "notes", "host_costs", "gaps")
@@ -56,9 +60,12 @@ class PlanFile:
     kernel: str
     safety: Safety
     objects: tuple[MappedObject, ...]
+    functions: FunctionPlan | None = None
 
 
-def plan_file_text(target: Target, plan: Plan, safety: Safety) -> str:
+def plan_file_text(
+    target: Target, plan: Plan, safety: Safety, functions: FunctionPlan | None = None
+) -> str:
     """The plan of a process as text. Raises TlstaxError if it has too many probes."""
     if len(plan.sites) > MAX_SITES:
         raise TlstaxError(
@@ -68,7 +75,7 @@ def plan_file_text(target: Target, plan: Plan, safety: Safety) -> str:
             ExitCode.USAGE,
         )
     machine, release = _host_of(target.proc)
-    objects = _files_of(target, plan)
+    objects = _files_of(target, plan, functions)
     lines = [
         f"tlstax-plan {FORMAT_VERSION}",
         *_HEAD.splitlines(),
@@ -83,6 +90,7 @@ def plan_file_text(target: Target, plan: Plan, safety: Safety) -> str:
         *(_file_line(number, mapped) for number, mapped in enumerate(objects)),
         *_span_lines(plan, objects),
         *_site_lines(plan, objects),
+        *(function_lines(functions, objects) if functions else ()),
         f"about exe {json.dumps(target.exe)}",
         f"about safety {json.dumps([list(note) for note in safety.notes])}",
         *(f"about {key} {_json(plain_of(getattr(plan, key), objects))}" for key in _ABOUT),
@@ -99,10 +107,11 @@ def _host_of(proc: Path) -> tuple[str, str]:
     return machine, release
 
 
-def _files_of(target: Target, plan: Plan) -> list[MappedObject]:
+def _files_of(target: Target, plan: Plan, functions: FunctionPlan | None) -> list[MappedObject]:
     """The files that the plan speaks of, and the program."""
     used = {site.object for site in plan.sites} | {target.program}
     used |= {mapped for library in plan.libraries for mapped in library.objects}
+    used |= {probed.object for probed in functions.functions} if functions else set()
     for mark in plan.role_marks:
         for start, _ in mark.spans:
             used |= {
@@ -130,7 +139,7 @@ def _site_lines(plan: Plan, objects: Sequence[MappedObject]) -> Iterator[str]:
     for number, site in enumerate(plan.sites):
         yield (
             f"site {number} file={objects.index(site.object)} {_words(number, site, plan)}"
-            f" bytes={_code(site).hex()} {_json(plain_of(site, objects))}"
+            f" bytes={code_at(site).hex()} {_json(plain_of(site, objects))}"
         )
 
 
@@ -142,15 +151,6 @@ def _words(number: int, site: Site, plan: Plan) -> str:
         f" often={_yes(dense(site))} unless={'socket-tracepoints' if covered else 'never'}"
         f" cookie={cookie_of(number, site):#x} price-ns={round(site.cost_ns)}"
     )
-
-
-def _code(site: Site) -> bytes:
-    """The bytes of the file at a site, which the recorder compares."""
-    descriptor = open_mapped(site.object)
-    try:
-        return os.pread(descriptor, CODE_BYTES, site.file_offset)
-    finally:
-        os.close(descriptor)
 
 
 def _yes(value: bool) -> str:
@@ -204,6 +204,7 @@ def _read(lines: list[str]) -> PlanFile:
     accessors: dict[str, int] = {}
     objects: list[MappedObject] = []
     sites: list[str] = []
+    of_functions: dict[str, list[str]] = {"function": [], "point": []}
     for line in lines:
         name, _, rest = line.partition(" ")
         if name == "about":
@@ -216,6 +217,8 @@ def _read(lines: list[str]) -> PlanFile:
             objects.append(_object(line, len(objects)))
         elif name == "site":
             sites.append(line)
+        elif name in of_functions:
+            of_functions[name].append(line)
         elif name not in ("span", "") and not name.startswith("#"):
             words[name] = rest
     plain = {key: about[key] for key in _ABOUT} | {
@@ -238,7 +241,11 @@ def _read(lines: list[str]) -> PlanFile:
         notes=notes,
     )
     exe = str(about["exe"])
-    return PlanFile(plan, exe, words["architecture"], words["kernel"], safety, tuple(objects))
+    functions = read_functions(
+        of_functions["function"], of_functions["point"], about.get("functions"), objects
+    )
+    host = words["architecture"], words["kernel"]
+    return PlanFile(plan, exe, *host, safety, tuple(objects), functions)
 
 
 def _object(line: str, number: int) -> MappedObject:
