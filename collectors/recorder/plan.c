@@ -150,17 +150,17 @@ static int read_span(struct plan_reader *reader, struct words *words)
 	return 0;
 }
 
-static int read_site(struct plan_reader *reader, struct words *words)
+static int read_site(struct plan_reader *reader, struct words *words, struct plan_site *sites,
+		     u32 *sites_count)
 {
-	struct plan *plan = reader->plan;
 	struct word word;
 	u64 number;
 
-	if (plan->sites_count == PLAN_SITES_MOST)
+	if (*sites_count == PLAN_SITES_MOST)
 		return plan_refuse(reader, "more than 256 sites: plan with fewer definitions");
-	struct plan_site *site = &plan->sites[plan->sites_count];
+	struct plan_site *site = &sites[*sites_count];
 	if (!next_word(words, &word) || !number_of(&word, PLAN_SITES_MOST, &number) ||
-	    number != plan->sites_count)
+	    number != *sites_count)
 		return plan_refuse(reader, "sites are not numbered from 0");
 	if (plan_read_place(reader, words, &site->file, &site->offset))
 		return -1;
@@ -184,7 +184,7 @@ static int read_site(struct plan_reader *reader, struct words *words)
 		return plan_refuse(reader, "no bytes of the code");
 	if (!plan_is_described(words))
 		return plan_refuse(reader, "no description of the site");
-	plan->sites_count++;
+	++*sites_count;
 	return 0;
 }
 
@@ -229,6 +229,7 @@ static int read_setting(struct plan_reader *reader, const struct word *name, str
 
 static int read_line(struct plan_reader *reader, struct words words)
 {
+	struct plan *plan = reader->plan;
 	struct word name, word;
 	u64 number;
 
@@ -256,7 +257,9 @@ static int read_line(struct plan_reader *reader, struct words words)
 	if (is_word(&name, "span"))
 		return read_span(reader, &words);
 	if (is_word(&name, "site"))
-		return read_site(reader, &words);
+		return read_site(reader, &words, plan->sites, &plan->sites_count);
+	if (is_word(&name, "stretch-site"))
+		return read_site(reader, &words, plan->stretch_sites, &plan->stretch_sites_count);
 	if (is_word(&name, "function"))
 		return plan_read_function(reader, &words);
 	if (is_word(&name, "point"))

@@ -86,6 +86,8 @@ struct plan {
 	u32 files_count;
 	struct plan_site sites[PLAN_SITES_MOST];
 	u32 sites_count;
+	struct plan_site stretch_sites[PLAN_SITES_MOST]; /* beside them in calibration stretches */
+	u32 stretch_sites_count;
 	struct plan_function functions[PLAN_FUNCTIONS_MOST];
 	u32 functions_count;
 	struct plan_point points[PLAN_POINTS_MOST];

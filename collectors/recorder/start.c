@@ -57,6 +57,10 @@ int start_check(const struct options *options, const struct plan *plan)
 			    "the plan counts functions, which no budget limits and which belongs "
 			    "to the level of the plan: leave out --budget and --level, or plan "
 			    "without --functions");
+	if (options->calibrate_ns && (!plan->stretch_sites_count || options->level >= 0))
+		return fail(EXIT_CODE_USAGE,
+			    "--calibrate needs a plan of level flow with sites for stretches: plan "
+			    "with --level flow --calibrate, and leave out --level here");
 	/* The programs see process ids of the host: PROC_PID_INIT_INO of the kernel. */
 	if (stat("/proc/self/ns/pid", &namespace) || namespace.st_ino != 0xEFFFFFFC)
 		return fail(EXIT_CODE_HOST, "it runs in its own pid namespace, or /proc is not "

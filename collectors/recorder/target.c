@@ -181,6 +181,13 @@ int target_verify(struct target *target, const struct plan *plan)
 		if (verify_place(target, plan, &place))
 			return -1;
 	}
+	for (u32 i = 0; i < plan->stretch_sites_count; i++) {
+		const struct plan_site *site = &plan->stretch_sites[i];
+		struct place place = {"stretch-site", i,	  site->file,
+				      site->offset,   site->code, site->code_bytes};
+		if (verify_place(target, plan, &place))
+			return -1;
+	}
 	for (u32 i = 0; i < plan->points_count; i++) {
 		const struct plan_point *point = &plan->points[i];
 		struct place place = {"point",	     i,		  point->file,

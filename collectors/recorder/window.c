@@ -111,6 +111,9 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	window->scheduler_ns = (u64)end->span.spent.scheduler_ns;
 	window->samples_ns = (u64)end->span.spent.samples_ns;
 	window->restarts = end->restarts;
+	window->is_stretch = end->parts != NULL;
+	if (end->parts)
+		memcpy(window->part_ns, end->parts, sizeof(window->part_ns));
 	strcpy(window->level, end->level == LEVEL_NONE ? "none" : level_names[end->level]);
 }
 

@@ -5,23 +5,18 @@ from collections.abc import Iterable
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
-from tlstax.collectors.placement.model import Plan
-from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.thread_room import thread_room
-from tlstax.collectors.recording.calibration.exact_parts import ExactParts
-from tlstax.collectors.recording.calibration.stretches import NO_STRETCHES, Stretches
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.request import Request
-from tlstax.collectors.recording.safe_request import limits_of, programs_of, safety_rows
+from tlstax.collectors.recording.safe_request import programs_of, safety_rows
 from tlstax.collectors.recording.target_rows import (
     calibration_rows,
     gap_rows,
     probe_rows,
     target_row,
 )
-from tlstax.probes.model import Level
 
 
 def engine_options(request: Request, target: Target) -> Options:
@@ -37,22 +32,6 @@ def engine_options(request: Request, target: Target) -> Options:
         programs=programs,
         files=target.objects,
     )
-
-
-def calibration_plan(request: Request, plan: Plan) -> Plan | None:
-    """The probes of calibration stretches; None where there are to be none."""
-    if request.calibration_s is None or not plan.is_flow:
-        return None
-    limits = limits_of(request)
-    return plan_in_child(request.pid, Level.RECORD, request.definitions, limits=limits)[1]
-
-
-def open_stretches(request: Request, target: Target, plan: Plan | None) -> Stretches:
-    """What takes them, by the plan of `calibration_plan`."""
-    if plan is None or request.calibration_s is None:
-        return NO_STRETCHES
-    parts = ExactParts(request.pid, plan, engine_options(request, target))
-    return Stretches(parts, request.calibration_s, seed=request.pid)
 
 
 def engine_facts(request: Request, engine: Engine, start_cpu_ns: int) -> Iterable[schema.Meta]:

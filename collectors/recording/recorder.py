@@ -21,17 +21,14 @@ from tlstax.collectors.process.target_fate import (
     program_of,
     require_same_program,
 )
-from tlstax.collectors.recording.calibration.stretches import NO_STRETCHES
 from tlstax.collectors.recording.engine.metering import Overhead
 from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.engine.schedule import Schedule
 from tlstax.collectors.recording.engine_rows import (
-    calibration_plan,
     described,
     engine_facts,
     engine_options,
     fate_rows,
-    open_stretches,
     walk_rows,
 )
 from tlstax.collectors.recording.peers import PeerSet, peer_request
@@ -55,6 +52,7 @@ class Recorder:
         self._used_before_ns = cpu_used_ns()
         require_host_pids()
         assert not request.functions, "the static recorder counts them"
+        assert request.calibration_s is None, "the static recorder takes stretches"
         self.request = request = made_safe(request)
         self.windows: list[WindowTotals] = []  # of the current run only
         self.ending = ""  # how the target ended, as part of a sentence; "" while it runs
@@ -65,8 +63,6 @@ class Recorder:
         self._target, self._plan = plan_in_child(
             request.pid, request.level, request.definitions, limits=limits_of(request)
         )
-        self._record_plan = calibration_plan(request, self._plan)
-        self._stretches = NO_STRETCHES
         self._watch = ExitWatch(self._target.pid)
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
@@ -85,7 +81,6 @@ class Recorder:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
             try:
-                self._stretches = open_stretches(request, self._target, self._record_plan)
                 self.schedule.attach()
             finally:
                 require_same_program(self._target)  # the reason of any error, if it ended
@@ -121,12 +116,7 @@ class Recorder:
                 continue
             if now_ns >= end_ns:
                 return
-            if self._stretches.is_due():
-                take = self._stretches.take
-                self._writer.add(take(self._end_window, self._watch.wait))
-                continue
-            wake_ns = min(self.schedule.next_ns, self._stretches.due_ns)
-            wait_ms = max(1, (min(wake_ns, end_ns) - now_ns) // 1_000_000)
+            wait_ms = max(1, (min(self.schedule.next_ns, end_ns) - now_ns) // 1_000_000)
             ended, woken = self._watch.wait(wait_ms)
             if ended:
                 self.ending = "it exited or was killed"
@@ -194,20 +184,15 @@ class Recorder:
         """The last window that ended, for live display."""
         return self.windows[-1] if self.windows else None
 
-    def _end_window(self, end_ns: int, more_ns: float) -> int:
-        """End the window at a time, with overhead that is not the engine's; its number."""
-        self._cut(end_ns, more_ns)
-        return self._cutter.windows_count
-
-    def _cut(self, end_ns: int | None = None, more_ns: float = 0.0) -> None:
+    def _cut(self) -> None:
         """Store the current window and its overhead."""
-        overhead = self.schedule.overhead().plus(more_ns)
-        self.schedule.cut(overhead, lambda: self._store(overhead, end_ns))
+        overhead = self.schedule.overhead()
+        self.schedule.cut(overhead, lambda: self._store(overhead))
         if self.schedule.windows_count % _NAME_EVERY_WINDOWS == 0:
             self._name_frames()
 
-    def _store(self, overhead: Overhead, end_ns: int | None) -> None:
-        rows, totals = self._cutter.cut(self._run_id, end_ns, self.schedule.window_level)
+    def _store(self, overhead: Overhead) -> None:
+        rows, totals = self._cutter.cut(self._run_id, None, self.schedule.window_level)
         self._writer.add(rows)
         self._writer.add(self.schedule.effect(self._cutter.windows_count, overhead))
         for rows in self._peers.cut(self._run_id, totals.end_ns):
@@ -250,7 +235,6 @@ class Recorder:
 
     def _detach(self) -> None:
         self.schedule.close()
-        self._stretches.close()
         self._engine.close()
 
     def _stop_sources(self) -> list[schema.Row]:

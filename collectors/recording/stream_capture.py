@@ -28,8 +28,7 @@ from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.engine_rows import fate_rows
 from tlstax.collectors.recording.function_windows import FunctionRows
-from tlstax.collectors.recording.proc_clocks import Clocks
-from tlstax.collectors.recording.recorded_clocks import RecordedClocks
+from tlstax.collectors.recording.proc_clocks import Clocks, RecordedClocks
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
@@ -50,6 +49,7 @@ from tlstax.collectors.recording.thread_roles import ThreadRoles
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
 from tlstax.probes.model import Level
 
+_PARTS: Final = ("record_read", "command", "record_write")  # of stream_window
 _UNKNOWN_END: Final = "unknown: the stream was cut"
 
 
@@ -174,6 +174,11 @@ class StreamRows:
             self._predicted = _shares_of_window(effect, rows, totals)
         if self._functions:
             rows += self._functions.cut(self._cutter.windows_count)
+        if now.is_stretch:
+            rows += [
+                schema.CommandPart(self._cutter.windows_count, part, spent_ns)
+                for part, spent_ns in zip(_PARTS, now.part_ns, strict=True)
+            ]
         return [*rows, effect], totals
 
     def facts(self) -> Iterator[schema.Meta]:

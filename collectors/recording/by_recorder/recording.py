@@ -27,7 +27,7 @@ from tlstax.collectors.recording.engine.expected_cost import (
     budget_is_continuous,
     budget_summary,
 )
-from tlstax.collectors.recording.recorded_clocks import BothClocks
+from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import limits_of, made_safe
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
@@ -39,6 +39,7 @@ from tlstax.collectors.recording.stream_capture import (
     engine_asked,
     text_of,
 )
+from tlstax.collectors.recording.stretch_times import stretch_plan
 from tlstax.collectors.recording.windows import WindowTotals
 
 _START_MS: Final = 60_000
@@ -65,11 +66,12 @@ class StaticRecording:
         )
         asked = (request.pid, request.functions, request.definitions)
         functions = plan_functions_in_child(*asked) if request.functions else None
+        stretches = stretch_plan(request, plan)
         self._symbolizer = _LiveSymbolizer(self._target)
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
             self._tables = self._own_tables()
-            self._child = self._started(plan, functions)
+            self._child = self._started(plan, functions, stretches)
             try:
                 self._begin(cpu_used_ns() - used_before_ns)
             except BaseException:
@@ -84,11 +86,16 @@ class StaticRecording:
                 require_same_program(self._target)  # the reason of any error, if it ended
             raise
 
-    def _started(self, plan: Plan, functions: FunctionPlan | None) -> RecorderChild:
+    def _started(
+        self, plan: Plan, functions: FunctionPlan | None, stretches: Plan | None
+    ) -> RecorderChild:
         safety = self.request.safety or Safety()
-        text = plan_file_text(self._target, plan, safety, functions)
+        text = plan_file_text(self._target, plan, safety, functions, stretches)
         content = self._tables.content() if self._tables else None
-        return RecorderChild(text, content, self._arguments())
+        arguments = self._arguments()
+        if stretches:
+            arguments += ["--calibrate", f"{(self.request.calibration_s or 0) * 1000:.3f}ms"]
+        return RecorderChild(text, content, arguments)
 
     def _own_tables(self) -> "GrowingTables | None":
         """The unwind tables of the process; None where stacks are not walked by them."""

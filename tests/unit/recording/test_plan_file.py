@@ -11,6 +11,7 @@ import pytest
 
 from tlstax.collectors.placement.function_sites import plan_functions
 from tlstax.collectors.placement.model import FunctionPlan, Plan
+from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.preflight.safety import Note, Safety
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.engine.site_cookies import cookie_of
@@ -22,6 +23,7 @@ from tlstax.collectors.recording.stream.plan_file import (
     read_plan_file,
 )
 from tlstax.probes.definitions import load_definitions
+from tlstax.probes.model import Level
 
 USAGE, TARGET = 2, 4
 NOBODY = "1073741823"  # more than the kernel's most pids
@@ -101,6 +103,36 @@ def test_a_plan_without_functions_has_none(tls_target: Target, tls_plan: Plan) -
     text = plan_file_text(tls_target, tls_plan, SAFETY)
     assert read_plan_file(text).functions is None
     assert "function" not in [line.partition(" ")[0] for line in text.splitlines()]
+
+
+def test_the_probes_of_stretches_are_read(
+    tls_target: Target, tls_plan: Plan, refusal: Refusal
+) -> None:
+    flow = plan(tls_target, load_definitions(), Level.FLOW)
+    text = plan_file_text(tls_target, flow, SAFETY, stretches=tls_plan)
+    read = read_plan_file(text)
+    assert read.plan.level == Level.FLOW
+    assert [site.file_offset for site in read.plan.sites] == [
+        site.file_offset for site in flow.sites
+    ]
+    assert [(site.file_offset, site.action) for site in read.stretch_sites] == [
+        (site.file_offset, site.action) for site in tls_plan.sites
+    ]
+    assert refusal(text) == ""
+    assert "not numbered from 0" in refusal(text.replace("stretch-site 1 ", "stretch-site 2 ", 1))
+    with pytest.raises(PlanFileError, match="site"):
+        read_plan_file(text.replace("stretch-site 1 ", "stretch-site 2 ", 1))
+
+
+def test_stretches_need_their_sites(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.plan"
+    path.write_text(text)
+    done = subprocess.run(
+        [recorder_path(), "--plan", path, "--pid", NOBODY, "--calibrate", "2s"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert done.returncode == USAGE
+    assert "--calibrate needs a plan of level flow" in done.stderr
 
 
 def test_no_budget_is_kept_where_functions_are_counted(text: str, tmp_path: Path) -> None:
