@@ -22,6 +22,7 @@ from tlstax.collectors.process.target import require_host_pids
 from tlstax.collectors.process.target_fate import ended_error, require_same_program
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.by_recorder.child import RecorderChild
+from tlstax.collectors.recording.by_recorder.stretch_times import stretch_plan
 from tlstax.collectors.recording.engine.expected_cost import (
     FLOOR_CPUS,
     budget_is_continuous,
@@ -39,7 +40,6 @@ from tlstax.collectors.recording.stream_capture import (
     engine_asked,
     text_of,
 )
-from tlstax.collectors.recording.stretch_times import stretch_plan
 from tlstax.collectors.recording.windows import WindowTotals
 
 _START_MS: Final = 60_000

@@ -20,9 +20,9 @@ from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.by_recorder.recording import StaticRecording
+from tlstax.collectors.recording.by_recorder.stretch_times import STRETCH_MS
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.request import Request
-from tlstax.collectors.recording.stretch_times import STRETCH_MS
 from tlstax.probes.model import Level
 from tlstax.tests.background_load import in_background
 from tlstax.tests.e2e.recording.both_levels import Watcher

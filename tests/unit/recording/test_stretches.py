@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.recording.stretch_times import STRETCH_MS, interval_s
+from tlstax.collectors.recording.by_recorder.stretch_times import STRETCH_MS, interval_s
 from tlstax.probes.model import Level
 from tlstax.tests.unit.recording.budget_in_c import NS_PER_S, Overhead, Pace, Span, load_of
 
