@@ -160,7 +160,9 @@ static int measure(const struct function_probes *probes, bool has_multi, u32 kin
 	for (u32 i = 0; i < ROUNDS; i++)
 		bare[i] = round_ns(&function);
 	double bare_ns = median(bare, ROUNDS);
-	int error = attach(probes, has_multi, &places, function.fd);
+	int error = function_switch_attach(probes);
+	if (!error)
+		error = attach(probes, has_multi, &places, function.fd);
 	for (u32 i = 0; i < ROUNDS && !error; i++) {
 		function_times_of(probes, CALIBRATION, &count_before, &ns_before);
 		pair[i] = round_ns(&function) - bare_ns;

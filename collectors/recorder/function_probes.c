@@ -135,11 +135,10 @@ int function_probes_load(const struct engine *engine, const struct plan *plan,
 	return 0;
 }
 
-/* Before its probes: time off the CPU is no time of a function. */
-static int attach_switch(void)
+int function_switch_attach(const struct function_probes *probes)
 {
 	struct bpf_program *program =
-		bpf_object__find_program_by_name(opened.object, "on_function_switch");
+		bpf_object__find_program_by_name(probes->object, "on_function_switch");
 	int fd = bpf_raw_tracepoint_open(NULL, bpf_program__fd(program));
 	int error = links_add(LINKS_FUNCTIONS, fd < 0 ? -errno : fd);
 
@@ -153,8 +152,7 @@ int function_probes_begin(const struct engine *engine, const struct plan *plan,
 
 	if (!plan->functions_count)
 		return 0;
-	if (attach_switch() || function_costs_measure(&opened, has_multi, plan))
+	if (function_costs_measure(&opened, has_multi, plan) || function_switch_attach(&opened))
 		return -1;
-	links_close_group(LINKS_FUNCTIONS); /* those of the calibration */
-	return attach_switch() || function_points_attach(&opened, has_multi, plan, target);
+	return function_points_attach(&opened, has_multi, plan, target);
 }

@@ -30,6 +30,9 @@ int function_probes_load(const struct engine *engine, const struct plan *plan,
 int function_probes_begin(const struct engine *engine, const struct plan *plan,
 			  const struct target *target);
 
+/* Attach to the scheduler, before the probes: time off the CPU is no time of a function. */
+int function_switch_attach(const struct function_probes *probes);
+
 /* Attach all points of a plan's functions. */
 int function_points_attach(const struct function_probes *probes, bool has_multi,
 			   const struct plan *plan, const struct target *target);

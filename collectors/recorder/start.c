@@ -141,7 +141,8 @@ static bool put_start(const struct engine *engine, const struct target *target,
 	start->window_ns = options->window_ns;
 	start->start_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 	start->start_ticks = target->start_ticks;
-	start->slots_bytes = (u64)engine->settings.slots * sizeof(struct thread_slot);
+	start->slots_bytes = (u64)engine->settings.slots * sizeof(struct thread_slot) *
+			     (options->calibrate_ns ? 2 : 1); /* stretches have their own */
 	start->unwind_bytes = walks_tables_bytes();
 	start->pid = target->pid;
 	start->own_pid = target->own_pid;

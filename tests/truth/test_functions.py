@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tlstax.__main__ import main
 from tlstax.analysis.document.primitives import COUNTED, MEASURED, NOT_MEASURABLE, Sum, timing
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Primitive, PrimitiveCalls, PrimitiveTime, Probe
@@ -243,3 +244,38 @@ def test_the_command_line_records_them_and_warns_without_a_limit(
     limited = tmp_path / "limited.tlstax"
     said = attach(program, definitions, limited, "--functions", "fn_int", "--for", "50s")
     assert "without --for" not in said
+
+
+def test_a_plan_file_has_them_for_hosts_without_python(repository: Path, tmp_path: Path) -> None:
+    program, definitions = (repository / "tests/testprogs" / p for p in ("bin/functions", ""))
+    plan, capture = tmp_path / "a.plan", tmp_path / "a.tlstax"
+    with subprocess.Popen(
+        [program, "20", "10"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        words = ["probes", "plan", str(process.pid), "--level", "sample", "--output", str(plan)]
+        words += ["--definitions", str(definitions), "--functions", "fn_int,fn_escaped"]
+        assert main(words) == 0
+        stdin, stdout = process.stdin, process.stdout
+
+        def run() -> None:
+            stdin.write(b"g")
+            for _ in range(11):
+                stdout.readline()
+
+        record(process.pid, plan.read_text(), tmp_path, run)
+        stdin.write(b"x")
+    assert main(["import", str(tmp_path / "truth.stream"), "--output", str(capture)]) == 0
+    with CaptureReader.open(capture) as reader:
+        rows = list(reader.rows(Primitive))
+        counts: Counter[int] = Counter()
+        for row in reader.rows(PrimitiveCalls):
+            counts[row.primitive_id] += row.call_count
+        assert {row.name: counts[row.primitive_id] for row in rows} == {
+            "fn_int": 60,
+            "fn_escaped": 20,
+        }
+        assert all(row.pair_ns > 100 for row in rows), "a trap was measured"
+        assert reader.meta()["functions"] == "fn_int, fn_escaped"
