@@ -7,6 +7,7 @@
 #include "output.h"
 #include "stream.h"
 #include "stretches.h"
+#include "watchdog.h"
 
 #define DRAIN_NS (250 * NS_PER_MS)
 #define DRAIN_SOON_NS (25 * NS_PER_MS) /* after a drain that found much */
@@ -119,6 +120,7 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 	if (!window_cut(windows, engine, target, &base))
 		return false;
 	meter_read(&now);
+	stretches_spent_ns(); /* up to here it belongs to attaching */
 	sent = settled = watched = now;
 	state.next_ns = now.time_ns + (state.is_trial ? TRIAL_NS : options->window_ns);
 	state.look_ns = ~0ULL;
@@ -241,6 +243,7 @@ static int begin_stretch(void)
 		return -1;
 	stretch.attach_ns = (double)(own_cpu_ns() - before_ns);
 	watched.own_cpu_ns += (u64)stretch.attach_ns; /* no work between two windows */
+	watchdog_beat();
 	stretch.begins = true;
 	int error = state.budget > 0 ? end_window() : go_on();
 	stretch.begins = false;

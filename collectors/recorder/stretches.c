@@ -6,6 +6,7 @@
 
 #include "metering.h"
 #include "totals.h"
+#include "watchdog.h"
 
 #define JITTER 0.5
 #define NEVER_NS (~0ULL)
@@ -97,13 +98,16 @@ void stretch_plan_next(u64 later_ns)
 
 int stretch_attach(void)
 {
+	watchdog_beat();
 	return engine_go(&exact, &exact_plan, target, LEVEL_RECORD);
 }
 
 int stretch_detach(void)
 {
+	watchdog_beat();
 	int error = engine_go(&exact, &exact_plan, target, LEVEL_HANDSHAKE);
 
+	watchdog_beat();
 	stretches_drain();
 	return error;
 }
