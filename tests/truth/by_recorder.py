@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The truth program under the static recorder instead of the engine of this process."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -32,7 +33,8 @@ def record(pid: int, plan_text: str, folder: Path, run: Callable[[], None]) -> "
     """Record while `run` runs."""
     plan, stream = folder / "truth.plan", folder / "truth.stream"
     plan.write_text(plan_text)
-    command = [str(recorder_path()), "--plan", str(plan), "--pid", str(pid), "--window", WINDOW]
+    program = os.environ.get("TLSTAX_RECORDER") or str(recorder_path())
+    command = [program, "--plan", str(plan), "--pid", str(pid), "--window", WINDOW]
     with (
         stream.open("wb") as out,
         subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as recorder,
