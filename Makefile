@@ -37,9 +37,9 @@ MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES
 	DROP_HANDSHAKES-2))
 DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder
-RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o
+RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o probes/bpf/functions.bpf.o
 RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
-RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/unwind.h)
+RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/functions.h probes/bpf/unwind.h)
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
 	-ffile-prefix-map=$(CURDIR)=.
@@ -142,7 +142,7 @@ $(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packa
 SANITIZED := tests/recorder/bin
 SANITIZE := gcc $(RECORDER_FLAGS) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -iquote collectors/recorder
 
-$(SANITIZED)/plan_fuzz: $(addprefix collectors/recorder/,plan.c words.c failure.c)
+$(SANITIZED)/plan_fuzz: $(addprefix collectors/recorder/,plan.c plan_functions.c words.c failure.c)
 $(SANITIZED)/stream_load: $(addprefix collectors/recorder/,output.c failure.c)
 $(SANITIZED)/tables_fuzz: $(addprefix collectors/recorder/,tables.c failure.c)
 $(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) tests/recorder/fuzzing.h | packages-test
@@ -155,7 +155,8 @@ $(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER
 
 .PHONY: test-recorder-sanitizers
 test-recorder-sanitizers: root-test-recorder-sanitizers test-install $(addprefix $(SANITIZED)/,plan_fuzz tables_fuzz stream_load tlstax-recorder) ## fuzz the recorder's plan reader, and test all of it, with ASan and UBSan (5 minutes)
-	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/unit/remote tests/kernel/test_recorder.py tests/kernel/test_recorder_ends.py tests/kernel/recorder/test_budget_by_recorder.py
+	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/unit/remote tests/kernel/test_recorder.py tests/kernel/test_recorder_ends.py tests/kernel/recorder/test_budget_by_recorder.py \
+		tests/kernel/recorder/test_stretches_by_recorder.py tests/truth/test_functions.py::test_a_plan_file_has_them_for_hosts_without_python
 
 .PHONY: assets
 assets: $(VENDOR)/VERSIONS ## fetch the web libraries that the HTML report embeds

@@ -29,7 +29,7 @@ from tlstax.collectors.preflight.safety import Safety, at_level
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_LEAST, ROOM_MOST
 from tlstax.collectors.recording.by_recorder.recording import StaticRecording
-from tlstax.collectors.recording.calibration.stretches import interval_s
+from tlstax.collectors.recording.by_recorder.stretch_times import interval_s
 from tlstax.collectors.recording.plain import PlainRecording
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
@@ -133,7 +133,7 @@ def register(
         "--calibrate",
         action="store_true",
         help="with --level flow: short stretches with the probes of level record, by which reports "
-        "split commands into reading, executing and answering (no --budget)",
+        "split commands into reading, executing and answering, as often as the budget allows",
     )
     registry.add_arguments(parser)
     accept_option(parser)
@@ -202,11 +202,10 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet
     sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:
         return PlainRecording(pid, options.output, sources, options.force), sources, safety
-    expensive = options.window or options.client or options.functions or options.calibrate
+    expensive = options.window or options.client or options.functions
     expensive = expensive or registry.uncounted(options.collect)
     share = share_of(options.budget, is_expensive=expensive)
-    by_engine = options.client or options.functions or options.calibrate
-    kind = Recorder if by_engine else StaticRecording
+    kind = Recorder if options.client else StaticRecording
     return kind(_request(options, pid, sources, safety, share)), sources, safety
 
 
@@ -285,11 +284,18 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             "give one or the other",
             ExitCode.USAGE,
         )
-    if options.calibrate and (budgeted or options.level != Level.FLOW):
+    if options.calibrate and options.level != Level.FLOW:
         raise TlstaxError(
-            "--calibrate was given with --budget or without --level flow",
-            "calibration stretches belong to level flow, and no budget counts what they cost",
-            "give --level flow --calibrate, without --budget",
+            "--calibrate was given without --level flow",
+            "calibration stretches belong to level flow",
+            "give --level flow --calibrate",
+            ExitCode.USAGE,
+        )
+    if options.client and (options.functions or options.calibrate):
+        raise TlstaxError(
+            f"{'--functions' if options.functions else '--calibrate'} was given with --client",
+            "the recorder that does this records one process",
+            "give one or the other",
             ExitCode.USAGE,
         )
     if options.functions and (budgeted or options.level < Level.RECORD):

@@ -67,6 +67,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="LIST",
         help="also the functions that `tlstax attach --functions LIST` would count",
     )
+    plan.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="with --output and --level flow: also the probes of calibration stretches",
+    )
     accept_option(plan)
     plan.add_argument("--json", action="store_true", help="machine-readable output")
     plan.add_argument(
@@ -89,6 +94,13 @@ def run_plan(options: argparse.Namespace) -> int:
     from tlstax.probes.definitions import load_definitions
 
     require_ssh(options)
+    if options.calibrate and not (options.output and options.level == Level.FLOW.name.lower()):
+        raise TlstaxError(
+            "--calibrate was given without --output or without --level flow",
+            "calibration stretches belong to level flow, and only the recorder takes them",
+            "give --level flow --calibrate --output FILE",
+            ExitCode.USAGE,
+        )
     if options.ssh:
         return _plan_there(options)
     if options.output:
@@ -121,10 +133,10 @@ def _with_notes(planned: "Plan", safety: "Safety") -> "Plan":
 
 def _plan_there(options: argparse.Namespace) -> int:
     """Print or write the plan for a process of another host."""
-    if options.functions:
+    if options.functions or options.calibrate:
         raise TlstaxError(
-            "--functions was given with --ssh",
-            "the recorder that runs on the other host cannot count them yet",
+            f"{'--functions' if options.functions else '--calibrate'} was given with --ssh",
+            "plans for another host do not have its probes yet",
             "Leave it out, or run tlstax on that host",
             ExitCode.USAGE,
         )
@@ -147,10 +159,10 @@ def _plan_there(options: argparse.Namespace) -> int:
 
 def _write_plan_file(options: argparse.Namespace) -> int:
     """Write the plan for the recorder. Raises TlstaxError when the process cannot be recorded."""
-    from tlstax.collectors.placement.planning import plan_in_child
+    from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
     from tlstax.collectors.preflight.safety import at_level
     from tlstax.collectors.process.find_process import find_by_name
-    from tlstax.collectors.recording.safe_request import preflight
+    from tlstax.collectors.recording.safe_request import preflight, require_functions
     from tlstax.collectors.recording.stream.plan_file import plan_file_text, write_plan_file
     from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
 
@@ -158,10 +170,19 @@ def _write_plan_file(options: argparse.Namespace) -> int:
     safety, level = at_level(preflight(pid, options.accept), Level[options.level.upper()])
     role = "client" if options.client else "server"
     target, planned = plan_in_child(pid, level, options.definitions, role, safety.limits)
+    functions = None
+    if options.functions:
+        require_functions(safety)
+        functions = plan_functions_in_child(pid, options.functions, options.definitions)
     made = process_tables(pid) if safety.user_stacks else None
     tables = write_tables(options.output, made, options.force)
     try:
-        write_plan_file(options.output, plan_file_text(target, planned, safety), options.force)
+        stretches = None
+        if options.calibrate and planned.is_flow:
+            asked = (pid, Level.RECORD, options.definitions, role, safety.limits)
+            stretches = plan_in_child(*asked)[1]
+        text = plan_file_text(target, planned, safety, functions, stretches)
+        write_plan_file(options.output, text, options.force)
     except TlstaxError:
         if tables:
             tables.unlink(missing_ok=True)

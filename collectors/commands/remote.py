@@ -143,6 +143,7 @@ def _refuse_local_options(options: argparse.Namespace) -> None:
         "--stacks tables": options.stacks == "tables",
         "--client": bool(options.client),
         "--functions": bool(options.functions),
+        "--calibrate": bool(options.calibrate),
         "--collect": tuple(options.collect) != ("native",),
     }
     for name, is_given in given.items():

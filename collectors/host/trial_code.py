@@ -46,9 +46,9 @@ def mapped_code(file_fd: int) -> Iterator[int]:
 
 
 @contextmanager
-def probed_function(code: bytes = PROBED_CODE) -> Iterator[tuple[str, Callable[[], None]]]:
+def probed_function() -> Iterator[tuple[str, Callable[[], None]]]:
     """A test function: the path of its file, in which it is first, and a way to call it."""
-    with code_page(code) as (path, address):
+    with code_page(PROBED_CODE) as (path, address):
         yield path, ctypes.CFUNCTYPE(None)(address)
 
 

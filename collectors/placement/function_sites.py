@@ -53,7 +53,7 @@ def plan_functions(
             "Choose fewer categories, or single primitives by id",
             ExitCode.USAGE,
         )
-    return FunctionPlan(target.pid, tuple(found), tuple(absent))
+    return FunctionPlan(target.pid, tuple(found), tuple(absent), tuple(names))
 
 
 def _place(primitive: Primitive, library: Detected) -> list[ProbedFunction]:

@@ -166,3 +166,4 @@ class FunctionPlan:
     pid: int
     functions: tuple[ProbedFunction, ...]
     absent: tuple[str, ...]  # ids of primitives
+    asked: tuple[str, ...]  # categories or ids

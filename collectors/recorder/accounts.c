@@ -36,7 +36,7 @@ int totals_prepare(struct engine *engine, const struct plan *plan, const struct 
 }
 
 /* A copy that no charge interrupted: the time of the last charge is the same afterwards. */
-static void copy_slot(const struct thread_slot *slot, struct thread_slot *copy)
+void account_copy(const struct thread_slot *slot, struct thread_slot *copy)
 {
 	for (int i = 0; i < ATTEMPTS; i++) {
 		memcpy(copy, slot, offsetof(struct thread_slot, frames));
@@ -164,7 +164,7 @@ bool accounts_put(struct engine *engine, bool ended_only)
 			continue;
 		if (is_resting(&sent[i], place))
 			continue;
-		copy_slot(place, &copy);
+		account_copy(place, &copy);
 		describe(&copy, i, &slot);
 		if (!put_slot(&sent[i], &copy, &slot))
 			return false;
@@ -172,9 +172,19 @@ bool accounts_put(struct engine *engine, bool ended_only)
 	return true;
 }
 
-u32 accounts_recycle(struct engine *engine)
+void account_recycle(struct engine *engine, u32 index)
 {
 	static const struct thread_slot empty;
+
+	bpf_map_update_elem(engine->slots_fd, &index, &empty, 0);
+	u64 recycled = engine->free_slots[0];
+	engine->free_slots[1 + recycled % engine->settings.slots] = index;
+	/* Last: now the programs may take it. */
+	__atomic_store_n(&engine->free_slots[0], recycled + 1, __ATOMIC_RELEASE);
+}
+
+u32 accounts_recycle(struct engine *engine)
+{
 	u32 count = ended_count;
 
 	for (u32 i = 0; i < slots_count && ended_count; i++) {
@@ -182,11 +192,7 @@ u32 accounts_recycle(struct engine *engine)
 			continue;
 		ended_count--;
 		memset(&sent[i], 0, sizeof(sent[i]));
-		bpf_map_update_elem(engine->slots_fd, &i, &empty, 0);
-		u64 recycled = engine->free_slots[0];
-		engine->free_slots[1 + recycled % slots_count] = i;
-		/* Last: now the programs may take it. */
-		__atomic_store_n(&engine->free_slots[0], recycled + 1, __ATOMIC_RELEASE);
+		account_recycle(engine, i);
 	}
 	return count;
 }

@@ -16,6 +16,11 @@
 #include "links.h"
 #include "watchdog.h"
 
+static enum link_group group_of(const struct engine *engine, enum link_group group)
+{
+	return engine->settings.beside ? links_beside(group) : group;
+}
+
 static bool is_above_handshake(int level)
 {
 	return level > LEVEL_HANDSHAKE;
@@ -34,7 +39,7 @@ static int attach_programs(struct engine *engine, const char *const *names, u32 
 		struct bpf_program *program =
 			bpf_object__find_program_by_name(engine->object, names[i]);
 		int fd = bpf_raw_tracepoint_open(NULL, bpf_program__fd(program));
-		int error = links_add(group, fd < 0 ? -errno : fd);
+		int error = links_add(group_of(engine, group), fd < 0 ? -errno : fd);
 		if (error)
 			return engine_refused("cannot attach to the scheduler", error);
 		watchdog_beat();
@@ -80,7 +85,7 @@ static void mark_gone(struct engine *engine)
  */
 static int detach_dense(struct engine *engine)
 {
-	links_close_group(LINKS_DENSE);
+	links_close_group(group_of(engine, LINKS_DENSE));
 	pause_as(engine, 1);
 	if (engine_iterate(engine->each_thread))
 		return engine_refused("cannot look at the threads", errno);
@@ -107,7 +112,7 @@ static void forget_handshakes(struct engine *engine)
 
 static int detach_rare(struct engine *engine)
 {
-	links_close_group(LINKS_RARE);
+	links_close_group(group_of(engine, LINKS_RARE));
 	pause_as(engine, FORGOTTEN);
 	int error = engine_iterate(engine->each_thread);
 	forget_handshakes(engine);
@@ -132,18 +137,20 @@ int engine_go(struct engine *engine, const struct plan *plan, const struct targe
 	if (level >= (int)LEVEL_HANDSHAKE && !was_rare && attach_rare(engine, plan, target))
 		return -1;
 	engine->level = level;
-	sampler_enable(level >= (int)LEVEL_SAMPLE);
+	if (engine->settings.sample_hz)
+		sampler_enable(level >= (int)LEVEL_SAMPLE);
 	return 0;
 }
 
-int engine_attach(struct engine *engine, const struct plan *plan, const struct target *target)
+int engine_attach(struct engine *engine, const struct plan *plan, const struct target *target,
+		  int level)
 {
 	static const char *const names[] = {"on_fork", "on_exit_thread", "on_exec"};
 
 	engine->level = -1;
 	pause_as(engine, 1);
 	if (attach_programs(engine, names, COUNT(names), LINKS_ALWAYS) ||
-	    engine_go(engine, plan, target, (int)engine->settings.level))
+	    engine_go(engine, plan, target, level))
 		return -1;
 	return engine->settings.sample_hz ? sampler_attach(engine, false) : 0;
 }

@@ -43,17 +43,22 @@ int engine_refused(const char *what, int error)
 		    *log_text ? " (" : "", log_text, *log_text ? ")" : "");
 }
 
-struct bpf_map *engine_data_map(const struct engine *engine, const char *suffix)
+struct bpf_map *object_data_map(const struct bpf_object *object, const char *suffix)
 {
 	struct bpf_map *map = NULL;
 
-	while ((map = bpf_object__next_map(engine->object, map))) {
+	while ((map = bpf_object__next_map(object, map))) {
 		const char *name = bpf_map__name(map);
 		size_t length = strlen(name), wanted = strlen(suffix);
 		if (length >= wanted && !strcmp(name + length - wanted, suffix))
 			return map;
 	}
 	return NULL;
+}
+
+struct bpf_map *engine_data_map(const struct engine *engine, const char *suffix)
+{
+	return object_data_map(engine->object, suffix);
 }
 
 static struct bpf_map *map_of(const struct engine *engine, const char *name)
@@ -117,7 +122,11 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 			bpf_object__find_program_by_name(engine->object, "each_file"),
 			engine->is_flow);
 	if (!error)
-		error = walks_configure(engine->object);
+		error = walks_configure(engine->object, !engine->settings.beside);
+	if (!error && engine->settings.beside)
+		error = bpf_map__reuse_fd(
+			engine_data_map(engine, ".data.heartbeat"),
+			bpf_map__fd(engine_data_map(engine->settings.beside, ".data.heartbeat")));
 	for (u32 i = 0; i < engine->programs_count && !error; i++) {
 		struct engine_program *entry = &engine->programs[i];
 		if (!strcmp(entry->name, "on_receive") || !strcmp(entry->name, "on_send"))
@@ -172,15 +181,18 @@ static int map_memory(struct engine *engine)
 	engine->process_counts =
 		memory_of(engine, "process_counts", sizeof(struct process_counts), true);
 	engine->cpus = memory_of(engine, "cpus", sizeof(struct cpu_counts), true);
+	struct bpf_map *records = map_of(engine, "records");
+	if (failure.code ||
+	    ring_map(&engine->records, bpf_map__fd(records), bpf_map__max_entries(records)))
+		return -1;
+	if (engine->settings.beside)
+		return 0; /* it has the heartbeat of the other one */
 	int heartbeat = bpf_map__fd(engine_data_map(engine, ".data.heartbeat"));
 	u64 *beat = mmap(NULL, sizeof(u64), PROT_READ | PROT_WRITE, MAP_SHARED, heartbeat, 0);
 	if (beat == MAP_FAILED)
 		return engine_refused("cannot map the programs' memory", errno);
 	watchdog_share(beat);
-	struct bpf_map *records = map_of(engine, "records");
-	return failure.code ? -1
-			    : ring_map(&engine->records, bpf_map__fd(records),
-				       bpf_map__max_entries(records));
+	return 0;
 }
 
 int engine_load(struct engine *engine, const struct plan *plan, const struct target *target,
@@ -193,7 +205,9 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 	engine->control.offcpu_mask = 0;
 	libbpf_set_print(keep_line);
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	if (features_find(&engine->features))
+	if (settings->beside)
+		engine->features = settings->beside->features;
+	else if (features_find(&engine->features))
 		return -1;
 	u32 count = read_cpus("possible", cpus, CPUS_MOST);
 	engine->cpus_count = count ? cpus[count - 1] + 1 : 1;
@@ -223,7 +237,7 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 	int error = bpf_object__load(engine->object);
 	if (error)
 		return engine_refused("the kernel refused the programs", error);
-	if (map_memory(engine) || walks_begin(engine, target))
+	if (map_memory(engine) || (!settings->beside && walks_begin(engine, target)))
 		return -1;
 	engine->each_thread = engine_iterator(engine, "each_thread", 0);
 	engine->each_counts = engine_iterator(engine, "each_counts", target->pid);

@@ -13,9 +13,12 @@
 
 enum { SHARDS_MOST = 256, CPUS_MOST = 4096, PROGRAMS_MOST = 16 };
 
+struct engine;
+
 struct settings {
 	enum level level;
 	u32 sample_hz, slots;
+	const struct engine *beside; /* one that is loaded already: no stacks and samples then */
 };
 
 /* A program whose runs are counted. */
@@ -56,8 +59,9 @@ struct engine {
 int engine_load(struct engine *engine, const struct plan *plan, const struct target *target,
 		const struct settings *settings);
 
-/* Attach what is always on, then everything of the level of the settings. */
-int engine_attach(struct engine *engine, const struct plan *plan, const struct target *target);
+/* Attach what is always on, then everything of a level. */
+int engine_attach(struct engine *engine, const struct plan *plan, const struct target *target,
+		  int level);
 
 /*
  * Attach and detach until exactly what a level needs is on; -1: no samples either. Nothing is
@@ -112,6 +116,7 @@ int uprobes_attach(struct engine *engine, const struct plan *plan, const struct 
 void fill_wait_kinds(u8 kinds[MAX_SYSCALLS]);
 
 /* The map of global data whose name ends so. */
+struct bpf_map *object_data_map(const struct bpf_object *object, const char *suffix);
 struct bpf_map *engine_data_map(const struct engine *engine, const char *suffix);
 
 /* The last lines that libbpf and the verifier printed. */

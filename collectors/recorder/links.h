@@ -10,7 +10,23 @@
 
 #include "types.h"
 
-enum link_group { LINKS_SAMPLER, LINKS_DENSE, LINKS_RARE, LINKS_ALWAYS, LINK_GROUPS };
+enum link_group {
+	LINKS_SAMPLER,
+	LINKS_FUNCTIONS,
+	LINKS_BESIDE_DENSE,
+	LINKS_BESIDE_RARE,
+	LINKS_BESIDE_ALWAYS,
+	LINKS_DENSE,
+	LINKS_RARE,
+	LINKS_ALWAYS,
+	LINK_GROUPS
+};
+
+/* The same group of an engine that is attached beside the first one. */
+static inline enum link_group links_beside(enum link_group group)
+{
+	return (enum link_group)(group - LINKS_DENSE + LINKS_BESIDE_DENSE);
+}
 
 int links_prepare(void);
 

@@ -17,6 +17,7 @@
 
 #include "engine.h"
 #include "failure.h"
+#include "function_probes.h"
 #include "links.h"
 #include "options.h"
 #include "metering.h"
@@ -25,6 +26,7 @@
 #include "schedule.h"
 #include "serve.h"
 #include "start.h"
+#include "stretches.h"
 #include "stream.h"
 #include "totals.h"
 #include "watchdog.h"
@@ -213,14 +215,18 @@ static int begin(const struct options *options, const char *text, size_t length,
 	    (!options->may_be_traced && target_is_traced(&target)) ||
 	    target_verify(&target, &plan) || start_settings(options, &plan, &target, &settings) ||
 	    start_tables(options, &plan) || engine_load(&engine, &plan, &target, &settings) ||
+	    function_probes_load(&engine, &plan, &target) ||
+	    stretches_load(options->calibrate_ns, &engine, &plan, &target) ||
 	    totals_prepare(&engine, &plan, &target) || links_prepare())
 		return -1;
 	quota_open(target.pid);
 	watchdog_arm(true);
-	statistics_turn(true);
-	if (engine_attach(&engine, &plan, &target))
+	if (function_probes_begin(&engine, &plan, &target))
 		return -1;
-	if (start_put(&engine, &target, options, text, length))
+	statistics_turn(true);
+	if (engine_attach(&engine, &plan, &target, (int)settings.level) || stretches_attach())
+		return -1;
+	if (start_put(&engine, &plan, &target, options, text, length))
 		return -1;
 	*is_attached = true;
 	if (!schedule_begin(options, &windows, &engine, &plan, &target))

@@ -7,9 +7,6 @@
 
 #include "watchdog.h"
 
-/* Cost of a trap in a server, as a multiple of its cost in a loop (collectors/host/prices.py). */
-#define IN_SITU 1.5
-
 enum kind { KIND_SCHEDULER, KIND_SAMPLE, KIND_ENTER, KIND_LEAVE };
 
 static const struct engine *engine;

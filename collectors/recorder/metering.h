@@ -14,6 +14,9 @@
 #include "budget.h"
 #include "engine.h"
 
+/* Cost of a trap in a server, as a multiple of its cost in a loop (collectors/host/prices.py). */
+#define IN_SITU 1.5
+
 /* The counters at an instant. */
 struct reading {
 	u64 time_ns, target_cpu_ns, own_cpu_ns;

@@ -12,6 +12,7 @@
 
 EMBED(ledger_object, "probes/bpf/ledger.bpf.o");
 EMBED(guarded_object, "probes/bpf/ledger_guarded.bpf.o");
+EMBED(functions_object, "probes/bpf/functions.bpf.o");
 
 const void *object_content(bool is_guarded, size_t *size)
 {
@@ -21,4 +22,10 @@ const void *object_content(bool is_guarded, size_t *size)
 	}
 	*size = (size_t)(ledger_object_end - ledger_object);
 	return ledger_object;
+}
+
+const void *functions_content(size_t *size)
+{
+	*size = (size_t)(functions_object_end - functions_object);
+	return functions_object;
 }

@@ -7,4 +7,7 @@
 
 const void *object_content(bool is_guarded, size_t *size);
 
+/* The programs that count functions. */
+const void *functions_content(size_t *size);
+
 #endif

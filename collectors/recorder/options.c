@@ -27,6 +27,7 @@ static const char help[] =
 	"  --slots N        threads that can have an account at a time (8192, or 4 times those "
 	"there)\n"
 	"  --level LEVEL    record less than the plan: sample or handshake\n"
+	"  --calibrate TIME at level flow: a calibration stretch about every TIME\n"
 	"  --budget SHARE   what it may cost, of the process's CPU time: 0.1% to 50% (no limit)\n"
 	"  --or-everything  if nothing fits the budget, record everything without a limit\n"
 	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
@@ -43,16 +44,27 @@ static const char help[] =
 	"6 the stream could not be written; 7 nothing can be recorded for the budget.\n";
 
 static const struct option names[] = {
-	{"plan", required_argument, NULL, 'p'},	   {"tables", required_argument, NULL, 'u'},
-	{"pid", required_argument, NULL, 'i'},	   {"for", required_argument, NULL, 'f'},
-	{"window", required_argument, NULL, 'w'},  {"sample-hz", required_argument, NULL, 's'},
-	{"budget", required_argument, NULL, 'b'},  {"reader", required_argument, NULL, 'e'},
-	{"or-everything", no_argument, NULL, 'n'}, {"slots", required_argument, NULL, 't'},
-	{"level", required_argument, NULL, 'l'},   {"queue", required_argument, NULL, 'q'},
-	{"any-kernel", no_argument, NULL, 'k'},	   {"output", required_argument, NULL, 'o'},
-	{"serve", no_argument, NULL, 'r'},	   {"remove-self", no_argument, NULL, 'd'},
-	{"version", no_argument, NULL, 'v'},	   {"help", no_argument, NULL, 'h'},
-	{"traced", no_argument, NULL, 'c'},	   {NULL, 0, NULL, 0},
+	{"plan", required_argument, NULL, 'p'},
+	{"tables", required_argument, NULL, 'u'},
+	{"pid", required_argument, NULL, 'i'},
+	{"for", required_argument, NULL, 'f'},
+	{"window", required_argument, NULL, 'w'},
+	{"sample-hz", required_argument, NULL, 's'},
+	{"budget", required_argument, NULL, 'b'},
+	{"reader", required_argument, NULL, 'e'},
+	{"or-everything", no_argument, NULL, 'n'},
+	{"slots", required_argument, NULL, 't'},
+	{"level", required_argument, NULL, 'l'},
+	{"queue", required_argument, NULL, 'q'},
+	{"any-kernel", no_argument, NULL, 'k'},
+	{"output", required_argument, NULL, 'o'},
+	{"serve", no_argument, NULL, 'r'},
+	{"remove-self", no_argument, NULL, 'd'},
+	{"version", no_argument, NULL, 'v'},
+	{"help", no_argument, NULL, 'h'},
+	{"traced", no_argument, NULL, 'c'},
+	{"calibrate", required_argument, NULL, 'a'},
+	{NULL, 0, NULL, 0},
 };
 
 static bool number(const char *text, u64 least, u64 most, u64 *value)
@@ -130,6 +142,9 @@ static bool take(struct options *options, int letter, const char *value)
 		return duration(value, &options->for_ns);
 	case 'w':
 		return duration(value, &options->window_ns);
+	case 'a':
+		return duration(value, &options->calibrate_ns) &&
+		       options->calibrate_ns >= NS_PER_S / 4;
 	case 's':
 		if (!number(value, 0, HZ_MOST, &count))
 			return false;

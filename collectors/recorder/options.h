@@ -11,6 +11,7 @@ struct options {
 	int pid;
 	u64 for_ns; /* 0: until it is ended */
 	u64 window_ns;
+	u64 calibrate_ns;   /* mean time between calibration stretches; 0: none */
 	double budget;	    /* share of the target's CPU time; 0: none */
 	bool or_everything; /* record everything if nothing fits the budget */
 	int reader;	    /* process whose CPU time counts, too; 0: none */

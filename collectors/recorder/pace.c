@@ -146,6 +146,14 @@ struct step pace_ended(struct pace *pace, const struct span *span, const struct 
 	return pace->step = next(pace, was_dense);
 }
 
+bool pace_affords(const struct pace *pace, double cost_ns)
+{
+	double needed_ns = cost_ns < 0 ? income(pace) * (double)NS_PER_S : cost_ns;
+
+	return pace->has_choice && is_continuous(&pace->choice) && pace->step.level == pace->most &&
+	       pace->account.balance_ns >= needed_ns;
+}
+
 bool pace_overspends(const struct pace *pace, const struct span *span)
 {
 	double spent_ns = overhead_total(&span->spent);

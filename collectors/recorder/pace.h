@@ -51,6 +51,10 @@ struct step pace_first(struct pace *pace);
 /* Account for a window that ended; the next step. */
 struct step pace_ended(struct pace *pace, const struct span *span, const struct own_costs *own);
 
+/* Whether everything is on and the account holds what something more would cost; below 0: that is
+ * not known, and a second of the budget has to be there. */
+bool pace_affords(const struct pace *pace, double cost_ns);
+
 /* Whether the present window must end now, by its overhead so far. */
 bool pace_overspends(const struct pace *pace, const struct span *span);
 

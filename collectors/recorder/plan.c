@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 
 #include "failure.h"
-#include "words.h"
+#include "plan_reader.h"
 
-enum { FORMAT_VERSION = 2, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
+enum { FORMAT_VERSION = 3, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
 
 const char *const level_names[LEVELS] = {"sample", "handshake", "flow", "command", "record"};
 static const char *const roles[] = {"server", "client", "tunnel", "proxy"};
@@ -31,11 +31,6 @@ enum seen {
 	SEEN_END = 256,
 };
 
-struct reader {
-	struct plan *plan;
-	u32 line, seen;
-};
-
 int level_by_name(const char *name, size_t length)
 {
 	struct word word = {name, length};
@@ -46,12 +41,12 @@ int level_by_name(const char *name, size_t length)
 	return -1;
 }
 
-static int refuse(const struct reader *reader, const char *why)
+int plan_refuse(const struct plan_reader *reader, const char *why)
 {
 	return fail(EXIT_CODE_USAGE, "the plan is refused: line %u: %s", reader->line, why);
 }
 
-static bool once(struct reader *reader, u32 bit)
+static bool once(struct plan_reader *reader, u32 bit)
 {
 	bool is_first = !(reader->seen & bit);
 
@@ -59,32 +54,32 @@ static bool once(struct reader *reader, u32 bit)
 	return is_first;
 }
 
-static bool one_of(const struct word *word, const char *yes, const char *no, bool *value)
+bool plan_one_of(const struct word *word, const char *yes, const char *no, bool *value)
 {
 	*value = is_word(word, yes);
 	return *value || is_word(word, no);
 }
 
-static int read_accessor(struct reader *reader, struct words *words)
+static int read_accessor(struct plan_reader *reader, struct words *words)
 {
 	struct word name, offset;
 	u64 number;
 
 	if (!next_word(words, &name) || !next_word(words, &offset) ||
 	    !number_of(&offset, 1 << 16, &number))
-		return refuse(reader, "not `accessor NAME OFFSET`");
+		return plan_refuse(reader, "not `accessor NAME OFFSET`");
 	for (int i = 0; i < ACCESSORS; i++) {
 		if (!is_word(&name, accessors[i]))
 			continue;
 		if (reader->plan->accessors[i] >= 0)
-			return refuse(reader, "an accessor is given twice");
+			return plan_refuse(reader, "an accessor is given twice");
 		reader->plan->accessors[i] = (s32)number;
 		return 0;
 	}
-	return refuse(reader, "an accessor that this recorder does not know");
+	return plan_refuse(reader, "an accessor that this recorder does not know");
 }
 
-static int read_file(struct reader *reader, struct words *words)
+static int read_file(struct plan_reader *reader, struct words *words)
 {
 	struct plan *plan = reader->plan;
 	struct word word;
@@ -92,104 +87,116 @@ static int read_file(struct reader *reader, struct words *words)
 	u8 bytes[32];
 
 	if (plan->files_count == PLAN_FILES_MOST)
-		return refuse(reader, "too many files");
+		return plan_refuse(reader, "too many files");
 	struct plan_file *file = &plan->files[plan->files_count];
 	if (!next_word(words, &word) || !number_of(&word, PLAN_FILES_MOST, &number) ||
 	    number != plan->files_count)
-		return refuse(reader, "files are not numbered from 0");
+		return plan_refuse(reader, "files are not numbered from 0");
 	if (!next_value(words, "build-id", &word) ||
 	    (!is_word(&word, "none") &&
 	     (!bytes_of(&word, bytes, sizeof(bytes)) ||
 	      !copy_word(&word, file->build_id, sizeof(file->build_id)))))
-		return refuse(reader, "not a build-id");
+		return plan_refuse(reader, "not a build-id");
 	if (!next_value(words, "path", &word) || !copy_word(&word, file->path, sizeof(file->path)))
-		return refuse(reader, "not a path");
+		return plan_refuse(reader, "not a path");
 	plan->files_count++;
 	return 0;
 }
 
-static int read_place(struct reader *reader, struct words *words, u32 *file, u64 *offset)
+int plan_read_place(struct plan_reader *reader, struct words *words, u32 *file, u64 *offset)
 {
 	struct word word;
 	u64 number;
 
 	if (!next_value(words, "file", &word) || !number_of(&word, PLAN_FILES_MOST, &number) ||
 	    number >= reader->plan->files_count)
-		return refuse(reader, "a file that the plan does not list before");
+		return plan_refuse(reader, "a file that the plan does not list before");
 	*file = (u32)number;
 	reader->plan->files[number].is_used = true;
 	if (!next_value(words, "offset", &word) || !number_of(&word, ~0ULL >> 1, offset))
-		return refuse(reader, "not an offset in a file");
+		return plan_refuse(reader, "not an offset in a file");
 	return 0;
 }
 
-static int read_span(struct reader *reader, struct words *words)
+u32 plan_read_code(struct words *words, u8 code[PLAN_CODE_MOST])
+{
+	struct word word;
+
+	return next_value(words, "bytes", &word) ? bytes_of(&word, code, PLAN_CODE_MOST) : 0;
+}
+
+bool plan_is_described(const struct words *words)
+{
+	return words->at != words->end && *words->at == '{';
+}
+
+static int read_span(struct plan_reader *reader, struct words *words)
 {
 	struct plan *plan = reader->plan;
 	struct word word;
 	u64 number;
 
 	if (plan->spans_count == PLAN_SPANS_MOST)
-		return refuse(reader, "too many spans");
+		return plan_refuse(reader, "too many spans");
 	struct plan_span *span = &plan->spans[plan->spans_count];
 	if (!next_word(words, &word) || !number_of(&word, PLAN_SPANS_MOST, &number) ||
 	    number != plan->spans_count)
-		return refuse(reader, "spans are not numbered from 0");
-	if (read_place(reader, words, &span->file, &span->offset))
+		return plan_refuse(reader, "spans are not numbered from 0");
+	if (plan_read_place(reader, words, &span->file, &span->offset))
 		return -1;
 	if (!next_value(words, "length", &word) || !number_of(&word, 1 << 30, &span->bytes))
-		return refuse(reader, "not a length");
+		return plan_refuse(reader, "not a length");
 	plan->spans_count++;
 	return 0;
 }
 
-static int read_site(struct reader *reader, struct words *words)
+static int read_site(struct plan_reader *reader, struct words *words, struct plan_site *sites,
+		     u32 *sites_count)
 {
-	struct plan *plan = reader->plan;
 	struct word word;
 	u64 number;
 
-	if (plan->sites_count == PLAN_SITES_MOST)
-		return refuse(reader, "more than 256 sites: plan with fewer definitions");
-	struct plan_site *site = &plan->sites[plan->sites_count];
+	if (*sites_count == PLAN_SITES_MOST)
+		return plan_refuse(reader, "more than 256 sites: plan with fewer definitions");
+	struct plan_site *site = &sites[*sites_count];
 	if (!next_word(words, &word) || !number_of(&word, PLAN_SITES_MOST, &number) ||
-	    number != plan->sites_count)
-		return refuse(reader, "sites are not numbered from 0");
-	if (read_place(reader, words, &site->file, &site->offset))
+	    number != *sites_count)
+		return plan_refuse(reader, "sites are not numbered from 0");
+	if (plan_read_place(reader, words, &site->file, &site->offset))
 		return -1;
-	if (!next_value(words, "event", &word) || !one_of(&word, "exit", "enter", &site->is_exit) ||
+	if (!next_value(words, "event", &word) ||
+	    !plan_one_of(&word, "exit", "enter", &site->is_exit) ||
 	    !next_value(words, "kind", &word) ||
-	    !one_of(&word, "uretprobe", "uprobe", &site->is_return) ||
-	    !next_value(words, "often", &word) || !one_of(&word, "yes", "no", &site->is_dense) ||
+	    !plan_one_of(&word, "uretprobe", "uprobe", &site->is_return) ||
+	    !next_value(words, "often", &word) ||
+	    !plan_one_of(&word, "yes", "no", &site->is_dense) ||
 	    !next_value(words, "unless", &word) ||
-	    !one_of(&word, "socket-tracepoints", "never", &site->is_covered))
-		return refuse(reader, "not the event, kind and use of a site");
+	    !plan_one_of(&word, "socket-tracepoints", "never", &site->is_covered))
+		return plan_refuse(reader, "not the event, kind and use of a site");
 	if (!next_value(words, "cookie", &word) || !number_of(&word, ~0ULL, &site->cookie) ||
 	    (site->cookie >> 16 & 0xff) != number)
-		return refuse(reader, "the cookie is not this site's");
+		return plan_refuse(reader, "the cookie is not this site's");
 	if (!next_value(words, "price-ns", &word) || !number_of(&word, PRICE_NS_MOST, &number))
-		return refuse(reader, "no price of a hit");
+		return plan_refuse(reader, "no price of a hit");
 	site->price_ns = (double)number;
-	if (!next_value(words, "bytes", &word))
-		return refuse(reader, "no bytes of the code");
-	site->code_bytes = bytes_of(&word, site->code, PLAN_CODE_MOST);
+	site->code_bytes = plan_read_code(words, site->code);
 	if (!site->code_bytes)
-		return refuse(reader, "no bytes of the code");
-	if (words->at == words->end || *words->at != '{')
-		return refuse(reader, "no description of the site");
-	plan->sites_count++;
+		return plan_refuse(reader, "no bytes of the code");
+	if (!plan_is_described(words))
+		return plan_refuse(reader, "no description of the site");
+	++*sites_count;
 	return 0;
 }
 
 /* A line that stands once: `name value`. */
-static int read_setting(struct reader *reader, const struct word *name, struct words *words)
+static int read_setting(struct plan_reader *reader, const struct word *name, struct words *words)
 {
 	struct plan *plan = reader->plan;
 	struct word word;
 	bool is_known = false;
 
 	if (!next_word(words, &word) || words->at != words->end)
-		return refuse(reader, "a line that this recorder does not know");
+		return plan_refuse(reader, "a line that this recorder does not know");
 	if (is_word(name, "architecture")) {
 		is_known = once(reader, SEEN_ARCHITECTURE) &&
 			   copy_word(&word, plan->architecture, sizeof(plan->architecture));
@@ -209,24 +216,25 @@ static int read_setting(struct reader *reader, const struct word *name, struct w
 		is_known = once(reader, SEEN_ROLE) && is_known;
 	} else if (is_word(name, "programs")) {
 		is_known = once(reader, SEEN_PROGRAMS) &&
-			   one_of(&word, "ledger_guarded", "ledger", &plan->is_guarded);
+			   plan_one_of(&word, "ledger_guarded", "ledger", &plan->is_guarded);
 	} else if (is_word(name, "samples")) {
 		is_known = once(reader, SEEN_SAMPLES) &&
-			   one_of(&word, "yes", "no", &plan->has_samples);
+			   plan_one_of(&word, "yes", "no", &plan->has_samples);
 	} else if (is_word(name, "user-stacks")) {
 		is_known = once(reader, SEEN_USER_STACKS) &&
-			   one_of(&word, "yes", "no", &plan->has_user_stacks);
+			   plan_one_of(&word, "yes", "no", &plan->has_user_stacks);
 	}
-	return is_known ? 0 : refuse(reader, "unknown, given twice, or not one of its values");
+	return is_known ? 0 : plan_refuse(reader, "unknown, given twice, or not one of its values");
 }
 
-static int read_line(struct reader *reader, struct words words)
+static int read_line(struct plan_reader *reader, struct words words)
 {
+	struct plan *plan = reader->plan;
 	struct word name, word;
 	u64 number;
 
 	if (!next_word(&words, &name))
-		return refuse(reader, "an empty word");
+		return plan_refuse(reader, "an empty word");
 	if (!(reader->seen & SEEN_FORMAT)) {
 		if (!is_word(&name, "tlstax-plan") || !next_word(&words, &word))
 			return fail(EXIT_CODE_USAGE, "the plan is refused: it is not a plan file");
@@ -249,19 +257,25 @@ static int read_line(struct reader *reader, struct words words)
 	if (is_word(&name, "span"))
 		return read_span(reader, &words);
 	if (is_word(&name, "site"))
-		return read_site(reader, &words);
+		return read_site(reader, &words, plan->sites, &plan->sites_count);
+	if (is_word(&name, "stretch-site"))
+		return read_site(reader, &words, plan->stretch_sites, &plan->stretch_sites_count);
+	if (is_word(&name, "function"))
+		return plan_read_function(reader, &words);
+	if (is_word(&name, "point"))
+		return plan_read_point(reader, &words);
 	if (!is_word(&name, "end"))
 		return read_setting(reader, &name, &words);
 	if (!next_word(&words, &word) || !number_of(&word, ~0ULL, &number) ||
 	    number != reader->line)
-		return refuse(reader, "lines are missing before the end");
+		return plan_refuse(reader, "lines are missing before the end");
 	reader->seen |= SEEN_END;
 	return 0;
 }
 
 int plan_parse(struct plan *plan, const char *text, size_t length)
 {
-	struct reader reader = {.plan = plan};
+	struct plan_reader reader = {.plan = plan};
 	const char *end = text + length;
 
 	memset(plan, 0, sizeof(*plan));
@@ -270,17 +284,18 @@ int plan_parse(struct plan *plan, const char *text, size_t length)
 		const char *stop = memchr(at, '\n', (size_t)(end - at));
 		reader.line++;
 		if (!stop || stop - at > LINE_MOST)
-			return refuse(&reader, "the line has no end, or is too long");
+			return plan_refuse(&reader, "the line has no end, or is too long");
 		if (reader.seen & SEEN_END)
-			return refuse(&reader, "text after the end");
+			return plan_refuse(&reader, "text after the end");
 		if (stop > at && *at != '#' && read_line(&reader, (struct words){at, stop}))
 			return -1;
 		at = stop + 1;
 	}
 	if (!(reader.seen & SEEN_END))
-		return refuse(&reader, "the plan was cut: it has no end");
+		return plan_refuse(&reader, "the plan was cut: it has no end");
 	if ((reader.seen & SEEN_ALL) != SEEN_ALL)
-		return refuse(&reader, "architecture, kernel, level, role, programs, samples and "
-				       "user-stacks are not all given");
+		return plan_refuse(&reader,
+				   "architecture, kernel, level, role, programs, samples and "
+				   "user-stacks are not all given");
 	return 0;
 }

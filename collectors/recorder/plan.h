@@ -18,6 +18,8 @@ enum {
 	PLAN_CODE_MOST = 16,
 	PLAN_PATH_MOST = 4096,
 	PLAN_WORD_MOST = 72,
+	PLAN_FUNCTIONS_MOST = 63, /* MAX_FUNCTIONS of functions.h, less the calibration's */
+	PLAN_POINTS_MOST = 512,
 };
 
 enum level { LEVEL_SAMPLE, LEVEL_HANDSHAKE, LEVEL_FLOW, LEVEL_COMMAND, LEVEL_RECORD, LEVELS };
@@ -52,6 +54,23 @@ struct plan_site {
 	u32 code_bytes;
 };
 
+/* A function whose calls are counted, by what its probes are. */
+struct plan_function {
+	bool is_entry_stepped, is_exit_stepped; /* single-stepped by the kernel */
+	bool has_exit;				/* else calls are counted, not timed */
+	bool is_return;				/* the exit is a return probe */
+};
+
+/* A probe of such a function. */
+struct plan_point {
+	u32 file, function;
+	bool is_exit, is_return;
+	u64 offset; /* in the file */
+	u64 cookie; /* of functions.h */
+	u8 code[PLAN_CODE_MOST];
+	u32 code_bytes;
+};
+
 struct plan_span {
 	u32 file;
 	u64 offset, bytes;
@@ -67,6 +86,12 @@ struct plan {
 	u32 files_count;
 	struct plan_site sites[PLAN_SITES_MOST];
 	u32 sites_count;
+	struct plan_site stretch_sites[PLAN_SITES_MOST]; /* beside them in calibration stretches */
+	u32 stretch_sites_count;
+	struct plan_function functions[PLAN_FUNCTIONS_MOST];
+	u32 functions_count;
+	struct plan_point points[PLAN_POINTS_MOST];
+	u32 points_count;
 	struct plan_span spans[PLAN_SPANS_MOST];
 	u32 spans_count;
 };

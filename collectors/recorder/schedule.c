@@ -1,62 +1,91 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "schedule.h"
+#include "schedule_steps.h"
 
 #include <string.h>
 
 #include "failure.h"
-#include "metering.h"
 #include "output.h"
-#include "pace.h"
 #include "stream.h"
+#include "stretches.h"
+#include "watchdog.h"
 
 #define DRAIN_NS (250 * NS_PER_MS)
 #define DRAIN_SOON_NS (25 * NS_PER_MS) /* after a drain that found much */
 #define RETRY_NS (100 * NS_PER_MS)     /* after a window that had no room */
-#define READER_CUT_NS 5e6	       /* what a window costs who reads it, until that is known */
+#define STRETCH_LOOK_NS (20 * NS_PER_MS)
+#define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */
 
 /* Without a budget the kernel times the programs in the first of so many windows, until the target
  * was busy in one. */
 enum { TIMED_EVERY = 31 };
-#define NEVER_NS (1ULL << 62)
 
+struct schedule state;
+
+/* The calibration stretch that is under way. */
 static struct {
-	const struct options *options;
-	struct windows *windows;
-	struct engine *engine;
-	const struct plan *plan;
-	const struct target *target;
-	double budget; /* 0: none */
-	int most, level;
-	bool is_trial;
-	struct pace pace;
-	u64 next_ns, look_ns, drain_ns, watch_ns;
-	u64 reader_ns;		/* at the end of the last window */
-	double cut_ns, turn_ns; /* CPU time, below 0: nothing was attached or detached */
-} state;
+	bool is_on, begins; /* with the window that is ended next */
+	u64 end_ns;
+	double spent_ns, allowed_ns; /* what it cost so far, and may cost */
+	double attach_ns;	     /* CPU time of the recorder */
+	double cost_ns;		     /* of the last whole one; below 0: there was none */
+} stretch = {.cost_ns = -1};
 
-/* The end of the last window that was sent, of the last that was accounted for, and when the
- * present step began. */
-static struct reading sent, settled, watched, now;
+struct reading sent, settled, watched, now;
 
 static u64 own_cpu_ns(void)
 {
 	return clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-static bool cut(int level, bool restarts)
+/* The counters now. */
+void read_now(void)
 {
+	meter_read(&now);
+	double more_ns = stretches_spent_ns();
+	state.sent_more_ns += more_ns;
+	state.settled_more_ns += more_ns;
+	state.watched_more_ns += more_ns;
+	stretch.spent_ns += more_ns;
+}
+
+void read_watched(void)
+{
+	meter_read(&watched);
+	state.watched_more_ns = 0;
+}
+
+/* The overhead since the windows were settled last. */
+void settle(struct span *span)
+{
+	meter_span(&settled, &now, state.level, span);
+	span->spent.probes_ns += state.settled_more_ns;
+	state.settled_more_ns = 0;
+}
+
+bool cut(int level, bool restarts)
+{
+	u64 parts[PARTS];
 	struct window_end end = {.ns = now.time_ns, .level = level, .restarts = restarts};
 	u64 before_ns = own_cpu_ns();
 
 	meter_span(&sent, &now, level, &end.span);
+	end.span.spent.probes_ns += state.sent_more_ns;
+	if (stretch.begins)
+		stretch_begin(now.time_ns);
+	if (stretch.is_on && now.time_ns >= stretch.end_ns) {
+		stretch_end(now.time_ns, parts);
+		end.parts = parts;
+	}
 	bool is_cut = window_cut(state.windows, state.engine, state.target, &end);
 	state.cut_ns = (double)(own_cpu_ns() - before_ns);
-	if (is_cut)
+	if (is_cut) {
 		sent = now;
+		state.sent_more_ns = 0;
+	}
 	return is_cut;
 }
 
-static int turn(int level)
+int turn(int level)
 {
 	u64 before_ns = own_cpu_ns();
 
@@ -91,6 +120,7 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 	if (!window_cut(windows, engine, target, &base))
 		return false;
 	meter_read(&now);
+	stretches_spent_ns(); /* up to here it belongs to attaching */
 	sent = settled = watched = now;
 	state.next_ns = now.time_ns + (state.is_trial ? TRIAL_NS : options->window_ns);
 	state.look_ns = ~0ULL;
@@ -102,11 +132,13 @@ u64 schedule_wake_ns(void)
 {
 	u64 wake_ns = state.next_ns < state.look_ns ? state.next_ns : state.look_ns;
 
+	if (!stretch.is_on && stretch_due_ns() < wake_ns)
+		wake_ns = stretch_due_ns();
 	return wake_ns < state.drain_ns ? wake_ns : state.drain_ns;
 }
 
 /* The window goes on as it is. */
-static int stay(void)
+int stay(void)
 {
 	state.pace.step.level = state.level;
 	state.next_ns = monotonic_ns() + RETRY_NS;
@@ -118,7 +150,7 @@ static int stay(void)
  * Go on to the level of a step. The ledger's programs are attached before its window begins, and
  * detached after it has ended.
  */
-static int follow(struct step step, bool is_cut)
+int follow(struct step step, bool is_cut)
 {
 	int before = state.level;
 	bool rises = has_ledger(step.level) && !has_ledger(before);
@@ -128,106 +160,23 @@ static int follow(struct step step, bool is_cut)
 	if (turn(step.level))
 		return -1;
 	if (rises) {
-		meter_read(&now);
+		read_now();
 		if (!cut(before, true))
 			return turn(before) ? -1 : stay();
 	}
-	meter_read(&watched);
+	read_watched();
 	state.watch_ns = step.watch_ns;
 	state.look_ns = watched.time_ns + step.watch_ns;
 	state.next_ns = watched.time_ns + step.length_ns;
 	return 0;
 }
 
-static int put_budget(void)
-{
-	struct stream_budget *budget = output_put_alone(STREAM_BUDGET, sizeof(*budget));
-	const struct choice *choice = &state.pace.choice;
-
-	if (!budget)
-		return fail(EXIT_CODE_USAGE, "the queue is too small: give more than --queue %zuK",
-			    state.options->queue_bytes >> 10);
-	budget->share_ppm = (u64)(state.budget * 1e6 + 0.5);
-	budget->base_ns = (u64)(load_base(&state.pace.load) * (double)NS_PER_S);
-	budget->dense_ns = choice->dense_ns;
-	budget->cycle_ns = choice->cycle_ns;
-	budget->probes_ns = (u64)choice->predicted.probes_ns;
-	budget->scheduler_ns = (u64)choice->predicted.scheduler_ns;
-	budget->samples_ns = (u64)choice->predicted.samples_ns;
-	budget->recorder_ns = (u64)choice->predicted.recorder_ns;
-	strcpy(budget->dense, level_names[choice->dense]);
-	strcpy(budget->light, choice->light == LEVEL_NONE ? "none" : level_names[choice->light]);
-	output_commit();
-	return 0;
-}
-
-/* What is on between dense windows, most likely. */
-static int light_of(int most)
-{
-	return has_ledger(most) ? LEVEL_HANDSHAKE : most - 1;
-}
-
-/*
- * Try what it costs to turn the dense programs off. Probes that fired while they were being
- * detached show how long that takes.
- */
-static int try_turn(const struct span *trial, struct load *load)
-{
-	double rate = (trial->spent.probes_ns + trial->spent.scheduler_ns) /
-		      (double)(trial->length_ns ? trial->length_ns : 1);
-	struct span tail;
-
-	if (turn(light_of(state.most)))
-		return -1;
-	meter_read(&watched);
-	meter_span(&now, &watched, state.level, &tail);
-	load->turn_ns = 2 * state.turn_ns;
-	load->tail_ns = rate > 0 ? (tail.spent.probes_ns + tail.spent.scheduler_ns) / rate : 0;
-	return 0;
-}
-
-/* The trial is over: choose by what it cost. */
-static int judge(void)
-{
-	struct choice choice;
-	struct span trial;
-	struct load load;
-
-	meter_read(&now);
-	meter_span(&settled, &now, state.level, &trial);
-	if (!cut(state.level, false))
-		return stay();
-	settled = now;
-	state.is_trial = false;
-	meter_load(&trial, &load);
-	load.cut_ns = state.cut_ns + (state.options->reader ? READER_CUT_NS : 0);
-	bool is_simple = budget_choose(&load, state.budget, state.most, state.options->window_ns,
-				       false, &choice) &&
-			 is_continuous(&choice) && choice.dense == state.most;
-	if (!is_simple && try_turn(&trial, &load))
-		return -1;
-	bool fits = pace_begin(&state.pace, &load, &trial);
-	if (!fits && !state.options->or_everything) {
-		budget_refuse(&load, state.budget);
-		return -1;
-	}
-	struct step step = {state.most, state.options->window_ns, NEVER_NS};
-	if (fits) {
-		step = pace_first(&state.pace);
-		meter_count_reader(state.options->reader);
-	} else {
-		state.budget = 0;
-		state.pace.choice = budget_everything(&load, state.most, state.options->window_ns);
-	}
-	return put_budget() ? -1 : follow(step, true);
-}
-
 static int end_window(void)
 {
 	struct span span;
 
-	meter_read(&now);
-	meter_span(&settled, &now, state.level, &span);
+	read_now();
+	settle(&span);
 	u64 reader_ns = meter_reader_ns();
 	double read_ns = (double)(reader_ns - state.reader_ns);
 	double idle_ns = (double)(now.own_cpu_ns - watched.own_cpu_ns) - read_ns;
@@ -248,7 +197,7 @@ static int go_on(void)
 {
 	static bool saw_load;
 
-	meter_read(&now);
+	read_now();
 	u64 cpu_ns = now.target_cpu_ns - sent.target_cpu_ns, span_ns = now.time_ns - sent.time_ns;
 	if (state.windows->number % TIMED_EVERY == 0)
 		saw_load = false;
@@ -264,11 +213,70 @@ static void look(void)
 {
 	struct span span;
 
-	meter_read(&now);
+	read_now();
 	meter_span(&watched, &now, state.level, &span);
-	state.look_ns = now.time_ns + state.watch_ns;
-	if (pace_overspends(&state.pace, &span))
+	span.spent.probes_ns += state.watched_more_ns;
+	state.look_ns = now.time_ns + (stretch.is_on ? STRETCH_LOOK_NS : state.watch_ns);
+	if (pace_overspends(&state.pace, &span) ||
+	    (stretch.is_on && stretch.spent_ns > stretch.allowed_ns))
 		state.next_ns = now.time_ns;
+}
+
+static bool may_stretch(void)
+{
+	if (state.is_trial || state.level != state.most || state.windows->is_full)
+		return false;
+	return state.budget <= 0 || pace_affords(&state.pace, stretch.cost_ns);
+}
+
+/* Attach what a stretch needs, then end the window before it. */
+static int begin_stretch(void)
+{
+	u64 before_ns = own_cpu_ns(), number = state.windows->number;
+
+	if (!may_stretch()) {
+		stretch_plan_next(STRETCH_LATER_NS);
+		return 0;
+	}
+	stretch.allowed_ns = state.budget > 0 ? state.pace.account.balance_ns : 1e18;
+	if (stretch_attach())
+		return -1;
+	stretch.attach_ns = (double)(own_cpu_ns() - before_ns);
+	watched.own_cpu_ns += (u64)stretch.attach_ns; /* no work between two windows */
+	watchdog_beat();
+	stretch.begins = true;
+	int error = state.budget > 0 ? end_window() : go_on();
+	stretch.begins = false;
+	if (error)
+		return -1;
+	if (state.windows->number == number || state.level != state.most) {
+		stretch_plan_next(STRETCH_LATER_NS);
+		return stretch_detach();
+	}
+	statistics_turn(true);
+	stretch.is_on = true;
+	stretch.spent_ns = 0;
+	stretch.end_ns = state.next_ns = now.time_ns + STRETCH_NS;
+	state.look_ns = state.budget > 0 ? now.time_ns + STRETCH_LOOK_NS : ~0ULL;
+	return 0;
+}
+
+/* Its window has ended. One that cost too much ended early; it is not told. */
+static int finish_stretch(void)
+{
+	u64 length_ns =
+		STRETCH_NS - (now.time_ns < stretch.end_ns ? stretch.end_ns - now.time_ns : 0);
+	double part = (double)length_ns / (double)STRETCH_NS;
+
+	u64 before_ns = own_cpu_ns();
+	int error = stretch_detach();
+	double detach_ns = (double)(own_cpu_ns() - before_ns);
+	watched.own_cpu_ns += (u64)detach_ns;
+	stretch.is_on = false;
+	stretch.cost_ns = (part > 0 ? stretch.spent_ns / part : stretch.spent_ns) +
+			  stretch.attach_ns + detach_ns + 2 * state.pace.load.cut_ns;
+	stretch_plan_next(0);
+	return error;
 }
 
 int schedule_step(void)
@@ -278,12 +286,16 @@ int schedule_step(void)
 	if (time_ns >= state.next_ns) {
 		int error = state.is_trial ? judge() : state.budget > 0 ? end_window() : go_on();
 		state.drain_ns = monotonic_ns() + DRAIN_NS;
-		return error;
+		return stretch.is_on && !error ? finish_stretch() : error;
 	}
+	if (!stretch.is_on && time_ns >= stretch_due_ns())
+		return begin_stretch();
 	if (time_ns >= state.look_ns)
 		look();
 	if (time_ns >= state.drain_ns) {
 		bool found_much = window_drain(state.engine);
+		if (!stretch.is_on)
+			stretches_drain();
 		state.drain_ns = monotonic_ns() + (found_much ? DRAIN_SOON_NS : DRAIN_NS);
 	}
 	return 0;
@@ -294,7 +306,7 @@ bool schedule_cut_last(void)
 	static bool is_read;
 
 	if (!is_read)
-		meter_read(&now);
+		read_now();
 	is_read = true;
 	return cut(state.level, false);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "failure.h"
+#include "function_probes.h"
 #include "output.h"
 #include "proc.h"
 #include "stream.h"
@@ -50,6 +51,16 @@ int start_check(const struct options *options, const struct plan *plan)
 			    "--level %s: the plan is for %s; give sample or handshake, or "
 			    "plan again",
 			    level_names[options->level], level_names[plan->level]);
+	if (plan->functions_count &&
+	    (options->budget > 0 || (options->level >= 0 && options->level != (int)plan->level)))
+		return fail(EXIT_CODE_USAGE,
+			    "the plan counts functions, which no budget limits and which belongs "
+			    "to the level of the plan: leave out --budget and --level, or plan "
+			    "without --functions");
+	if (options->calibrate_ns && (!plan->stretch_sites_count || options->level >= 0))
+		return fail(EXIT_CODE_USAGE,
+			    "--calibrate needs a plan of level flow with sites for stretches: plan "
+			    "with --level flow --calibrate, and leave out --level here");
 	/* The programs see process ids of the host: PROC_PID_INIT_INO of the kernel. */
 	if (stat("/proc/self/ns/pid", &namespace) || namespace.st_ino != 0xEFFFFFFC)
 		return fail(EXIT_CODE_HOST, "it runs in its own pid namespace, or /proc is not "
@@ -130,7 +141,8 @@ static bool put_start(const struct engine *engine, const struct target *target,
 	start->window_ns = options->window_ns;
 	start->start_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 	start->start_ticks = target->start_ticks;
-	start->slots_bytes = (u64)engine->settings.slots * sizeof(struct thread_slot);
+	start->slots_bytes = (u64)engine->settings.slots * sizeof(struct thread_slot) *
+			     (options->calibrate_ns ? 2 : 1); /* stretches have their own */
 	start->unwind_bytes = walks_tables_bytes();
 	start->pid = target->pid;
 	start->own_pid = target->own_pid;
@@ -150,8 +162,8 @@ static bool put_start(const struct engine *engine, const struct target *target,
 	return true;
 }
 
-int start_put(const struct engine *engine, struct target *target, const struct options *options,
-	      const char *text, size_t length)
+int start_put(const struct engine *engine, const struct plan *plan, struct target *target,
+	      const struct options *options, const char *text, size_t length)
 {
 	bool has_room = put_start(engine, target, options);
 
@@ -163,7 +175,7 @@ int start_put(const struct engine *engine, struct target *target, const struct o
 		has_room = frame != NULL;
 		at += part;
 	}
-	if (!has_room || !target_send_mappings(target))
+	if (!has_room || !function_costs_put(plan) || !target_send_mappings(target))
 		return fail(EXIT_CODE_USAGE,
 			    "the queue is too small for the plan: give more than "
 			    "--queue %zuK",

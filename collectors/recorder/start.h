@@ -19,7 +19,7 @@ int start_settings(const struct options *options, const struct plan *plan,
 int start_tables(const struct options *options, const struct plan *plan);
 
 /* The frames that stand once at the beginning: the recording, the plan, mappings. */
-int start_put(const struct engine *engine, struct target *target, const struct options *options,
-	      const char *text, size_t length);
+int start_put(const struct engine *engine, const struct plan *plan, struct target *target,
+	      const struct options *options, const char *text, size_t length);
 
 #endif

@@ -10,6 +10,7 @@
 #define TLSTAX_STREAM_H
 
 #include "counts.h"
+#include "functions.h"
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
@@ -38,11 +39,15 @@ enum stream_type {
 	STREAM_END = 16,	 /* struct stream_end: the recording ended in order */
 	STREAM_QUOTA = 17,	 /* struct stream_quota: control groups whose counters changed */
 	STREAM_BUDGET = 18,	 /* struct stream_budget: after the first window, with a budget */
-	STREAM_FACT = 32,	 /* struct stream_fact, a name and a text: answers to --serve */
-	STREAM_LINK = 33,	 /* struct stream_fact, a name and where that link leads to */
-	STREAM_FILE = 34,	 /* struct stream_file: a mapped file, of which parts follow */
-	STREAM_PART = 35,	 /* struct stream_part and the bytes there */
-	STREAM_ANSWERED = 36,	 /* nothing: the answer is complete */
+	STREAM_FUNCTION = 19,	 /* struct stream_function: of each function of the plan */
+	STREAM_FUNCTION_SUM = 20,  /* struct stream_function_sum: sums that changed */
+	STREAM_FUNCTION_TIME = 21, /* struct stream_function_time: buckets that changed */
+	STREAM_FUNCTION_LOSS = 22, /* struct stream_function_loss: with functions, once a window */
+	STREAM_FACT = 32,	   /* struct stream_fact, a name and a text: answers to --serve */
+	STREAM_LINK = 33,	   /* struct stream_fact, a name and where that link leads to */
+	STREAM_FILE = 34,	   /* struct stream_file: a mapped file, of which parts follow */
+	STREAM_PART = 35,	   /* struct stream_part and the bytes there */
+	STREAM_ANSWERED = 36,	   /* nothing: the answer is complete */
 };
 
 /* The head of every frame. */
@@ -219,7 +224,9 @@ struct stream_window {
 	u64 scheduler_ns;      /* run time of the programs at scheduler events */
 	u64 samples_ns;	       /* and of those at CPU samples */
 	u64 restarts;	       /* 1: the ledger was off and begins again where this window ends */
-	char level[16];	       /* what was on: that of START, or with a budget less, or none */
+	u64 is_stretch; /* 1: a calibration stretch, in which probes told parts of commands */
+	u64 part_ns[3]; /* then: CPU time of reading, executing and answering them */
+	char level[16]; /* what was on: that of START, or with a budget less, or none */
 };
 
 /* How a budget is used, by a trial: CPU times are for a second, levels as in START. */
@@ -235,6 +242,36 @@ struct stream_budget {
 	u64 recorder_ns;
 	char dense[16]; /* what is on in these windows, or all the time */
 	char light[16]; /* and between them */
+};
+
+/* What the probes of a function cost, measured before they were attached. */
+struct stream_function {
+	u64 function;  /* number of it in the plan */
+	u64 pair_ns;   /* for the caller of a call */
+	u64 inside_ns; /* of that, what is in the time of the call itself */
+};
+
+/* Calls of a function in a phase, over a number of bytes. */
+struct stream_function_sum {
+	u32 function;
+	u32 phase;
+	u32 size_class; /* 0: no bytes; n: from 2^(n-1) to 2^n - 1 */
+	u32 reserved;
+	struct function_sum sum;
+};
+
+/* A bucket of a function's times. */
+struct stream_function_time {
+	u32 function;
+	u32 size_class;
+	u32 bucket; /* as in struct stream_latency */
+	u32 reserved;
+	u64 count;
+};
+
+/* What was lost of functions. */
+struct stream_function_loss {
+	u64 losses[8]; /* enum function_loss of functions.h */
 };
 
 /* A control group of the target, or one above it, that may have a CPU quota. */

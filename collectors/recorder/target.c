@@ -137,10 +137,37 @@ static int verify_file(struct target *target, const struct plan *plan, u32 numbe
 	return 0;
 }
 
-int target_verify(struct target *target, const struct plan *plan)
+/* An instruction that the plan probes. */
+struct place {
+	const char *name; /* of its line */
+	u32 number, file;
+	u64 offset;
+	const u8 *code;
+	u32 code_bytes;
+};
+
+static int verify_place(const struct target *target, const struct plan *plan,
+			const struct place *place)
 {
 	u8 code[PLAN_CODE_MOST];
+	const char *path = plan->files[place->file].path;
+	ssize_t got =
+		pread(target->files[place->file], code, place->code_bytes, (off_t)place->offset);
 
+	if (got != (ssize_t)place->code_bytes || memcmp(code, place->code, place->code_bytes) != 0)
+		return fail(EXIT_CODE_TARGET,
+			    "%s cannot be probed: the code at %s %u (offset %#llx) is not that of "
+			    "the plan: plan again",
+			    path, place->name, place->number, place->offset);
+	if (!target_address(target, place->file, place->offset))
+		return fail(EXIT_CODE_TARGET,
+			    "%s cannot be probed: %s %u (offset %#llx) is not mapped as code", path,
+			    place->name, place->number, place->offset);
+	return 0;
+}
+
+int target_verify(struct target *target, const struct plan *plan)
+{
 	mappings_read(target->pid);
 	for (u32 i = 0; i < PLAN_FILES_MOST; i++)
 		target->files[i] = -1;
@@ -149,20 +176,24 @@ int target_verify(struct target *target, const struct plan *plan)
 			return -1;
 	for (u32 i = 0; i < plan->sites_count; i++) {
 		const struct plan_site *site = &plan->sites[i];
-		ssize_t got = pread(target->files[site->file], code, site->code_bytes,
-				    (off_t)site->offset);
-		if (got != (ssize_t)site->code_bytes ||
-		    memcmp(code, site->code, site->code_bytes) != 0)
-			return fail(
-				EXIT_CODE_TARGET,
-				"%s cannot be probed: the code at site %u (offset %#llx) is not "
-				"that of the plan: plan again",
-				plan->files[site->file].path, i, site->offset);
-		if (!target_address(target, site->file, site->offset))
-			return fail(EXIT_CODE_TARGET,
-				    "%s cannot be probed: site %u (offset %#llx) is not mapped as "
-				    "code",
-				    plan->files[site->file].path, i, site->offset);
+		struct place place = {"site",	    i,		site->file,
+				      site->offset, site->code, site->code_bytes};
+		if (verify_place(target, plan, &place))
+			return -1;
+	}
+	for (u32 i = 0; i < plan->stretch_sites_count; i++) {
+		const struct plan_site *site = &plan->stretch_sites[i];
+		struct place place = {"stretch-site", i,	  site->file,
+				      site->offset,   site->code, site->code_bytes};
+		if (verify_place(target, plan, &place))
+			return -1;
+	}
+	for (u32 i = 0; i < plan->points_count; i++) {
+		const struct plan_point *point = &plan->points[i];
+		struct place place = {"point",	     i,		  point->file,
+				      point->offset, point->code, point->code_bytes};
+		if (verify_place(target, plan, &place))
+			return -1;
 	}
 	return 0;
 }

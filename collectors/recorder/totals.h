@@ -15,6 +15,12 @@ int totals_prepare(struct engine *engine, const struct plan *plan, const struct 
 /* Frames of accounts; with `ended_only` of threads that have ended. false: no room. */
 bool accounts_put(struct engine *engine, bool ended_only);
 
+/* A copy of an account that no charge interrupted. */
+void account_copy(const struct thread_slot *slot, struct thread_slot *copy);
+
+/* Give the slot of a thread that has ended back. */
+void account_recycle(struct engine *engine, u32 index);
+
 /* Give the slots of ended threads back, after what accounts_put() put was committed; how many. */
 u32 accounts_recycle(struct engine *engine);
 

@@ -58,6 +58,10 @@ int uprobes_attach(struct engine *engine, const struct plan *plan, const struct 
 		   bool is_dense)
 {
 	static struct group group;
+	enum link_group links = is_dense ? LINKS_DENSE : LINKS_RARE;
+
+	if (engine->settings.beside)
+		links = links_beside(links);
 
 	/* Exits first: an entry whose exit is not yet probed would look like a missed exit. */
 	for (int pass = 0; pass < 4; pass++)
@@ -69,7 +73,7 @@ int uprobes_attach(struct engine *engine, const struct plan *plan, const struct 
 				continue;
 			watchdog_beat();
 			int error = attach_group(engine, &group, target->files[group.file],
-						 target->pid, is_dense ? LINKS_DENSE : LINKS_RARE);
+						 target->pid, links);
 			if (error)
 				return fail(EXIT_CODE_HOST, "cannot probe %s: %s",
 					    plan->files[group.file].path, strerror(-error));

@@ -113,8 +113,11 @@ static int resize(struct bpf_object *object, const char *name, u32 count)
 	return bpf_map__set_max_entries(bpf_object__find_map_by_name(object, name), count);
 }
 
-int walks_configure(struct bpf_object *object)
+int walks_configure(struct bpf_object *object, bool is_walking)
 {
+	if (!is_walking)
+		return resize(object, "unwind_words", 1) || resize(object, "walked_ids", 1) ||
+		       resize(object, "walked_stacks", 4096);
 	u32 chunks = is_on ? (words_most + UNWIND_CHUNK_WORDS - 1) / UNWIND_CHUNK_WORDS : 1;
 	int error = resize(object, "unwind_words", chunks);
 

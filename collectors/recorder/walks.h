@@ -10,7 +10,7 @@
 int walks_open(const char *path, const struct plan *plan);
 
 /* Give the maps of the programs their sizes. */
-int walks_configure(struct bpf_object *object);
+int walks_configure(struct bpf_object *object, bool is_walking);
 
 /* Fill the maps of the loaded programs. */
 int walks_begin(struct engine *engine, const struct target *target);

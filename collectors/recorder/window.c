@@ -4,6 +4,7 @@
 #include <bpf/bpf.h>
 #include <string.h>
 
+#include "function_probes.h"
 #include "metering.h"
 #include "output.h"
 #include "proc.h"
@@ -112,6 +113,9 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	window->scheduler_ns = (u64)end->span.spent.scheduler_ns;
 	window->samples_ns = (u64)end->span.spent.samples_ns;
 	window->restarts = end->restarts;
+	window->is_stretch = end->parts != NULL;
+	if (end->parts)
+		memcpy(window->part_ns, end->parts, sizeof(window->part_ns));
 	strcpy(window->level, end->level == LEVEL_NONE ? "none" : level_names[end->level]);
 }
 
@@ -120,6 +124,7 @@ static bool no_room(struct windows *windows)
 	output_rollback();
 	accounts_forget();
 	counters_forget();
+	function_sums_forget();
 	quota_forget();
 	windows->merged_count++;
 	windows->is_full = true;
@@ -136,7 +141,7 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 
 	u64 cpu_ns = read_counts(engine, target->pid, &counts);
 	if (!handshakes_drain(engine, is_base) || !accounts_put(engine, false) ||
-	    !counters_put(engine) || !quota_put())
+	    !counters_put(engine) || !function_sums_put() || !quota_put())
 		return no_room(windows);
 	u64 read_ns = monotonic_ns();
 	if (!output_has_room(sizeof(struct stream_window)))

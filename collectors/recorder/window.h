@@ -6,6 +6,8 @@
 #include "budget.h"
 #include "engine.h"
 
+enum { PARTS = 3 }; /* of a command: reading, executing, answering */
+
 struct windows {
 	u64 number;	  /* of the next window */
 	u64 merged_count; /* windows that were not cut because the stream was full */
@@ -18,6 +20,7 @@ struct window_end {
 	int level;	  /* what was on in it */
 	bool restarts;	  /* the ledger was off and begins again here */
 	struct span span; /* what it cost */
+	const u64 *parts; /* of a calibration stretch: PARTS times; NULL: it is none */
 };
 
 /*

@@ -2,30 +2,21 @@
 """The native engine's options, and the rows that a capture holds once: request, probes, end."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
-from tlstax.collectors.placement.model import FunctionPlan, Plan
-from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.thread_room import thread_room
-from tlstax.collectors.recording.calibration.exact_parts import ExactParts
-from tlstax.collectors.recording.calibration.stretches import NO_STRETCHES, Stretches
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.request import Request
-from tlstax.collectors.recording.safe_request import limits_of, programs_of, safety_rows
+from tlstax.collectors.recording.safe_request import programs_of, safety_rows
 from tlstax.collectors.recording.target_rows import (
     calibration_rows,
     gap_rows,
     probe_rows,
     target_row,
 )
-from tlstax.probes.model import Level
-
-if TYPE_CHECKING:  # its module is loaded only with --functions
-    from tlstax.collectors.recording.function_windows import FunctionRecording
 
 
 def engine_options(request: Request, target: Target) -> Options:
@@ -43,34 +34,7 @@ def engine_options(request: Request, target: Target) -> Options:
     )
 
 
-def calibration_plan(request: Request, plan: Plan) -> Plan | None:
-    """The probes of calibration stretches; None where there are to be none."""
-    if request.calibration_s is None or not plan.is_flow:
-        return None
-    limits = limits_of(request)
-    return plan_in_child(request.pid, Level.RECORD, request.definitions, limits=limits)[1]
-
-
-def open_stretches(request: Request, target: Target, plan: Plan | None) -> Stretches:
-    """What takes them, by the plan of `calibration_plan`."""
-    if plan is None or request.calibration_s is None:
-        return NO_STRETCHES
-    parts = ExactParts(request.pid, plan, engine_options(request, target))
-    return Stretches(parts, request.calibration_s, seed=request.pid)
-
-
-def open_functions(engine: Engine, plan: FunctionPlan | None) -> "FunctionRecording | None":
-    """The probes of `--functions`, attached, if any were asked for."""
-    if plan is None:
-        return None
-    from tlstax.collectors.recording.function_windows import FunctionRecording
-
-    return FunctionRecording(plan, engine.multi, engine.shared_maps())
-
-
-def engine_facts(
-    request: Request, engine: Engine, functions: FunctionPlan | None, start_cpu_ns: int
-) -> Iterable[schema.Meta]:
+def engine_facts(request: Request, engine: Engine, start_cpu_ns: int) -> Iterable[schema.Meta]:
     """What was requested, and how the engine records it. `start_cpu_ns`: CPU time of startup."""
     asked: dict[str, object] = {
         "sample_hz": request.sample_hz,
@@ -80,9 +44,6 @@ def engine_facts(
         "thread_room": engine.options.slots_count,
         "thread_room_bytes": engine.maps.slots_bytes,
     }
-    if functions:
-        asked["functions"] = ", ".join(request.functions)
-        asked["missing_functions"] = ", ".join(functions.absent) or "none"
     return recording_facts("native", request.level.name.lower(), **cpu_facts(), **asked)
 
 
@@ -95,25 +56,13 @@ def stack_facts(engine: Engine) -> dict[str, object]:
     return {"user_stacks": "unwind tables", "unwind_bytes": engine.walker.tables_bytes}
 
 
-def described(
-    request: Request, target: Target, engine: Engine, functions: "FunctionRecording | None"
-) -> Iterable[schema.Row]:
+def described(request: Request, target: Target, engine: Engine) -> Iterable[schema.Row]:
     """What is measured, by which probes, and what the recording lacks."""
     yield target_row(target, engine.plan)
-    if functions:
-        yield from functions.begin()
-    yield from engine_probes(engine, functions)
+    yield from probe_rows(engine)
     yield from calibration_rows(engine.plan)
     yield from gap_rows(engine.plan)
     yield from safety_rows(request.safety)
-
-
-def engine_probes(engine: Engine, functions: "FunctionRecording | None") -> list[schema.Probe]:
-    """The engine's probes with their hits so far, those of `--functions` at the end."""
-    rows = probe_rows(engine)
-    if functions:
-        rows += functions.probes(len(rows) + 1, "_multi" if engine.multi else "")
-    return rows
 
 
 def fate_rows(engine: Engine, ending: str) -> Iterable[schema.Row]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tlstax.collectors.host.child import own_cpu_ns
+from tlstax.collectors.host.clock import cpu_used_ns
 from tlstax.collectors.preflight.cgroups import group_of
+from tlstax.collectors.recording.stream.replay import UNKNOWN, Replay
 
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -138,3 +140,55 @@ class Clocks:
     def target_counters(self, pid: int) -> TargetCounters | None:
         """Quota and TCP timers of the target; None where they are not recorded."""
         return counters_of(pid)
+
+
+class RecordedClocks(Clocks):
+    """The recorder's clocks at the end of the present window."""
+
+    def __init__(self, replay: Replay) -> None:
+        super().__init__(lambda: int(replay.window.read_ns))
+        self._replay = replay
+
+    def host_times(self) -> tuple[int, int, int, int, int]:
+        """Of the host that recorded."""
+        now = self._replay.window
+        busy = (now.host_user_ns, now.host_system_ns, now.host_interrupt_ns)
+        return (*busy, now.host_steal_ns, now.host_idle_ns)
+
+    def target_counters(self, pid: int) -> TargetCounters:
+        """Of the target that was recorded."""
+        replay = self._replay
+
+        def read() -> Readings:
+            now = replay.window
+            acks, drops = (
+                None if count == UNKNOWN else int(count)
+                for count in (now.delayed_ack_count, now.listen_drop_count)
+            )
+            return dict(replay.quotas), (acks, drops)
+
+        return TargetCounters(read)
+
+    def own_cpu_ns(self) -> int:
+        """CPU time of the recorder."""
+        return int(self._replay.window.own_cpu_ns)
+
+    def resident_bytes(self) -> int:
+        """Memory of the recorder."""
+        return int(self._replay.window.resident_bytes)
+
+
+class BothClocks(RecordedClocks):
+    """CPU time and memory of the recorder and of this process."""
+
+    def __init__(self, replay: Replay) -> None:
+        super().__init__(replay)
+        self._before_ns = cpu_used_ns()
+
+    def own_cpu_ns(self) -> int:
+        """CPU time of both since the recording began."""
+        return super().own_cpu_ns() + cpu_used_ns() - self._before_ns
+
+    def resident_bytes(self) -> int:
+        """Memory of both."""
+        return super().resident_bytes() + resident_bytes()

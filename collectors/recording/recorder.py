@@ -6,13 +6,13 @@ Used by `tlstax attach` and by experiments, which record a private server.
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
-from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
+from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import require_host_pids
 from tlstax.collectors.process.target_fate import (
@@ -21,19 +21,14 @@ from tlstax.collectors.process.target_fate import (
     program_of,
     require_same_program,
 )
-from tlstax.collectors.recording.calibration.stretches import NO_STRETCHES
 from tlstax.collectors.recording.engine.metering import Overhead
 from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.engine.schedule import Schedule
 from tlstax.collectors.recording.engine_rows import (
-    calibration_plan,
     described,
     engine_facts,
     engine_options,
-    engine_probes,
     fate_rows,
-    open_functions,
-    open_stretches,
     walk_rows,
 )
 from tlstax.collectors.recording.peers import PeerSet, peer_request
@@ -41,12 +36,10 @@ from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
 from tlstax.collectors.recording.safe_request import limits_of, made_safe
 from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames
+from tlstax.collectors.recording.target_rows import probe_rows
 from tlstax.collectors.recording.thread_roles import ThreadRoles
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
 from tlstax.workloads.results import RunTotals
-
-if TYPE_CHECKING:
-    from tlstax.collectors.recording.function_windows import FunctionRecording
 
 NS_PER_S: Final = 1_000_000_000
 _NAME_EVERY_WINDOWS: Final = 300
@@ -58,6 +51,8 @@ class Recorder:
     def __init__(self, request: Request) -> None:
         self._used_before_ns = cpu_used_ns()
         require_host_pids()
+        assert not request.functions, "the static recorder counts them"
+        assert request.calibration_s is None, "the static recorder takes stretches"
         self.request = request = made_safe(request)
         self.windows: list[WindowTotals] = []  # of the current run only
         self.ending = ""  # how the target ended, as part of a sentence; "" while it runs
@@ -68,11 +63,6 @@ class Recorder:
         self._target, self._plan = plan_in_child(
             request.pid, request.level, request.definitions, limits=limits_of(request)
         )
-        self._record_plan = calibration_plan(request, self._plan)
-        self._stretches = NO_STRETCHES
-        asked = (request.pid, request.functions, request.definitions)
-        self._function_plan = plan_functions_in_child(*asked) if request.functions else None
-        self._functions: FunctionRecording | None = None
         self._watch = ExitWatch(self._target.pid)
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
@@ -91,17 +81,14 @@ class Recorder:
             self._symbolizer = Symbolizer(self._target)
             self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
             try:
-                self._functions = open_functions(self._engine, self._function_plan)
-                self._stretches = open_stretches(request, self._target, self._record_plan)
                 self.schedule.attach()
             finally:
                 require_same_program(self._target)  # the reason of any error, if it ended
             roles = ThreadRoles(self.request.pid, self._plan.role_marks)
             start_cpu_ns = cpu_used_ns() - self._used_before_ns
             self._cutter = WindowCutter(self._engine, self._stacks, roles)  # counts from here on
-            engine, functions = self._engine, self._functions
-            self._writer.add(engine_facts(request, engine, self._function_plan, start_cpu_ns))
-            self._writer.add(described(request, self._target, engine, functions))
+            self._writer.add(engine_facts(request, self._engine, start_cpu_ns))
+            self._writer.add(described(request, self._target, self._engine))
             if self.request.sources:
                 self._writer.add(self.request.sources.start())
             self._writer.commit()
@@ -129,12 +116,7 @@ class Recorder:
                 continue
             if now_ns >= end_ns:
                 return
-            if self._stretches.is_due():
-                take = self._stretches.take
-                self._writer.add(take(self._end_window, self._watch.wait))
-                continue
-            wake_ns = min(self.schedule.next_ns, self._stretches.due_ns)
-            wait_ms = max(1, (min(wake_ns, end_ns) - now_ns) // 1_000_000)
+            wait_ms = max(1, (min(self.schedule.next_ns, end_ns) - now_ns) // 1_000_000)
             ended, woken = self._watch.wait(wait_ms)
             if ended:
                 self.ending = "it exited or was killed"
@@ -202,23 +184,16 @@ class Recorder:
         """The last window that ended, for live display."""
         return self.windows[-1] if self.windows else None
 
-    def _end_window(self, end_ns: int, more_ns: float) -> int:
-        """End the window at a time, with overhead that is not the engine's; its number."""
-        self._cut(end_ns, more_ns)
-        return self._cutter.windows_count
-
-    def _cut(self, end_ns: int | None = None, more_ns: float = 0.0) -> None:
+    def _cut(self) -> None:
         """Store the current window and its overhead."""
-        overhead = self.schedule.overhead().plus(more_ns)
-        self.schedule.cut(overhead, lambda: self._store(overhead, end_ns))
+        overhead = self.schedule.overhead()
+        self.schedule.cut(overhead, lambda: self._store(overhead))
         if self.schedule.windows_count % _NAME_EVERY_WINDOWS == 0:
             self._name_frames()
 
-    def _store(self, overhead: Overhead, end_ns: int | None) -> None:
-        rows, totals = self._cutter.cut(self._run_id, end_ns, self.schedule.window_level)
+    def _store(self, overhead: Overhead) -> None:
+        rows, totals = self._cutter.cut(self._run_id, None, self.schedule.window_level)
         self._writer.add(rows)
-        if self._functions:
-            self._writer.add(self._functions.cut(self._cutter.windows_count))
         self._writer.add(self.schedule.effect(self._cutter.windows_count, overhead))
         for rows in self._peers.cut(self._run_id, totals.end_ns):
             self._writer.add(rows)
@@ -240,7 +215,7 @@ class Recorder:
         """Detach, store what the probes counted, close the capture."""
         try:
             self._cut()
-            self._writer.add(engine_probes(self._engine, self._functions))
+            self._writer.add(probe_rows(self._engine))
             self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
             self._writer.add(fate_rows(self._engine, self.ending))
             self._writer.add(walk_rows(self._engine))
@@ -260,9 +235,6 @@ class Recorder:
 
     def _detach(self) -> None:
         self.schedule.close()
-        self._stretches.close()
-        if self._functions:
-            self._functions.close()
         self._engine.close()
 
     def _stop_sources(self) -> list[schema.Row]:

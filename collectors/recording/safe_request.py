@@ -44,7 +44,7 @@ def made_safe(request: Request) -> Request:
     safety, level = at_level(safety, request.level)
     sample_hz = request.sample_hz if safety.samples else 0
     if request.functions:
-        _require(safety, "--functions", ("sample-only", "no-return-probes", "guarded-programs"))
+        require_functions(safety)
     if not sample_hz and level == level.SAMPLE:
         _require(safety, "a recording of CPU samples", ("sample-only", "no-samples"))
     return replace(
@@ -54,6 +54,11 @@ def made_safe(request: Request) -> Request:
         client_level=min(request.client_level, safety.level_most),
         sample_hz=sample_hz,
     )
+
+
+def require_functions(safety: Safety) -> None:
+    """Raise TlstaxError (HOST) where functions may not be counted."""
+    _require(safety, "--functions", ("sample-only", "no-return-probes", "guarded-programs"))
 
 
 def limits_of(request: Request) -> Limits:

@@ -27,7 +27,8 @@ from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine
 from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.engine_rows import fate_rows
-from tlstax.collectors.recording.proc_clocks import Clocks, Readings, TargetCounters
+from tlstax.collectors.recording.function_windows import FunctionRows
+from tlstax.collectors.recording.proc_clocks import Clocks, RecordedClocks
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
@@ -36,7 +37,7 @@ from tlstax.collectors.recording.stream.recorded_files import (
     special_mappings,
     without_table,
 )
-from tlstax.collectors.recording.stream.replay import UNKNOWN, Replay
+from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.target_rows import (
     calibration_rows,
@@ -48,43 +49,8 @@ from tlstax.collectors.recording.thread_roles import ThreadRoles
 from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
 from tlstax.probes.model import Level
 
+_PARTS: Final = ("record_read", "command", "record_write")  # of stream_window
 _UNKNOWN_END: Final = "unknown: the stream was cut"
-
-
-class RecordedClocks(Clocks):
-    """The recorder's clocks at the end of the present window."""
-
-    def __init__(self, replay: Replay) -> None:
-        super().__init__(lambda: int(replay.window.read_ns))
-        self._replay = replay
-
-    def host_times(self) -> tuple[int, int, int, int, int]:
-        """Of the host that recorded."""
-        now = self._replay.window
-        busy = (now.host_user_ns, now.host_system_ns, now.host_interrupt_ns)
-        return (*busy, now.host_steal_ns, now.host_idle_ns)
-
-    def target_counters(self, pid: int) -> TargetCounters:
-        """Of the target that was recorded."""
-        replay = self._replay
-
-        def read() -> Readings:
-            now = replay.window
-            acks, drops = (
-                None if count == UNKNOWN else int(count)
-                for count in (now.delayed_ack_count, now.listen_drop_count)
-            )
-            return dict(replay.quotas), (acks, drops)
-
-        return TargetCounters(read)
-
-    def own_cpu_ns(self) -> int:
-        """CPU time of the recorder."""
-        return int(self._replay.window.own_cpu_ns)
-
-    def resident_bytes(self) -> int:
-        """Memory of the recorder."""
-        return int(self._replay.window.resident_bytes)
 
 
 class _RecordedRoles(ThreadRoles):
@@ -163,6 +129,8 @@ class StreamRows:
             start_ns=int(replay.window.end_ns),
             clocks=clocks,
         )
+        functions = replay.plan_file.functions
+        self._functions = FunctionRows(functions, replay.functions) if functions else None
         self._cpu_ns = self._target_cpu_ns()
         self._predicted: dict[str, float] = {}
 
@@ -177,7 +145,17 @@ class StreamRows:
         yield from gap_rows(self._plan)
         yield from calibration_rows(self._plan)
         yield from safety_rows(self.replay.plan_file.safety)
-        yield from probe_rows(self._engine)
+        if self._functions:
+            yield from self._functions.begin()
+        yield from self._probes()
+
+    def _probes(self) -> list[schema.Probe]:
+        """All probes with their hits so far, those of functions at the end."""
+        rows = probe_rows(self._engine)
+        if self._functions:
+            suffix = "_multi" if self.replay.multi else ""
+            rows += self._functions.probes(len(rows) + 1, suffix)
+        return rows
 
     def next_window(self) -> tuple[list[schema.Row], WindowTotals] | None:
         """The rows of the next window; None if no more follow."""
@@ -194,6 +172,13 @@ class StreamRows:
         effect = self._effect(self._cutter.windows_count)
         if not self._predicted:
             self._predicted = _shares_of_window(effect, rows, totals)
+        if self._functions:
+            rows += self._functions.cut(self._cutter.windows_count)
+        if now.is_stretch:
+            rows += [
+                schema.CommandPart(self._cutter.windows_count, part, spent_ns)
+                for part, spent_ns in zip(_PARTS, now.part_ns, strict=True)
+            ]
         return [*rows, effect], totals
 
     def facts(self) -> Iterator[schema.Meta]:
@@ -210,7 +195,7 @@ class StreamRows:
         """What the probes counted, how it ended, and the names of all frames."""
         rows: list[schema.Row] = []
         self._stacks.name_frames(rows)
-        return [*rows, *probe_rows(self._engine), *self._end_rows()]
+        return [*rows, *self._probes(), *self._end_rows()]
 
     def _target_cpu_ns(self) -> int:
         return self.replay.read().process_cpu_ns or 0
@@ -304,8 +289,12 @@ def _facts(replay: Replay) -> Iterator[schema.Meta]:
 
 def engine_asked(replay: Replay, start_cpu_ns: int) -> dict[str, object]:
     """How the programs recorded. `start_cpu_ns`: CPU time until they were attached."""
-    start = replay.start
-    return {
+    start, functions = replay.start, replay.plan_file.functions
+    asked: dict[str, object] = {}
+    if functions:
+        asked["functions"] = ", ".join(functions.asked)
+        asked["missing_functions"] = ", ".join(functions.absent) or "none"
+    return asked | {
         "sample_hz": start.sample_hz,
         "probe_kind": "uprobe_multi" if start.multi else "perf_event",
         "start_cpu_ns": start_cpu_ns,

@@ -15,7 +15,7 @@ from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target_fate import require_same_program
 from tlstax.collectors.recording.by_recorder.child import RecorderChild
-from tlstax.collectors.recording.by_recorder.recording import BothClocks
+from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError

@@ -30,6 +30,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 const volatile struct function_config config SEC(".rodata.config") = {};
 struct function_cost costs[MAX_FUNCTIONS] SEC(".data.costs") = {};
+u64 heartbeat_ns SEC(".data.heartbeat") = 0; /* the ledger's: when the recorder was last at work */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -134,6 +135,13 @@ static __always_inline bool is_ours(struct task_struct *task)
 	return task->tgid == config.tgid || task->tgid == config.own_tgid;
 }
 
+/* Whether the recorder did not run for a while: see account.bpf.h. */
+static __always_inline bool is_abandoned(u64 now)
+{
+	u64 beat_ns = heartbeat_ns;
+	return beat_ns && (s64)(now - beat_ns) > HEARTBEAT_MOST_NS;
+}
+
 /* The number in the site's register; a value that is negative in its C type is not a size. */
 static __always_inline u64 size_in_register(u64 cookie)
 {
@@ -162,7 +170,7 @@ int on_function_enter(struct pt_regs *ctx)
 	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
 	u64 size = size_at_entry(cookie);
 
-	if (!is_ours(task))
+	if (!is_ours(task) || is_abandoned(bpf_ktime_get_ns()))
 		return 0;
 	struct thread_slot *slot = find_slot(task);
 	u32 phase = slot ? slot->owner & (PHASES - 1) : PHASE_UNKNOWN;
@@ -197,7 +205,7 @@ int on_function_leave(struct pt_regs *ctx)
 	u32 function = COOKIE_FUNCTION(cookie);
 	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
 
-	if (!is_ours(task))
+	if (!is_ours(task) || is_abandoned(now))
 		return 0;
 	struct thread_calls *thread = bpf_task_storage_get(&calls_of_task, task, NULL, 0);
 	int index = thread ? find_call(thread, sp, function) : -1;

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the programs of functions.bpf.c and their reader
- * (collectors/recording/engine/function_layout.py) share. All times are CLOCK_MONOTONIC
- * nanoseconds.
+ * What the programs of functions.bpf.c, the recorder (collectors/recorder/function_probes.c) and
+ * the reader of its stream share. All times are CLOCK_MONOTONIC nanoseconds.
  */
 #ifndef TLSTAX_FUNCTIONS_H
 #define TLSTAX_FUNCTIONS_H
 
-enum { MAX_FUNCTIONS = 64, MAX_CALLS = 16, SIZE_CLASSES = 33, FUNCTION_SHARDS = 8 };
+enum {
+	MAX_FUNCTIONS = 64,
+	CALIBRATION = MAX_FUNCTIONS - 1, /* number of the empty function */
+	MAX_CALLS = 16,
+	SIZE_CLASSES = 33,
+	FUNCTION_SHARDS = 8,
+};
 
 /* Where the number of bytes of a call is read. */
 enum size_source {
@@ -34,7 +39,7 @@ enum function_loss {
 	FUNCTION_LOSS_HEALED,
 	FUNCTION_LOSS_UNMATCHED_EXIT,
 	FUNCTION_LOSS_STORAGE_FAILED,
-	FUNCTION_LOSS_RECURSION_MISSED, /* read from the kernel by the loader */
+	FUNCTION_LOSS_RECURSION_MISSED, /* read from the kernel by the recorder */
 	FUNCTION_LOSSES = 8,
 };
 
@@ -69,15 +74,16 @@ struct function_key {
 	u32 shard;
 };
 
+/* Calls of a function and their time. */
 struct function_sum {
 	u64 call_count;
 	u64 size_bytes;
-	u64 timed_count;
+	u64 timed_count; /* calls that were timed, and what they worked on */
 	u64 timed_bytes;
-	u64 time_ns; /* of the timed calls, off-CPU time taken out */
-	u64 nested_ns;
-	u64 traps_ns;
-	u64 direct_traps_ns;
+	u64 time_ns;	     /* of the timed calls, off-CPU time taken out */
+	u64 nested_ns;	     /* of it, in probed functions that they called directly */
+	u64 traps_ns;	     /* calibrated cost of the probes in them, at any depth */
+	u64 direct_traps_ns; /* of the probes of those that they called, what is not in nested_ns */
 };
 
 struct function_bucket {
@@ -86,7 +92,7 @@ struct function_bucket {
 	u32 bucket;
 };
 
-/* Written by the loader before the probes are attached, from its calibration. */
+/* Written by the recorder before the probes are attached, from its calibration. */
 struct function_cost {
 	u32 pair_ns;   /* what the probes of a call cost its caller; an entry alone, if not timed */
 	u32 inside_ns; /* of that, what lies between the two clocks */

@@ -13,31 +13,28 @@ import pytest
 
 from tlstax.collectors.capture.vocabulary import LOSS_KINDS, LOSSES, PHASES, STATES
 from tlstax.collectors.host.libbpf import tracepoint_argument_counts
-from tlstax.collectors.recording.engine import counts_layout, function_layout
+from tlstax.collectors.recording.engine import counts_layout
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.libbpf import BpfObject
 from tlstax.collectors.recording.engine.native import SOCKET_TRACEPOINTS
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.function_points import SOURCES
+from tlstax.collectors.recording.stream.function_totals import LOSS_NAMES
 
 BPF_FOLDER = Path(__file__).resolve().parents[2] / "probes/bpf"
 OBJECTS = sorted(path.with_suffix(".o") for path in BPF_FOLDER.glob("*.bpf.c"))
 SECTION = re.compile(r'^SEC\("(?!license|\.)[^"]+"\)\s+int\s+(?:BPF_\w+\()?(\w+)', re.MULTILINE)
-STRUCTURES = {
-    "call": function_layout.Call,
+STRUCTURES: dict[str, Any] = {
     "config": layout.Config,
     "cpu_counts": counts_layout.CpuCounts,
     "control": layout.Control,
     "frame": layout.Frame,
-    "function_bucket": function_layout.FunctionBucket,
-    "function_config": function_layout.FunctionConfig,
-    "function_cost": function_layout.FunctionCost,
-    "function_key": function_layout.FunctionKey,
-    "function_sum": function_layout.FunctionSum,
+    "function_sum": definition().structures["function_sum"].layout,
     "handshake": layout.HandshakeRecord,
     "lifecycle": counts_layout.Lifecycle,
     "process_counts": counts_layout.ProcessCounts,
     "offcpu_key": layout.OffcpuKey,
     "sample_key": layout.SampleKey,
-    "thread_calls": function_layout.ThreadCalls,
     "thread_counts": counts_layout.ThreadCounts,
     "thread_slot": layout.ThreadSlot,
 }
@@ -101,9 +98,9 @@ def test_enumerations_agree(prefix: str, names: Iterable[str]) -> None:
 
 def test_enumerations_of_functions_agree() -> None:
     header = BPF_FOLDER / "functions.h"
-    assert enumerators(header, "SIZE") == list(function_layout.SOURCES)
+    assert enumerators(header, "SIZE") == list(SOURCES)
     names = [f"function_{name}" for name in enumerators(header, "FUNCTION_LOSS")]
-    assert names == list(function_layout.LOSS_NAMES)
+    assert names == list(LOSS_NAMES)
     assert set(names) <= set(LOSSES)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The truth program under the static recorder instead of the engine of this process."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tlstax.collectors.recording.engine.ledger_layout import (
     OffcpuValue,
     SampleKey,
 )
+from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
@@ -31,7 +33,8 @@ def record(pid: int, plan_text: str, folder: Path, run: Callable[[], None]) -> "
     """Record while `run` runs."""
     plan, stream = folder / "truth.plan", folder / "truth.stream"
     plan.write_text(plan_text)
-    command = [str(recorder_path()), "--plan", str(plan), "--pid", str(pid), "--window", WINDOW]
+    program = os.environ.get("TLSTAX_RECORDER") or str(recorder_path())
+    command = [program, "--plan", str(plan), "--pid", str(pid), "--window", WINDOW]
     with (
         stream.open("wb") as out,
         subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as recorder,
@@ -55,6 +58,8 @@ class Recorded(Replay):
         with path.open("rb") as stream:
             super().__init__(stream)
             self._all: list[HandshakeRecord] = []
+            functions = self.plan_file.functions
+            self.function_rows = FunctionRows(functions, self.functions) if functions else None
             while self.next_window():
                 self._all += self.window_records
 

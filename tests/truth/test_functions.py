@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
+from tlstax.__main__ import main
 from tlstax.analysis.document.primitives import COUNTED, MEASURED, NOT_MEASURABLE, Sum, timing
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Primitive, PrimitiveCalls, PrimitiveTime, Probe
-from tlstax.collectors.host.features import HOST
-from tlstax.collectors.placement.planning import plan_functions_in_child
-from tlstax.collectors.recording.engine.functions import FunctionEngine
-from tlstax.collectors.recording.function_windows import FunctionWindows, primitive_rows
-from tlstax.probes.model import CATEGORIES
+from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
+from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.probes.model import CATEGORIES, Level
 from tlstax.tests.safe_programs import safe_programs
+from tlstax.tests.truth.by_recorder import record
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -53,8 +54,8 @@ class Counted:
         return total
 
 
-def count(program: Path, definitions: Path) -> Counted:
-    """Run the program under the function engine."""
+def count(program: Path, definitions: Path, folder: Path) -> Counted:
+    """Run the program under the recorder."""
     if safe_programs():
         pytest.skip("--functions is refused on preemptible kernels since Linux 6.13")
     with subprocess.Popen(
@@ -66,20 +67,25 @@ def count(program: Path, definitions: Path) -> Counted:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        plan = plan_functions_in_child(process.pid, tuple(CATEGORIES), definitions)
-        assert plan.absent == ("fn_absent",)
-        engine = FunctionEngine(plan, bool(HOST.uprobe_multi), {})
-        try:
-            engine.attach()
-            windows = FunctionWindows(engine)
+        functions = plan_functions_in_child(process.pid, tuple(CATEGORIES), definitions)
+        assert functions.absent == ("fn_absent",)
+        target, plan = plan_in_child(process.pid, Level.SAMPLE, definitions)
+        text = plan_file_text(target, plan, Safety(), functions)
+        lines: list[dict[str, Any]] = []
+
+        def run() -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
             process.stdin.write(b"g")
-            lines = [json.loads(process.stdout.readline()) for _ in range(11)]
-            cut = windows.cut(1)
-            losses = {kind: n for kind, n in engine.loss_counts().items() if n}
-            rows = primitive_rows(engine)
+            lines.extend(json.loads(process.stdout.readline()) for _ in range(11))
+
+        try:
+            recorded = record(process.pid, text, folder, run)
         finally:
-            engine.close()
             process.stdin.write(b"x")
+        assert recorded.function_rows is not None
+        cut, rows = recorded.function_rows.cut(1), recorded.function_rows.begin()
+        losses = {kind: n for kind, n in recorded.functions.losses.items() if n}
     names = {row.primitive_id: row.name for row in rows}
     sizes: dict[str, dict[tuple[int, int], Sum]] = {name: {} for name in names.values()}
     for row in cut:
@@ -96,13 +102,13 @@ def count(program: Path, definitions: Path) -> Counted:
 
 
 @pytest.fixture
-def counted(measured: Callable[..., Any], repository: Path) -> Counted:
+def counted(measured: Callable[..., Any], repository: Path, tmp_path: Path) -> Counted:
     """Of a few runs the one that was disturbed least: a hypervisor's thefts are nobody's time."""
     program = repository / "tests/testprogs/bin/functions"
     assert program.exists(), "run `make testprogs`"
 
     def measure() -> Counted:
-        runs = [count(program, repository / "tests/testprogs") for _ in range(RUNS)]
+        runs = [count(program, repository / "tests/testprogs", tmp_path) for _ in range(RUNS)]
         return min(runs, key=lambda run: run.disturbed_ns)
 
     found: Counted = measured("counted", measure)
@@ -238,3 +244,38 @@ def test_the_command_line_records_them_and_warns_without_a_limit(
     limited = tmp_path / "limited.tlstax"
     said = attach(program, definitions, limited, "--functions", "fn_int", "--for", "50s")
     assert "without --for" not in said
+
+
+def test_a_plan_file_has_them_for_hosts_without_python(repository: Path, tmp_path: Path) -> None:
+    program, definitions = (repository / "tests/testprogs" / p for p in ("bin/functions", ""))
+    plan, capture = tmp_path / "a.plan", tmp_path / "a.tlstax"
+    with subprocess.Popen(
+        [program, "20", "10"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        words = ["probes", "plan", str(process.pid), "--level", "sample", "--output", str(plan)]
+        words += ["--definitions", str(definitions), "--functions", "fn_int,fn_escaped"]
+        assert main(words) == 0
+        stdin, stdout = process.stdin, process.stdout
+
+        def run() -> None:
+            stdin.write(b"g")
+            for _ in range(11):
+                stdout.readline()
+
+        record(process.pid, plan.read_text(), tmp_path, run)
+        stdin.write(b"x")
+    assert main(["import", str(tmp_path / "truth.stream"), "--output", str(capture)]) == 0
+    with CaptureReader.open(capture) as reader:
+        rows = list(reader.rows(Primitive))
+        counts: Counter[int] = Counter()
+        for row in reader.rows(PrimitiveCalls):
+            counts[row.primitive_id] += row.call_count
+        assert {row.name: counts[row.primitive_id] for row in rows} == {
+            "fn_int": 60,
+            "fn_escaped": 20,
+        }
+        assert all(row.pair_ns > 100 for row in rows), "a trap was measured"
+        assert reader.meta()["functions"] == "fn_int, fn_escaped"

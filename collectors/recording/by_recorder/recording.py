@@ -14,20 +14,21 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import BUSY_SECONDS, CaptureWriter
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
-from tlstax.collectors.placement.model import Plan
-from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.placement.model import FunctionPlan, Plan
+from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import require_host_pids
 from tlstax.collectors.process.target_fate import ended_error, require_same_program
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.by_recorder.child import RecorderChild
+from tlstax.collectors.recording.by_recorder.stretch_times import stretch_plan
 from tlstax.collectors.recording.engine.expected_cost import (
     FLOOR_CPUS,
     budget_is_continuous,
     budget_summary,
 )
-from tlstax.collectors.recording.proc_clocks import resident_bytes
+from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import limits_of, made_safe
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
@@ -35,7 +36,6 @@ from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import GrowingTables, process_tables
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.stream_capture import (
-    RecordedClocks,
     StreamRows,
     engine_asked,
     text_of,
@@ -64,11 +64,14 @@ class StaticRecording:
         self._target, plan = plan_in_child(
             request.pid, request.level, request.definitions, limits=limits_of(request)
         )
+        asked = (request.pid, request.functions, request.definitions)
+        functions = plan_functions_in_child(*asked) if request.functions else None
+        stretches = stretch_plan(request, plan)
         self._symbolizer = _LiveSymbolizer(self._target)
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
             self._tables = self._own_tables()
-            self._child = self._started(plan)
+            self._child = self._started(plan, functions, stretches)
             try:
                 self._begin(cpu_used_ns() - used_before_ns)
             except BaseException:
@@ -83,10 +86,16 @@ class StaticRecording:
                 require_same_program(self._target)  # the reason of any error, if it ended
             raise
 
-    def _started(self, plan: Plan) -> RecorderChild:
-        text = plan_file_text(self._target, plan, self.request.safety or Safety())
+    def _started(
+        self, plan: Plan, functions: FunctionPlan | None, stretches: Plan | None
+    ) -> RecorderChild:
+        safety = self.request.safety or Safety()
+        text = plan_file_text(self._target, plan, safety, functions, stretches)
         content = self._tables.content() if self._tables else None
-        return RecorderChild(text, content, self._arguments())
+        arguments = self._arguments()
+        if stretches:
+            arguments += ["--calibrate", f"{(self.request.calibration_s or 0) * 1000:.3f}ms"]
+        return RecorderChild(text, content, arguments)
 
     def _own_tables(self) -> "GrowingTables | None":
         """The unwind tables of the process; None where stacks are not walked by them."""
@@ -318,19 +327,3 @@ class _LiveSymbolizer(Symbolizer):
         if found is None:
             return super().kernel(address)
         return Place("kernel", "", 0, found[0], found[1], "kallsyms", "")
-
-
-class BothClocks(RecordedClocks):
-    """CPU time and memory of the recorder and of this process."""
-
-    def __init__(self, replay: Replay) -> None:
-        super().__init__(replay)
-        self._before_ns = cpu_used_ns()
-
-    def own_cpu_ns(self) -> int:
-        """CPU time of both since the recording began."""
-        return super().own_cpu_ns() + cpu_used_ns() - self._before_ns
-
-    def resident_bytes(self) -> int:
-        """Memory of both."""
-        return super().resident_bytes() + resident_bytes()

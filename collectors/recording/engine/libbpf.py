@@ -174,10 +174,6 @@ class BpfObject:
             self.library.bpf_map__set_max_entries(self.map(name), entries_count), f"resize {name}"
         )
 
-    def share(self, name: str, map_fd: int) -> None:
-        """Use another object's map in place of one with the same declaration, before load()."""
-        self._check(self.library.bpf_map__reuse_fd(self.map(name), map_fd), f"share {name}")
-
     def set_constants(self, section_suffix: str, value: bytes) -> None:
         """Fill a read-only data section, before load()."""
         handle = self.map_ending(section_suffix)

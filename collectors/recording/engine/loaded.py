@@ -45,18 +45,7 @@ def map_lookup(map_fd: int, key: bytes, value_bytes: int) -> bytes | None:
 
 def map_drain(map_fd: int, key_bytes: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
     """Read and delete every entry of a hash map (5.6+). Entries added meanwhile may be missing."""
-    return _batches("bpf_map_lookup_and_delete_batch", map_fd, key_bytes, value_bytes)
-
-
-def map_entries(map_fd: int, key_bytes: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
-    """Every entry of a hash map, which keeps them (5.6+)."""
-    return _batches("bpf_map_lookup_batch", map_fd, key_bytes, value_bytes)
-
-
-def _batches(
-    function: str, map_fd: int, key_bytes: int, value_bytes: int
-) -> list[tuple[bytes, bytes]]:
-    take = getattr(load_library(), function)
+    take = load_library().bpf_map_lookup_and_delete_batch
     most_count = _BATCH_COUNT
     entries: list[tuple[bytes, bytes]] = []
     keys = ctypes.create_string_buffer(key_bytes * most_count)

@@ -12,7 +12,7 @@ CPU time of the server, remain in use. (The recorder in C does the same: meterin
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from tlstax.collectors.host.clock import monotonic_ns
@@ -48,10 +48,6 @@ class Overhead:
     probes_ns: float
     scheduler_ns: float
     samples_ns: float
-
-    def plus(self, probes_ns: float) -> "Overhead":
-        """With the overhead of further probes."""
-        return replace(self, probes_ns=self.probes_ns + probes_ns)
 
 
 class Meter:

@@ -255,10 +255,6 @@ class Engine:
 
     # ---- reading ----
 
-    def shared_maps(self) -> dict[str, int]:
-        """Descriptors of the maps from which another object reads the phase of a thread."""
-        return {name: self._object.map_fd(name) for name in ("slots", "slot_of_task")}
-
     def site_hits(self) -> list[int]:
         """Hits of each site of the plan so far."""
         return self.maps.site_hits(len(self.plan.sites))

@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any, Final
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
-_HEADERS: Final = ("probes/bpf/counts.h", "probes/bpf/ledger.h", "collectors/recorder/stream.h")
-_SKIPPED: Final = ("latency_shard", "thread_slot", "site_hits", "config")  # in no frame
+_HEADERS: Final = (
+    "probes/bpf/counts.h",
+    "probes/bpf/ledger.h",
+    "probes/bpf/functions.h",
+    "collectors/recorder/stream.h",
+)
+_SKIPPED: Final = (  # in no frame
+    *("latency_shard", "thread_slot", "site_hits", "config"),
+    *("call", "thread_calls", "function_key", "function_bucket", "function_cost"),
+    "function_config",
+)
 _TYPES: Final[dict[str, Any]] = {
     "u8": ctypes.c_uint8,
     "u16": ctypes.c_uint16,

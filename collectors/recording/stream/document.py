@@ -35,7 +35,7 @@ is a sequence of frames, to a file, a pipe or a socket.
   target and in the kernel are in it, and paths of its files: keep a stream like a core file's
   list of mappings. A capture holds no address.
 """
-_OF_LEDGER: Final = ("thread_counts", "handshake")
+_OF_PROGRAMS: Final = ("thread_counts", "handshake", "function_sum")
 
 
 def stream_markdown() -> str:
@@ -43,7 +43,7 @@ def stream_markdown() -> str:
     known = definition()
     parts = [_HEAD, "## Frames\n", *_frames(known), ""]
     for name, structure in known.structures.items():
-        if name.startswith("stream_") or name in _OF_LEDGER:
+        if name.startswith("stream_") or name in _OF_PROGRAMS:
             parts += [f"## {name}\n", *_members(structure), ""]
     return "\n".join(parts).rstrip() + "\n"
 

@@ -15,23 +15,27 @@ from typing import Any, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.placement.model import Plan, Site
+from tlstax.collectors.placement.model import FunctionPlan, Plan, Site
 from tlstax.collectors.placement.plan_text import NoFitError, made_of, plain_of
 from tlstax.collectors.preflight.safety import Note, Safety
-from tlstax.collectors.process.mappings import PROC, MappedObject, TextSegment, open_mapped
+from tlstax.collectors.process.mappings import PROC, MappedObject, TextSegment
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.engine.ledger_layout import MAX_SITES
 from tlstax.collectors.recording.engine.native import dense
 from tlstax.collectors.recording.engine.site_cookies import cookie_of
+from tlstax.collectors.recording.stream.function_points import (
+    code_at,
+    function_lines,
+    read_functions,
+)
 from tlstax.probes.model import Level
 
-FORMAT_VERSION: Final = 2
-CODE_BYTES: Final = 16
+FORMAT_VERSION: Final = 3
 _PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%")
 _WHOLE: Final = 1 << 62  # bytes: a file whose mappings are not known is one segment
 _ABOUT: Final = ("libraries", "missing", "role_marks", "notes", "host_costs", "gaps")
 _SITE: Final = re.compile(
-    r"site (\d+) file=(\d+) offset=(0x[0-9a-f]+) event=(\w+) kind=(\w+) often=(yes|no)"
+    r"(?:stretch-)?site (\d+) file=(\d+) offset=(0x[0-9a-f]+) event=(\w+) kind=(\w+) often=(yes|no)"
     r" unless=(never|socket-tracepoints) cookie=(0x[0-9a-f]+) price-ns=\d+"
     r" bytes=([0-9a-f]+) (\{.*\})"
 )
@@ -56,19 +60,31 @@ class PlanFile:
     kernel: str
     safety: Safety
     objects: tuple[MappedObject, ...]
+    stretch_sites: tuple[Site, ...] = ()  # probed in calibration stretches
+    functions: FunctionPlan | None = None
 
 
-def plan_file_text(target: Target, plan: Plan, safety: Safety) -> str:
-    """The plan of a process as text. Raises TlstaxError if it has too many probes."""
-    if len(plan.sites) > MAX_SITES:
+def plan_file_text(
+    target: Target,
+    plan: Plan,
+    safety: Safety,
+    functions: FunctionPlan | None = None,
+    stretches: Plan | None = None,
+) -> str:
+    """The plan of a process as text; `stretches` is that of calibration stretches.
+
+    Raises TlstaxError if it has too many probes.
+    """
+    stretch_sites = stretches.sites if stretches else ()
+    if max(len(plan.sites), len(stretch_sites)) > MAX_SITES:
         raise TlstaxError(
-            f"cannot write a plan with {len(plan.sites)} probes",
+            f"cannot write a plan with {max(len(plan.sites), len(stretch_sites))} probes",
             f"the programs support at most {MAX_SITES}",
             "use fewer definitions",
             ExitCode.USAGE,
         )
     machine, release = _host_of(target.proc)
-    objects = _files_of(target, plan)
+    objects = _files_of(target, plan, stretch_sites, functions)
     lines = [
         f"tlstax-plan {FORMAT_VERSION}",
         *_HEAD.splitlines(),
@@ -82,7 +98,9 @@ def plan_file_text(target: Target, plan: Plan, safety: Safety) -> str:
         *(f"accessor {name} {offset}" for name, offset in plan.accessors.items() if offset >= 0),
         *(_file_line(number, mapped) for number, mapped in enumerate(objects)),
         *_span_lines(plan, objects),
-        *_site_lines(plan, objects),
+        *_site_lines("site", plan, objects),
+        *(_site_lines("stretch-site", stretches, objects) if stretches else ()),
+        *(function_lines(functions, objects) if functions else ()),
         f"about exe {json.dumps(target.exe)}",
         f"about safety {json.dumps([list(note) for note in safety.notes])}",
         *(f"about {key} {_json(plain_of(getattr(plan, key), objects))}" for key in _ABOUT),
@@ -99,10 +117,13 @@ def _host_of(proc: Path) -> tuple[str, str]:
     return machine, release
 
 
-def _files_of(target: Target, plan: Plan) -> list[MappedObject]:
+def _files_of(
+    target: Target, plan: Plan, stretch_sites: Sequence[Site], functions: FunctionPlan | None
+) -> list[MappedObject]:
     """The files that the plan speaks of, and the program."""
-    used = {site.object for site in plan.sites} | {target.program}
+    used = {site.object for site in (*plan.sites, *stretch_sites)} | {target.program}
     used |= {mapped for library in plan.libraries for mapped in library.objects}
+    used |= {probed.object for probed in functions.functions} if functions else set()
     for mark in plan.role_marks:
         for start, _ in mark.spans:
             used |= {
@@ -126,11 +147,11 @@ def _span_lines(plan: Plan, objects: Sequence[MappedObject]) -> Iterator[str]:
             number += 1
 
 
-def _site_lines(plan: Plan, objects: Sequence[MappedObject]) -> Iterator[str]:
+def _site_lines(name: str, plan: Plan, objects: Sequence[MappedObject]) -> Iterator[str]:
     for number, site in enumerate(plan.sites):
         yield (
-            f"site {number} file={objects.index(site.object)} {_words(number, site, plan)}"
-            f" bytes={_code(site).hex()} {_json(plain_of(site, objects))}"
+            f"{name} {number} file={objects.index(site.object)} {_words(number, site, plan)}"
+            f" bytes={code_at(site).hex()} {_json(plain_of(site, objects))}"
         )
 
 
@@ -142,15 +163,6 @@ def _words(number: int, site: Site, plan: Plan) -> str:
         f" often={_yes(dense(site))} unless={'socket-tracepoints' if covered else 'never'}"
         f" cookie={cookie_of(number, site):#x} price-ns={round(site.cost_ns)}"
     )
-
-
-def _code(site: Site) -> bytes:
-    """The bytes of the file at a site, which the recorder compares."""
-    descriptor = open_mapped(site.object)
-    try:
-        return os.pread(descriptor, CODE_BYTES, site.file_offset)
-    finally:
-        os.close(descriptor)
 
 
 def _yes(value: bool) -> str:
@@ -203,7 +215,8 @@ def _read(lines: list[str]) -> PlanFile:
     about: dict[str, Any] = {}
     accessors: dict[str, int] = {}
     objects: list[MappedObject] = []
-    sites: list[str] = []
+    sites: dict[str, list[str]] = {"site": [], "stretch-site": []}
+    of_functions: dict[str, list[str]] = {"function": [], "point": []}
     for line in lines:
         name, _, rest = line.partition(" ")
         if name == "about":
@@ -214,22 +227,25 @@ def _read(lines: list[str]) -> PlanFile:
             accessors[accessor] = int(offset)
         elif name == "file":
             objects.append(_object(line, len(objects)))
-        elif name == "site":
-            sites.append(line)
+        elif name in sites:
+            sites[name].append(line)
+        elif name in of_functions:
+            of_functions[name].append(line)
         elif name not in ("span", "") and not name.startswith("#"):
             words[name] = rest
     plain = {key: about[key] for key in _ABOUT} | {
         "pid": 0,
         "level": _level_number(words["level"]),
-        "sites": [_site(number, line) for number, line in enumerate(sites)],
+        "sites": [_site(number, line) for number, line in enumerate(sites["site"])],
         "accessors": accessors,
         "role": words["role"],
         "refused": [],
     }
     plan: Plan = made_of(Plan, plain, objects)
-    for number, (line, site) in enumerate(zip(sites, plan.sites, strict=True)):
-        if _words(number, site, plan) not in line:
-            raise PlanFileError(f"site {number}: its words are not those of its description")
+    _require_words(sites["site"], plan)
+    plain["sites"] = [_site(number, line) for number, line in enumerate(sites["stretch-site"])]
+    stretches: Plan = made_of(Plan, plain, objects)
+    _require_words(sites["stretch-site"], stretches)
     notes = tuple(Note(str(hazard), str(text)) for hazard, text in about["safety"])
     safety = Safety(
         samples=words["samples"] == "yes",
@@ -238,7 +254,17 @@ def _read(lines: list[str]) -> PlanFile:
         notes=notes,
     )
     exe = str(about["exe"])
-    return PlanFile(plan, exe, words["architecture"], words["kernel"], safety, tuple(objects))
+    functions = read_functions(
+        of_functions["function"], of_functions["point"], about.get("functions"), objects
+    )
+    host = words["architecture"], words["kernel"]
+    return PlanFile(plan, exe, *host, safety, tuple(objects), stretches.sites, functions)
+
+
+def _require_words(lines: Sequence[str], plan: Plan) -> None:
+    for number, (line, site) in enumerate(zip(lines, plan.sites, strict=True)):
+        if _words(number, site, plan) not in line:
+            raise PlanFileError(f"site {number}: its words are not those of its description")
 
 
 def _object(line: str, number: int) -> MappedObject:

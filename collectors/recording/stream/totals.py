@@ -19,6 +19,7 @@ from tlstax.collectors.recording.stream.frames import (
     record,
     records,
 )
+from tlstax.collectors.recording.stream.function_totals import FunctionTotals
 from tlstax.collectors.recording.stream.plan_file import PlanFile, read_plan_file
 from tlstax.probes.model import Level
 
@@ -55,6 +56,7 @@ class Totals:
         self.error: Any = None
         self.end: Any = None
         self.budget: Any = None  # how it is used, by the trial; None without one
+        self.functions = FunctionTotals()
         self._mappings: dict[tuple[int, int], tuple[Any, bytes]] = {}
         self.kernel_names: dict[int, tuple[str, int]] = {}
         self._plan_parts: list[bytes] = []
@@ -89,6 +91,7 @@ class Totals:
                 ("BUDGET", self._take_budget),
                 ("ERROR", self._take_error),
                 ("END", self._take_end),
+                *self.functions.takers(),
             )
         }
         has_totals = self.next_window()
@@ -97,6 +100,10 @@ class Totals:
         self.plan_file: PlanFile = read_plan_file(
             b"".join(self._plan_parts).decode("utf-8", "surrogateescape")
         )
+        try:
+            self.functions.limit(self.plan_file.functions)
+        except ValueError as error:
+            raise StreamError(f"it holds what no recorder writes ({error})") from None
 
     def _has_start(self) -> bool:
         return self.start is not None

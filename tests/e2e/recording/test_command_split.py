@@ -19,9 +19,9 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.calibration.stretches import STRETCH_MS
+from tlstax.collectors.recording.by_recorder.recording import StaticRecording
+from tlstax.collectors.recording.by_recorder.stretch_times import STRETCH_MS
 from tlstax.collectors.recording.engine.native import Engine, Options
-from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
 from tlstax.tests.background_load import in_background
@@ -66,10 +66,8 @@ def recorded(server: PrivateServer, arm: Arm, capture: Path) -> tuple[Tables, di
     _, plan = plan_in_child(server.pid, Level.RECORD)
     engine = Engine(server.pid, plan, Options(sample_hz=0, programs=safe_programs()))
     try:
-        request = Request(
-            server.pid, capture, level=Level.FLOW, calibration_s=OFTEN_S, programs=safe_programs()
-        )
-        with Recorder(request) as recorder:
+        request = Request(server.pid, capture, level=Level.FLOW, calibration_s=OFTEN_S)
+        with StaticRecording(request) as recorder:
             engine.attach()
             probes = Watcher(engine)
             with point_selects(server, arm):
@@ -129,6 +127,7 @@ def test_attach_takes_stretches(server: PrivateServer, tmp_path: Path) -> None:
     capture = tmp_path / "capture"
     with point_selects(server, "tls"):
         words = ["attach", str(server.pid), "--level", "flow", "--calibrate", "--for", "9s"]
+        words += ["--budget", "none"]
         assert main([*words, "--quiet", "-o", str(capture)]) == ExitCode.OK
     with CaptureReader.open(capture) as reader:
         rows = load(reader)
@@ -137,3 +136,26 @@ def test_attach_takes_stretches(server: PrivateServer, tmp_path: Path) -> None:
     costs = {row.window_id: row.probe_ns or 0 for row in rows.effects}
     assert all(costs[one] > 10 * costs[one - 1] for one in stretches), "their probes are charged"
     assert "calibration stretches, and an estimate needs" in split_of(rows).refusal
+
+
+@pytest.mark.parametrize(("budget", "most"), [("50%", 12), ("0.2%", 0)])
+def test_stretches_are_taken_as_far_as_the_budget_allows(
+    server: PrivateServer, tmp_path: Path, budget: str, most: int
+) -> None:
+    capture = tmp_path / "capture"
+    with point_selects(server, "tls"):
+        words = ["attach", str(server.pid), "--level", "flow", "--calibrate", "--for", "12s"]
+        words += ["--budget", budget]
+        assert main([*words, "--quiet", "-o", str(capture)]) in (ExitCode.OK, ExitCode.BUDGET)
+    if not capture.exists():
+        assert not most, "nothing fits such a budget"
+        return
+    with CaptureReader.open(capture) as reader:
+        rows = load(reader)
+    stretches = {part.window_id for part in rows.command_parts}
+    assert min(1, most) <= len(stretches) <= most
+    windows = [row for row in rows.effects if row.target_cpu_ns]
+    spent_ns = sum((e.probe_ns or 0) + (e.scheduler_ns or 0) + (e.sample_ns or 0) for e in windows)
+    assert spent_ns <= float(budget.rstrip("%")) / 100 * 1.1 * sum(
+        e.target_cpu_ns or 0 for e in windows
+    )

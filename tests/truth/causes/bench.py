@@ -125,7 +125,7 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
             functions=injection.functions, overwrite=True, budget=injection.budget,
         )  # fmt: skip
         stack.enter_context(ahead_ourselves())
-        with (Recorder if injection.budget is None else StaticRecording)(request) as recorder:
+        with (Recorder if injection.record_client else StaticRecording)(request) as recorder:
             recorder.poll(injection.seconds)
             assert client.poll() is None, "the load ended before the recording"
 

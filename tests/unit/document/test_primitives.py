@@ -24,7 +24,7 @@ from tlstax.collectors.capture.schema import (
     Window,
 )
 from tlstax.collectors.capture.vocabulary import FUNCTION_CATEGORY_TERMS
-from tlstax.collectors.recording.engine.function_layout import size_bounds
+from tlstax.collectors.recording.stream.function_totals import size_bounds
 from tlstax.probes.definitions import load_definitions, parse_definition
 from tlstax.probes.model import CATEGORIES, Size
 from tlstax.probes.primitives import choose, parse_names

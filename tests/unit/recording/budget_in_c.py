@@ -134,6 +134,8 @@ def library() -> Any:
         ctypes.c_uint64,
     )
     loaded.pace_begin.restype = loaded.pace_overspends.restype = ctypes.c_bool
+    loaded.pace_affords.restype = ctypes.c_bool
+    loaded.pace_affords.argtypes = (ctypes.POINTER(PaceState), ctypes.c_double)
     loaded.pace_first.restype = loaded.pace_ended.restype = Step
     return loaded
 
@@ -195,6 +197,10 @@ class Pace:
     def overspends(self, span: Span) -> bool:
         """Whether the window must end."""
         return bool(library().pace_overspends(*map(ctypes.byref, (self.state, span))))
+
+    def affords(self, cost_ns: float) -> bool:
+        """Whether the account has what something more costs; below 0: that is not known."""
+        return bool(library().pace_affords(self.state, cost_ns))
 
     def _add(self, span: Span) -> None:
         self.spent_ns += span.spent.total_ns

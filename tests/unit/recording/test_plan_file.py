@@ -9,16 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.placement.model import Plan
+from tlstax.collectors.placement.function_sites import plan_functions
+from tlstax.collectors.placement.model import FunctionPlan, Plan
+from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.preflight.safety import Note, Safety
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.engine.site_cookies import cookie_of
 from tlstax.collectors.recording.stream.executable import recorder_path
+from tlstax.collectors.recording.stream.function_points import cookie
 from tlstax.collectors.recording.stream.plan_file import (
     PlanFileError,
     plan_file_text,
     read_plan_file,
 )
+from tlstax.probes.definitions import load_definitions
+from tlstax.probes.model import Level
 
 USAGE, TARGET = 2, 4
 NOBODY = "1073741823"  # more than the kernel's most pids
@@ -27,8 +32,13 @@ Refusal = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
-def text(tls_target: Target, tls_plan: Plan) -> str:
-    return plan_file_text(tls_target, tls_plan, SAFETY)
+def functions(tls_target: Target) -> FunctionPlan:
+    return plan_functions(tls_target, load_definitions(), ("cipher", "digest", "rng"))
+
+
+@pytest.fixture(scope="module")
+def text(tls_target: Target, tls_plan: Plan, functions: FunctionPlan) -> str:
+    return plan_file_text(tls_target, tls_plan, SAFETY, functions)
 
 
 @pytest.fixture
@@ -72,6 +82,71 @@ def test_what_is_written_is_read(text: str, tls_plan: Plan, tls_target: Target) 
     assert [each.id for each in read.plan.libraries] == [each.id for each in tls_plan.libraries]
 
 
+def test_functions_that_are_written_are_read(text: str, functions: FunctionPlan) -> None:
+    read = read_plan_file(text).functions
+    assert read is not None
+    assert (read.asked, read.absent) == (("cipher", "digest", "rng"), functions.absent)
+    assert len(read.functions) == len(functions.functions) > 2
+    for number, (probed, other) in enumerate(zip(functions.functions, read.functions, strict=True)):
+        assert other.primitive == probed.primitive
+        assert (other.function, other.why_not_timed) == (probed.function, probed.why_not_timed)
+        assert other.object.build_id == probed.object.build_id
+        for site, same in zip(probed.sites, other.sites, strict=True):
+            assert cookie(number, other, same) == cookie(number, probed, site)
+            assert same.file_offset == site.file_offset
+    timed = [not one.why_not_timed for one in functions.functions]
+    assert text.count("\npoint ") == sum(len(one.sites) for one in functions.functions)
+    assert text.count(" exit=none ") == timed.count(False)
+
+
+def test_a_plan_without_functions_has_none(tls_target: Target, tls_plan: Plan) -> None:
+    text = plan_file_text(tls_target, tls_plan, SAFETY)
+    assert read_plan_file(text).functions is None
+    assert "function" not in [line.partition(" ")[0] for line in text.splitlines()]
+
+
+def test_the_probes_of_stretches_are_read(
+    tls_target: Target, tls_plan: Plan, refusal: Refusal
+) -> None:
+    flow = plan(tls_target, load_definitions(), Level.FLOW)
+    text = plan_file_text(tls_target, flow, SAFETY, stretches=tls_plan)
+    read = read_plan_file(text)
+    assert read.plan.level == Level.FLOW
+    assert [site.file_offset for site in read.plan.sites] == [
+        site.file_offset for site in flow.sites
+    ]
+    assert [(site.file_offset, site.action) for site in read.stretch_sites] == [
+        (site.file_offset, site.action) for site in tls_plan.sites
+    ]
+    assert refusal(text) == ""
+    assert "not numbered from 0" in refusal(text.replace("stretch-site 1 ", "stretch-site 2 ", 1))
+    with pytest.raises(PlanFileError, match="site"):
+        read_plan_file(text.replace("stretch-site 1 ", "stretch-site 2 ", 1))
+
+
+def test_stretches_need_their_sites(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.plan"
+    path.write_text(text)
+    done = subprocess.run(
+        [recorder_path(), "--plan", path, "--pid", NOBODY, "--calibrate", "2s"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert done.returncode == USAGE
+    assert "--calibrate needs a plan of level flow" in done.stderr
+
+
+def test_no_budget_is_kept_where_functions_are_counted(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.plan"
+    path.write_text(text)
+    for more in (["--budget", "1%"], ["--level", "handshake"]):
+        done = subprocess.run(
+            [recorder_path(), "--plan", path, "--pid", NOBODY, *more],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=20, check=False,
+        )  # fmt: skip
+        assert done.returncode == USAGE
+        assert "the plan counts functions" in done.stderr
+
+
 def test_a_dba_can_read_what_is_probed(text: str, tls_plan: Plan) -> None:
     for number, site in enumerate(tls_plan.sites):
         (line,) = (line for line in text.splitlines() if line.startswith(f"site {number} "))
@@ -96,8 +171,8 @@ def test_a_cut_plan_is_refused(text: str, refusal: Refusal) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("tlstax-plan 2\n", "tlstax-plan 3\n", "format is version 3"),
-        ("tlstax-plan 2\n", "", "not a plan file"),
+        ("tlstax-plan 3\n", "tlstax-plan 4\n", "format is version 4"),
+        ("tlstax-plan 3\n", "", "not a plan file"),
         ("architecture x86_64", "architecture aarch64", "it is for aarch64, this host is"),
         ("level record", "level all", "not one of its values"),
         ("level record", "level record\nlevel record", "given twice"),
@@ -112,6 +187,13 @@ def test_a_cut_plan_is_refused(text: str, refusal: Refusal) -> None:
         (" bytes=", " bytes=zz", "no bytes"),
         ("build-id=", "build-id=xyz", "not a build-id"),
         ("\nend ", "\nend 1", "lines are missing"),
+        ("\nfunction 0 ", "\nfunction 1 ", "functions are not numbered"),
+        (" entry=", " entry=un", "not the entry"),
+        (" exit=none {", " exit=some {", "not the exit"),
+        (" exit=none {", " exit=none [{", "no description of the function"),
+        ("\npoint 1 ", "\npoint 2 ", "probes of functions are not numbered"),
+        (" function=0 ", " function=62 ", "a function that the plan does not list"),
+        (" function=1 ", " function=0 ", "not that of this function"),
     ],
 )
 def test_a_changed_plan_is_refused_by_name(
@@ -129,8 +211,9 @@ def test_a_plan_of_another_kernel_needs_a_word(text: str, refusal: Refusal) -> N
 
 
 def test_words_and_description_of_a_site_agree(text: str) -> None:
-    for old, new in (("event=enter", "event=exit"), ("often=no", "often=yes")):
-        with pytest.raises(PlanFileError, match="site"):
+    for old, new in (("event=enter", "event=exit"), ("often=no", "often=yes"),
+                     ("\npoint 0 ", "\npoint 9 "), (" exit=none ", " exit=return ")):  # fmt: skip
+        with pytest.raises(PlanFileError, match=r"site|function"):
             read_plan_file(text.replace(old, new, 1))
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, __version__
+from tlstax.collectors.placement.model import MAX_FUNCTIONS
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.native import _ACCESSORS
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.executable import recorder_path
+from tlstax.collectors.recording.stream.function_points import POINTS_MOST
 from tlstax.probes.model import Level
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -47,6 +49,8 @@ def test_exit_codes_are_those_of_tlstax() -> None:
     [
         ("PLAN_SITES_MOST", layout.MAX_SITES),
         ("PLAN_SPANS_MOST", definition().number("SPANS_MOST")),
+        ("PLAN_FUNCTIONS_MOST", MAX_FUNCTIONS - 1),
+        ("PLAN_POINTS_MOST", POINTS_MOST),
     ],
 )
 def test_limits_are_the_same(name: str, value: int) -> None:

@@ -9,15 +9,28 @@ import pytest
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Frame, Ledger, Meta, Window
+from tlstax.collectors.capture.schema import (
+    Frame,
+    Ledger,
+    Loss,
+    Meta,
+    Primitive,
+    PrimitiveCalls,
+    PrimitiveTime,
+    Probe,
+    Window,
+)
+from tlstax.collectors.placement.function_sites import plan_functions
 from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.stream import document
 from tlstax.collectors.recording.stream.frames import VERSION, Reading, read_frames
+from tlstax.collectors.recording.stream.function_totals import LOSS_NAMES
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream_capture import import_stream
-from tlstax.tests.unit.recording.streams import frame, slot, stream, struct, window
+from tlstax.probes.definitions import load_definitions
+from tlstax.tests.unit.recording.streams import KNOWN, frame, slot, stream, struct, window
 
 COMMAND_ON_CPU = 12 * 8
 SECOND = 1_000_000_000
@@ -26,7 +39,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def plan_text(tls_target: Target, tls_plan: Plan) -> str:
-    return plan_file_text(tls_target, tls_plan, Safety())
+    functions = plan_functions(tls_target, load_definitions(), ("cipher",))
+    return plan_file_text(tls_target, tls_plan, Safety(), functions)
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +56,47 @@ def parts(plan_text: str) -> list[tuple[str, bytes]]:
     return [
         ("START", start),
         *(("PLAN", raw[at : at + 65536]) for at in range(0, len(raw), 65536)),
+        ("FUNCTION", struct("function", function=0, pair_ns=900, inside_ns=200)),
         ("SLOT", slot(7, {COMMAND_ON_CPU: SECOND}, SECOND)),
+        ("FUNCTION_SUM", calls(7)),
+        ("FUNCTION_TIME", struct("function_time", function=0, size_class=9, bucket=3, count=7)),
+        ("FUNCTION_LOSS", lost(2)),
         window(0, SECOND),
         ("SLOT", slot(7, {COMMAND_ON_CPU: 2 * SECOND}, 2 * SECOND)),
         ("STACK", stack),
         ("SAMPLE", sample),
         window(1, 2 * SECOND),
         ("SLOT", slot(7, {COMMAND_ON_CPU: 3 * SECOND}, 3 * SECOND)),
+        ("FUNCTION_SUM", calls(12)),
+        ("FUNCTION_TIME", struct("function_time", function=0, size_class=9, bucket=3, count=11)),
+        ("FUNCTION_LOSS", lost(5)),
         window(2, 3 * SECOND),
         ("KERNEL_NAME", name),
         ("END", struct("end", time_ns=3 * SECOND, windows_count=2, ending=b"it was running")),
     ]
+
+
+def calls(count: int) -> bytes:
+    """Calls of the first function so far, of 300 bytes and 500 ns each."""
+    each = {
+        "call_count": 1,
+        "size_bytes": 300,
+        "timed_count": 1,
+        "timed_bytes": 300,
+        "time_ns": 500,
+    }
+    whole = struct("function_sum", function=0, phase=12, size_class=9)
+    entry = KNOWN.layout("function_sum").from_buffer_copy(whole)
+    for name, value in each.items():
+        setattr(entry.sum, name, value * count)
+    return bytes(entry)
+
+
+def lost(count: int) -> bytes:
+    """Exits without an entry so far."""
+    entry = KNOWN.layout("function_loss")()
+    entry.losses[LOSS_NAMES.index("function_unmatched_exit")] = count
+    return bytes(entry)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +122,26 @@ def test_a_stream_becomes_a_capture(whole: bytes, tmp_path: Path) -> None:
     ] * 2
     assert meta["target_ending"] == "it was running"
     assert "do_work" in symbols
+
+
+def test_functions_have_what_was_counted_in_a_window(whole: bytes, tmp_path: Path) -> None:
+    capture = tmp_path / "a.tlstax"
+    import_stream(io.BytesIO(whole), "x.stream", capture, overwrite=False)
+    with CaptureReader.open(capture) as reader:
+        first = next(iter(reader.rows(Primitive)))
+        counted = list(reader.rows(PrimitiveCalls))
+        times = list(reader.rows(PrimitiveTime))
+        losses = [row for row in reader.rows(Loss) if row.kind.startswith("function_")]
+        meta = {row.key: row.value for row in reader.rows(Meta)}
+        hits = [row.hits_count for row in reader.rows(Probe) if row.boundary == first.name]
+    assert (first.pair_ns, first.inside_ns) == (900, 200)
+    (row,) = counted
+    assert (row.window_id, row.phase, row.low_bytes, row.high_bytes) == (2, "command", 256, 511)
+    assert (row.call_count, row.size_bytes, row.time_ns) == (5, 1500, 2500)
+    assert [(row.window_id, row.call_count) for row in times] == [(2, 4)]
+    assert [(row.window_id, row.lost_count) for row in losses] == [(2, 3)]
+    assert meta["functions"] == "cipher"
+    assert sum(hits) == 24, "each call is a hit of its entry and of its exit"
 
 
 def test_a_stream_that_is_cut_has_the_windows_up_to_there(
@@ -137,6 +201,11 @@ def test_a_missing_frame_is_noticed(parts: list[tuple[str, bytes]]) -> None:
         ("LATENCY", struct("latency", phase=1, bucket=640, count=1)),
         ("STACK", struct("stack", id=1, depth=1 << 30)),
         ("HANDSHAKE", b"\0" * 8),
+        ("FUNCTION", struct("function", function=99)),
+        ("FUNCTION_SUM", struct("function_sum", function=0, phase=16)),
+        ("FUNCTION_SUM", struct("function_sum", function=0, size_class=33)),
+        ("FUNCTION_TIME", struct("function_time", function=0, bucket=640)),
+        ("FUNCTION_LOSS", b"\0" * 8),
         ("START", struct("start", pid=1)),
         ("WINDOW", b"\0" * 8),
     ],

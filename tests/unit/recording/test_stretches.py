@@ -1,100 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""When calibration stretches are taken, and which of them are kept."""
+"""How often calibration stretches are taken, and that a budget has room for them (pace.c)."""
 
-from typing import Any
+import re
+from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.capture.schema import CommandPart
-from tlstax.collectors.host.clock import monotonic_ns
-from tlstax.collectors.recording.calibration import stretches
-from tlstax.collectors.recording.calibration.stretches import NO_STRETCHES, Stretches, interval_s
+from tlstax.collectors.recording.by_recorder.stretch_times import STRETCH_MS, interval_s
+from tlstax.probes.model import Level
+from tlstax.tests.unit.recording.budget_in_c import NS_PER_S, Overhead, Pace, Span, load_of
 
-MEAN_S = 4.0
-COST_NS = 3_000_000.0
-
-
-class Parts:
-    """The second engine, which notes what is done with it."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def attach(self) -> None:
-        self.calls.append("attach")
-
-    def begin(self, _now_ns: int) -> None:
-        self.calls.append("begin")
-
-    def told(self, window_id: int, _now_ns: int) -> list[CommandPart]:
-        return [CommandPart(window_id, "record_read", 7)]
-
-    @property
-    def overhead_ns(self) -> float:
-        return COST_NS
-
-    def detach(self) -> None:
-        self.calls.append("detach")
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The time, which stands still."""
-    now = [monotonic_ns()]
-    monkeypatch.setattr(stretches, "monotonic_ns", lambda: now[0])
-    return now
-
-
-def made(parts: Any) -> Stretches:
-    return Stretches(parts, MEAN_S, seed=1)
-
-
-def test_one_is_due_about_every_mean_time_and_never_at_once(clock: list[int]) -> None:
-    found = made(Parts())
-    for _ in range(20):
-        assert not found.is_due()
-        wait_ns = found.due_ns - clock[0]
-        assert MEAN_S / 2 <= wait_ns / 1e9 <= MEAN_S * 1.5
-        clock[0] += wait_ns
-        assert found.is_due()
-        assert taken(found, clock=clock), "and the next one is due after its end"
-
-
-def taken(
-    found: Stretches, woken: bool = False, clock: list[int] | None = None
-) -> list[CommandPart]:
-    """A stretch that ends windows 8 and 9, and takes longer than the mean time."""
-    ended: list[float] = []
-
-    def end_window(_end_ns: int, more_ns: float) -> int:
-        ended.append(more_ns)
-        return 7 + len(ended)
-
-    def rest(_time_ms: int) -> tuple[bool, bool]:
-        if clock is not None:
-            clock[0] += int(2 * MEAN_S * 1e9)
-        return False, woken
-
-    rows = found.take(end_window, rest)
-    assert ended == ([0.0] if woken else [0.0, COST_NS]), "its window alone pays for the probes"
-    return rows
-
-
-def test_its_rows_belong_to_the_window_that_it_is() -> None:
-    parts = Parts()
-    assert taken(made(parts)) == [CommandPart(9, "record_read", 7)]
-    assert parts.calls == ["attach", "begin", "detach"]
-
-
-def test_a_disturbed_stretch_is_dropped_and_detached() -> None:
-    parts = Parts()
-    assert taken(made(parts), woken=True) == []
-    assert parts.calls[-1] == "detach"
-
-
-def test_without_probes_none_is_ever_due(clock: list[int]) -> None:
-    clock[0] += 1 << 61
-    assert not NO_STRETCHES.is_due()
+MS = 1_000_000
+CPUS = 1.2
+CUT_NS = 1.0 * MS
+FLOW = 0.02
+"""Overhead of level flow, per CPU time of the server."""
+RECORD = 0.2
+"""What the probes of a stretch add to that."""
+UNKNOWN = -1.0
 
 
 @pytest.mark.parametrize(
@@ -104,3 +27,64 @@ def test_recordings_of_some_length_have_enough_of_them(
     duration_s: float | None, mean_s: float
 ) -> None:
     assert interval_s(duration_s) == mean_s
+
+
+def test_the_recorder_s_stretches_are_as_long() -> None:
+    header = Path(__file__).resolve().parents[3] / "collectors/recorder/stretches.h"
+    assert re.findall(r"STRETCH_NS \((\d+) \* NS_PER_MS\)", header.read_text()) == [str(STRETCH_MS)]
+
+
+def window(length_ns: int, extra: float = 0.0) -> Span:
+    """A window at level flow, with the probes of a stretch or without."""
+    cpu_ns = int(length_ns * CPUS)
+    return Span(length_ns, cpu_ns, Overhead(cpu_ns * extra, cpu_ns * FLOW, 0.0, CUT_NS))
+
+
+def taken(share: float, seconds: float, mean_s: float) -> tuple[Pace, int]:
+    """Record with stretches, each as soon as it is due and the account has what the last cost."""
+    pace = Pace(share, Level.FLOW, NS_PER_S)
+    load = load_of((0.0,) * len(Level), cpus=CPUS, scheduler=FLOW, cut_ns=CUT_NS)
+    assert pace.begin(load, window(STRETCH_MS * MS))
+    pace.first()
+    count, cost_ns, now_s, due_s = 0, UNKNOWN, 0.0, mean_s
+    while now_s < seconds:
+        pace.ended(window(NS_PER_S), CUT_NS, UNKNOWN, 0.0)
+        now_s += 1
+        if now_s >= due_s and pace.affords(cost_ns):
+            stretch = window(STRETCH_MS * MS, RECORD)
+            assert stretch.spent.total_ns <= pace.balance_ns or cost_ns == UNKNOWN
+            pace.ended(stretch, CUT_NS, UNKNOWN, 0.0)
+            cost_ns = stretch.spent.total_ns
+            count += 1
+            now_s += STRETCH_MS / 1000
+            due_s = now_s + mean_s
+    return pace, count
+
+
+def test_a_budget_with_room_has_a_few_a_minute() -> None:
+    pace, count = taken(0.05, 120, 6.0)
+    assert count >= 15
+    assert pace.spent_share <= 0.05
+
+
+def test_a_tight_budget_has_fewer_and_holds() -> None:
+    wide, tight = taken(0.05, 120, 2.0)[1], taken(0.0264, 120, 2.0)
+    assert 0 < tight[1] < wide / 2
+    assert tight[0].spent_share <= 0.0264
+
+
+def test_a_budget_that_level_flow_uses_up_has_none() -> None:
+    pace, count = taken(0.0235, 60, 2.0)
+    if pace.choice is not None and pace.choice.is_continuous:
+        assert pace.spent_share <= 0.0235 * 1.02
+    assert count <= 2
+
+
+def test_dense_windows_have_no_room_for_them() -> None:
+    pace = Pace(0.01, Level.FLOW, NS_PER_S)
+    load = load_of((0.0,) * len(Level), cpus=CPUS, scheduler=FLOW, cut_ns=CUT_NS)
+    assert pace.begin(load, window(STRETCH_MS * MS))
+    assert pace.choice is not None
+    assert not pace.choice.is_continuous
+    pace.state.account.balance_ns = 1e12
+    assert not pace.affords(0.0)

@@ -37,7 +37,6 @@ ROOMS: Final = (
     "collectors.preflight",
     "collectors.recording.engine",
     "collectors.recording.stream",
-    "collectors.recording.calibration",
     "collectors.recording",
     "collectors.recording.by_recorder",
     "collectors.remote",

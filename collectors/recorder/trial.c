@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The trial of a budget, and the choice that it leads to. */
+#include <string.h>
+
+#include "failure.h"
+#include "output.h"
+#include "schedule_steps.h"
+#include "stream.h"
+
+#define READER_CUT_NS 5e6 /* what a window costs who reads it, until that is known */
+#define NEVER_NS (1ULL << 62)
+
+static int put_budget(void)
+{
+	struct stream_budget *budget = output_put_alone(STREAM_BUDGET, sizeof(*budget));
+	const struct choice *choice = &state.pace.choice;
+
+	if (!budget)
+		return fail(EXIT_CODE_USAGE, "the queue is too small: give more than --queue %zuK",
+			    state.options->queue_bytes >> 10);
+	budget->share_ppm = (u64)(state.budget * 1e6 + 0.5);
+	budget->base_ns = (u64)(load_base(&state.pace.load) * (double)NS_PER_S);
+	budget->dense_ns = choice->dense_ns;
+	budget->cycle_ns = choice->cycle_ns;
+	budget->probes_ns = (u64)choice->predicted.probes_ns;
+	budget->scheduler_ns = (u64)choice->predicted.scheduler_ns;
+	budget->samples_ns = (u64)choice->predicted.samples_ns;
+	budget->recorder_ns = (u64)choice->predicted.recorder_ns;
+	strcpy(budget->dense, level_names[choice->dense]);
+	strcpy(budget->light, choice->light == LEVEL_NONE ? "none" : level_names[choice->light]);
+	output_commit();
+	return 0;
+}
+
+/* What is on between dense windows, most likely. */
+static int light_of(int most)
+{
+	return has_ledger(most) ? LEVEL_HANDSHAKE : most - 1;
+}
+
+/*
+ * Try what it costs to turn the dense programs off. Probes that fired while they were being
+ * detached show how long that takes.
+ */
+static int try_turn(const struct span *trial, struct load *load)
+{
+	double rate = (trial->spent.probes_ns + trial->spent.scheduler_ns) /
+		      (double)(trial->length_ns ? trial->length_ns : 1);
+	struct span tail;
+
+	if (turn(light_of(state.most)))
+		return -1;
+	read_watched();
+	meter_span(&now, &watched, state.level, &tail);
+	load->turn_ns = 2 * state.turn_ns;
+	load->tail_ns = rate > 0 ? (tail.spent.probes_ns + tail.spent.scheduler_ns) / rate : 0;
+	return 0;
+}
+
+/* The trial is over: choose by what it cost. */
+int judge(void)
+{
+	struct choice choice;
+	struct span trial;
+	struct load load;
+
+	read_now();
+	settle(&trial);
+	if (!cut(state.level, false))
+		return stay();
+	settled = now;
+	state.is_trial = false;
+	meter_load(&trial, &load);
+	load.cut_ns = state.cut_ns + (state.options->reader ? READER_CUT_NS : 0);
+	bool is_simple = budget_choose(&load, state.budget, state.most, state.options->window_ns,
+				       false, &choice) &&
+			 is_continuous(&choice) && choice.dense == state.most;
+	if (!is_simple && try_turn(&trial, &load))
+		return -1;
+	bool fits = pace_begin(&state.pace, &load, &trial);
+	if (!fits && !state.options->or_everything) {
+		budget_refuse(&load, state.budget);
+		return -1;
+	}
+	struct step step = {state.most, state.options->window_ns, NEVER_NS};
+	if (fits) {
+		step = pace_first(&state.pace);
+		meter_count_reader(state.options->reader);
+	} else {
+		state.budget = 0;
+		state.pace.choice = budget_everything(&load, state.most, state.options->window_ns);
+	}
+	return put_budget() ? -1 : follow(step, true);
+}
