@@ -37,6 +37,8 @@ MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES
 	DROP_HANDSHAKES-2))
 DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder
+# What a wheel holds: one for each machine. Their names tell nothing, their ELF headers do.
+RECORDERS := $(RECORDER)
 RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o
 RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
 RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/unwind.h)
@@ -127,7 +129,8 @@ $(DELAYLINE): $(DELAYLINE).c | packages-demo
 	@echo "==> $@"
 	clang -std=gnu11 -O2 -Wall -Wextra -Werror -o $@ $<
 
-.PHONY: recorder
+.PHONY: recorder recorders
+recorders: packages-demo $(RECORDERS)
 recorder: packages-demo $(RECORDER) ## build the static recorder: one file that records on any host
 
 # The same bytes from the same sources: no paths, no times, no build-id of the linker's own.
@@ -169,6 +172,10 @@ test-assets: $(TEST_VENDOR)/VERSIONS
 $(TEST_VENDOR)/VERSIONS: tests/e2e/vendor.list .ci/fetch-assets | $(VENV)/bin/python
 	@echo "==> web libraries for the tests"
 	.ci/fetch-assets $< $(TEST_VENDOR) $(BIN)/python
+
+.PHONY: dist
+dist: packages-demo packages-lint python-dev assets ## build the wheel and the static recorders of the last commit in dist/, the same bytes wherever it is built
+	.ci/dist dist $(VENV)
 
 .PHONY: testprogs
 testprogs: packages-test $(PROGRAMS)
