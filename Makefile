@@ -145,7 +145,7 @@ SANITIZED := tests/recorder/bin
 SANITIZE := gcc $(RECORDER_FLAGS) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -iquote collectors/recorder
 
 $(SANITIZED)/plan_fuzz: $(addprefix collectors/recorder/,plan.c words.c failure.c)
-$(SANITIZED)/stream_load: $(addprefix collectors/recorder/,output.c failure.c)
+$(SANITIZED)/stream_load: $(addprefix collectors/recorder/,output.c privileges.c failure.c)
 $(SANITIZED)/tables_fuzz: $(addprefix collectors/recorder/,tables.c failure.c)
 $(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) tests/recorder/fuzzing.h | packages-test
 	@mkdir -p $(@D)
@@ -190,6 +190,7 @@ tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
 
 # Parts of the programs, compiled for this machine.
 $(addprefix tests/testprogs/bin/,accounts asleep keys): $(wildcard probes/bpf/*.h)
+tests/testprogs/bin/privileges: $(wildcard collectors/recorder/privileges.*)
 
 tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 	@mkdir -p $(@D)

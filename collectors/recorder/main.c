@@ -21,6 +21,7 @@
 #include "options.h"
 #include "metering.h"
 #include "output.h"
+#include "privileges.h"
 #include "quota.h"
 #include "schedule.h"
 #include "serve.h"
@@ -228,7 +229,10 @@ static int begin(const struct options *options, const char *text, size_t length,
 			    "the queue is too small for the accounts of all threads: "
 			    "give more than --queue %zuK",
 			    options->queue_bytes >> 10);
+	bool is_filtered = privileges_keep_needed(watchdog_pid());
 	tell("attached to process %d", target.pid);
+	if (!is_filtered)
+		tell("this kernel has no filters of system calls: none is refused");
 	return 0;
 }
 

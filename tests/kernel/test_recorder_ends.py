@@ -45,9 +45,10 @@ def test_nothing_stays(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints,
     leftover: Leftover,
 ) -> None:  # fmt: skip
-    recorder = record_it("--for", "500ms")
+    recorder = record_it()
     await_attached(recorder)
     assert breakpoints(recorded_server.pid) > 10
+    recorder.terminate()
     _, errors = recorder.communicate(timeout=60)
     assert recorder.returncode == OK, errors
     assert breakpoints(recorded_server.pid) == 0
