@@ -17,6 +17,7 @@ PACKAGES_LINT := clang-format git shellcheck
 PACKAGES_BENCH := linux-perf
 PACKAGES_SERVERS := maven
 PACKAGES_TRANSPORTS := openvpn wireguard-go wireguard-tools
+PACKAGES_CHROOTS := debootstrap
 PACKAGES_KERNELS := debootstrap e2fsprogs kmod qemu-system-x86 xz-utils zstd
 
 PYTHON := /usr/bin/python3
@@ -59,7 +60,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-chroots test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -71,12 +72,13 @@ help: ## list the targets
 install: packages-demo python bpf recorder assets ## install what `tlstax` needs (Debian packages, .venv, BPF objects, web assets)
 	@echo "tlstax is ready: $(BIN)/tlstax --help"
 
-.PHONY: packages-demo packages-drivers packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports
+.PHONY: packages-demo packages-drivers packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports packages-chroots
 packages-demo: ; @$(call need,$(PACKAGES_DEMO))
 packages-test: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_TEST) $(PACKAGES_DRIVERS))
 packages-drivers: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_DRIVERS))
 packages-lint: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_LINT))
 packages-bench: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_BENCH))
+packages-chroots: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_CHROOTS))
 packages-servers: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_DRIVERS) $(PACKAGES_SERVERS))
 packages-transports: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_TRANSPORTS))
 packages-kernels: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_KERNELS))
@@ -360,6 +362,10 @@ check-whatif: root-check-whatif test-install ## compare predictions of `tlstax w
 .PHONY: test-kernels
 test-kernels: root-test-kernels test-install mutants-guarded packages-kernels ## kernel and truth tests on Debian's kernels, preemption modes and 4 CPUs in QEMU (hours)
 	$(BIN)/python tests/kernels/run.py
+
+.PHONY: test-chroots
+test-chroots: root-test-chroots test-install packages-chroots dist ## install the wheel and record in plain Debian 11, 12, 13 and sid without a compiler (15 minutes)
+	$(BIN)/python tests/chroots/run.py --page docs/measurements/chroots.md
 
 .PHONY: test-servers
 test-servers: root-test-servers test-install packages-servers ## end-to-end tests on servers with every TLS library (npm, maven, apt)

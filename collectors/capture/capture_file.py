@@ -40,7 +40,8 @@ class CaptureFile:
     def take_place(self) -> bool:
         """Put it in the place of the earlier capture; False: it is there.
 
-        Nobody may have it open, as SQLite remembers the name of its journal. Raises TlstaxError (IO).
+        Nobody may have it open, as SQLite remembers the name of its journal. Raises TlstaxError
+        (IO).
         """
         if self.current == self.path:
             return False

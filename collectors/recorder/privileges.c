@@ -62,7 +62,6 @@ static const u16 allowed[] = {
 	SYS_clock_nanosleep,
 	SYS_clock_gettime,
 	SYS_clock_getres,
-	SYS_gettimeofday,
 	SYS_restart_syscall,
 	SYS_mmap,
 	SYS_munmap,
