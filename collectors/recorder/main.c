@@ -236,6 +236,18 @@ static int begin(const struct options *options, const char *text, size_t length,
 	return 0;
 }
 
+/* A standard stream that is closed would be the number of the next file: a message in a stream. */
+static void fill_standard_streams(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
 int main(int count, char **arguments)
 {
 	struct options options;
@@ -244,6 +256,7 @@ int main(int count, char **arguments)
 	const char *text = NULL;
 	int output = -1;
 
+	fill_standard_streams();
 	int done = options_parse(&options, count, arguments);
 	if (done > 0)
 		return EXIT_CODE_OK;
