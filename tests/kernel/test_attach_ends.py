@@ -13,9 +13,9 @@ import pytest
 
 from tlstax.collectors.capture.schema import Handshake, Meta, Window
 from tlstax.tests.kernel.recorder_runs import HANDSHAKES, IO, OK, USAGE, Breakpoints, rows_of, serve
+from tlstax.tests.patience import COMMAND_S
 
 Attach = Callable[..., "subprocess.Popen[bytes]"]
-AWAIT_S = 120.0
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 
@@ -38,7 +38,7 @@ def attach(
         before_s = time.monotonic()
         while waits and not breakpoints(recorded_server.pid):
             assert process.poll() is None, process.communicate()
-            assert time.monotonic() < before_s + AWAIT_S
+            assert time.monotonic() < before_s + COMMAND_S
             time.sleep(0.1)
         return process
 
@@ -47,7 +47,7 @@ def attach(
 
 def ended(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
     """Exit status, and what it said."""
-    _, errors = process.communicate(timeout=AWAIT_S)
+    _, errors = process.communicate(timeout=COMMAND_S)
     assert b"Traceback" not in errors
     return process.returncode, errors.decode()
 

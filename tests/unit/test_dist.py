@@ -13,7 +13,7 @@ import pytest
 from tlstax.collectors.recording.stream.executable import machine_of
 
 PLACES = ("a", "another-place/with a space")  # paths of different lengths
-SIZE_MOST = 2_000_000
+SIZE_MOST = 2 << 20
 NEEDED = ("clang", "bpftool", "git", "make")
 pytestmark = [
     pytest.mark.skipif(
