@@ -32,7 +32,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument(
         "--arch",
-        choices=sorted(MACHINES.values()),
+        choices=MACHINES,
+        default="",
         help="machine that it is for, as `uname -m` says there (this host's)",
     )
     parser.add_argument("--force", action="store_true", help="replace an existing file")

@@ -9,14 +9,15 @@ from tlstax import ExitCode, TlstaxError
 
 NAME: Final = "tlstax-recorder"
 FOLDER: Final = Path(__file__).resolve().parents[2] / "recorder" / "bin"
-MACHINES: Final = {62: "x86_64", 183: "aarch64"}
-"""Names of machines, as in uname -m, by e_machine of an ELF header (elf.h)."""
+MACHINES: Final = ("x86_64", "aarch64")
+"""What there are recorders for, as `uname -m` prints it."""
+_ELF_MACHINES: Final = {62: "x86_64", 183: "aarch64"}  # by e_machine (elf.h)
 _ALIASES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _HEADER_BYTES: Final = 20
 
 
-def recorder_path(machine: str | None = None) -> Path:
-    """The executable for a machine of MACHINES; None: for this host's.
+def recorder_path(machine: str = "") -> Path:
+    """The executable for a machine of MACHINES; "": for this host's.
 
     The files in FOLDER tell by their ELF header what they are for, whatever they are called.
     Raises TlstaxError (HOST) if none is for that machine.
@@ -44,4 +45,4 @@ def machine_of(path: Path) -> str:
         return ""
     if len(header) < _HEADER_BYTES or header[:4] != b"\x7fELF":
         return ""
-    return MACHINES.get(int.from_bytes(header[18:20], "little"), "")
+    return _ELF_MACHINES.get(int.from_bytes(header[18:20], "little"), "")
