@@ -17,6 +17,7 @@ PACKAGES_LINT := clang-format git shellcheck
 PACKAGES_BENCH := linux-perf
 PACKAGES_SERVERS := maven
 PACKAGES_TRANSPORTS := openvpn wireguard-go wireguard-tools
+PACKAGES_CHROOTS := debootstrap
 PACKAGES_KERNELS := debootstrap e2fsprogs kmod qemu-system-x86 xz-utils zstd
 
 PYTHON := /usr/bin/python3
@@ -37,6 +38,8 @@ MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES
 	DROP_HANDSHAKES-2))
 DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder
+# What a wheel holds: one for each machine. Their names tell nothing, their ELF headers do.
+RECORDERS := $(RECORDER)
 RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o probes/bpf/functions.bpf.o
 RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
 RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/functions.h probes/bpf/unwind.h)
@@ -57,7 +60,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-chroots test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -70,12 +73,13 @@ install: packages-demo python bpf recorder assets ## install what `tlstax` needs
 	$(BIN)/python -m compileall -q __init__.py __main__.py analysis certs collectors probes workloads # or each start does
 	@echo "tlstax is ready: $(BIN)/tlstax --help"
 
-.PHONY: packages-demo packages-drivers packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports
+.PHONY: packages-demo packages-drivers packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports packages-chroots
 packages-demo: ; @$(call need,$(PACKAGES_DEMO))
 packages-test: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_TEST) $(PACKAGES_DRIVERS))
 packages-drivers: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_DRIVERS))
 packages-lint: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_LINT))
 packages-bench: ; @$(call need,$(PACKAGES_DEMO) $(PACKAGES_BENCH))
+packages-chroots: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_CHROOTS))
 packages-servers: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_DRIVERS) $(PACKAGES_SERVERS))
 packages-transports: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_TRANSPORTS))
 packages-kernels: ; @$(call need,$(PACKAGES_TEST) $(PACKAGES_KERNELS))
@@ -128,7 +132,8 @@ $(DELAYLINE): $(DELAYLINE).c | packages-demo
 	@echo "==> $@"
 	clang -std=gnu11 -O2 -Wall -Wextra -Werror -o $@ $<
 
-.PHONY: recorder
+.PHONY: recorder recorders
+recorders: packages-demo $(RECORDERS)
 recorder: packages-demo $(RECORDER) ## build the static recorder: one file that records on any host
 
 # The same bytes from the same sources: no paths, no times, no build-id of the linker's own.
@@ -143,7 +148,7 @@ SANITIZED := tests/recorder/bin
 SANITIZE := gcc $(RECORDER_FLAGS) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -iquote collectors/recorder
 
 $(SANITIZED)/plan_fuzz: $(addprefix collectors/recorder/,plan.c plan_functions.c words.c failure.c)
-$(SANITIZED)/stream_load: $(addprefix collectors/recorder/,output.c failure.c)
+$(SANITIZED)/stream_load: $(addprefix collectors/recorder/,output.c privileges.c failure.c)
 $(SANITIZED)/tables_fuzz: $(addprefix collectors/recorder/,tables.c failure.c)
 $(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) tests/recorder/fuzzing.h | packages-test
 	@mkdir -p $(@D)
@@ -156,7 +161,7 @@ $(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER
 .PHONY: test-recorder-sanitizers
 test-recorder-sanitizers: root-test-recorder-sanitizers test-install $(addprefix $(SANITIZED)/,plan_fuzz tables_fuzz stream_load tlstax-recorder) ## fuzz the recorder's plan reader, and test all of it, with ASan and UBSan (5 minutes)
 	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/unit/remote tests/kernel/test_recorder.py tests/kernel/test_recorder_ends.py tests/kernel/recorder/test_budget_by_recorder.py \
-		tests/kernel/recorder/test_stretches_by_recorder.py tests/truth/test_functions.py::test_a_plan_file_has_them_for_hosts_without_python
+		tests/kernel/recorder/test_stretches_by_recorder.py tests/kernel/recorder/test_privileges.py tests/truth/test_functions.py::test_a_plan_file_has_them_for_hosts_without_python
 
 .PHONY: assets
 assets: $(VENDOR)/VERSIONS ## fetch the web libraries that the HTML report embeds
@@ -172,6 +177,10 @@ $(TEST_VENDOR)/VERSIONS: tests/e2e/vendor.list .ci/fetch-assets | $(VENV)/bin/py
 	@echo "==> web libraries for the tests"
 	.ci/fetch-assets $< $(TEST_VENDOR) $(BIN)/python
 
+.PHONY: dist
+dist: packages-demo packages-lint python-dev assets ## build the wheel and the static recorders of the last commit in dist/, the same bytes wherever it is built
+	.ci/dist dist $(VENV)
+
 .PHONY: testprogs
 testprogs: packages-test $(PROGRAMS)
 
@@ -185,6 +194,7 @@ tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
 
 # Parts of the programs, compiled for this machine.
 $(addprefix tests/testprogs/bin/,accounts asleep keys): $(wildcard probes/bpf/*.h)
+tests/testprogs/bin/privileges: $(wildcard collectors/recorder/privileges.*)
 
 tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 	@mkdir -p $(@D)
@@ -360,6 +370,10 @@ check-whatif: root-check-whatif test-install ## compare predictions of `tlstax w
 .PHONY: test-kernels
 test-kernels: root-test-kernels test-install mutants-guarded packages-kernels ## kernel and truth tests on Debian's kernels, preemption modes and 4 CPUs in QEMU (hours)
 	$(BIN)/python tests/kernels/run.py
+
+.PHONY: test-chroots
+test-chroots: root-test-chroots test-install packages-chroots dist ## install the wheel and record in plain Debian 11, 12, 13 and sid without a compiler (15 minutes)
+	$(BIN)/python tests/chroots/run.py --page docs/measurements/chroots.md
 
 .PHONY: test-servers
 test-servers: root-test-servers test-install packages-servers ## end-to-end tests on servers with every TLS library (npm, maven, apt)

@@ -9,13 +9,13 @@ is measured; so committed windows survive a crash of the process, but not a powe
 
 import os
 import sqlite3
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, cast
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.capture_file import CaptureFile, write_error
 from tlstax.collectors.capture.schema import (
     APPLICATION_ID,
     TABLES,
@@ -36,30 +36,57 @@ _BATCH_ROWS: Final = 256
 class CaptureWriter:
     """An open capture. Not safe for use by several threads."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, file: CaptureFile) -> None:
         """Use `create`."""
         self._connection = connection
-        self.path = path
+        self._file = file
+        self._is_closed = False
+
+    @property
+    def path(self) -> Path:
+        """Where the capture is, or will be once it has replaced an earlier one."""
+        return self._file.path
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], overwrite: bool = False) -> "CaptureWriter":
         """Create a capture that only its owner can read.
 
-        Raises TlstaxError: USAGE if the file exists (with `overwrite`: if it is not a capture),
-        IO if it cannot be created.
+        With `overwrite` an earlier capture stays in its place until `take_place` or `close`.
+        Raises TlstaxError: USAGE if the file exists (with `overwrite`: if it is not a capture, or
+        another recording writes it), IO if it cannot be created.
         """
-        target = Path(path)
-        if overwrite:
-            _remove_capture(target)
-        _create_private(target)
-        connection = sqlite3.connect(target, timeout=BUSY_SECONDS, isolation_level=None)
-        writer = cls(connection, target)
+        file = CaptureFile(Path(path), overwrite)
+        connection = _connect(file.current)
         try:
             _prepare(connection)
         except sqlite3.OperationalError as error:
             connection.close()
-            raise _write_error(target, error) from error
-        return writer
+            file.remove()
+            file.close()
+            raise write_error(file.path, error) from error
+        return cls(connection, file)
+
+    def take_place(self) -> None:
+        """Commit, and replace the earlier capture: the new one is worth keeping.
+
+        Raises what `commit` raises; then the earlier one is as it was.
+        """
+        self.commit()
+        if self._file.current == self.path:
+            return
+        self._connection.close()
+        try:
+            self._file.take_place()
+        finally:
+            self._connection = _connect(self._file.current)
+            _set_up(self._connection)
+
+    def discard(self) -> None:
+        """Close, and leave nothing of it; an earlier capture stays if it is still in its place."""
+        self._is_closed = True
+        self._connection.close()
+        self._file.remove()
+        self._file.close()
 
     def add(self, rows: Row | Iterable[Row]) -> None:
         """Add one row or several to the open window.
@@ -112,16 +139,23 @@ class CaptureWriter:
         return True
 
     def close(self) -> None:
-        """Commit, flush to the disk and close. Closing twice does nothing."""
+        """Commit, replace an earlier capture, flush to the disk and close.
+
+        Closing twice does nothing, nor does closing what was discarded.
+        """
+        if self._is_closed:
+            return
         try:
-            self.commit()
+            self.take_place()
         finally:
+            self._is_closed = True
             self._connection.close()
+            self._file.close()
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         except OSError as error:
-            raise _write_error(self.path, error) from error
+            raise write_error(self.path, error) from error
         finally:
             os.close(descriptor)
 
@@ -138,7 +172,9 @@ class CaptureWriter:
             self.close()
         else:
             # A window that was not committed did not end: its rows would be incomplete.
+            self._is_closed = True
             self._connection.close()
+            self._file.close()
 
     def _insert(self, batch: list[Row]) -> None:
         try:
@@ -159,7 +195,7 @@ class CaptureWriter:
         """Roll back the open window, so that the file is consistent, and raise TlstaxError."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
-        raise _write_error(self.path, error) from error
+        raise write_error(self.path, error) from error
 
 
 def write_whole(path: Path, rows: Iterable[Row], overwrite: bool = False) -> None:
@@ -172,69 +208,27 @@ def write_whole(path: Path, rows: Iterable[Row], overwrite: bool = False) -> Non
         with writer:
             writer.add(rows)
     except BaseException:
-        path.unlink(missing_ok=True)
+        writer.discard()
         raise
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    """What holds for a connection, and is not in the file."""
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
     """Set the file's identity and create its tables, in one transaction."""
-    connection.execute("PRAGMA journal_mode = DELETE")
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    _set_up(connection)
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {USER_VERSION}")
     for table in TABLES:
         connection.execute(create_table(table))
     connection.execute("COMMIT")
-
-
-def _create_private(path: Path) -> None:
-    """Create an empty file with mode 0600 and never follow a link or reuse a file."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    except FileExistsError as error:
-        raise TlstaxError(
-            f"cannot create the capture {path}",
-            "the file exists",
-            "choose another name, or give --force if the command has it",
-            ExitCode.USAGE,
-        ) from error
-    except OSError as error:
-        raise _write_error(path, error) from error
-
-
-def _remove_capture(path: Path) -> None:
-    """Remove an earlier capture and its journal; refuse to remove anything else."""
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode) or not _is_capture(path):
-            raise TlstaxError(
-                f"cannot overwrite {path}",
-                "it is not a tlstax capture",
-                "choose another name",
-                ExitCode.USAGE,
-            )
-        Path(f"{path}-journal").unlink(missing_ok=True)
-        path.unlink()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _write_error(path, error) from error
-
-
-def _is_capture(path: Path) -> bool:
-    """Whether the file is empty or carries the application id of a capture."""
-    with path.open("rb") as stream:
-        header = stream.read(72)
-    return not header or int.from_bytes(header[68:72], "big") == APPLICATION_ID
-
-
-def _write_error(path: Path, error: Exception) -> TlstaxError:
-    """The error for a capture that cannot be written."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    action = "choose another directory or permit writing there"
-    if "full" in reason or "space" in reason or "disk I/O" in reason:
-        action = "free some space or choose another directory; finished windows are kept"
-    elif "locked" in reason:
-        action = "close the program that reads it; finished windows are kept"
-    return TlstaxError(f"cannot write the capture {path}", reason, action, ExitCode.IO)

@@ -20,6 +20,8 @@ from tlstax.collectors.commands.options import (
     duration,
     functions_option,
     share_of,
+    target_options,
+    target_pid,
 )
 from tlstax.collectors.commands.progress import Progress
 from tlstax.collectors.commands.remote import attach_there, remote_options, require_ssh
@@ -55,9 +57,7 @@ def register(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    who = parser.add_mutually_exclusive_group(required=True)
-    who.add_argument("pid", nargs="?", type=int, metavar="PID", help="process id of the server")
-    who.add_argument("--name", metavar="NAME", help="or its name, when only one process has it")
+    target_options(parser)
     parser.add_argument(
         "--for",
         dest="duration_s",
@@ -172,7 +172,7 @@ def run(options: argparse.Namespace) -> int:
     require_ssh(options)
     if options.ssh:
         return attach_there(options)
-    pid = options.pid if options.pid is not None else find_by_name(options.name)
+    pid = target_pid(options)
     stop = StopFlag()
     recorder, sources, safety = _begin(options, pid)
     notes = [f"preflight ({note.hazard}): {note.text}" for note in safety.notes]

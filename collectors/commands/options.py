@@ -3,6 +3,9 @@
 
 import argparse
 
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.process.control_groups import Group
+from tlstax.collectors.process.find_process import find_in_group
 from tlstax.probes.primitives import parse_names
 
 DEFAULT_BUDGET = 0.05
@@ -31,6 +34,53 @@ def functions_option(text: str) -> tuple[str, ...]:
         return parse_names(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+
+def target_options(parser: argparse.ArgumentParser) -> None:
+    """Add PID, --name, --unit, --container and --pod: `target_pid` finds the process."""
+    who = parser.add_mutually_exclusive_group()
+    who.add_argument("pid", nargs="?", type=int, metavar="PID", help="process id of the server")
+    who.add_argument("--name", metavar="NAME", help="or its name, when only one process has it")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--unit", metavar="UNIT", help="or the systemd unit that it runs in, such as mariadb"
+    )
+    where.add_argument(
+        "--container",
+        metavar="ID",
+        help="or the id of its container, or the beginning of it (LXC, nspawn: the name)",
+    )
+    where.add_argument(
+        "--pod", metavar="UID", help="or the uid of its pod; with --name, if it has more processes"
+    )
+
+
+def target_group(options: argparse.Namespace) -> Group:
+    """The unit, container or pod of `target_options`. Raises TlstaxError (USAGE)."""
+    group = Group(options.unit or "", options.container or "", options.pod or "")
+    if options.pid is None and options.name is None and not any(group):
+        raise TlstaxError(
+            "no process was given",
+            "there is neither a pid nor anything to find it by",
+            "Give PID, --name, --unit, --container or --pod",
+            ExitCode.USAGE,
+        )
+    if options.pid is not None and any(group):
+        raise TlstaxError(
+            f"a pid and {group} were given",
+            "a pid says which process it is",
+            "Give one of them",
+            ExitCode.USAGE,
+        )
+    return group
+
+
+def target_pid(options: argparse.Namespace) -> int:
+    """The process that `target_options` name, on this host. Raises TlstaxError."""
+    group = target_group(options)
+    if options.pid is not None:
+        return int(options.pid)
+    return find_in_group(group, options.name or "")
 
 
 def accept_option(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.commands import programs
-from tlstax.collectors.commands.options import accept_option, functions_option
+from tlstax.collectors.commands.options import (
+    accept_option,
+    functions_option,
+    target_options,
+    target_pid,
+)
 from tlstax.collectors.commands.plan_text import as_document, as_lines
 from tlstax.collectors.commands.remote import plan_elsewhere, remote_options, require_ssh
 from tlstax.probes.model import Level
@@ -43,9 +48,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     actions = parser.add_subparsers(dest="probes_action", metavar="ACTION", required=True)
     programs.register(actions)
     plan = actions.add_parser("plan", help="print the plan for a process")
-    which = plan.add_mutually_exclusive_group(required=True)
-    which.add_argument("pid", nargs="?", type=int, help="process id")
-    which.add_argument("--name", help="process name, if only one process has it, e.g. mariadbd")
+    target_options(plan)
     plan.add_argument(
         "--level",
         choices=[level.name.lower() for level in Level],
@@ -89,7 +92,6 @@ def run_plan(options: argparse.Namespace) -> int:
     from tlstax.collectors.placement.placement import plan
     from tlstax.collectors.preflight.examination import examine
     from tlstax.collectors.preflight.safety import at_level, restrictions
-    from tlstax.collectors.process.find_process import find_by_name
     from tlstax.collectors.process.target import open_target
     from tlstax.probes.definitions import load_definitions
 
@@ -106,7 +108,7 @@ def run_plan(options: argparse.Namespace) -> int:
     if options.output:
         return _write_plan_file(options)
     definitions = load_definitions(options.definitions)
-    pid = options.pid if options.pid is not None else find_by_name(options.name)
+    pid = target_pid(options)
     target = open_target(pid)
     role = "client" if options.client else "server"
     asked = Level[options.level.upper()]
@@ -161,12 +163,11 @@ def _write_plan_file(options: argparse.Namespace) -> int:
     """Write the plan for the recorder. Raises TlstaxError when the process cannot be recorded."""
     from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
     from tlstax.collectors.preflight.safety import at_level
-    from tlstax.collectors.process.find_process import find_by_name
     from tlstax.collectors.recording.safe_request import preflight, require_functions
     from tlstax.collectors.recording.stream.plan_file import plan_file_text, write_plan_file
     from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
 
-    pid = options.pid if options.pid is not None else find_by_name(options.name)
+    pid = target_pid(options)
     safety, level = at_level(preflight(pid, options.accept), Level[options.level.upper()])
     role = "client" if options.client else "server"
     target, planned = plan_in_child(pid, level, options.definitions, role, safety.limits)

@@ -7,15 +7,16 @@
     tlstax import x.stream -o server.tlstax
 
 The file needs no library and no other file. Copy it where the server runs; it must run as root.
+Its SHA-256 is printed, for a line of sudoers.
 """
 
 import argparse
-import shutil
+import hashlib
 import sys
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.recording.stream.executable import recorder_path
+from tlstax.collectors.recording.stream.executable import MACHINES, machine_of, recorder_path
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -29,20 +30,24 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="executable to write"
     )
+    parser.add_argument(
+        "--arch",
+        choices=MACHINES,
+        default="",
+        help="machine that it is for, as `uname -m` says there (this host's)",
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing file")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Copy the executable."""
-    source, is_created = recorder_path(), False
+    source, is_created = recorder_path(options.arch), False
     try:
-        with (
-            options.output.open("wb" if options.force else "xb") as file,
-            source.open("rb") as made,
-        ):
+        content = source.read_bytes()
+        with options.output.open("wb" if options.force else "xb") as file:
             is_created = True
-            shutil.copyfileobj(made, file)
+            file.write(content)
         options.output.chmod(0o755)
     except FileExistsError:
         raise _unwritable(
@@ -58,7 +63,11 @@ def run(options: argparse.Namespace) -> int:
         raise _unwritable(
             options.output, reason, "choose another directory", ExitCode.IO
         ) from error
-    print(f"{options.output}: {source.stat().st_size} bytes", file=sys.stderr)
+    print(
+        f"{options.output}: {len(content)} bytes, for {machine_of(source)}, "
+        f"sha256:{hashlib.sha256(content).hexdigest()}",
+        file=sys.stderr,
+    )
     return int(ExitCode.OK)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.options import share_of
+from tlstax.collectors.commands.options import share_of, target_group
 from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.probes.model import Level
 
@@ -82,8 +82,9 @@ def attach_there(options: argparse.Namespace) -> int:
         budget=share_of(options.budget, is_expensive=options.window),
         budget_is_default=options.budget is None,
     )
+    asked = _plan_request(options)
     with _opened(options) as (connection, image):
-        made = plan_there(image, _plan_request(options), _tell, refuse=True)
+        made = plan_there(image, asked, _tell, refuse=True)
         for note in made.safety.notes:
             _tell(f"preflight ({note.hazard}): {note.text}")
         record_there(connection, made, request, _tell)
@@ -97,9 +98,9 @@ def plan_elsewhere(options: argparse.Namespace, show: Callable[["RemotePlan"], N
     """`tlstax probes plan --ssh`: `show` is given the plan while its files can be read."""
     from tlstax.collectors.remote.remote_plan import plan_there
 
+    asked, is_file = _plan_request(options), options.output is not None
     with _opened(options) as (_, image):
-        is_file = options.output is not None
-        show(plan_there(image, _plan_request(options), _tell, refuse=is_file))
+        show(plan_there(image, asked, _tell, refuse=is_file))
     return int(ExitCode.OK)
 
 
@@ -130,10 +131,18 @@ def _opened(options: argparse.Namespace) -> Iterator[tuple["Connection", "Image"
 def _plan_request(options: argparse.Namespace) -> "PlanRequest":
     from tlstax.collectors.remote.remote_plan import PlanRequest
 
+    group = target_group(options)
+    if any(group) and options.name is None:
+        raise TlstaxError(
+            f"{group} was given with --ssh, without --name",
+            "the recorder on the other host finds processes by their name only",
+            "Give --name, too",
+            ExitCode.USAGE,
+        )
     level = options.level if isinstance(options.level, Level) else Level[options.level.upper()]
     role = "client" if options.client else "server"
     return PlanRequest(
-        options.pid, options.name, level, role, options.definitions, tuple(options.accept)
+        options.pid, options.name, level, role, options.definitions, tuple(options.accept), group
     )
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Finds the one process of a given name."""
+"""Finds the one process of a given name, unit, container or pod."""
 
 import os
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.process.control_groups import Group, group_text
 from tlstax.collectors.process.mappings import PROC, require_proc
 
 
@@ -13,14 +14,30 @@ def find_by_name(name: str, proc: Path = PROC) -> int:
 
     Threads are ignored. Raises TlstaxError when there is none, or more than one.
     """
-    found = pids_of_name(name, proc)
+    return find_in_group(Group(), name, proc)
+
+
+def find_in_group(group: Group, name: str, proc: Path = PROC) -> int:
+    """The pid of the one process of a unit, container or pod, and of that name if it is not "".
+
+    The process that holds a pod's namespaces (pause) does not count. Raises TlstaxError when there
+    is none, or more than one.
+    """
+    named = pids_of_name(name, proc) if name else _programs(proc)
+    found = [pid for pid in named if group.holds(group_text(proc / str(pid)))]
+    of_group = f" of {group}" if any(group) else ""
     if len(found) == 1:
         return found[0]
     if not found:
+        why = "no process name and no program file name matches"
+        if of_group and named:
+            why = f"no process{f' called {name}' if name else ''} is in such a control group"
         raise TlstaxError(
-            f"No process is called {name}",
-            f"no process name and no program file name matches{_hidden(proc)}",
-            "List processes with ps -e, then pass the name or the pid",
+            f"No process{of_group} is called {name}" if name else f"No process is{of_group}",
+            f"{why}{_hidden(proc)}",
+            "List processes with ps -e -o pid,comm,cgroup, then pass what you see there or the pid"
+            if of_group
+            else "List processes with ps -e, then pass the name or the pid",
             ExitCode.TARGET,
         )
     lines = ", ".join(
@@ -28,11 +45,23 @@ def find_by_name(name: str, proc: Path = PROC) -> int:
     )
     more = f" and {len(found) - 8} more" if len(found) > 8 else ""
     raise TlstaxError(
-        f"{len(found)} processes are called {name}",
+        f"{len(found)} processes{of_group} are called {name}"
+        if name
+        else f"{len(found)} processes are{of_group}",
         f"they are {lines}{more}",
-        "Pass the pid of one of them",
+        "Pass the pid of one of them" if name else "Add --name, or pass the pid of one of them",
         ExitCode.TARGET,
     )
+
+
+def _programs(proc: Path) -> list[int]:
+    """The pids of all processes but this one, kernel threads, zombies and pods' pause."""
+    if proc == PROC:
+        require_proc("No process is found")
+    own = os.getpid() if proc == PROC else 0
+    pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
+    names = {pid: _names(proc / str(pid)) for pid in pids if pid != own}
+    return [pid for pid, found in names.items() if found and "pause" not in found]
 
 
 def pids_of_name(name: str, proc: Path = PROC) -> list[int]:
@@ -70,10 +99,7 @@ def _command_line(process: Path) -> str:
 
 def _unit(process: Path) -> str:
     """The service or container of a process, from its control group."""
-    try:
-        groups = (process / "cgroup").read_text(errors="surrogateescape")
-    except OSError:
-        return ""
+    groups = group_text(process)
     for line in groups.splitlines():
         hierarchy, _, path = line.partition(":")[2].partition(":")
         name = os.path.basename(path)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "failure.h"
+#include "privileges.h"
 #include "watchdog.h"
 
 enum { LINKS_MOST = 2048, CLOSERS = 8 };
@@ -44,6 +45,7 @@ static struct entry *next_entry(void)
 static void *close_links(void *unused)
 {
 	(void)unused;
+	privileges_give_up();
 	pthread_mutex_lock(&state.lock);
 	for (;;) {
 		struct entry *entry = state.is_closing ? next_entry() : NULL;

@@ -22,6 +22,7 @@
 #include "options.h"
 #include "metering.h"
 #include "output.h"
+#include "privileges.h"
 #include "quota.h"
 #include "schedule.h"
 #include "serve.h"
@@ -234,8 +235,23 @@ static int begin(const struct options *options, const char *text, size_t length,
 			    "the queue is too small for the accounts of all threads: "
 			    "give more than --queue %zuK",
 			    options->queue_bytes >> 10);
+	bool is_filtered = privileges_keep_needed(watchdog_pid());
 	tell("attached to process %d", target.pid);
+	if (!is_filtered)
+		tell("this kernel has no filters of system calls: none is refused");
 	return 0;
+}
+
+/* A standard stream that is closed would be the number of the next file: a message in a stream. */
+static void fill_standard_streams(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
 }
 
 int main(int count, char **arguments)
@@ -246,6 +262,7 @@ int main(int count, char **arguments)
 	const char *text = NULL;
 	int output = -1;
 
+	fill_standard_streams();
 	int done = options_parse(&options, count, arguments);
 	if (done > 0)
 		return EXIT_CODE_OK;

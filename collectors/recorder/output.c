@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include "failure.h"
+#include "privileges.h"
 #include "stream.h"
 
 enum { WRITE_MOST = 1 << 14, STEP_NS = 10000000 };
@@ -33,6 +34,7 @@ static struct {
 static void *write_frames(void *unused)
 {
 	(void)unused;
+	privileges_give_up();
 	pthread_mutex_lock(&queue.lock);
 	for (;;) {
 		while (queue.written == queue.committed || queue.error)

@@ -13,6 +13,7 @@
 
 #include "failure.h"
 #include "ledger.h"
+#include "privileges.h"
 
 #define STALE_NS ((u64)HEARTBEAT_MOST_NS)
 #define STEP_NS (250 * NS_PER_MS)
@@ -71,6 +72,7 @@ int watchdog_start(int output_fd)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	close(output_fd); /* the reader sees the end when the recorder ends */
 	close(STDIN_FILENO);
+	privileges_give_up();
 	watch(recorder);
 	_exit(0);
 }
@@ -108,6 +110,11 @@ int watchdog_check(void)
 		return 0;
 	watchdog = 0;
 	return fail(EXIT_CODE_FAILED, "the watchdog ended: recording does not go on without it");
+}
+
+pid_t watchdog_pid(void)
+{
+	return watchdog;
 }
 
 u64 watchdog_cpu_ns(void)

@@ -6,6 +6,8 @@
 #ifndef TLSTAX_WATCHDOG_H
 #define TLSTAX_WATCHDOG_H
 
+#include <sys/types.h>
+
 #include "types.h"
 
 /* Start it: before threads, and before anything is attached. `output_fd` is closed in it. */
@@ -25,6 +27,9 @@ bool watchdog_missed(void);
 
 /* Fail if the watchdog has ended: without it a stopped recorder would stay attached. */
 int watchdog_check(void);
+
+/* Its process; 0: none. */
+pid_t watchdog_pid(void);
 
 /* CPU time that it has used. */
 u64 watchdog_cpu_ns(void);

@@ -34,12 +34,11 @@ class PlainRecording:
         try:
             self._writer.add(self._facts())
             self._writer.add(sources.start())
-            self._writer.commit()
+            self._writer.take_place()
         except BaseException:
             sources.stop()
-            self._writer.close()
+            self._writer.discard()
             self._watch.close()
-            capture.unlink(missing_ok=True)
             raise
 
     def _facts(self) -> Iterable[schema.Row]:

@@ -69,8 +69,7 @@ class Recorder:
             self._start()
         except BaseException:
             self._watch.close()
-            self._writer.close()
-            request.capture.unlink(missing_ok=True)
+            self._writer.discard()
             raise
 
     def _start(self) -> None:
@@ -91,7 +90,7 @@ class Recorder:
             self._writer.add(described(request, self._target, self._engine))
             if self.request.sources:
                 self._writer.add(self.request.sources.start())
-            self._writer.commit()
+            self._writer.take_place()
             self.schedule.begin()
             for pid in self.request.clients:
                 self.add_client(pid)

@@ -99,10 +99,10 @@ def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -
         with writer:
             windows_count = _write(replay, writer)
     except StreamError as error:
-        capture.unlink(missing_ok=True)
+        writer.discard()
         raise _unusable(name, str(error)) from None
     except BaseException:
-        capture.unlink(missing_ok=True)
+        writer.discard()
         raise
     text = f"{windows_count} windows of process {replay.pid}"
     if replay.reading.why_ended or replay.end is None:

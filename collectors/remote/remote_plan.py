@@ -14,12 +14,15 @@ from tlstax.collectors.preflight.hazards import load_hazards
 from tlstax.collectors.preflight.judge import Finding
 from tlstax.collectors.preflight.kernel_build import this_kernel
 from tlstax.collectors.preflight.safety import Safety, at_level, restrictions, safety_of
-from tlstax.collectors.process.find_process import find_by_name
+from tlstax.collectors.process.control_groups import Group
+from tlstax.collectors.process.find_process import find_in_group
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.remote.connection import Tell
 from tlstax.collectors.remote.image import Image
 from tlstax.probes.model import Level
+
+_ANYWHERE: Final = Group()
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class PlanRequest:
     role: str = "server"
     definitions: Path | None = None  # further ones
     accepted: Sequence[str] = ()
+    group: Group = _ANYWHERE  # with `name`: what it must belong to
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def find(image: Image, request: PlanRequest) -> int:
         return request.pid
     name = request.name or ""
     image.add_named(name)
-    return find_by_name(name, image.proc)
+    return find_in_group(request.group, name, image.proc)
 
 
 def findings_on(image: Image, pid: int, accepted: Collection[str]) -> tuple[Finding, ...]:

@@ -46,9 +46,10 @@ def test_nothing_stays(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints,
     leftover: Leftover,
 ) -> None:  # fmt: skip
-    recorder = record_it("--for", "500ms")
+    recorder = record_it()
     await_attached(recorder)
     assert breakpoints(recorded_server.pid) > 10
+    recorder.terminate()
     _, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == OK, errors
     assert breakpoints(recorded_server.pid) == 0
@@ -194,6 +195,19 @@ def test_a_full_disk_ends_it(record_it: Record) -> None:
         assert recorder.wait(60) == IO
     assert recorder.stderr is not None
     assert b"No space left on device" in recorder.stderr.read()
+
+
+def test_messages_do_not_get_into_the_stream(
+    recorded_server: "subprocess.Popen[bytes]", plan_path: Path, spawn: Record, tmp_path: Path
+) -> None:
+    """With standard streams closed, the stream's file would get the number of stderr."""
+    stream = tmp_path / "x.stream"
+    words = [PROGRAM, "--plan", plan_path, "--pid", recorded_server.pid, "--for", "1s"]
+    command = ["bash", "-c", 'exec "$@" <&- 2>&-', "bash", *map(str, words)]
+    assert spawn([*command, "--output", str(stream)]).wait(60) == OK
+    counts, reading = frames_of(stream.read_bytes())
+    assert counts[definition().number("END")] == 1
+    assert reading.why_ended == ""
 
 
 def test_a_target_that_ends(recorded_server: "subprocess.Popen[bytes]", record_it: Record) -> None:

@@ -60,6 +60,8 @@ def register(
     )
     parser.add_argument("target", nargs="?", metavar="PID|CAPTURE", help="process, or a capture")
     parser.add_argument("--name", metavar="NAME", help="or its name, if only one process has it")
+    for kind, what in (("unit", "systemd unit"), ("container", "container"), ("pod", "pod")):
+        parser.add_argument(f"--{kind}", metavar="ID", help=f"or its {what}, as `tlstax attach`")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="keep the recording")
     parser.add_argument("--force", action="store_true", help="replace an existing capture")
     parser.add_argument("--once", action="store_true", help="print one screen and exit")
@@ -99,18 +101,25 @@ def _seconds(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Show the live display. `tlstax.__main__` passes what names functions."""
     options.count = 1 if options.once else options.count
-    is_pid = options.name is not None or (options.target or "").isdigit()
-    if (options.target is None) == (options.name is None):
+    found_by = _found_by(options)
+    is_pid = bool(found_by) or (options.target or "").isdigit()
+    if (options.target is None) == (not found_by):
         raise TlstaxError(
             "no target given" if options.target is None else "two targets given",
             "tlstax top watches exactly one process or capture",
-            "Give exactly one of PID, --name, CAPTURE",
+            "Give exactly one of PID, CAPTURE, and --name, --unit, --container or --pod",
             ExitCode.USAGE,
         )
     with _stop_on_signals():
         if not is_pid:
             return _show(options, Path(options.target), lambda frame: frame, None)
         return _record(options)
+
+
+def _found_by(options: argparse.Namespace) -> list[str]:
+    """The options of `tlstax attach` that find the process."""
+    given = {kind: getattr(options, kind) for kind in ("name", "unit", "container", "pod")}
+    return [word for kind, value in given.items() if value for word in (f"--{kind}", value)]
 
 
 @contextlib.contextmanager
@@ -133,7 +142,7 @@ def _record(options: argparse.Namespace) -> int:
     _remove_stale()
     with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-") as scratch:
         capture = options.output or Path(scratch) / "top.tlstax"
-        who = ["--name", options.name] if options.name else [options.target]
+        who = _found_by(options) or [options.target]
         command = [sys.executable, "-m", "tlstax", "attach", *who, "-o", str(capture), "--quiet"]
         command += ["--force"] if options.force else []
         for name in ("level", "budget"):

@@ -79,9 +79,8 @@ class StaticRecording:
                 self._stop_sources()
                 raise
         except BaseException as error:
-            self._writer.close()
+            self._writer.discard()
             self._symbolizer.close()
-            request.capture.unlink(missing_ok=True)
             if isinstance(error, TlstaxError):
                 require_same_program(self._target)  # the reason of any error, if it ended
             raise
@@ -151,7 +150,7 @@ class StaticRecording:
         self._writer.add(self._rows.begin())
         if request.sources:
             self._writer.add(request.sources.start())
-        self._writer.commit()
+        self._writer.take_place()
         self._writer.set_patience(_PATIENCE_S)
         if request.budget is not None:
             self._store()  # the trial

@@ -1,22 +1,48 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The static recorder's executable, as `make recorder` built it."""
+"""The static recorder's executables, as `make recorder` built them, or as the wheel holds them."""
 
+import platform
 from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 
 NAME: Final = "tlstax-recorder"
+FOLDER: Final = Path(__file__).resolve().parents[2] / "recorder" / "bin"
+MACHINES: Final = ("x86_64", "aarch64")
+"""What there are recorders for, as `uname -m` prints it."""
+_ELF_MACHINES: Final = {62: "x86_64", 183: "aarch64"}  # by e_machine (elf.h)
+_ALIASES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+_HEADER_BYTES: Final = 20
 
 
-def recorder_path() -> Path:
-    """The executable that was built. Raises TlstaxError (HOST) if it was not."""
-    path = Path(__file__).resolve().parents[2] / "recorder" / "bin" / NAME
-    if not path.is_file():
-        raise TlstaxError(
-            f"{NAME} is missing",
-            "it was not built",
-            "run `make recorder`, or install a wheel that contains it",
-            ExitCode.HOST,
-        )
-    return path
+def recorder_path(machine: str = "") -> Path:
+    """The executable for a machine of MACHINES; "": for this host's.
+
+    The files in FOLDER tell by their ELF header what they are for, whatever they are called.
+    Raises TlstaxError (HOST) if none is for that machine.
+    """
+    wanted = machine or platform.machine()
+    wanted = _ALIASES.get(wanted.lower(), wanted)
+    found = {machine_of(path): path for path in sorted(FOLDER.glob(f"{NAME}*"))}
+    if wanted in found:
+        return found[wanted]
+    present = ", ".join(sorted(name for name in found if name))
+    raise TlstaxError(
+        f"{NAME} for {wanted} is missing",
+        f"it was not built; there is one for {present}" if present else "it was not built",
+        "run `make recorder`, or install a wheel that contains it",
+        ExitCode.HOST,
+    )
+
+
+def machine_of(path: Path) -> str:
+    """The machine that an executable is for; "" if it is none of MACHINES, or no ELF file."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except OSError:
+        return ""
+    if len(header) < _HEADER_BYTES or header[:4] != b"\x7fELF":
+        return ""
+    return _ELF_MACHINES.get(int.from_bytes(header[18:20], "little"), "")

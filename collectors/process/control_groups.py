@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which systemd unit, container and pod a process belongs to, by its control groups.
+
+The paths of /proc/PID/cgroup name all three, in the manner of systemd, Docker, Podman, containerd,
+CRI-O, LXC and the kubelet, with cgroup version 1 and 2.
+"""
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_UNIT_KINDS: Final = ("service", "scope", "slice")
+# docker-ID.scope, libpod-ID.scope, cri-containerd-ID.scope, docker/ID, SLICE:cri-containerd:ID
+_CONTAINER_ID: Final = re.compile(r"(?:^|[-:.])([0-9a-f]{64}|[0-9a-f]{32})(?:\.scope)?$")
+_NAMED: Final = re.compile(r"^(?:lxc\.payload\.|machine-)(.+?)(?:\.scope)?$")
+# pod2f1e..., kubepods-burstable-pod2f1e_....slice
+_POD: Final = re.compile(r"(?:^|-)pod([0-9a-f]+(?:[-_][0-9a-f]+)*)(?:\.slice)?(?=$|:)")
+_MONITORS: Final = ("crio-conmon-", "libpod-conmon-")  # they watch a container from outside
+_UID_LEAST: Final = 8
+_ID_LEAST: Final = 6
+
+
+class Group(NamedTuple):
+    """What a process must belong to; "" does not matter."""
+
+    unit: str = ""
+    container: str = ""
+    pod: str = ""
+
+    def __str__(self) -> str:
+        """As part of a sentence."""
+        given = [f"{kind} {name}" for kind, name in self._asdict().items() if name]
+        return " and ".join(given)
+
+    def holds(self, cgroup: str) -> bool:
+        """Whether a process with this text of /proc/PID/cgroup belongs to it."""
+        parts = [part for line in cgroup.splitlines() for part in line.split(":", 2)[-1].split("/")]
+        return all(
+            any(matches(part, wanted) for part in parts)
+            for wanted, matches in zip(self, (_is_unit, _is_container, _is_pod), strict=True)
+            if wanted
+        )
+
+
+def group_text(process: Path) -> str:
+    """/proc/PID/cgroup; "" if the process has ended, or hides it."""
+    try:
+        return (process / "cgroup").read_text(errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+def _is_unit(part: str, name: str) -> bool:
+    if name.rpartition(".")[2] in _UNIT_KINDS:
+        return part == name
+    return part in {f"{name}.{kind}" for kind in _UNIT_KINDS}
+
+
+def _is_container(part: str, name: str) -> bool:
+    """By its id, or the beginning of it; LXC's and systemd-nspawn's by name."""
+    found = None if part.startswith(_MONITORS) else _CONTAINER_ID.search(part)
+    if found and len(name) >= _ID_LEAST and found.group(1).startswith(name.lower()):
+        return True
+    named = _NAMED.match(part)
+    return named is not None and named.group(1) == name
+
+
+def _is_pod(part: str, uid: str) -> bool:
+    """By its uid, or the beginning of it; systemd's slices have _ for -."""
+    wanted = uid.lower().replace("_", "-").removeprefix("pod")
+    found = _POD.search(part)
+    if not found or len(wanted) < _UID_LEAST:
+        return False
+    return found.group(1).replace("_", "-").startswith(wanted)

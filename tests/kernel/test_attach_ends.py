@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`tlstax attach` that loses its terminal, its disk or the race for a capture."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.capture.schema import Handshake, Meta, Window
+from tlstax.tests.kernel.recorder_runs import HANDSHAKES, IO, OK, USAGE, Breakpoints, rows_of, serve
+from tlstax.tests.patience import COMMAND_S
+
+Attach = Callable[..., "subprocess.Popen[bytes]"]
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+
+@pytest.fixture
+def attach(
+    recorded_server: "subprocess.Popen[bytes]", tlstax: list[str], repository: Path,
+    spawn: Attach, breakpoints: Breakpoints,
+) -> Attach:  # fmt: skip
+    """Start `tlstax attach` in a shell, and wait until the probes are there."""
+
+    def start(
+        capture: Path, *more: str, shell: str = "exec", streams: str = "", waits: bool = True
+    ) -> "subprocess.Popen[bytes]":
+        words = [*tlstax, "attach", str(recorded_server.pid), "-o", str(capture), *more]
+        words += ["--window", "200ms", "--definitions", str(repository / "tests/testprogs")]
+        process = spawn(
+            ["bash", "-c", f'{shell} "$@" {streams}', "bash", *words],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        before_s = time.monotonic()
+        while waits and not breakpoints(recorded_server.pid):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < before_s + COMMAND_S
+            time.sleep(0.1)
+        return process
+
+    return start
+
+
+def ended(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
+    """Exit status, and what it said."""
+    _, errors = process.communicate(timeout=COMMAND_S)
+    assert b"Traceback" not in errors
+    return process.returncode, errors.decode()
+
+
+def is_whole(capture: Path) -> bool:
+    return any(row.key == "end_monotonic_ns" for row in rows_of(capture, Meta))
+
+
+@pytest.mark.parametrize(
+    "streams", ["2>/dev/full", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2> >(head -n 1 >/dev/null)"]
+)
+def test_a_lost_terminal_ends_no_recording(
+    recorded_server: "subprocess.Popen[bytes]", attach: Attach, tmp_path: Path, streams: str,
+    breakpoints: Breakpoints,
+) -> None:  # fmt: skip
+    capture = tmp_path / "a.tlstax"
+    process = attach(capture, streams=streams)
+    serve(recorded_server)
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    assert ended(process)[0] == OK
+    assert is_whole(capture)
+    assert len(rows_of(capture, Handshake)) == HANDSHAKES
+    assert breakpoints(recorded_server.pid) == 0
+
+
+def test_a_closed_terminal_ends_it_in_order(
+    recorded_server: "subprocess.Popen[bytes]", attach: Attach, tmp_path: Path,
+    breakpoints: Breakpoints,
+) -> None:  # fmt: skip
+    process = attach(tmp_path / "a.tlstax")
+    process.send_signal(signal.SIGHUP)
+    assert ended(process)[0] == OK
+    assert is_whole(tmp_path / "a.tlstax")
+    assert breakpoints(recorded_server.pid) == 0
+
+
+def test_nohup_goes_on(attach: Attach, tmp_path: Path, breakpoints: Breakpoints) -> None:
+    process = attach(tmp_path / "a.tlstax", shell="exec nohup")
+    process.send_signal(signal.SIGHUP)
+    time.sleep(2)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[0] == OK
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for the start of a capture."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tlstax-test", str(folder)]
+    subprocess.run(mount, check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def fill(path: Path) -> None:
+    """Write until there is no room."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    with suppress(OSError):
+        while os.write(descriptor, bytes(4096)):
+            pass
+    os.close(descriptor)
+
+
+def test_a_full_disk_keeps_what_was_recorded(
+    recorded_server: "subprocess.Popen[bytes]", attach: Attach, disk: Path, breakpoints: Breakpoints
+) -> None:
+    process = attach(disk / "a.tlstax")
+    serve(recorded_server)
+    fill(disk / "other")
+    code, said = ended(process)
+    assert code == IO, said
+    assert "finished windows are kept" in said
+    assert breakpoints(recorded_server.pid) == 0
+    assert len(rows_of(disk / "a.tlstax", Window)) > 0
+
+
+def test_force_keeps_the_earlier_capture_of_a_recording_that_fails(
+    attach: Attach, tmp_path: Path, leftover: Callable[[], set[tuple[str, int]]]
+) -> None:
+    capture = tmp_path / "a.tlstax"
+    first = attach(capture)
+    first.send_signal(signal.SIGINT)
+    assert ended(first)[0] == OK
+    before = capture.read_bytes()
+    # Planning works with so few descriptors, attaching does not.
+    second = attach(capture, "--force", shell="ulimit -n 40; exec", waits=False)
+    code, said = ended(second)
+    assert code not in (OK, USAGE), said
+    assert capture.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [capture.name]
+
+
+def test_two_recordings_with_force_do_not_lose_both(
+    recorded_server: "subprocess.Popen[bytes]", attach: Attach, tmp_path: Path
+) -> None:
+    capture = tmp_path / "a.tlstax"
+    first = attach(capture, "--force")
+    time.sleep(1)
+    second = attach(capture, "--force", waits=False)
+    code, said = ended(second)
+    assert code == USAGE, said
+    assert "another recording writes it" in said
+    serve(recorded_server)
+    time.sleep(1)
+    first.send_signal(signal.SIGINT)
+    assert ended(first)[0] == OK
+    assert is_whole(capture)
+    assert len(rows_of(capture, Handshake)) == HANDSHAKES

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which executable is taken for which machine, and `tlstax recorder`."""
+
+import hashlib
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.__main__ import main
+from tlstax.collectors.recording.stream import executable
+from tlstax.collectors.recording.stream.executable import machine_of, recorder_path
+
+X86, ARM = 62, 183  # e_machine
+
+
+def elf(machine: int) -> bytes:
+    return b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\0" + machine.to_bytes(2, "little") + b"code"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A wheel's folder with both executables, and a file that is none."""
+    built = tmp_path / "bin"
+    built.mkdir()
+    (built / "tlstax-recorder").write_bytes(elf(X86))
+    (built / "tlstax-recorder.aarch64").write_bytes(elf(ARM))
+    (built / "tlstax-recorder.txt").write_bytes(b"not one")
+    monkeypatch.setattr(executable, "FOLDER", built)
+    return built
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_header_tells_the_machine(folder: Path, tmp_path: Path, machine: str) -> None:
+    path = tmp_path / "written"
+    assert main(["recorder", "--arch", machine, "--output", str(path)]) == 0
+    assert machine_of(path) == machine
+    assert path.stat().st_mode & 0o777 == 0o755
+
+
+def test_names_of_other_systems_are_known(folder: Path) -> None:
+    assert recorder_path("arm64") == recorder_path("aarch64") == folder / "tlstax-recorder.aarch64"
+    assert recorder_path("AMD64") == recorder_path("x86_64") == folder / "tlstax-recorder"
+
+
+def test_a_machine_without_one_is_one_error(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "tlstax-recorder.aarch64").unlink()
+    path = tmp_path / "written"
+    assert main(["recorder", "--arch", "aarch64", "--output", str(path)]) == ExitCode.HOST
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "for aarch64 is missing" in line
+    assert "there is one for x86_64" in line
+    assert not path.exists()
+    with pytest.raises(TlstaxError, match="riscv64"):
+        recorder_path("riscv64")
+
+
+def test_the_printed_sum_is_that_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recorder"
+    assert main(["recorder", "--output", str(path)]) == 0
+    said = capsys.readouterr().err
+    assert f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n" in said
+    assert f"for {platform.machine()}" in said
+    assert subprocess.run([path, "--version"], check=False).returncode == 0
