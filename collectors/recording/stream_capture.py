@@ -29,7 +29,7 @@ from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.engine_rows import fate_rows
 from tlstax.collectors.recording.proc_clocks import Clocks, TargetCounters
 from tlstax.collectors.recording.safe_request import safety_rows
-from tlstax.collectors.recording.stack_store import StackStore
+from tlstax.collectors.recording.stack_store import StackStore, Unnamed
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import (
     recorded_objects,
@@ -149,6 +149,7 @@ class StreamRows:
         """The stream has been read up to its first totals; `symbolizer` is of `target`."""
         self.replay = replay
         self._target = target
+        self._symbolizer = symbolizer
         self._engine = cast(Engine, replay)
         self._plan = plan = replay.plan_file.plan
         self._stacks = StackStore(replay.stack_addresses, symbolizer)
@@ -207,6 +208,18 @@ class StreamRows:
         rows: list[schema.Row] = []
         self._stacks.name_frames(rows)
         return [*rows, *probe_rows(self._engine), *self._end_rows()]
+
+    def part_end(self) -> tuple[list[schema.Row], Unnamed]:
+        """End a capture while the recording goes on: its last rows, and frames to be named.
+
+        The windows that follow refer to none of its stacks.
+        """
+        unnamed = self._stacks.take_unnamed()
+        self._stacks = StackStore(self.replay.stack_addresses, self._symbolizer)
+        self._cutter.use(self._stacks)
+        rows = [*probe_rows(self._engine), *stream_walk_rows(self.replay)]
+        end_ns = int(self.replay.window.end_ns)
+        return [*rows, schema.Meta("end_monotonic_ns", str(end_ns))], unnamed
 
     def _target_cpu_ns(self) -> int:
         return self.replay.read().process_cpu_ns or 0

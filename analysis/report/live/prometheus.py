@@ -163,6 +163,10 @@ class _Collected:
         for (_, kind), numbers in sorted(sums.loss.items()):
             lost.add_metric([str(kind)], numbers["lost_count"])
         yield lost
+        fired = self._counter("triggers", "Changes that a watch noticed by itself.", ("kind",))
+        for kind, count in sorted(self._counters.triggers.items()):
+            fired.add_metric([kind.removeprefix("trigger-")], count)
+        yield fired
 
     def _ledger(self) -> Any:
         times: dict[tuple[str, str, str], int] = {}
