@@ -46,8 +46,13 @@ class StackStore:
         addresses_of: Callable[[int], tuple[int, ...]],
         symbolizer: Symbolizer,
         target_id: int = SERVER_ID,
+        stacks_most: int | None = None,
     ) -> None:
-        """`addresses_of` gives the addresses of a kernel stack id, leaf first."""
+        """`addresses_of` gives the addresses of a kernel stack id, leaf first.
+
+        Beyond `stacks_most` stacks, of further ones only the leaf is kept, and the loss counted.
+        """
+        self._stacks_most = stacks_most
         self._before = ids_before(target_id)
         self._addresses_of = addresses_of
         self._symbolizer = symbolizer
@@ -131,6 +136,9 @@ class StackStore:
             self._forgotten.add(stack)
         if leaf:
             addresses = (leaf, *addresses)
+        if self._stacks_most is not None and len(self._stacks) >= self._stacks_most:
+            self._forgotten.add(stack)
+            addresses = addresses[:1]
         # The return address of a call that never returns can be after the end of the function.
         frames = tuple(
             self._frame(address - (depth > 0), kernel, rows)

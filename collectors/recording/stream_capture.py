@@ -150,6 +150,7 @@ class StreamRows:
         self.replay = replay
         self._target = target
         self._symbolizer = symbolizer
+        self._stacks_most: int | None = None
         self._engine = cast(Engine, replay)
         self._plan = plan = replay.plan_file.plan
         self._stacks = StackStore(replay.stack_addresses, symbolizer)
@@ -209,14 +210,23 @@ class StreamRows:
         self._stacks.name_frames(rows)
         return [*rows, *probe_rows(self._engine), *self._end_rows()]
 
+    def bound_stacks(self, sent: int, stored: int) -> None:
+        """Keep in memory so many stacks as they are sent, and so many of one capture."""
+        self.replay.stacks_most, self._stacks_most = sent, stored
+        self._renew_stacks()
+
+    def _renew_stacks(self) -> None:
+        addresses = self.replay.stack_addresses
+        self._stacks = StackStore(addresses, self._symbolizer, stacks_most=self._stacks_most)
+        self._cutter.use(self._stacks)
+
     def part_end(self) -> tuple[list[schema.Row], Unnamed]:
         """End a capture while the recording goes on: its last rows, and frames to be named.
 
         The windows that follow refer to none of its stacks.
         """
         unnamed = self._stacks.take_unnamed()
-        self._stacks = StackStore(self.replay.stack_addresses, self._symbolizer)
-        self._cutter.use(self._stacks)
+        self._renew_stacks()
         rows = [*probe_rows(self._engine), *stream_walk_rows(self.replay)]
         end_ns = int(self.replay.window.end_ns)
         return [*rows, schema.Meta("end_monotonic_ns", str(end_ns))], unnamed

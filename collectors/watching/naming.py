@@ -55,7 +55,7 @@ def name(naming: Naming) -> None:
     with CaptureReader.open(naming.capture) as reader:
         frames = list(reader.rows(Frame))
     root = PROC / str(naming.pid) / "root"
-    known = LaterNames([], None, root if root.exists() else Path("/"), inlined=False)
+    known = LaterNames([], None, root if os.path.isdir(root) else Path("/"), inlined=False)
     for file in known.name(frames):
         named += file.changed
     store_names(naming.capture, named, stacks=list(without_own(naming.unnamed.waits, own)))

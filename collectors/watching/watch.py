@@ -32,8 +32,8 @@ SAMPLE_HZ: Final = 3
 """CPU samples a second and CPU: 10,000 an hour of each CPU that the server uses."""
 WALKS_MOST: Final = 20
 """Stacks of waits that are walked in a second."""
-STACKS_MOST: Final = 8192
-"""Stacks that are kept in memory."""
+STACKS_MOST: Final = (8192, 20_000)
+"""Stacks that are kept in memory as they are sent, and of an hour."""
 LEAST_CPUS: Final = 1.0
 """A server that uses less CPU is counted as using this much by the budget."""
 _LASTED_NS: Final = 120 * 1_000_000_000
@@ -153,8 +153,8 @@ class Watch:
             Recorded(prepared.target, prepared.plan, prepared.safety),
             self._arguments(prepared),
             prepared.tables,
+            STACKS_MOST,
         )
-        session.replay.stacks_most = STACKS_MOST
         session.wake_on(self._stop.fd)
         try:
             self._attached(session, prepared)

@@ -138,6 +138,7 @@ class Rollups:
         """The recorder was detached."""
         self._counters.detached()
         self._write()
+        self._explained.take()
 
     def close(self) -> None:
         """Write what is left."""

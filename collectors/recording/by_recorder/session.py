@@ -49,11 +49,13 @@ class RecorderSession:
         recorded: Recorded,
         arguments: Sequence[str],
         tables: "GrowingTables | bytes | None" = None,
+        stacks_most: tuple[int, int] | None = None,
     ) -> None:
         """Start it and wait until it is attached, with --budget until it has made its choice.
 
-        `tables`: the unwind tables, which grow with the process if they can. Raises TlstaxError if
-        the process cannot be recorded.
+        `tables`: the unwind tables, which grow with the process if they can. `stacks_most`: stacks
+        in memory, see `StreamRows.bound_stacks`. Raises TlstaxError if the process cannot be
+        recorded.
         """
         self.target = target = recorded.target
         self.ending = ""
@@ -74,6 +76,8 @@ class RecorderSession:
             self.replay = self._begun()
             self._symbolizer.replay = self.replay
             self.rows = StreamRows(self.replay, target, self._symbolizer, _BothClocks(self.replay))
+            if stacks_most:
+                self.rows.bound_stacks(*stacks_most)
             if "--budget" in arguments:
                 self._await_choice()
         except BaseException:
