@@ -80,6 +80,11 @@ def register(
         "--listen", type=address, metavar="[HOST:]PORT",
         help=f"serve Prometheus metrics there ({_LOOPBACK} if only a port is given)",
     )  # fmt: skip
+    parser.add_argument(
+        "--otlp", type=otlp_address, default="", metavar="URL",
+        help="send OTLP metrics there, such as http://127.0.0.1:4318, as often as a rollup is "
+        "written; headers and certificates by OTEL_EXPORTER_OTLP_... of the environment",
+    )  # fmt: skip
     parser.add_argument("--host", default="", metavar="NAME", help="name of the host in the data")
     parser.add_argument("--cluster", default="", metavar="NAME", help="cluster that it is of")
     accept_option(parser)
@@ -121,6 +126,17 @@ def address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def otlp_address(text: str) -> str:
+    """An http address without a password in it."""
+    scheme, _, rest = text.partition("://")
+    if scheme not in ("http", "https") or not rest.strip("/") or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://HOST:4318")
+    if "@" in rest.partition("/")[0]:
+        why = "an address has no password: set OTEL_EXPORTER_OTLP_HEADERS instead"
+        raise argparse.ArgumentTypeError(why)
+    return text
+
+
 def run(options: argparse.Namespace) -> int:
     """Record until SIGINT or SIGTERM."""
     stop = StopFlag()
@@ -128,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
     watched = Watched(options.name, options.pid, share, WINDOW_S, accepted=options.accept)
     with options.open_sink(
         *(options.output, options.host, options.cluster, options.every, options.keep),
-        *(options.listen, _tell),
+        *(options.listen, options.otlp, _tell),
     ) as sink:
         raw = _raw(options, sink)
         try:

@@ -10,6 +10,7 @@ from typing import Final
 
 from tlstax import TlstaxError
 from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import DAY_NS, SHARED
 from tlstax.analysis.fleet.continuous.raw_hour import Explaining, RawHour, Rows
 from tlstax.analysis.fleet.continuous.segment import Segment
 from tlstax.analysis.fleet.rollup.recording import Recording
@@ -32,6 +33,8 @@ class ExplainedHours:
         self._running: list[Explaining] = []
         self._unwritten: list[tuple[Recording, Rows]] = []
         self._is_failing = False
+        self._day = 0
+        self._known: dict[type[columns.Row], set[int]] = {}
 
     def expect(self, segment: Segment) -> None:
         """A segment is over: its triggers are written now, the rest once it is explained."""
@@ -95,11 +98,25 @@ class ExplainedHours:
 
     def _write(self, of: Recording, rows: Rows) -> None:
         with layout.lock(self._data, exclusive=False):
-            for table, mine in rows.items():
+            for table, found in rows.items():
+                mine = self._new(table, found)
                 if not mine:
                     continue
                 hour = layout.hour_of(getattr(mine[0], "start_wall_ns"))  # noqa: B009
                 folder = Place("1h", table, hour).folder(self._data)
                 path = folder / layout.part_name(of.source_id)
                 made = parquet_files.table_of(table, mine)
-                parquet_files.write(path, table, [made])
+                parquet_files.write(path, table, [made], parquet_files.FINAL_LEVEL)
+                self._known.setdefault(table, set()).update(
+                    made.column(0).to_pylist() if table in SHARED else ()
+                )
+
+    def _new(self, table: type[columns.Row], rows: list[columns.Row]) -> list[columns.Row]:
+        """Without the frames and stacks that an hour of the same day has already."""
+        if table not in SHARED or not rows:
+            return rows
+        day = getattr(rows[0], "start_wall_ns") // DAY_NS  # noqa: B009 - all tables have it
+        if day != self._day:
+            self._day, self._known = day, {}
+        known = self._known.get(table, set())
+        return [row for row in rows if row[0] not in known]

@@ -88,7 +88,6 @@ class Rollups:
         """A recorder was attached."""
         meta = {row.key: row.value for row in facts if isinstance(row, schema.Meta)}
         targets = [row for row in facts if isinstance(row, schema.Target)]
-        self._end_segment()
         if targets != self._facts.targets:
             self._triggers = Triggers()
         self._facts = Tables(meta=meta, targets=targets)
@@ -137,6 +136,7 @@ class Rollups:
     def detached(self) -> None:
         """The recorder was detached."""
         self._counters.detached()
+        self._end_segment()
         self._write()
         self._explained.take()
 

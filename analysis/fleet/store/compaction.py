@@ -98,7 +98,8 @@ def _merge(compacted: Path, files: list[Path], place: Place, left_out: list[str]
         if whole in ([], [compacted]):
             break
         try:
-            parquet_files.write(compacted, place.table, _batches(whole, place))
+            batches = _batches(whole, place)
+            parquet_files.write(compacted, place.table, batches, parquet_files.FINAL_LEVEL)
             parquet_files.sync(compacted.parent)
             break
         except UnreadableError as error:

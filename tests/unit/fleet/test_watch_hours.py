@@ -49,7 +49,7 @@ def watched(data: Path, tables: Tables, capture: Path) -> Watching:
     watching = Watching(data, tables)
     watching.take(by_window(tables))
     source = watching.sink.source
-    watching.sink.begin([])  # another server: the hour is over
+    watching.sink.detached()
     watching.sink.recorded(capture, source)
     return watching
 
@@ -80,7 +80,6 @@ def test_what_fired_is_a_finding_beside_the_others(
 ) -> None:
     monkeypatch.setattr(rollups, "Triggers", Once)
     watching = watched(tmp_path / "data", demo_tables, capture)
-    watching.sink.detached()
     before = table(tmp_path / "data", columns.Finding)
     watching.sink.close()
     found = table(tmp_path / "data", columns.Finding)
@@ -97,7 +96,6 @@ def test_a_full_disk_delays_what_an_hour_explains(
         raise output_error(str(path), OSError(28, "No space left on device"))
 
     watching = watched(tmp_path / "data", demo_tables, capture)
-    watching.sink.detached()
     write = parquet_files.write
     monkeypatch.setattr(parquet_files, "write", full)
     hours = watching.sink._explained
