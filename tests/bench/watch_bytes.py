@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Bytes of a day of `tlstax watch` of one host, by table: python tests/bench/watch_bytes.py
+"""Bytes of a day of `tlstax watch` of one host, by table.
+
+    python tests/bench/watch_bytes.py [CAPTURE] [--hours N]
 
 The windows of a recording (docs/demo/demo.tlstax, or the one that is named) are replayed as a day
 of windows of 10 s, with their stacks, findings and histograms, through the code that writes

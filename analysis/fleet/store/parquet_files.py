@@ -154,9 +154,7 @@ def write(path: Path, table: type[Row], batches: Iterable[Any], level: int = LIV
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as stream:
-                with parquet.ParquetWriter(
-                    stream, schema_of(table), **options(table, level)
-                ) as writer:
+                with parquet.ParquetWriter(stream, schema_of(table), **encoding) as writer:
                     for batch in batches:
                         writer.write_table(batch, row_group_size=ROWS_OF_A_GROUP)
                     writer.add_key_value_metadata(metadata_of(table))
