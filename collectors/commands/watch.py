@@ -81,7 +81,7 @@ def register(
         help=f"serve Prometheus metrics there ({_LOOPBACK} if only a port is given)",
     )  # fmt: skip
     parser.add_argument(
-        "--otlp", type=otlp_address, default="", metavar="URL",
+        "--otlp", type=otlp_address, metavar="URL",
         help="send OTLP metrics there, such as http://127.0.0.1:4318, as often as a rollup is "
         "written; headers and certificates by OTEL_EXPORTER_OTLP_... of the environment",
     )  # fmt: skip
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
     watched = Watched(options.name, options.pid, share, WINDOW_S, accepted=options.accept)
     with options.open_sink(
         *(options.output, options.host, options.cluster, options.every, options.keep),
-        *(options.listen, options.otlp, _tell),
+        *(options.listen, options.otlp or "", _tell),
     ) as sink:
         raw = _raw(options, sink)
         try:

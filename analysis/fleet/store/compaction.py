@@ -98,8 +98,10 @@ def _merge(compacted: Path, files: list[Path], place: Place, left_out: list[str]
         if whole in ([], [compacted]):
             break
         try:
-            batches = _batches(whole, place)
-            parquet_files.write(compacted, place.table, batches, parquet_files.FINAL_LEVEL)
+            count = sum(parquet_files.check(path, place.table).num_rows for path in whole)
+            is_small = count <= ROWS_OF_A_GROUP
+            level = parquet_files.FINAL_LEVEL if is_small else parquet_files.LIVE_LEVEL
+            parquet_files.write(compacted, place.table, _batches(whole, place), level)
             parquet_files.sync(compacted.parent)
             break
         except UnreadableError as error:

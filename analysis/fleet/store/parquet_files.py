@@ -29,7 +29,7 @@ ROWS_OF_A_GROUP: Final = 1 << 17
 LIVE_LEVEL: Final = 6
 """Of zstd, in files that are written often."""
 FINAL_LEVEL: Final = 19
-"""In files that are written once: 3 % smaller, for some ms a file."""
+"""In small files that are written once: 3 % smaller, for some ms a file."""
 VERSION_KEY: Final = b"tlstax.schema_version"
 TABLE_KEY: Final = b"tlstax.table"
 _schemas: Final[dict[type[Row], Any]] = {}
