@@ -31,8 +31,8 @@ from tlstax.tests.watched_rows import by_window, facts
 ROOT: Final = Path(__file__).resolve().parents[2]
 WINDOW_NS: Final = 10 * SECOND_NS
 GOALS_KB: Final = {10: 2000, 60: 500}
-NOON_NS: Final = 1_795_305_600 * SECOND_NS
-"""A full hour of the wall clock, where the day begins."""
+MIDNIGHT_NS: Final = 1_795_305_600 * SECOND_NS
+"""Where the day begins."""
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
             data = Path(scratch)
             write(data, tables, options.capture, every_s, options.hours)
             before = sizes(data)
-            compaction.compact(data)
+            compaction.compact(data, MIDNIGHT_NS + 48 * HOUR_NS)
             after = sizes(data)
         scale = 24 / options.hours / 1000
         print(f"rollups of {every_s} s, KB (1,000 bytes) a day:")
@@ -63,7 +63,7 @@ def main() -> int:
 
 def write(data: Path, tables: Tables, capture: Path, every_s: int, hours: int) -> None:
     """A day of a watch."""
-    at_ns = [NOON_NS]
+    at_ns = [MIDNIGHT_NS]
     to = Destination(data, "db1", "", every_s, 30 * 24 * 3600.0)
     rollups = Rollups(to, lambda text: None, Counters(), lambda: 0)
     rollups.begin(facts(tables))

@@ -30,7 +30,7 @@ def rotate(data: Path, host: str, end_wall_ns: int) -> int:
         for table in _ORDER:
             for tier in tiers_of(table):
                 for place in layout.places(data, tier, table, None, end_wall_ns):
-                    if place.hour_wall_ns + columns.HOUR_NS <= end_wall_ns:
+                    if place.end_wall_ns <= end_wall_ns:
                         removed += _remove(place.folder(data), table, host)
         removed += _remove_unused(data, end_wall_ns)
     return removed

@@ -46,7 +46,26 @@ def select(
             first_ns -= first_ns % DAY_NS
         for place in layout.places(data, tier_of(tier, table), table, first_ns, end_ns):
             files += _files_in(data, place, made.left_out)
+        if table not in SHARED:
+            made.files[table] = _each_day_once(data, table, files, made.left_out)
     return made
+
+
+def _each_day_once(
+    data: Path, table: type[Row], files: list[Path], left_out: list[str]
+) -> list[Path]:
+    """Without files of hours that were merged into their day while we looked."""
+    kept = list(files)
+    for day in [path for path in files if path.parent.name == f"hour={layout.WHOLE_DAY}"]:
+        hours = [path for path in kept if path.parent.parent == day.parent.parent and path != day]
+        try:
+            known = parquet_files.sources_in(day, table) if hours else frozenset()
+            merged = [one for one in hours if parquet_files.sources_in(one, table) <= known]
+        except (UnreadableError, FileNotFoundError) as error:
+            left_out.append(f"{day} was not compared with its hours: {error}")
+            continue
+        kept = [path for path in kept if path not in merged]
+    return kept
 
 
 def tier_of(tier: str, table: type[Row]) -> str:
