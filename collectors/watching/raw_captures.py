@@ -26,7 +26,7 @@ SUFFIX: Final = ".tlstax"
 KEPT: Final = "kept"
 """Folder of those in which a trigger fired."""
 _PATIENCE_S: Final = 0.05
-_NAMING_S: Final = 120
+_NAMING_S: Final = 60
 _NAME: Final = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{16}\.tlstax")
 
 

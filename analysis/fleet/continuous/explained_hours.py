@@ -19,7 +19,7 @@ from tlstax.analysis.fleet.store.layout import Place
 
 KEPT_MOST: Final = 8
 """Hours whose raw windows are awaited, or whose rows could not be written yet."""
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = 60.0
 
 
 class ExplainedHours:

@@ -8,13 +8,14 @@ pickled rows to standard output.
 
 import os
 import pickle
+import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from tlstax import TlstaxError
+from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import Row
 from tlstax.analysis.fleet.rollup.capture import explained
 from tlstax.analysis.fleet.rollup.recording import Recording
@@ -22,6 +23,8 @@ from tlstax.analysis.rows import tables as capture_tables
 from tlstax.collectors.capture.reader import CaptureReader
 
 MODULE: Final = "tlstax.analysis.fleet.continuous.raw_hour"
+MEMORY_MOST: Final = 1536 << 20
+"""Address space of the process, so that the server keeps its memory."""
 _LAST_OF_ALL: Final = 19  # nice
 
 Rows = dict[type[Row], list[Row]]
@@ -81,11 +84,17 @@ def explain(hour: RawHour) -> Rows:
 
 def _main() -> int:
     os.nice(_LAST_OF_ALL)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MOST, MEMORY_MOST))
+    hour: RawHour = pickle.load(sys.stdin.buffer)  # written by our own parent
     try:
-        made = explain(pickle.load(sys.stdin.buffer))  # written by our own parent
+        made = explain(hour)
     except TlstaxError as error:
         print(f"tlstax: {error}", file=sys.stderr)
         return int(error.exit_code)
+    except MemoryError:
+        limit = f"{MEMORY_MOST >> 20} MB are not enough for the raw windows"
+        print(f"tlstax: {hour.capture} cannot be explained: {limit}", file=sys.stderr)
+        return int(ExitCode.HOST)
     pickle.dump(made, sys.stdout.buffer)
     return 0
 
