@@ -66,7 +66,7 @@ class RawCaptures:
         self._threads: dict[int, schema.Thread] = {}
         self._is_failing = False
         try:
-            for each in (folder, folder / KEPT):
+            for each in (folder.parent, folder, folder / KEPT):
                 each.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise output_error(f"raw windows to {folder}", error) from error

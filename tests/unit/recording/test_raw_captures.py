@@ -69,7 +69,8 @@ def rows_of(path: Path, table: type[Row]) -> list[Row]:
 
 
 def test_each_source_has_a_capture_with_its_windows_and_living_threads(tmp_path: Path) -> None:
-    run = Run(tmp_path / "raw")
+    run = Run(tmp_path / "raw/db1")
+    assert ((tmp_path / "raw").stat().st_mode & 0o777) == 0o700
     run.raw.window(window(1, thread(1), thread(2)), 11)
     run.raw.window(window(2, thread(2, 5)), 11)
     run.raw.window(window(3), 12)
