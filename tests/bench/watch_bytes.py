@@ -5,28 +5,34 @@
 
 The windows of a recording (docs/demo/demo.tlstax, or the one that is named) are replayed as a day
 of windows of 10 s, with their stacks, findings and histograms, through the code that writes
-rollups. Sizes of files are counted before and after `tlstax fleet compact`.
+rollups; each hour is written once, as it is after its last rollup. Sizes of files are counted
+before and after `tlstax fleet compact`.
 """
 
 import argparse
 import itertools
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS
 from tlstax.analysis.fleet.continuous import raw_hour
-from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.fleet.continuous.explained_hours import ExplainedHours
 from tlstax.analysis.fleet.continuous.raw_hour import RawHour
-from tlstax.analysis.fleet.continuous.rollups import Destination, Rollups
+from tlstax.analysis.fleet.continuous.segment import Segment
+from tlstax.analysis.fleet.continuous.window_sums import WindowSums
+from tlstax.analysis.fleet.rollup.host_facts import host_rows
+from tlstax.analysis.fleet.rollup.intervals import Sums
+from tlstax.analysis.fleet.rollup.recording import Recording, hash_of
 from tlstax.analysis.fleet.store import compaction
 from tlstax.analysis.rows import tables as capture_tables
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.tests.watched_rows import by_window, facts
+from tlstax.tests.watched_rows import by_window
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WINDOW_NS: Final = 10 * SECOND_NS
@@ -62,37 +68,54 @@ def main() -> int:
 
 
 def write(data: Path, tables: Tables, capture: Path, every_s: int, hours: int) -> None:
-    """A day of a watch."""
-    at_ns = [MIDNIGHT_NS]
-    to = Destination(data, "db1", "", every_s, 30 * 24 * 3600.0)
-    rollups = Rollups(to, lambda text: None, Counters(), lambda: 0)
-    rollups.begin(facts(tables))
-    explained = None
-    for rows in itertools.islice(shifted(tables, at_ns), hours * HOUR_NS // WINDOW_NS):
-        before = rollups.source
-        segment = rollups._segment
-        rollups.window(rows)
-        if segment and rollups.source != before:
-            explained = raw_hour.explain(RawHour(capture, segment.of))
-            hour = {
-                table: [row._replace(start_wall_ns=segment.hour_ns) for row in mine]
-                for table, mine in explained.items()
-            }
-            rollups._explained._add(segment.of, hour)
-    rollups.close()
+    """The files of so many hours, as they are after the last rollup of each."""
+    tiers = tuple(tier for tier, seconds in TIERS.items() if seconds >= every_s)
+    recording = Recording("db1", "", 1, 0)
+    windows = [summed(rows, recording) for rows in by_window(tables)]
+    (host,) = host_rows(tables, recording)[:1]
+    assert isinstance(host, columns.Host)
+    explained = raw_hour.explain(RawHour(capture, recording))
+    hourly = ExplainedHours(data, print)
+    replayed = itertools.cycle(windows)
+    for hour in range(hours):
+        start_ns = MIDNIGHT_NS + hour * HOUR_NS
+        of = replace(recording, source_id=hash_of((str(hour),)))
+        segment = Segment(of, start_ns, host, tiers)
+        for number in range(HOUR_NS // WINDOW_NS):
+            segment.add(shifted(next(replayed), start_ns + number * WINDOW_NS))
+        segment.write(data)
+        hourly._add(
+            of,
+            {
+                table: [_at(row, start_ns, of.source_id) for row in rows]
+                for table, rows in explained.items()
+            },
+        )
+        hourly.take()
 
 
-def shifted(tables: Tables, at_ns: list[int]) -> Iterator[list[schema.Row]]:
-    """The windows again and again, each 10 s after the one before."""
-    for rows in itertools.cycle(by_window(tables)):
-        start_ns = at_ns[0]
-        at_ns[0] += WINDOW_NS
-        yield [
-            row._replace(start_ns=start_ns, end_ns=start_ns + WINDOW_NS)
-            if isinstance(row, schema.Window)
-            else row
+def summed(rows: list[schema.Row], of: Recording) -> Sums:
+    """The sums of a window, as if it had lasted 10 s and begun at 0."""
+    return WindowSums().of(
+        [
+            row._replace(start_ns=0, end_ns=WINDOW_NS) if isinstance(row, schema.Window) else row
             for row in rows
-        ]
+        ],
+        of,
+    )
+
+
+def shifted(sums: Sums, start_ns: int) -> Sums:
+    """The same at another time."""
+    return Sums(*({(start_ns, *key[1:]): value for key, value in one.items()} for one in sums))
+
+
+def _at(row: Any, start_ns: int, source_id: int) -> columns.Row:
+    known = {"start_wall_ns": start_ns, "source_id": source_id}
+    moved: columns.Row = row._replace(
+        **{name: value for name, value in known.items() if name in row._fields}
+    )
+    return moved
 
 
 def sizes(data: Path) -> dict[str, int]:

@@ -86,10 +86,10 @@ def _merge_day(data: Path, hours: Sequence[Place], left_out: list[str]) -> int:
     target = day.folder(data) / COMPACTED
     found = [place.folder(data) / COMPACTED for place in hours]
     files = [path for path in found if path.exists()]
-    if not files:
+    whole = [*files, *([target] if target.exists() else [])]
+    if not files or len(whole) < 2:
         return 0
     try:
-        whole = [*files, *([target] if target.exists() else [])]
         count = sum(parquet_files.check(path, day.table).num_rows for path in whole)
         if count > DAY_ROWS_MOST:
             return 0

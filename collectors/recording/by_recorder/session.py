@@ -21,12 +21,8 @@ from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import GrowingTables
 from tlstax.collectors.recording.stream.totals import StreamError
-from tlstax.collectors.recording.stream_capture import (
-    RecordedClocks,
-    StreamRows,
-    engine_asked,
-    text_of,
-)
+from tlstax.collectors.recording.stream_capture import RecordedClocks, StreamRows
+from tlstax.collectors.recording.stream_facts import engine_asked, text_of
 from tlstax.collectors.recording.windows import WindowTotals
 
 START_NS: Final = 60_000_000_000

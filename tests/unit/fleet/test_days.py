@@ -96,14 +96,18 @@ def test_a_recording_in_a_merged_day_is_known_and_can_be_replaced(
     longer = rolled
     shorter = _shorter(rolled)
     other = renamed(rolled, "db2", 77)
-    for one in (shorter, other):
+    for one in (shorter, other, _an_hour_earlier(renamed(rolled, "db3", 78))):
         adding.add(one, data)
     compaction.compact(data, 1 << 62)
+    assert len(list(data.glob("tier=1h/table=ledger/*/hour=24/*"))) == 1
+    assert len(list(data.glob("tier=1h/table=ledger/*/*/*"))) == 1
     assert adding.add(other, data) == adding.KNOWN
     assert adding.add(longer, data) == adding.REPLACED
     found = rows(data, columns.Interval)
     assert [row["host"] for row in found].count("db2") == len(other.rows["1h"][columns.Interval])
-    recorded = sum(row["recorded_ns"] for row in found if row["host"] != "db2")
+    assert [row["host"] for row in found].count("db3") == 1
+    mine = longer.recording.host
+    recorded = sum(row["recorded_ns"] for row in found if row["host"] == mine)
     assert recorded == sum(
         row.recorded_ns
         for row in longer.rows["1h"][columns.Interval]
@@ -111,6 +115,18 @@ def test_a_recording_in_a_merged_day_is_known_and_can_be_replaced(
     )
     assert compaction.compact(data, 1 << 62).left_out == []
     assert rows(data, columns.Interval) == found
+
+
+def _an_hour_earlier(rolled: RolledUp) -> RolledUp:
+    """The same in the hour before, which is of the same day."""
+    made: Any = {
+        tier: {
+            table: [row._replace(start_wall_ns=row.start_wall_ns - HOUR_NS) for row in found]
+            for table, found in tables.items()
+        }
+        for tier, tables in rolled.rows.items()
+    }
+    return rolled._replace(rows=made)
 
 
 def _shorter(rolled: RolledUp) -> RolledUp:
