@@ -11,6 +11,7 @@ before and after `tlstax fleet compact`.
 
 import argparse
 import itertools
+import random
 import tempfile
 from collections import defaultdict
 from dataclasses import replace
@@ -35,8 +36,9 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.watched_rows import by_window
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+NOISE: Final = 0.2
 WINDOW_NS: Final = 10 * SECOND_NS
-GOALS_KB: Final = {10: 2000, 60: 500}
+GOALS_KB: Final = {60: 500, 10: 2000}
 MIDNIGHT_NS: Final = 1_795_305_600 * SECOND_NS
 """Where the day begins."""
 
@@ -106,8 +108,19 @@ def summed(rows: list[schema.Row], of: Recording) -> Sums:
 
 
 def shifted(sums: Sums, start_ns: int) -> Sums:
-    """The same at another time."""
-    return Sums(*({(start_ns, *key[1:]): value for key, value in one.items()} for one in sums))
+    """The same at another time, each number varied by a fifth: repeated ones pack too well."""
+    return Sums(
+        *(
+            {
+                (start_ns, *key[1:]): {
+                    name: round(value * random.uniform(1 - NOISE, 1 + NOISE))
+                    for name, value in numbers.items()
+                }
+                for key, numbers in one.items()
+            }
+            for one in sums
+        )
+    )
 
 
 def _at(row: Any, start_ns: int, source_id: int) -> columns.Row:
