@@ -338,6 +338,14 @@ bench-report: test-install ## time and memory of a report by size of the capture
 bench-fleet: test-install ## size and speed of a data set of 100 to 10,000 replayed hosts; further recordings: CAPTURES="a b" (4 minutes)
 	$(BIN)/python tests/bench/fleet.py docs/measurements/fleet.md $(CAPTURES)
 
+.PHONY: bench-fleet-small bench-watch-bytes
+bench-fleet-small: test-install ## the same of 100 hosts, into lab-out/fleet.md
+	@mkdir -p lab-out
+	$(BIN)/python tests/bench/fleet.py lab-out/fleet.md --hosts 100
+
+bench-watch-bytes: test-install ## bytes of a replayed day of tlstax watch, by table
+	$(BIN)/python tests/bench/watch_bytes.py
+
 test-fleet-engines: test-install packages-servers engines ## the same answers from DuckDB, ClickHouse and Spark on the same files (needs Java)
 	$(PYTEST) tests/fleet_engines
 

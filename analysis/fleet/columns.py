@@ -22,6 +22,7 @@ SCHEMA_VERSION: Final = 1
 TIERS: Final = {"10s": 10, "1m": 60, "1h": 3600}
 """Length of an interval in seconds, by the name of its tier."""
 HOUR_NS: Final = 3_600_000_000_000
+DAY_NS: Final = 24 * HOUR_NS
 SECOND_NS: Final = 1_000_000_000
 
 _Host = Annotated[str, "name of the host, as recorded or as given with --host"]
@@ -222,7 +223,9 @@ class Stack(NamedTuple):
     """A stack, by the hash of its frames: equal on all hosts with the same builds."""
 
     stack_id: Annotated[int, "hash of frame_ids"]
-    start_wall_ns: Annotated[int, "start of the hour of a row of `stacks` that refers to it"]
+    start_wall_ns: Annotated[
+        int, "start of the hour of a row of `stacks` that refers to it: the first of a day"
+    ]
     frame_ids: Annotated[list[int], "frames, leaf first"]
 
 
@@ -234,7 +237,9 @@ class Frame(NamedTuple):
     """
 
     frame_id: Annotated[int, "hash of what identifies the frame"]
-    start_wall_ns: Annotated[int, "start of the hour of a row of `stacks` that leads to it"]
+    start_wall_ns: Annotated[
+        int, "start of the hour of a row of `stacks` that leads to it: the first of a day"
+    ]
     build_id: Annotated[str, "GNU build-id in hex; '' for the kernel"]
     offset_bytes: Annotated[int, "offset in the file; 0 for the kernel"]
     object: Annotated[str, "file, or kernel"]

@@ -17,6 +17,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.schema import (
     Frame,
     InlinedFrame,
+    Stack,
     create_table,
     insert_row,
     table_name,
@@ -26,6 +27,7 @@ _BUSY_SECONDS: Final = 10.0
 _UPDATE: Final = (
     "UPDATE frame SET symbol = ?, symbol_offset_bytes = ?, source = ?, code = ? WHERE frame_id = ?"
 )
+_STACKS: Final = "UPDATE stack SET frame_ids = ? WHERE stack_id = ?"
 _INLINED: Final = table_name(InlinedFrame)
 
 
@@ -34,10 +36,11 @@ def store_names(
     frames: Sequence[Frame],
     inlined: Sequence[InlinedFrame] = (),
     inlined_of: Collection[int] = (),
+    stacks: Sequence[Stack] = (),
 ) -> None:
     """Store the names of these frames. The capture was opened by a `CaptureReader` before.
 
-    `inlined` replaces what is inlined at the frames `inlined_of`.
+    `inlined` replaces what is inlined at the frames `inlined_of`, and `stacks` those of their ids.
     Raises TlstaxError (IO) if the file cannot be written.
     """
     rows = [
@@ -53,6 +56,7 @@ def store_names(
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(_UPDATE, rows)
+            connection.executemany(_STACKS, [(row.frame_ids, row.stack_id) for row in stacks])
             if inlined_of:
                 _store_inlined(connection, inlined, inlined_of)
             connection.execute("COMMIT")

@@ -12,6 +12,8 @@ cannot be recorded, or the one of --pid has ended; 6 the folder cannot be writte
 """
 
 import argparse
+import platform
+import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -19,14 +21,16 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.options import accept_option, budget
+from tlstax.collectors.commands.options import NO_BUDGET, accept_option, budget
 from tlstax.collectors.commands.stop_flag import StopFlag
+from tlstax.collectors.watching.raw_captures import RawCaptures
 from tlstax.collectors.watching.sink import Sink
 from tlstax.collectors.watching.watch import Watch, Watched
 
 DEFAULT_BUDGET: Final = 0.005
 WINDOW_S: Final = 10.0
 """Of the recorder; rollups are sums of these."""
+DEFAULT_RAW: Final = 256 << 20
 _LOOPBACK: Final = "127.0.0.1"
 _DAY_S: Final = 86400
 _UNITS_S: Final = {"h": 3600, "d": _DAY_S}
@@ -63,14 +67,23 @@ def register(
         help="remove rollups after this time, such as 48h or 30d (14d)",
     )  # fmt: skip
     parser.add_argument(
+        "--raw", type=raw_bytes, default=DEFAULT_RAW, metavar="SIZE",
+        help="keep the windows of the last hours as captures of so many bytes at most, such as "
+        "500M, half of it for hours in which something happened; 0: do not (256M)",
+    )  # fmt: skip
+    parser.add_argument(
         "--budget", type=budget, default=DEFAULT_BUDGET, metavar="SHARE",
         help="limit of the overhead, as a share of the server's CPU time, or of one CPU where it "
-        "uses less: above it, level handshake with stretches of level flow is recorded; or none "
-        "(0.5%%)",
+        "uses less: what costs more is recorded in windows; or none (0.5%%)",
     )  # fmt: skip
     parser.add_argument(
         "--listen", type=address, metavar="[HOST:]PORT",
         help=f"serve Prometheus metrics there ({_LOOPBACK} if only a port is given)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--otlp", type=otlp_address, metavar="URL",
+        help="send OTLP metrics there, such as http://127.0.0.1:4318, as often as a rollup is "
+        "written; headers and certificates by OTEL_EXPORTER_OTLP_... of the environment",
     )  # fmt: skip
     parser.add_argument("--host", default="", metavar="NAME", help="name of the host in the data")
     parser.add_argument("--cluster", default="", metavar="NAME", help="cluster that it is of")
@@ -94,6 +107,16 @@ def keep(text: str) -> float:
     return seconds
 
 
+def raw_bytes(text: str) -> int:
+    """Bytes of `500M` or `2G`: 8 MB to 1 TB, or 0."""
+    number, unit = text[:-1], text[-1:]
+    shift = {"M": 20, "G": 30}.get(unit, 0)
+    size = int(number) << shift if shift and number.isdigit() and len(number) < 7 else 0
+    if text != "0" and not 8 << 20 <= size <= 1 << 40:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size from 8M to 1024G, or 0")
+    return size
+
+
 def address(text: str) -> tuple[str, int]:
     """Host and port of `9917`, `:9917`, `192.0.2.7:9917` or `[::1]:9917`."""
     host, _, port = text.rpartition(":")
@@ -103,15 +126,32 @@ def address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def otlp_address(text: str) -> str:
+    """An http address without a password in it."""
+    scheme, _, rest = text.partition("://")
+    if scheme not in ("http", "https") or not rest.strip("/") or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://HOST:4318")
+    if "@" in rest.partition("/")[0]:
+        why = "an address has no password: set OTEL_EXPORTER_OTLP_HEADERS instead"
+        raise argparse.ArgumentTypeError(why)
+    return text
+
+
 def run(options: argparse.Namespace) -> int:
     """Record until SIGINT or SIGTERM."""
     stop = StopFlag()
-    watched = Watched(options.name, options.pid, options.budget, WINDOW_S, accepted=options.accept)
+    share = None if options.budget == NO_BUDGET else options.budget
+    watched = Watched(options.name, options.pid, share, WINDOW_S, accepted=options.accept)
     with options.open_sink(
         *(options.output, options.host, options.cluster, options.every, options.keep),
-        *(options.listen, _tell),
+        *(options.listen, options.otlp or "", _tell),
     ) as sink:
-        Watch(watched, sink, stop, _tell).run()
+        raw = _raw(options, sink)
+        try:
+            Watch(watched, sink, stop, _tell, raw).run()
+        finally:
+            if raw:
+                raw.close()
     if not stop.requested:
         raise TlstaxError(
             f"process {options.pid} has ended",
@@ -120,6 +160,14 @@ def run(options: argparse.Namespace) -> int:
             ExitCode.TARGET,
         )
     return int(ExitCode.OK)
+
+
+def _raw(options: argparse.Namespace, sink: Sink) -> RawCaptures | None:
+    """Where raw windows are kept: below the data set, by host."""
+    if not options.raw:
+        return None
+    name = re.sub(r"[^\w.-]", "_", options.host or platform.node(), flags=re.ASCII)
+    return RawCaptures(options.output / "raw" / name, options.raw, _tell, sink.recorded)
 
 
 def _tell(text: str) -> None:

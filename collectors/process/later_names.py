@@ -63,9 +63,21 @@ class FileNames:
 class LaterNames:
     """Finds files by build-id, and names what a capture could not."""
 
-    def __init__(self, directories: Sequence[Path], server: DebugServer | None) -> None:
-        """Raises TlstaxError (USAGE) if a directory cannot be read."""
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        server: DebugServer | None,
+        root: Path = _ROOT,
+        *,
+        inlined: bool = True,
+    ) -> None:
+        """`root`: what recorded paths are below of; `inlined`: whether to ask DWARF, which is slow.
+
+        Raises TlstaxError (USAGE) if a directory cannot be read.
+        """
         self._server = server
+        self._root = root
+        self._has_inlined = inlined
         self._inlined = InlinedNames()
         self._files: dict[str, list[Path]] = {}
         for directory in directories:
@@ -92,12 +104,14 @@ class LaterNames:
                 why = self._no_server(build_id, "executable")
                 made.why = f"no file with this build-id here{why}"
             return made
-        with closing(OpenObject(_mapped(path, build_id, found), _ROOT, self._debug_files)) as names:
+        mapped = _mapped(path, build_id, found)
+        with closing(OpenObject(mapped, self._root, self._debug_files)) as names:
             for frame in unnamed:
                 place = names.place(frame.offset_bytes)
                 if place.source != "none" or (place.code and not frame.code):
                     made.changed.append(Frame(frame.frame_id, *place))
-            self._find_inlined(names, frames, made)
+            if self._has_inlined:
+                self._find_inlined(names, frames, made)
         if made.left_count:
             made.why = f"no symbol table covers them: {self._tables(names, build_id)}"
         return made
@@ -134,7 +148,7 @@ class LaterNames:
 
     def _executable(self, path: str, build_id: str, *, may_fetch: bool) -> Path | None:
         """The file itself, not a debug file: only it tells addresses from offsets."""
-        here = [Path(path)] if path.startswith("/") else []
+        here = [self._root / path.lstrip("/")] if path.startswith("/") else []
         for candidate in here + self._files.get(build_id, []):
             if _has_code(candidate, build_id):
                 return candidate

@@ -20,6 +20,18 @@ static const u64 longer_ns[] = {200 * NS_PER_MS, 500 * NS_PER_MS, NS_PER_S, 2 * 
 /* Lengths of windows when everything is always on, in windows as asked for. */
 static const u32 multiples[] = {1, 2, 5, 10};
 
+static double floor_cpus = FLOOR_CPUS;
+
+void budget_set_floor(double cpus)
+{
+	floor_cpus = cpus;
+}
+
+double budget_floor(void)
+{
+	return floor_cpus;
+}
+
 static double larger(double one, double other)
 {
 	return one > other ? one : other;
@@ -33,7 +45,7 @@ double overhead_total(const struct overhead *overhead)
 
 double load_base(const struct load *load)
 {
-	return larger(load->cpus, FLOOR_CPUS);
+	return larger(load->cpus, floor_cpus);
 }
 
 struct overhead load_running(const struct load *load, int level)
@@ -184,7 +196,7 @@ void budget_refuse(const struct load *load, double share)
 	     "(less than %g counts as that), so the budget is %.2f ms a second, and CPU samples "
 	     "alone would cost %.2f ms and the recorder %.2f ms. Allow --budget %g%%, or take "
 	     "fewer samples (--sample-hz)",
-	     share * 100, load->cpus, FLOOR_CPUS, share * base_ns / 1e6,
+	     share * 100, load->cpus, floor_cpus, share * base_ns / 1e6,
 	     least.predicted.samples_ns / 1e6, least.predicted.recorder_ns / 1e6,
 	     (double)tenths / 10);
 }
@@ -193,7 +205,7 @@ void account_settle(struct account *account, const struct span *span)
 {
 	double length_ns = (double)span->length_ns;
 	double earned_ns =
-		account->share * larger((double)span->target_cpu_ns, FLOOR_CPUS * length_ns);
+		account->share * larger((double)span->target_cpu_ns, floor_cpus * length_ns);
 	double most_ns =
 		length_ns > 0 ? earned_ns / length_ns * MOST_SAVED_NS : account->balance_ns;
 

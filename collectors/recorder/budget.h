@@ -23,6 +23,7 @@
 enum { LEVEL_NONE = -1 }; /* nothing is on, no samples either */
 
 #define FLOOR_CPUS 0.1 /* a target that uses less is counted as using this: a share of 0 is 0 */
+#define FLOOR_CPUS_MOST 16
 
 /* Overhead of measuring: CPU time in ns, by cause. */
 struct overhead {
@@ -74,6 +75,11 @@ static inline bool has_ledger(int level)
 }
 
 double overhead_total(const struct overhead *overhead);
+
+/* CPUs that a target is counted as using if it uses less: FLOOR_CPUS until this is called. */
+void budget_set_floor(double cpus);
+
+double budget_floor(void);
 
 /* CPUs that the budget is a share of. */
 double load_base(const struct load *load);

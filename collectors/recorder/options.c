@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "budget.h"
 #include "failure.h"
 #include "stream.h"
 
-enum { SLOTS_MOST = 1 << 16, HZ_MOST = 10000 };
+enum { SLOTS_MOST = 1 << 16, HZ_MOST = 10000, WALKS_LEAST = 10, WALKS_MOST = 100000 };
 
 static const char help[] =
 	"usage: tlstax-recorder --plan FILE --pid N [options] > FILE.stream\n"
@@ -24,11 +25,13 @@ static const char help[] =
 	"  --for TIME       end after this time, such as 30s or 500ms (until it is interrupted)\n"
 	"  --window TIME    length of a window (1s)\n"
 	"  --sample-hz N    CPU samples a second and CPU; 0: none (99)\n"
+	"  --wait-walks N   stacks of waits that are walked in a second, at most (2000)\n"
 	"  --slots N        threads that can have an account at a time (8192, or 4 times those "
 	"there)\n"
 	"  --level LEVEL    record less than the plan: sample or handshake\n"
 	"  --calibrate TIME at level flow: a calibration stretch about every TIME\n"
 	"  --budget SHARE   what it may cost, of the process's CPU time: 0.1% to 50% (no limit)\n"
+	"  --floor-cpus N   with --budget: CPUs that the process counts as using at least (0.1)\n"
 	"  --or-everything  if nothing fits the budget, record everything without a limit\n"
 	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
@@ -64,6 +67,8 @@ static const struct option names[] = {
 	{"help", no_argument, NULL, 'h'},
 	{"traced", no_argument, NULL, 'c'},
 	{"calibrate", required_argument, NULL, 'a'},
+	{"wait-walks", required_argument, NULL, 'x'},
+	{"floor-cpus", required_argument, NULL, 'm'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -103,6 +108,17 @@ static bool share(const char *text, double *value)
 		return false;
 	*value = strtod(text, &end) / 100;
 	return !strcmp(end, "%") && *value >= 0.000999 && *value <= 0.5;
+}
+
+/* 0.1 to FLOOR_CPUS_MOST. */
+static bool cpus(const char *text, double *value)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	*value = strtod(text, &end);
+	return !*end && *value >= FLOOR_CPUS && *value <= FLOOR_CPUS_MOST;
 }
 
 static bool size(const char *text, size_t *bytes)
@@ -160,6 +176,13 @@ static bool take(struct options *options, int letter, const char *value)
 		return options->level >= 0;
 	case 'b':
 		return share(value, &options->budget);
+	case 'm':
+		return cpus(value, &options->floor_cpus);
+	case 'x':
+		if (!number(value, WALKS_LEAST, WALKS_MOST, &count))
+			return false;
+		options->walks_most = (u32)count;
+		return true;
 	case 'n':
 		options->or_everything = true;
 		return true;
@@ -192,6 +215,8 @@ int options_parse(struct options *options, int count, char **arguments)
 	*options = (struct options){
 		.window_ns = NS_PER_S,
 		.sample_hz = 99,
+		.walks_most = 2000,
+		.floor_cpus = FLOOR_CPUS,
 		.level = -1,
 		.queue_bytes = 8 << 20,
 	};

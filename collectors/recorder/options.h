@@ -13,11 +13,13 @@ struct options {
 	u64 window_ns;
 	u64 calibrate_ns;   /* mean time between calibration stretches; 0: none */
 	double budget;	    /* share of the target's CPU time; 0: none */
+	double floor_cpus;  /* of which the budget is a share at least */
 	bool or_everything; /* record everything if nothing fits the budget */
 	int reader;	    /* process whose CPU time counts, too; 0: none */
 	u32 sample_hz;
-	u32 slots; /* 0: by the threads of the target */
-	int level; /* -1: that of the plan */
+	u32 walks_most; /* stacks of waits that are walked in a second */
+	u32 slots;	/* 0: by the threads of the target */
+	int level;	/* -1: that of the plan */
 	size_t queue_bytes;
 	bool any_kernel, may_be_traced;
 	bool is_serving, removes_itself;

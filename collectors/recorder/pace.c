@@ -157,7 +157,7 @@ bool pace_affords(const struct pace *pace, double cost_ns)
 bool pace_overspends(const struct pace *pace, const struct span *span)
 {
 	double spent_ns = overhead_total(&span->spent);
-	double floor_ns = FLOOR_CPUS * (double)span->length_ns, share = pace->account.share;
+	double floor_ns = budget_floor() * (double)span->length_ns, share = pace->account.share;
 
 	if (pace->step.level == LEVEL_NONE)
 		return false; /* there is nothing to drop */
@@ -168,5 +168,5 @@ bool pace_overspends(const struct pace *pace, const struct span *span)
 		return spent_ns - earned_ns >
 		       larger(0, pace->account.balance_ns) + income(pace) * (double)SLACK_NS;
 	/* Light time must leave something over for the next dense window. */
-	return spent_ns > larger(earned_ns, share * FLOOR_CPUS * (double)NS_PER_S);
+	return spent_ns > larger(earned_ns, share * budget_floor() * (double)NS_PER_S);
 }

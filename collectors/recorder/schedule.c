@@ -115,6 +115,8 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 	state.budget = options->budget;
 	state.is_trial = state.budget > 0;
 	state.turn_ns = -1;
+	budget_set_floor(options->floor_cpus);
+	window_set_walks(options->walks_most);
 	meter_prepare(engine, plan, target);
 	pace_open(&state.pace, options->budget, state.most, options->window_ns, (u64)target->pid);
 	if (!window_cut(windows, engine, target, &base))

@@ -14,15 +14,21 @@
 #include "walks.h"
 #include "watchdog.h"
 
-/* Walks of waits a second beyond which half as many are made, and below which twice as many. */
-enum { WAITS_MANY = 2000, WAITS_FEW = 200, SHARE_MOST = 1 << 12, ATTEMPTS = 3, MUCH = 8 };
+/* Fewer than a tenth of the walks of waits that may be: twice as many are made. */
+enum { FEW = 10, SHARE_MOST = 1 << 12, ATTEMPTS = 3, MUCH = 8 };
 
 /* Exits without entries, and repairs: no losses while probes are attached or detached. */
 static const enum loss of_turning[] = {LOSS_HEALED, LOSS_UNMATCHED_EXIT, LOSS_SWITCH_MISSED,
 				       LOSS_CLOCK_RETRY_FAILED};
 
 static u32 wait_share = 1;
+static double walks_most = 2000; /* a second */
 static u64 before_turning[COUNT(of_turning)], left_out[COUNT(of_turning)];
+
+void window_set_walks(double most)
+{
+	walks_most = most;
+}
 
 void window_turning(const struct engine *engine)
 {
@@ -55,7 +61,7 @@ static u64 read_counts(const struct engine *engine, int pid, struct process_coun
 	return clock ? clock + counts->uncounted_ns : ~0ULL;
 }
 
-/* Keep stack walks of waits cheap: halve or double the share that is walked. */
+/* Keep stack walks of waits cheap: a smaller share at once, a larger one step by step. */
 static void tune_waits(struct engine *engine, u64 walked, u64 span_ns)
 {
 	u64 least_ns = 50 * NS_PER_MS;
@@ -63,10 +69,10 @@ static void tune_waits(struct engine *engine, u64 walked, u64 span_ns)
 	double walks =
 		(double)walked / share * 1e9 / (double)(span_ns > least_ns ? span_ns : least_ns);
 
-	if (walks > WAITS_MANY && share < SHARE_MOST)
-		share *= 2;
-	else if (walks < WAITS_FEW && share > 1)
+	if (walks < walks_most / FEW && share > 1)
 		share /= 2;
+	for (; walks > walks_most && share < SHARE_MOST; walks /= 2)
+		share *= 2;
 	if (share != wait_share)
 		engine_set_wait_share(engine, share);
 	wait_share = share;

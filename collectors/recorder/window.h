@@ -30,6 +30,9 @@ struct window_end {
 bool window_cut(struct windows *windows, struct engine *engine, const struct target *target,
 		const struct window_end *end);
 
+/* Walks of waits in a second beyond which fewer waits are walked. */
+void window_set_walks(double most);
+
 /*
  * Probes are about to be attached or detached, or were: exits without entries meanwhile are no
  * losses.

@@ -6,8 +6,8 @@ looked up at the end, on the host that recorded, in a forked child, because symb
 so the recorder stays small, and the report needs neither the host nor the binaries.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.process.frame_names import FrameNames, PlaceKey
@@ -29,6 +29,15 @@ _IDS_MOST: Final = 1 << 17
 """Stacks whose rows are found without their addresses: of this number or more, those asked last."""
 
 
+class Unnamed(NamedTuple):
+    """What names are looked up for."""
+
+    frames: Mapping[_Address, int]
+    """Frame ids by address."""
+    waits: list[tuple[int, tuple[int, ...]]]
+    """Stacks of waits with their frames, leaf first."""
+
+
 class StackStore:
     """Rows for stacks, made when a stack is seen for the first time."""
 
@@ -37,8 +46,13 @@ class StackStore:
         addresses_of: Callable[[int], tuple[int, ...]],
         symbolizer: Symbolizer,
         target_id: int = SERVER_ID,
+        stacks_most: int | None = None,
     ) -> None:
-        """`addresses_of` gives the addresses of a kernel stack id, leaf first."""
+        """`addresses_of` gives the addresses of a kernel stack id, leaf first.
+
+        Beyond `stacks_most` stacks, of further ones only the leaf is kept, and the loss counted.
+        """
+        self._stacks_most = stacks_most
         self._before = ids_before(target_id)
         self._addresses_of = addresses_of
         self._symbolizer = symbolizer
@@ -81,9 +95,14 @@ class StackStore:
 
     def leave(self, unnamed: "UnnamedFrames", *, is_over: bool = False) -> None:
         """The same, together with others' and later. `is_over`: the process has ended."""
-        waits = ((stack, frames) for frames, stack in self._stacks.items() if stack in self._waits)
-        unnamed.add(self._symbolizer, self._unnamed, waits, is_over=is_over)
-        self._unnamed = {}
+        frames, waits = self.take_unnamed()
+        unnamed.add(self._symbolizer, frames, waits, is_over=is_over)
+
+    def take_unnamed(self) -> Unnamed:
+        """The frames without a name, and the stacks of waits; they are forgotten here."""
+        waits = [(stack, frames) for frames, stack in self._stacks.items() if stack in self._waits]
+        taken, self._unnamed = self._unnamed, {}
+        return Unnamed(taken, waits)
 
     def _store(
         self, stack: int, kernel: bool, rows: list[schema.Row], leaf: int, count: int
@@ -117,6 +136,9 @@ class StackStore:
             self._forgotten.add(stack)
         if leaf:
             addresses = (leaf, *addresses)
+        if self._stacks_most is not None and len(self._stacks) >= self._stacks_most:
+            self._forgotten.add(stack)
+            addresses = addresses[:1]
         # The return address of a call that never returns can be after the end of the function.
         frames = tuple(
             self._frame(address - (depth > 0), kernel, rows)
@@ -177,17 +199,29 @@ class UnnamedFrames:
         own: set[int] = set()
         for key, place in self._names.look_up().items():
             rows += (schema.Frame(frame, *place) for frame in self._frames[key])
-            if place.object == KERNEL.object and place.symbol.startswith(_OWN_FRAMES):
+            if is_own(place):
                 own.update(self._frames[key])
-        for stack, frames in self._waits:
-            if frames[0] in own:
-                first = next((i for i, frame in enumerate(frames) if frame not in own), 0)
-                rows.append(_stack_row(stack, frames[first:]))
+        rows += without_own(self._waits, own)
         self._frames, self._waits = {}, []
         return rows
 
 
 KERNEL: Final = Place("kernel", "", 0, "[kernel]", 0, "none", "")
+
+
+def is_own(place: Place) -> bool:
+    """Whether a place is in a program of the recorder, or in what called it."""
+    return place.object == KERNEL.object and place.symbol.startswith(_OWN_FRAMES)
+
+
+def without_own(
+    waits: Iterable[tuple[int, tuple[int, ...]]], own: Collection[int]
+) -> Iterator[schema.Stack]:
+    """The stacks of waits that begin with the recorder's own frames, without these."""
+    for stack, frames in waits:
+        if frames[0] in own:
+            first = next((i for i, frame in enumerate(frames) if frame not in own), 0)
+            yield _stack_row(stack, frames[first:])
 
 
 def _stack_row(stack: int, frames: tuple[int, ...]) -> schema.Stack:

@@ -25,20 +25,19 @@ from tlstax.collectors.recording.engine.expected_cost import (
 )
 from tlstax.collectors.recording.engine.ledger_maps import SlotView
 from tlstax.collectors.recording.engine.native import Engine
-from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.engine_rows import fate_rows
 from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.proc_clocks import Clocks, RecordedClocks
 from tlstax.collectors.recording.safe_request import safety_rows
-from tlstax.collectors.recording.stack_store import StackStore
+from tlstax.collectors.recording.stack_store import StackStore, Unnamed
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import (
     recorded_objects,
     special_mappings,
-    without_table,
 )
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
+from tlstax.collectors.recording.stream_facts import engine_asked, stream_walk_rows, text_of
 from tlstax.collectors.recording.target_rows import (
     calibration_rows,
     gap_rows,
@@ -119,6 +118,8 @@ class StreamRows:
         """The stream has been read up to its first totals; `symbolizer` is of `target`."""
         self.replay = replay
         self._target = target
+        self._symbolizer = symbolizer
+        self._stacks_most: int | None = None
         self._engine = cast(Engine, replay)
         self._plan = plan = replay.plan_file.plan
         self._stacks = StackStore(replay.stack_addresses, symbolizer)
@@ -196,6 +197,27 @@ class StreamRows:
         rows: list[schema.Row] = []
         self._stacks.name_frames(rows)
         return [*rows, *self._probes(), *self._end_rows()]
+
+    def bound_stacks(self, sent: int, stored: int) -> None:
+        """Keep in memory so many stacks as they are sent, and so many of one capture."""
+        self.replay.stacks_most, self._stacks_most = sent, stored
+        self._renew_stacks()
+
+    def _renew_stacks(self) -> None:
+        addresses = self.replay.stack_addresses
+        self._stacks = StackStore(addresses, self._symbolizer, stacks_most=self._stacks_most)
+        self._cutter.use(self._stacks)
+
+    def part_end(self) -> tuple[list[schema.Row], Unnamed]:
+        """End a capture while the recording goes on: its last rows, and frames to be named.
+
+        The windows that follow refer to none of its stacks.
+        """
+        unnamed = self._stacks.take_unnamed()
+        self._renew_stacks()
+        rows = [*probe_rows(self._engine), *stream_walk_rows(self.replay)]
+        end_ns = int(self.replay.window.end_ns)
+        return [*rows, schema.Meta("end_monotonic_ns", str(end_ns))], unnamed
 
     def _target_cpu_ns(self) -> int:
         return self.replay.read().process_cpu_ns or 0
@@ -285,49 +307,6 @@ def _facts(replay: Replay) -> Iterator[schema.Meta]:
     }
     for key, value in values.items():
         yield schema.Meta(key, str(value))
-
-
-def engine_asked(replay: Replay, start_cpu_ns: int) -> dict[str, object]:
-    """How the programs recorded. `start_cpu_ns`: CPU time until they were attached."""
-    start, functions = replay.start, replay.plan_file.functions
-    asked: dict[str, object] = {}
-    if functions:
-        asked["functions"] = ", ".join(functions.asked)
-        asked["missing_functions"] = ", ".join(functions.absent) or "none"
-    return asked | {
-        "sample_hz": start.sample_hz,
-        "probe_kind": "uprobe_multi" if start.multi else "perf_event",
-        "start_cpu_ns": start_cpu_ns,
-        **stack_walk_facts(replay),
-        "thread_room": start.slots_count,
-        "thread_room_bytes": start.slots_bytes,
-    }
-
-
-def stack_walk_facts(replay: Replay) -> dict[str, object]:
-    """How user stacks were walked, and what that needed."""
-    if not replay.plan_file.safety.user_stacks:
-        return {"user_stacks": "none"}
-    if not replay.start.unwind_bytes:
-        return {"user_stacks": "frame pointers"}
-    return {"user_stacks": "unwind tables", "unwind_bytes": replay.start.unwind_bytes}
-
-
-def stream_walk_rows(replay: Replay) -> Iterator[schema.Row]:
-    """How many stacks were walked by unwind tables, how many whole, and what has no table."""
-    if not replay.start.unwind_bytes:
-        return
-    walks = replay.walk_counts()
-    yield schema.Meta("stack_walk_count", str(sum(walks[end] for end in WALK_ENDS)))
-    yield schema.Meta("stack_whole_count", str(walks["complete"]))
-    if missing := without_table(replay.mappings):
-        text = f"{', '.join(missing)}: callers there are found by frame pointers, or are missing."
-        yield schema.Gap(1, "files without unwind tables", text)
-
-
-def text_of(raw: bytes) -> str:
-    """A text of the stream, whatever bytes it has."""
-    return raw.decode("utf-8", "replace")
 
 
 def _unusable(name: str, why: str) -> TlstaxError:

@@ -21,6 +21,7 @@ from tlstax.collectors.preflight.safety import Safety, at_level
 from tlstax.collectors.process.target import Target, require_host_pids
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.safe_request import preflight
+from tlstax.collectors.recording.stream.tables_file import process_tables, tables_bytes
 from tlstax.probes.model import Level
 
 
@@ -33,6 +34,8 @@ class Prepared(NamedTuple):
     level: Level
     thread_room: int
     may_be_traced: bool
+    tables: bytes | None
+    """Unwind tables of what is mapped now; None: stacks are walked by frame pointers."""
 
 
 def prepare(pid: int, level: Level, accepted: Sequence[str] = ()) -> Prepared:
@@ -61,7 +64,9 @@ def _prepared(pid: int, level: Level, accepted: Sequence[str]) -> Prepared:
     require_host_pids()
     safety, level = at_level(preflight(pid, accepted), level)
     target, plan = plan_in_child(pid, level, limits=safety.limits)
-    return Prepared(target, plan, safety, level, thread_room(pid), "tracer" in accepted)
+    made = process_tables(pid) if safety.user_stacks else None
+    tables = tables_bytes(made.layout, made.words) if made else None
+    return Prepared(target, plan, safety, level, thread_room(pid), "tracer" in accepted, tables)
 
 
 def _main(pid: str, level: str, *accepted: str) -> None:

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Records a server until it is told to stop: finds it, attaches, attaches again after restarts."""
 
+import os
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tlstax import TlstaxError
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
+from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
 from tlstax.collectors.process.find_process import find_by_name, pids_of_name
 from tlstax.collectors.process.target_fate import program_of
-from tlstax.collectors.watching.attached import AttachedServer
-from tlstax.collectors.watching.level_choice import Cost, LevelChoice
+from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession
+from tlstax.collectors.recording.engine.expected_cost import budget_summary
+from tlstax.collectors.recording.windows import WindowTotals
 from tlstax.collectors.watching.preparation import Prepared, prepare
+from tlstax.collectors.watching.raw_captures import RawCaptures
 from tlstax.collectors.watching.sink import Sink
 from tlstax.probes.model import Level
 
@@ -24,6 +28,14 @@ _SETTLE_MS: Final = 1000
 _AGAIN_MS: Final = (1000, 5000, 15_000, 60_000)
 """Before another attempt, after so many failures in a row."""
 _STEP_MS: Final = 5000
+SAMPLE_HZ: Final = 3
+"""CPU samples a second and CPU: 10,000 an hour of each CPU that the server uses."""
+WALKS_MOST: Final = 20
+"""Stacks of waits that are walked in a second."""
+STACKS_MOST: Final = (8192, 20_000)
+"""Stacks that are kept in memory as they are sent, and of an hour."""
+LEAST_CPUS: Final = 1.0
+"""A server that uses less CPU is counted as using this much by the budget."""
 _LASTED_NS: Final = 120 * 1_000_000_000
 """A recording that lasted so long was no failed attempt."""
 
@@ -41,7 +53,7 @@ class Watched:
 
     name: str  # "": only the process `pid`
     pid: int
-    budget: float
+    budget: float | None  # share of the server's CPU time; None: no limit
     window_s: float
     level: Level = Level.FLOW
     accepted: Sequence[str] = ()
@@ -51,8 +63,15 @@ class Watch:
     """Follows one server."""
 
     def __init__(
-        self, watched: Watched, sink: Sink, stop: Stop, tell: Callable[[str], None]
+        self,
+        watched: Watched,
+        sink: Sink,
+        stop: Stop,
+        tell: Callable[[str], None],
+        raw: RawCaptures | None = None,
     ) -> None:
+        """`raw`: where the windows of the last hours are kept, if they are."""
+        self._raw = raw
         self._watched = watched
         self._sink = sink
         self._stop = stop
@@ -128,54 +147,76 @@ class Watch:
         return program_of(pid) != "another program"
 
     def _record(self, prepared: Prepared) -> str:
-        """Record a prepared server; how it ended."""
-        choice = LevelChoice(prepared.level, self._watched.budget)
+        """Record a prepared server until it ends or the watch is told to stop; how it ended."""
         self._is_announced = False
-        ending = ""
-        while not ending and not self._stop.requested:
-            ending = self._at_one_level(prepared, choice)
-        return ending
-
-    def _at_one_level(self, prepared: Prepared, choice: LevelChoice) -> str:
-        """Record until the level changes (""), it is told to stop (""), or the server ends."""
-        attached = AttachedServer(prepared, choice.level, self._watched.window_s, self._spent_ns)
-        attached.wake_on(self._stop.fd)
-        was_alternating = choice.is_alternating
+        session = RecorderSession(
+            Recorded(prepared.target, prepared.plan, prepared.safety),
+            self._arguments(prepared),
+            prepared.tables,
+            STACKS_MOST,
+        )
+        session.wake_on(self._stop.fd)
         try:
-            self._sink.begin(attached.facts())
-            if not self._is_announced:
-                self._announce(prepared)
-            has_changed = False
-            while not attached.ending and not self._stop.requested and not has_changed:
-                for rows in attached.windows(_STEP_MS):
-                    self._sink.window(rows)
-                    start_ns = attached.recorder_start_ns
-                    has_changed = choice.window(_cost(rows), start_ns) or has_changed
-                    if choice.is_alternating != was_alternating:
-                        was_alternating = choice.is_alternating
-                        self._tell_level(choice)
-            ending = attached.ending
-            for rows in attached.end():
-                self._sink.window(rows)
+            self._attached(session, prepared)
+            while not session.ending and not self._stop.requested:
+                session.wait(_STEP_MS)
+                self._take(session.windows())
+            ending = session.ending
+            self._take(session.finish())
         finally:
-            said = attached.close()
+            if self._raw:
+                self._raw.detached()
+            status = session.close()
             self._sink.detached()
             self._spent_ns = cpu_used_ns()
-        return f"{ending}; {said}" if ending and said else ending
+        if ending and status not in (ExitCode.OK, ExitCode.TARGET):
+            said = session.said
+            ended = f"signal {-status} ended the recorder, which said: {said}"
+            return f"{ending}; {said if status > 0 else ended}"
+        return ending
 
-    def _tell_level(self, choice: LevelChoice) -> None:
-        best, share = choice.best.name.lower(), f"{choice.best_share:.2%}"
-        budget = (
-            f"the budget is {self._watched.budget:.2%} of the server's CPU time, or of one CPU "
-            "where it uses less"
-        )
-        self._tell(
-            f"level handshake with stretches of level {best}, which took {share}: {budget}"
-            if choice.is_alternating
-            else f"level {best} all the time again: it took {share}, {budget}"
-        )
+    def _arguments(self, prepared: Prepared) -> list[str]:
+        watched = self._watched
+        sample_hz = SAMPLE_HZ if prepared.safety.samples else 0
+        values = {
+            "--pid": str(prepared.target.pid),
+            "--window": f"{watched.window_s * 1000:.3f}ms",
+            "--sample-hz": str(sample_hz),
+            "--wait-walks": str(WALKS_MOST),
+            "--slots": str(prepared.thread_room),
+        }
+        if watched.budget is not None:
+            values |= {
+                "--budget": f"{watched.budget:%}",
+                "--floor-cpus": f"{LEAST_CPUS:g}",
+                "--reader": str(os.getpid()),
+            }
+        words = [word for pair in values.items() for word in pair]
+        return [*words, "--traced"] if prepared.may_be_traced else words
 
-    def _announce(self, prepared: Prepared) -> None:
+    def _attached(self, session: RecorderSession, prepared: Prepared) -> None:
+        asked = session.facts(cpu_used_ns() - self._spent_ns)
+        level = prepared.level.name.lower()
+        facts = recording_facts("native", level, **cpu_facts(), **asked)
+        if session.budget is not None:
+            facts += session.rows.facts()
+        facts.append(schema.Meta("effect_floor_cpus", f"{LEAST_CPUS:g}"))
+        begun = session.rows.begin()
+        self._sink.begin([*facts, *(row for row in begun if isinstance(row, schema.Target))])
+        if self._raw:
+            self._raw.attached(session.rows, prepared.target.pid, facts)
+        if not self._is_announced:
+            self._announce(prepared, session)
+
+    def _take(self, windows: Iterable[tuple[list[schema.Row], WindowTotals]]) -> None:
+        for rows, _ in windows:
+            is_worth_keeping = self._sink.window(rows)
+            if self._raw:
+                self._raw.window(rows, self._sink.source)
+                if is_worth_keeping:
+                    self._raw.keep()
+
+    def _announce(self, prepared: Prepared, session: RecorderSession) -> None:
         self._was_attached = self._is_announced = True
         target, plan = prepared.target, prepared.plan
         tls = plan.library("tls")
@@ -183,21 +224,7 @@ class Watch:
             f"recording process {target.pid} ({target.exe}, "
             f"{tls.name if tls else 'unknown TLS library'}) at level {prepared.level.name.lower()}"
         )
+        if session.budget is not None:
+            self._tell(budget_summary(session.budget))
         for note in prepared.safety.notes:
             self._tell(f"preflight ({note.hazard}): {note.text}")
-
-
-def _cost(rows: Sequence[schema.Row]) -> Cost:
-    """What a window took."""
-    span_ns = server_ns = 0
-    overhead_ns = 0.0
-    for row in rows:
-        if isinstance(row, schema.Window):
-            span_ns = row.end_ns - row.start_ns
-        elif isinstance(row, schema.Effect):
-            server_ns = row.target_cpu_ns or 0
-            costs = (row.probe_ns, row.scheduler_ns, row.sample_ns)
-            overhead_ns += sum(cost or 0 for cost in costs)
-        elif isinstance(row, schema.System):
-            overhead_ns += row.engine_cpu_ns
-    return Cost(span_ns, server_ns, overhead_ns)

@@ -2,6 +2,7 @@
 """Size and speed of a data set of 100 to 10,000 replayed hosts; writes docs/measurements/fleet.md.
 
     python tests/bench/fleet.py docs/measurements/fleet.md [CAPTURE...]
+    python tests/bench/fleet.py /tmp/fleet.md --hosts 100          a small form
 
 Recordings (docs/demo/demo.tlstax, and others if given) are replayed and varied, see
 tests/fleet_replay.py: the figures are of sizes and speeds, never of servers.
@@ -67,16 +68,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("page", type=Path)
     parser.add_argument("captures", type=Path, nargs="*")
+    parser.add_argument("--hosts", type=int, nargs="+", default=COUNTS, metavar="N")
     options = parser.parse_args()
+    counts = options.hosts
     captures = [ROOT / "docs/demo/demo.tlstax", *options.captures]
     profiles = [fleet_replay.profile(path) for path in captures]
     with tempfile.TemporaryDirectory(prefix="tlstax-fleet-") as scratch:
         sizes = {tier: size_of(profiles, Path(scratch), tier) for tier in ("10s", "1m", "1h")}
         found: dict[int, str] = {}
         hours, minutes = {}, {}
-        for count in COUNTS:
+        for count in counts:
             hours[count] = speed(profiles, Path(scratch), "1h", count, found)
-        for count in COUNTS:
+        for count in counts:
             minutes[count] = speed(profiles, Path(scratch), "1m", count, {})
     page = text(profiles, sizes, hours, minutes, found)
     options.page.write_text(page, encoding="utf-8")

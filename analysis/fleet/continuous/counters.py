@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from tlstax.analysis.fleet.continuous.triggers import TRIGGERS
 from tlstax.analysis.fleet.rollup import intervals
 from tlstax.analysis.fleet.rollup.intervals import Sums
 from tlstax.analysis.rows.tables import Tables
@@ -36,6 +37,8 @@ class Counters:
         self.resident_bytes = 0
         self.window_wall_s = 0.0
         self.rollup_wall_s = 0.0
+        self.triggers: dict[str, int] = dict.fromkeys(TRIGGERS, 0)
+        """How often each fired."""
         self.failed_count = 0
         self.lost_count = 0
 
@@ -77,6 +80,11 @@ class Counters:
             for name, value in numbers.items():
                 kinds[key][name] += value
         return sums._replace(handshake=kinds)
+
+    def triggered(self, trigger: str) -> None:
+        """A trigger fired."""
+        with self._lock:
+            self.triggers[trigger] = self.triggers.get(trigger, 0) + 1
 
     def rollup_written(self) -> None:
         """A rollup was written."""

@@ -17,8 +17,10 @@ from tlstax import TlstaxError
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS
 from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.fleet.continuous.explained_hours import ExplainedHours
 from tlstax.analysis.fleet.continuous.rotation import rotate
 from tlstax.analysis.fleet.continuous.segment import Segment, hour_of
+from tlstax.analysis.fleet.continuous.triggers import Triggers
 from tlstax.analysis.fleet.continuous.window_sums import WindowSums
 from tlstax.analysis.fleet.rollup.host_facts import host_rows
 from tlstax.analysis.fleet.rollup.intervals import Sums
@@ -31,7 +33,6 @@ KEPT_SEGMENTS: Final = 3
 """Segments that ended and could not be written yet; of more the oldest is lost."""
 CLOCK_STEP_NS: Final = SECOND_NS
 """A wall clock that moved more than this against the monotonic one was set."""
-_LEVELS: Final = ("sample", "handshake", "command", "flow", "record")
 
 Tell = Callable[[str], None]
 
@@ -78,6 +79,8 @@ class Rollups:
         self._written = 0  # number of the last rollup
         self._rotated_hour = 0
         self._is_failing = False
+        self._triggers = Triggers()
+        self._explained = ExplainedHours(to.data, tell)
 
     # ---- as Sink ----
 
@@ -86,17 +89,19 @@ class Rollups:
         meta = {row.key: row.value for row in facts if isinstance(row, schema.Meta)}
         targets = [row for row in facts if isinstance(row, schema.Target)]
         if targets != self._facts.targets:
-            self._end_segment()
-        level = meta.get("command_level", "")
+            self._triggers = Triggers()
         self._facts = Tables(meta=meta, targets=targets)
-        if self._segment and _rank(level) > _rank(self._segment.host.level):
-            self._segment.host = self._segment.host._replace(level=level)
         self._windows = WindowSums()
         self._start_cpu_ns += int(meta.get("start_cpu_ns", "0"))
         self._counters.attached(self._facts)
 
-    def window(self, rows: Sequence[schema.Row]) -> None:
-        """A window ended: add it, and write if a rollup is due."""
+    @property
+    def source(self) -> int:
+        """The source that the last window was filed under; 0: there was none."""
+        return self._segment.of.source_id if self._segment else 0
+
+    def window(self, rows: Sequence[schema.Row]) -> bool:
+        """A window ended: add it, and write if a rollup is due; whether a trigger fired."""
         (window,) = (row for row in rows if isinstance(row, schema.Window))
         offset_ns = self._wall_offset_ns()
         self._follow_clock(offset_ns)
@@ -111,21 +116,35 @@ class Rollups:
         if self._segment is None:
             self._segment = self._new_segment(sums, offset_ns, window)
         self._segment.add(sums)
+        fired = self._triggers.add(sums)
+        for one in fired:
+            self._tell(f"{one.trigger}: {one.sentence}")
+            self._counters.triggered(one.trigger)
+            self._segment.fired.append(one)
+        self._explained.take()
         now = (window.end_ns + offset_ns) // (self._to.every_s * SECOND_NS)
         if now != self._written:
             self._written = now
             self._write()
             self._rotate(window.end_ns + offset_ns)
+        return bool(fired)
+
+    def recorded(self, capture: Path, source: int) -> None:
+        """The raw windows of a source are in a capture: find out what they explain."""
+        self._explained.ask(capture, source)
 
     def detached(self) -> None:
         """The recorder was detached."""
         self._counters.detached()
+        self._end_segment()
         self._write()
+        self._explained.take()
 
     def close(self) -> None:
         """Write what is left."""
         self._end_segment()
         self._write()
+        self._explained.close()
         if self._late:
             self._tell(f"rollups of {len(self._late)} hours could not be written and are lost")
         os.close(self._claim)
@@ -147,7 +166,10 @@ class Rollups:
         return Segment(of, hour, host, self._to.tiers)
 
     def _end_segment(self) -> None:
-        if self._segment and self._segment.has_unwritten:
+        if self._segment is None:
+            return
+        self._explained.expect(self._segment)
+        if self._segment.has_unwritten:
             self._late.append(self._segment)
         self._segment = None
 
@@ -187,6 +209,7 @@ class Rollups:
             return segment
         self._segments_count += 1
         of = self._recording(segment.of.wall_offset_ns)
+        self._explained.expect(segment)
         fresh = Segment(of, segment.hour_ns, segment.host, self._to.tiers)
         fresh.add(segment.unwritten)
         fresh.write(self._to.data)
@@ -212,7 +235,3 @@ class Rollups:
             rotate(self._to.data, self._to.host, now_wall_ns - int(self._to.keep_s * SECOND_NS))
         except TlstaxError as error:
             self._tell(f"hours older than --keep could not be removed: {error.why}")
-
-
-def _rank(level: str) -> int:
-    return _LEVELS.index(level) if level in _LEVELS else -1

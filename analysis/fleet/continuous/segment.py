@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
+from tlstax.analysis.fleet.continuous.triggers import Fired
 from tlstax.analysis.fleet.rollup import intervals
 from tlstax.analysis.fleet.rollup.intervals import Sums
 from tlstax.analysis.fleet.rollup.recording import Recording
@@ -37,6 +38,8 @@ class Segment:
         self.of = of
         self.hour_ns = hour_ns
         self.host = host._replace(start_wall_ns=hour_ns, source_id=of.source_id)
+        self.fired: list[Fired] = []
+        """Triggers that fired in it."""
         self._tiers = tiers
         self._open: dict[str, Sums] = {tier: intervals.no_sums() for tier in tiers}
         self._closed: dict[tuple[str, type[Row]], list[Any]] = {}

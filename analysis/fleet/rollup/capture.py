@@ -38,25 +38,34 @@ def roll_up(tables: Tables, path: str, host: str = "", cluster: str = "") -> Rol
     of = identify(tables, path, host, cluster)
     resolved, taxonomy = Stacks(tables.frames, tables.stacks), builtin()
     counts = count_samples(tables.samples, resolved, taxonomy)
-    found, _ = findings_of(capture_tables.groups(tables), tables, counts, resolved, taxonomy)
     sums = intervals.sum_up(tables, of, counts)
     made: TierRows = {}
     for tier, seconds in TIERS.items():
         sums = intervals.merged(sums, seconds * SECOND_NS)
         shown = intervals.without_roles(sums) if tier == "10s" else sums
         made[tier] = intervals.rows(shown, of, is_longest=tier == "1h")
-    first = min(of.start_of(window, HOUR_NS) for window in tables.windows)
     made["1h"][columns.Host] = host_rows(tables, of)
-    made["1h"][columns.Finding] = [
-        columns.Finding(
-            *(of.host, first, of.source_id, line.id, line.name),
-            *(line.share.value, line.size.value_ns, line.sentence),
-        )
-        for line in found
-    ]
-    made["1h"].update(stacks.roll_up(tables, of, resolved, taxonomy))
+    made["1h"].update(explained(tables, of))
     for by_table in made.values():
         for rows in by_table.values():
             if not intervals.is_sane(rows):
                 raise damaged(path, "its sums are beyond what a recording can hold")
     return RolledUp(of, made)
+
+
+def explained(tables: Tables, of: Recording) -> dict[type[Row], list[Row]]:
+    """The rows about causes: findings, and the largest stacks of each hour."""
+    resolved, taxonomy = Stacks(tables.frames, tables.stacks), builtin()
+    counts = count_samples(tables.samples, resolved, taxonomy)
+    found, _ = findings_of(capture_tables.groups(tables), tables, counts, resolved, taxonomy)
+    first = min(of.start_of(window, HOUR_NS) for window in tables.windows)
+    made: dict[type[Row], list[Row]] = {
+        columns.Finding: [
+            columns.Finding(
+                *(of.host, first, of.source_id, line.id, line.name),
+                *(line.share.value, line.size.value_ns, line.sentence),
+            )
+            for line in found
+        ]
+    }
+    return made | stacks.roll_up(tables, of, resolved, taxonomy)

@@ -97,15 +97,25 @@ def _recorded_ns(data: Path, files: Files, of: Recording) -> int:
 
 def _rows_of(data: Path, place: Place, of: Recording) -> Any:
     """The rows of a recording in a folder, or None."""
-    folder = place.folder(data)
-    for name in (layout.part_name(of.source_id), COMPACTED):
+    compute = parquet_files.arrow("pyarrow.compute")
+    for path in _candidates(data, place, of):
         try:
-            rows = parquet_files.rows_of(folder / name, place.table, of.host, of.source_id)
+            rows = parquet_files.rows_of(path, place.table, of.host, of.source_id)
         except (FileNotFoundError, UnreadableError):
             continue
+        starts = rows["start_wall_ns"]
+        is_after = compute.greater_equal(starts, place.hour_wall_ns)
+        rows = rows.filter(compute.and_(is_after, compute.less(starts, place.end_wall_ns)))
         if rows.num_rows:
             return rows
     return None
+
+
+def _candidates(data: Path, place: Place, of: Recording) -> tuple[Path, ...]:
+    """The files that may hold rows of a recording in an hour."""
+    folder = place.folder(data)
+    own = folder / layout.part_name(of.source_id)
+    return own, folder / COMPACTED, place.day.folder(data) / COMPACTED
 
 
 def _has(data: Path, place: Place, rows: Any, of: Recording) -> bool:
@@ -114,9 +124,9 @@ def _has(data: Path, place: Place, rows: Any, of: Recording) -> bool:
         found = _rows_of(data, place, of)
         return found is not None and bool(found.equals(rows))
     missing = set(rows.column(0).to_pylist())
-    for name in (layout.part_name(of.source_id), COMPACTED):
+    for path in _candidates(data, place, of):
         try:
-            for ids in parquet_files.groups(place.folder(data) / name, [rows.column_names[0]]):
+            for ids in parquet_files.groups(path, [rows.column_names[0]]):
                 missing.difference_update(ids.column(0).to_pylist())
         except (FileNotFoundError, UnreadableError):
             continue
@@ -140,12 +150,13 @@ def _compacted_with(data: Path, files: Files, source_id: int) -> list[Place]:
 
 
 def _all_places(hours: set[int]) -> list[Place]:
-    return [
+    found = [
         Place(tier, table, hour)
         for hour in sorted(hours)
         for table in TABLES
         for tier in tiers_of(table)
     ]
+    return [*found, *dict.fromkeys(place.day for place in found)]
 
 
 def _take_out(data: Path, place: Place, source_id: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Merge the files of each hour into one, sorted by host.
+"""Merge the files of each hour into one, sorted by host, and small hours of a day that is over.
 
 The new file is renamed over the earlier one, then the merged files are removed. A reader that finds
 both takes the rows of each recording once (`selection`). Row groups are merged in the order of
@@ -12,12 +12,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tlstax.analysis.fleet.columns import SHARED, TABLES, columns, tiers_of
+from tlstax.analysis.fleet.columns import HOUR_NS, SHARED, TABLES, Row, columns, tiers_of
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, PARTIAL, Place
 from tlstax.analysis.fleet.store.parquet_files import ROWS_OF_A_GROUP, UnreadableError
 from tlstax.analysis.fleet.store.selection import require
 
+DAY_IS_OVER_NS: Final = 2 * HOUR_NS
+"""So long after midnight the hours of a day are merged: a watch has ended them by then."""
+DAY_ROWS_MOST: Final = 4 * ROWS_OF_A_GROUP
+"""Days with more rows stay one file an hour."""
 _STALE_S: Final = 3600
 """A file that was not finished for so long belongs to a writer that died."""
 
@@ -43,19 +47,76 @@ class _Piece(NamedTuple):
     rows_count: int
 
 
-def compact(data: Path) -> Outcome:
-    """Compact every hour that has more than one file. Raises TlstaxError (USAGE, IO, CAPTURE)."""
+def compact(data: Path, now_wall_ns: int | None = None) -> Outcome:
+    """Compact every hour that has more than one file, and days that are over and small.
+
+    Raises TlstaxError (USAGE, IO, CAPTURE).
+    """
     require(data)
+    now_ns = time.time_ns() if now_wall_ns is None else now_wall_ns
     hours = merged = 0
     left_out: list[str] = []
     with layout.lock(data, exclusive=True):
         for table in TABLES:
             for tier in tiers_of(table):
                 for place in layout.places(data, tier, table):
+                    _remove_merged(data, place)
                     count = _compact(place.folder(data), place, left_out)
                     hours += count > 0
                     merged += count
+                for found in _days(data, tier, table, now_ns - DAY_IS_OVER_NS):
+                    count = _merge_day(data, found, left_out)
+                    hours += count > 0
+                    merged += count
     return Outcome(hours, merged, left_out)
+
+
+def _days(data: Path, tier: str, table: type[Row], end_ns: int) -> list[list[Place]]:
+    """The hours of each day that is over."""
+    made: dict[Place, list[Place]] = {}
+    for place in layout.places(data, tier, table):
+        if not place.is_day and place.day.end_wall_ns <= end_ns:
+            made.setdefault(place.day, []).append(place)
+    return list(made.values())
+
+
+def _merge_day(data: Path, hours: Sequence[Place], left_out: list[str]) -> int:
+    """Merge the compacted files of a day's hours if they are small; how many were merged."""
+    day = hours[0].day
+    target = day.folder(data) / COMPACTED
+    found = [place.folder(data) / COMPACTED for place in hours]
+    files = [path for path in found if path.exists()]
+    whole = [*files, *([target] if target.exists() else [])]
+    if not files or len(whole) < 2:
+        return 0
+    try:
+        count = sum(parquet_files.check(path, day.table).num_rows for path in whole)
+        if count > DAY_ROWS_MOST:
+            return 0
+        batches = _batches(whole, day)
+        parquet_files.write(target, day.table, batches, parquet_files.FINAL_LEVEL)
+        parquet_files.sync(target.parent)
+    except UnreadableError as error:
+        left_out.append(f"the day of {error.path} was not merged: {error}")
+        return 0
+    for path in files:
+        path.unlink()
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+    return len(files)
+
+
+def _remove_merged(data: Path, place: Place) -> None:
+    """Remove files of an hour whose rows its day has: whoever merged them died before that."""
+    day = place.day.folder(data) / COMPACTED
+    if place.is_day or place.table in SHARED or not day.exists():
+        return
+    with contextlib.suppress(UnreadableError):
+        known = parquet_files.sources_in(day, place.table)
+        for path in place.folder(data).glob("*.parquet"):
+            with contextlib.suppress(UnreadableError):
+                if parquet_files.sources_in(path, place.table) <= known:
+                    path.unlink()
 
 
 def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
@@ -98,7 +159,10 @@ def _merge(compacted: Path, files: list[Path], place: Place, left_out: list[str]
         if whole in ([], [compacted]):
             break
         try:
-            parquet_files.write(compacted, place.table, _batches(whole, place))
+            count = sum(parquet_files.check(path, place.table).num_rows for path in whole)
+            is_small = count <= ROWS_OF_A_GROUP
+            level = parquet_files.FINAL_LEVEL if is_small else parquet_files.LIVE_LEVEL
+            parquet_files.write(compacted, place.table, _batches(whole, place), level)
             parquet_files.sync(compacted.parent)
             break
         except UnreadableError as error:

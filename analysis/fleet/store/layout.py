@@ -2,7 +2,8 @@
 """Where the files of a data set are: tier=/table=/date=/hour=, by the interval's start in UTC.
 
 A folder of one hour holds one file for each recording, `part-SOURCE.parquet`, and after compaction
-`compacted.parquet`, which holds the rows of many. Names that begin with a dot are not data.
+`compacted.parquet`, which holds the rows of many. Where a day of a table is small, its hours are
+merged, too: into hour=24. Names that begin with a dot are not data.
 """
 
 import contextlib
@@ -17,11 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row
+from tlstax.analysis.fleet.columns import DAY_NS, HOUR_NS, SECOND_NS, Row
 from tlstax.collectors.capture.printable import output_error
 from tlstax.collectors.capture.schema import table_name
 
 COMPACTED: Final = "compacted.parquet"
+WHOLE_DAY: Final = "24"
+"""The hour of a folder with the rows of a day."""
 PARTIAL: Final = ".partial"
 """Suffix of a file that is being written."""
 _YEARS: Final = range(1970, 2100)
@@ -36,11 +39,23 @@ _PART: Final = re.compile(r"part-([0-9a-f]{16})\.parquet")
 
 @dataclass(frozen=True)
 class Place:
-    """One table of one tier in one hour."""
+    """One table of one tier in one hour, or what was merged of one day."""
 
     tier: str
     table: type[Row]
     hour_wall_ns: int
+    is_day: bool = False
+
+    @property
+    def end_wall_ns(self) -> int:
+        """The end of its hour or day."""
+        return self.hour_wall_ns + (DAY_NS if self.is_day else HOUR_NS)
+
+    @property
+    def day(self) -> "Place":
+        """The place of its day."""
+        start_ns = self.hour_wall_ns - self.hour_wall_ns % DAY_NS
+        return Place(self.tier, self.table, start_ns, is_day=True)
 
     def folder(self, data: Path) -> Path:
         """Its folder in a data set."""
@@ -50,7 +65,7 @@ class Place:
             / f"tier={self.tier}"
             / f"table={table_name(self.table)}"
             / f"date={at:%Y-%m-%d}"
-            / f"hour={at:%H}"
+            / (f"hour={WHOLE_DAY}" if self.is_day else f"hour={at:%H}")
         )
 
 
@@ -80,7 +95,10 @@ def places(
     first_wall_ns: int | None = None,
     end_wall_ns: int | None = None,
 ) -> Iterator[Place]:
-    """The hours of a table that have a folder, in order, and may hold intervals in this span."""
+    """The hours and days of a table that have a folder, and may hold intervals in this span.
+
+    In order; a day comes behind its hours.
+    """
     top = data / f"tier={tier}" / f"table={table_name(table)}"
     for date_folder in _folders(top):
         date = _DATE.fullmatch(date_folder.name)
@@ -89,8 +107,9 @@ def places(
             start_ns = _parsed(date[1], hour[1]) if date and hour else None
             if start_ns is None or (end_wall_ns is not None and start_ns >= end_wall_ns):
                 continue
-            if first_wall_ns is None or start_ns + HOUR_NS > first_wall_ns:
-                yield Place(tier, table, start_ns)
+            place = Place(tier, table, start_ns, hour is not None and hour[1] == WHOLE_DAY)
+            if first_wall_ns is None or place.end_wall_ns > first_wall_ns:
+                yield place
 
 
 def _folders(path: Path) -> list[Path]:
@@ -104,7 +123,8 @@ def _folders(path: Path) -> list[Path]:
 
 def _parsed(date: str, hour: str) -> int | None:
     try:
-        at = datetime.strptime(f"{date} {hour}", "%Y-%m-%d %H").replace(tzinfo=UTC)
+        of_day = "00" if hour == WHOLE_DAY else hour
+        at = datetime.strptime(f"{date} {of_day}", "%Y-%m-%d %H").replace(tzinfo=UTC)
     except ValueError:
         return None
     return int(at.timestamp()) * SECOND_NS if at.year in _YEARS else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.fleet.columns import HOURLY, SHARED, TIERS, Row
+from tlstax.analysis.fleet.columns import DAY_NS, HOURLY, SHARED, TIERS, Row
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
@@ -33,16 +33,39 @@ def select(
 ) -> Selection:
     """The files of these tables that may hold intervals in the span.
 
-    Tables that only the tier 1h has are taken from there. Raises TlstaxError: USAGE where there is
-    no data set, CAPTURE for a file of a newer version.
+    Tables that only the tier 1h has are taken from there; of those that several recordings share
+    also the files of the same day before, as a watch writes a row of them once a day.
+    Raises TlstaxError: USAGE where there is no data set, CAPTURE for a file of a newer version.
     """
     require(data)
     made = Selection(tier)
     for table in tables:
         files = made.files.setdefault(table, [])
-        for place in layout.places(data, tier_of(tier, table), table, *span):
+        first_ns, end_ns = span
+        if table in SHARED and first_ns is not None:
+            first_ns -= first_ns % DAY_NS
+        for place in layout.places(data, tier_of(tier, table), table, first_ns, end_ns):
             files += _files_in(data, place, made.left_out)
+        if table not in SHARED:
+            made.files[table] = _each_day_once(data, table, files, made.left_out)
     return made
+
+
+def _each_day_once(
+    data: Path, table: type[Row], files: list[Path], left_out: list[str]
+) -> list[Path]:
+    """Without files of hours that were merged into their day while we looked."""
+    kept = list(files)
+    for day in [path for path in files if path.parent.name == f"hour={layout.WHOLE_DAY}"]:
+        hours = [path for path in kept if path.parent.parent == day.parent.parent and path != day]
+        try:
+            known = parquet_files.sources_in(day, table) if hours else frozenset()
+            merged = [one for one in hours if parquet_files.sources_in(one, table) <= known]
+        except (UnreadableError, FileNotFoundError) as error:
+            left_out.append(f"{day} was not compared with its hours: {error}")
+            continue
+        kept = [path for path in kept if path not in merged]
+    return kept
 
 
 def tier_of(tier: str, table: type[Row]) -> str:

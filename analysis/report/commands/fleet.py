@@ -2,6 +2,7 @@
 """Keep the captures of many hosts as one data set, and ask questions about all of them.
 
     tlstax fleet add rec/*.tlstax --data fleet         captures into the data set, as Parquet files
+    tlstax fleet record --hosts FILE --name mysqld --data fleet    a round over ssh
     tlstax fleet compact --data fleet                  one file for each hour
     tlstax fleet top --data fleet                      the hosts that pay most for TLS
     tlstax fleet compare --data fleet --at 2026-11-22T12:00    what changed at that time
@@ -11,8 +12,9 @@
 
 The data set needs pyarrow and DuckDB: pip install 'tlstax[fleet]'. docs/fleet.md explains it, and
 docs/fleet-columns.md its tables.
-Exit status: 0; 1 an engine could not answer; 2 wrong arguments; 3 a package is missing; 5 a capture
-or file is damaged or too new; 6 a file cannot be written.
+Exit status: 0; 1 an engine could not answer; 2 wrong arguments; 3 a package is missing; 4 some
+hosts of a round could not be recorded; 5 a capture or file is damaged or too new; 6 a file cannot
+be written.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from tlstax.analysis import quantities
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.rollup import capture
 from tlstax.analysis.fleet.store import adding, compaction
-from tlstax.analysis.report.commands import fleet_questions, fleet_sql
+from tlstax.analysis.report.commands import fleet_questions, fleet_record, fleet_sql
 from tlstax.analysis.report.commands.fleet_options import add_command
 from tlstax.collectors.capture.printable import complain
 
@@ -46,6 +48,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add.add_argument("--host", metavar="NAME", default="", help="name of the host, of one capture")
     add.add_argument("--cluster", metavar="NAME", default="", help="cluster that the hosts are of")
     add_command(commands, "compact", "merge the files of each hour", _compact)
+    fleet_record.register(commands)
     fleet_questions.register(commands)
     fleet_sql.register(commands)
 

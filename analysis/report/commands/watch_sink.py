@@ -9,6 +9,7 @@ from pathlib import Path
 from tlstax.analysis.fleet.continuous.counters import Counters
 from tlstax.analysis.fleet.continuous.rollups import Destination, Rollups
 from tlstax.analysis.fleet.store import parquet_files
+from tlstax.analysis.report.live.otlp import OtlpPush, endpoint_of
 from tlstax.analysis.report.live.prometheus import Exposition
 
 
@@ -20,6 +21,7 @@ def open_sink(
     every_s: int,
     keep_s: float,
     listen: tuple[str, int] | None,
+    otlp: str,
     tell: Callable[[str], None],
 ) -> Iterator[Rollups]:
     """Rollups for `tlstax watch`. Raises TlstaxError: HOST if a package is missing, USAGE, IO."""
@@ -33,6 +35,11 @@ def open_sink(
             exposition = Exposition(counters, *listen)
             stack.callback(exposition.close)
             tell(f"metrics at http://{_url_host(listen[0])}:{exposition.port}/metrics")
+        if otlp:
+            endpoint = endpoint_of(otlp)
+            push = OtlpPush(counters, endpoint, to.host, every_s, tell)
+            stack.callback(push.close)
+            tell(f"metrics are sent to {endpoint} every {every_s} s")
         yield rollups
 
 

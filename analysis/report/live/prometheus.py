@@ -8,22 +8,25 @@ no memory and delays the next scrape by seconds at most.
 import importlib
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import SECOND_NS
 from tlstax.analysis.fleet.continuous.counters import Counters
-from tlstax.analysis.fleet.rollup.intervals import WALL, coarse_role
-from tlstax.analysis.quantities import library
-from tlstax.collectors.capture.vocabulary import STATES
+from tlstax.analysis.report.live.measures import (
+    PREFIX,
+    Distribution,
+    Measure,
+    below,
+    distributions,
+    measures,
+)
 
 _PATIENCE_S: Final = 5
 _BUCKETS: Final = range(15, 36)
 """Upper bounds of histograms as powers of two, in ns: 33 us to 34 s, where exact sums end."""
-_SCALE: Final = 4
-"""Buckets of the data set in one power of two."""
 
 
 class _Handler(WSGIRequestHandler):
@@ -98,123 +101,31 @@ class _Collected:
     def collect(self) -> Iterator[Any]:
         """All metric families."""
         with self._counters.held():
-            return iter([*self._state(), *self._totals(), *self._histograms()])
-
-    def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Any:
-        return self._core.CounterMetricFamily(f"tlstax_{name}", text, labels=labels)
-
-    def _gauge(self, name: str, text: str, value: float) -> Any:
-        return self._core.GaugeMetricFamily(f"tlstax_{name}", text, value=value)
-
-    def _state(self) -> Iterator[Any]:
-        now = self._counters
-        yield self._gauge("server_up", "1: the server is recorded now.", now.is_attached)
-        labels = ("server", "version", "tls_library", "build_id", "level")
-        info = self._core.InfoMetricFamily("tlstax_server", "The server recorded last.")
-        for server in now.facts.targets:
-            tls = library(server.tls_library, server.tls_version)
-            values = (server.server, server.server_version, tls, server.build_id, now.level)
-            info.add_metric([], dict(zip(labels, values, strict=True)))
-        yield info
-        yield self._gauge("last_window_timestamp_seconds", "End of the last window.",
-                          now.window_wall_s)  # fmt: skip
-        yield self._gauge("last_rollup_timestamp_seconds", "When a rollup was last written.",
-                          now.rollup_wall_s)  # fmt: skip
-        yield self._gauge("resident_memory_bytes", "Memory of tlstax with its recorder.",
-                          now.resident_bytes)  # fmt: skip
-        for name, text, count in (
-            ("server_attachments", "Servers attached to: 1, and 1 for each restart followed.",
-             now.attached_count),
-            ("rollup_failures", "Rollups that could not be written at the first attempt.",
-             now.failed_count),
-            ("rollups_lost", "Rollups of an hour that were given up.", now.lost_count),
-        ):  # fmt: skip
-            family = self._counter(name, text)
-            family.add_metric([], count)
-            yield family
-
-    def _totals(self) -> Iterator[Any]:
-        sums = self._counters.sums
-        whole: Mapping[str, int] = next(iter(sums.interval.values()), {})
-        for name, text, column in (
-            ("recorded_seconds", "Time recorded.", "recorded_ns"),
-            ("ledger_observed_seconds", "Part of it in which the ledger was kept.",
-             "ledger_observed_ns"),
-            ("handshake_observed_seconds", "Part of it in which handshakes were recorded.",
-             "handshake_observed_ns"),
-            ("server_cpu_seconds", "CPU time of the server by its own clock.", "process_cpu_ns"),
-            ("own_cpu_seconds", "CPU time of tlstax.", "engine_cpu_ns"),
-            ("probe_overhead_seconds", "CPU time of the probes in the server, as calibrated.",
-             "overhead_ns"),
-        ):  # fmt: skip
-            family = self._counter(name, text)
-            family.add_metric([], whole.get(column, 0) / SECOND_NS)
-            yield family
-        for name, text, column in (
-            ("connections", "Connections that were set up.", "connection_count"),
-            ("commands", "Commands that ended.", "command_count"),
-        ):
-            family = self._counter(name, text)
-            family.add_metric([], whole.get(column, 0))
-            yield family
-        yield self._ledger()
-        yield self._handshakes()
-        lost = self._counter("losses", "Data lost or repaired.", ("kind",))
-        for (_, kind), numbers in sorted(sums.loss.items()):
-            lost.add_metric([str(kind)], numbers["lost_count"])
-        yield lost
-
-    def _ledger(self) -> Any:
-        times: dict[tuple[str, str, str], int] = {}
-        for (_, role, phase), numbers in self._counters.sums.ledger.items():
-            for state in STATES:
-                key = coarse_role(str(role)), str(phase), state
-                times[key] = times.get(key, 0) + numbers.get(f"{state}_ns", 0)
-        text = "Time of the server's threads by role, phase and state."
-        family = self._counter("ledger_seconds", text, ("role", "phase", "state"))
-        for key, spent_ns in sorted(times.items()):
-            family.add_metric(list(key), spent_ns / SECOND_NS)
-        return family
-
-    def _handshakes(self) -> Any:
-        labels = ("outcome", "tls_version", "cipher", "group", "resumption")
-        family = self._counter("handshakes", "Handshakes that ended.", labels)
-        for (_, *kind), numbers in sorted(self._counters.sums.handshake.items()):
-            family.add_metric([str(one) for one in kind], numbers["handshake_count"])
-        return family
-
-    def _histograms(self) -> Iterator[Any]:
-        sums = self._counters.sums
-        wall_ns = sum(numbers["wall_ns"] for numbers in sums.handshake.values())
-        commands = sums.phase_latency.get((0, "command"), {})
-        command_ns = sum(
-            count * 2 ** ((index + 0.5) / _SCALE) for index, count in _counts(commands)
-        )
-        for name, phase, total_ns, text in (
-            ("handshake_duration_seconds", WALL, wall_ns, "Wall time of successful handshakes."),
-            (
-                "command_duration_seconds",
-                "command",
-                command_ns,
-                "Wall time of commands; the sum is that of the middles of finer buckets.",
-            ),
-        ):
-            numbers = sums.phase_latency.get((0, phase), {})
-            yield self._core.HistogramMetricFamily(
-                f"tlstax_{name}", text, buckets=_buckets(numbers), sum_value=total_ns / SECOND_NS
+            return iter(
+                [
+                    *(self._family(one) for one in measures(self._counters)),
+                    *(self._histogram(one) for one in distributions(self._counters)),
+                ]
             )
 
+    def _family(self, one: Measure) -> Any:
+        name = f"{PREFIX}{one.name}"
+        if one.kind == "info":
+            family = self._core.InfoMetricFamily(name, one.text)
+            for labels, _ in one.points:
+                family.add_metric([], dict(zip(one.labels, labels, strict=True)))
+            return family
+        made = {"counter": "CounterMetricFamily", "gauge": "GaugeMetricFamily"}[one.kind]
+        family = getattr(self._core, made)(name, one.text, labels=one.labels)
+        for labels, value in one.points:
+            family.add_metric(labels, value)
+        return family
 
-def _counts(numbers: Mapping[str, int]) -> list[tuple[int, int]]:
-    """Buckets of the data set: index and count."""
-    return [(int(name), count) for name, count in numbers.items() if name != "ended_count"]
-
-
-def _buckets(numbers: Mapping[str, int]) -> list[tuple[str, float]]:
-    """Cumulative counts: a bucket of the data set ends at 2^((index + 1) / 4) ns."""
-    counts = _counts(numbers)
-    made: list[tuple[str, float]] = []
-    for power in _BUCKETS:
-        below = sum(count for index, count in counts if index < power * _SCALE)
-        made.append((repr(2**power / SECOND_NS), below))
-    return [*made, ("+Inf", sum(count for _, count in counts))]
+    def _histogram(self, one: Distribution) -> Any:
+        buckets = [
+            *((repr(2**power / SECOND_NS), below(one.counts, power)) for power in _BUCKETS),
+            ("+Inf", sum(one.counts.values())),
+        ]
+        return self._core.HistogramMetricFamily(
+            f"{PREFIX}{one.name}", one.text, buckets=buckets, sum_value=one.sum_ns / SECOND_NS
+        )

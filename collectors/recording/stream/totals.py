@@ -25,7 +25,7 @@ from tlstax.probes.model import Level
 
 _NUMBERS: Final = definition()
 _CELLS: Final = layout.PHASE_CELLS * layout.STATE_CELLS
-_STACKS_MOST: Final = 1 << 17
+STACKS_MOST: Final = 1 << 17
 """More than the programs refer to: they send a stack again after at most 32768 others."""
 _LEVELS: Final = {b"none", *(level.name.lower().encode() for level in Level)}
 _HANDSHAKE_BYTES: Final = ctypes.sizeof(layout.HandshakeRecord)
@@ -67,6 +67,8 @@ class Totals:
         self.hits: dict[int, tuple[int, int, int]] = {}
         self.programs: dict[str, tuple[int, int]] = {}
         self.stacks: dict[int, tuple[int, ...]] = {}
+        self.stacks_most = STACKS_MOST
+        """Stacks that are kept: those that were sent or referred to last."""
         self.quotas: dict[int, tuple[int, int]] = {}
         self.window_samples: list[tuple[layout.SampleKey, int]] = []
         self.window_waits: list[tuple[layout.OffcpuKey, layout.OffcpuValue]] = []
@@ -213,8 +215,14 @@ class Totals:
             addresses = memoryview(raw).cast("Q").tolist()
             self.stacks.pop(stack.id, None)  # the newest is the last
             self.stacks[stack.id] = tuple(addresses)
-        while len(self.stacks) > _STACKS_MOST:
+        while len(self.stacks) > self.stacks_most:
             del self.stacks[next(iter(self.stacks))]
+
+    def _touch(self, *stacks: int) -> None:
+        """Keep stacks that are referred to."""
+        for stack in stacks:
+            if (addresses := self.stacks.pop(stack, None)) is not None:
+                self.stacks[stack] = addresses
 
     def _take_samples(self, content: bytes) -> None:
         for entry in records("sample", content):
@@ -223,6 +231,7 @@ class Totals:
                 *(entry.user_ip, entry.kernel_ip),
             )
             self.window_samples.append((key, entry.count))
+            self._touch(entry.user_stack, entry.kernel_stack)
 
     def _take_waits(self, content: bytes) -> None:
         for entry in records("wait", content):
@@ -230,6 +239,7 @@ class Totals:
                 *(entry.phase, entry.state, entry.syscall, entry.user_stack, entry.kernel_stack)
             )
             self.window_waits.append((key, layout.OffcpuValue(entry.count, entry.time_ns)))
+            self._touch(entry.user_stack, entry.kernel_stack)
 
     def _take_handshakes(self, content: bytes) -> None:
         if len(content) % _HANDSHAKE_BYTES:

@@ -2,13 +2,17 @@
 """`tlstax watch` on real servers: restarts, an upgrade, kill -9, a full disk."""
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tlstax.analysis.fleet import columns
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.e2e.recording.watch_runs import (
+    THREADS,
     WatchRun,
     await_true,
     connect,
@@ -18,10 +22,12 @@ from tlstax.tests.e2e.recording.watch_runs import (
     server_of,
     upgrade,
 )
+from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 FIRST, SECOND, THIRD = 20, 12, 8
+BUSY_S = 10
 
 
 def test_each_connection_is_counted_once_over_restarts_and_kills(
@@ -66,6 +72,36 @@ def test_each_connection_is_counted_once_over_restarts_and_kills(
         for tier in ("10s", "1m", "1h")
     }
     assert len(set(ledger.values())) == 1
+    assert len(list(data.glob("raw/db1/*.tlstax"))) >= 3
+    program.unlink()
+
+
+def test_hours_have_stacks_of_places_in_builds(lab_directory: Path, tmp_path: Path) -> None:
+    program = copied_server(lab_directory, f"tlstax-{lab_directory.name[-6:]}")
+    data = tmp_path / "data"
+    with server_of(program) as server:
+        watch = WatchRun(tmp_path / "said", data, "--pid", str(server.pid))
+        watch.await_said("recording process")
+        driver = Sysbench.of_server(server, table_rows=10)
+        driver.run(Load(SCENARIOS["point_select"], THREADS, BUSY_S), "tls", time.sleep)
+        connect(server, FIRST)
+        assert watch.end() == 0, watch.said
+    sources = {row["source_id"] for row in rows_of(data, columns.Interval)}
+    stacks = rows_of(data, columns.Stacks)
+    assert {row["source_id"] for row in stacks} == sources
+    assert {row["kind"] for row in stacks if row["user_stack_id"]} == {"on_cpu", "off_cpu"}
+    frames = {row["frame_id"]: row for row in rows_of(data, columns.Frame)}
+    used = {one for row in rows_of(data, columns.Stack) for one in row["frame_ids"]}
+    assert used <= frames.keys()
+    assert sum(bool(frames[one]["build_id"]) for one in used) > 10
+    assert any("dispatch_command" in frames[one]["symbol"] for one in used)
+    assert {frames[one]["symbol"] for one in used if frames[one]["object"] == "kernel"} - {
+        "[kernel]"
+    }
+    (raw,) = data.glob("raw/db1/*.tlstax")
+    with CaptureReader.open(raw) as reader:
+        counted = sum(row.outcome == "success" for row in reader.rows(schema.Handshake))
+    assert counted == handshakes(data) >= FIRST
     program.unlink()
 
 

@@ -2,8 +2,10 @@
 """Debian's Prometheus scrapes a watch of a real server; an alert fires when the server is gone."""
 
 import json
+import math
 import re
 import shutil
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
@@ -13,17 +15,21 @@ from typing import Any
 import pytest
 
 from tlstax.tests.e2e.recording.watch_runs import (
+    THREADS,
     WatchRun,
     await_true,
     connect,
     copied_server,
     server_of,
 )
+from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
+from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.server_directory import free_port
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 COUNT = 20
+BUSY_S = 3
 CONFIGURATION = """\
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: [{rules}]
@@ -70,8 +76,34 @@ def query(text: str) -> str:
     return "query?" + urllib.parse.urlencode({"query": text})
 
 
+def require_panels(server: PrivateServer, ask: Ask, repository: Path) -> None:
+    """Every query of the dashboard returns data."""
+    dashboard = json.loads((repository / "docs/monitoring/tlstax-dashboard.json").read_text())
+    queries = {
+        target["expr"]
+        .replace("$__rate_interval", "30s")
+        .replace("$job", ".*")
+        .replace("$instance", ".*")
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+    }
+    driver = Sysbench.of_server(server, table_rows=10)
+    driver.run(Load(SCENARIOS["point_select"], THREADS, BUSY_S), "tls", time.sleep)
+    connect(server, COUNT)
+
+    def without_data() -> list[str]:
+        return [
+            text
+            for text in queries
+            if not any(math.isfinite(float(row["value"][1])) for row in ask(query(text)))
+        ]
+
+    assert len(queries) > 15
+    await_true(lambda: not without_data(), lambda: f"no data: {without_data()}")
+
+
 def test_a_real_prometheus_sees_the_server_and_its_end(
-    prometheus: Callable[[int], Ask], lab_directory: Path, tmp_path: Path
+    prometheus: Callable[[int], Ask], lab_directory: Path, tmp_path: Path, repository: Path
 ) -> None:
     port = free_port()
     program = copied_server(lab_directory, f"tlstax-{lab_directory.name[-6:]}")
@@ -95,6 +127,7 @@ def test_a_real_prometheus_sees_the_server_and_its_end(
         assert ask("alerts") == []
         (kept,) = ask(query("process_resident_memory_bytes"))
         assert float(kept["value"][1]) > 1 << 20
+        require_panels(server, ask, repository)
     await_true(
         lambda: (
             {(row["labels"]["alertname"], row["state"]) for row in ask("alerts")}

@@ -51,9 +51,9 @@ class WatchRun:
         await_true(lambda: self.said.count(text) >= count, lambda: f"no {text!r} in {self.said}")
 
     def end(self) -> int:
-        """As systemd does."""
+        """As systemd does; the last hour is explained meanwhile."""
         self.process.terminate()
-        return self.process.wait(PATIENCE_S)
+        return self.process.wait(4 * PATIENCE_S)
 
 
 def await_true(is_so: Callable[[], Any], why: Callable[[], str]) -> None:

@@ -171,9 +171,9 @@ def test_a_disk_that_stays_full_costs_the_oldest_hours_by_name(
         watching.take(rows[number * 10 : number * 10 + 10])
         watching.sink.detached()
         watching.offset_ns += HOUR_NS
-    assert watching.counters.lost_count == 2
+    assert watching.counters.lost_count == 3
     lost = [line for line in watching.said if "are lost" in line]
-    assert ["T12:00Z" in lost[0], "T13:00Z" in lost[1], len(lost)] == [True, True, 2]
+    assert ["T12:00Z" in lost[0], "T14:00Z" in lost[2], len(lost)] == [True, True, 3]
 
 
 def test_old_hours_are_removed_and_those_of_others_stay(

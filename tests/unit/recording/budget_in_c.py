@@ -121,6 +121,7 @@ def library() -> Any:
         ctypes.POINTER(Choice),
     )
     loaded.budget_choose.restype = ctypes.c_bool
+    loaded.budget_set_floor.argtypes = (ctypes.c_double,)
     loaded.budget_refuse.argtypes = (ctypes.POINTER(Load), ctypes.c_double)
     loaded.load_learn.argtypes = (
         *(ctypes.POINTER(Load), ctypes.c_int, ctypes.POINTER(Span), ctypes.c_double),

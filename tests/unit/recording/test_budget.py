@@ -220,3 +220,19 @@ def test_level_flow_is_recorded_all_the_time_where_it_fits() -> None:
     choice = chosen(busy(), 0.2, Level.FLOW)
     assert (choice.dense, choice.is_continuous) == (Level.FLOW, True)
     assert choice.predicted.scheduler_ns == pytest.approx(0.08 * 1.2 * SECOND)
+
+
+def test_a_watch_counts_an_idle_server_as_more() -> None:
+    """Reading a window of 10 s costs 6 ms, for which 0.5 % of a tenth of a CPU does not pay."""
+    load = load_of((), samples=0.00001, cut_ns=6 * MS, turn_ns=4 * MS)
+    assert choose(load, 0.005, Level.FLOW, 10 * SECOND) is None
+    try:
+        library().budget_set_floor(1.0)
+        choice = chosen(load, 0.005, Level.FLOW)
+        assert (choice.dense, choice.is_continuous) == (Level.FLOW, True)
+        account = Account(0.005)
+        settle(account, Span(SECOND, 0))
+        assert account.balance_ns == pytest.approx(0.005 * SECOND)
+        assert "less than 1 counts" in refusal(load, 0.0001)
+    finally:
+        library().budget_set_floor(FLOOR_CPUS)

@@ -125,3 +125,18 @@ def test_the_programs_remember_more_than_a_round(repository: Path) -> None:
     found = re.search(r"UNWIND_STACKS = (\d+)", header)
     assert found
     assert 0.8 * int(found[1]) >= sent_stacks.STACKS_MOST
+
+
+def test_beyond_its_bound_a_store_keeps_the_leaf_and_counts_the_loss() -> None:
+    stacks = {number: (0x1000, 0x2000 + number) for number in range(10)}
+    store = StackStore(
+        lambda stack: stacks.get(stack, ()), cast(Symbolizer, Places()), stacks_most=3
+    )
+    rows: list[schema.Row] = []
+    kept = [store.user(number, rows) for number in stacks]
+    assert [len(frames_of(rows, one)) for one in kept] == [2] * 3 + [1] * 7
+    assert len(set(kept)) == 4
+    assert store.forgotten_count == 7
+    assert store.user(9, rows, count=5) == kept[9]
+    assert store.forgotten_count == 12
+    assert store.user(0, rows) == kept[0]

@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,8 @@ class Host:
         self.refusals: list[TlstaxError | None] = []
         self.running: set[int] = set()
         self.did: list[str] = []
+        self.arguments: list[str] = []
+        self.status = 0
 
     # ---- as the host ----
 
@@ -47,7 +50,10 @@ class Host:
             raise refusal
         target = SimpleNamespace(pid=pid, exe="/usr/sbin/mysqld")
         plan = SimpleNamespace(library=lambda role: None)
-        return SimpleNamespace(target=target, plan=plan, safety=Safety(), level=level)
+        return SimpleNamespace(
+            target=target, plan=plan, safety=Safety(), level=level, tables=None,
+            thread_room=64, may_be_traced=False,
+        )  # fmt: skip
 
     def program_of(self, pid: int) -> str:
         return "/usr/sbin/mysqld" if pid in self.running else "another program"
@@ -55,11 +61,21 @@ class Host:
     # ---- as Sink ----
 
     def begin(self, facts: Sequence[Row]) -> None:
-        self.did.append(f"begin {facts}")
+        known = {row.key: row.value for row in facts if isinstance(row, schema.Meta)}
+        (pid,) = [row.pid for row in facts if isinstance(row, schema.Target)]
+        self.did.append(f"begin {pid} {known['command_level']}")
 
-    def window(self, rows: Sequence[Row]) -> None:
+    @property
+    def source(self) -> int:
+        return 1
+
+    def window(self, rows: Sequence[Row]) -> bool:
         self.did.append("window")
         assert rows
+        return False
+
+    def recorded(self, capture: Path, source: int) -> None:
+        raise AssertionError("raw windows are not kept")
 
     def detached(self) -> None:
         self.did.append("detached")
@@ -68,33 +84,49 @@ class Host:
         raise AssertionError("whoever opened it closes it")
 
 
-class Attached:
+class Session:
     """A recorder whose windows the host has."""
 
-    def __init__(self, host: Host, prepared: Any, level: Level) -> None:
+    def __init__(self, host: Host, recorded: Any, arguments: Sequence[str]) -> None:
         self._left = host.windows.pop(0)
-        self._pid, self.level, self.ending = prepared.target.pid, level, ""
-        self.recorder_start_ns = 0
+        host.arguments = list(arguments)
+        self.pid, self.ending, self.said = recorded.target.pid, "", "it said this"
+        self._host, self._ready = host, list[tuple[list[Row], Any]]()
+        self.budget, self.rows = None, self
 
-    def facts(self) -> str:
-        return f"{self._pid} {self.level.name.lower()}"
+    def facts(self, own_cpu_ns: int) -> dict[str, object]:
+        return {"start_cpu_ns": own_cpu_ns}
+
+    def begin(self) -> list[Row]:
+        return [target(self.pid)]
 
     def wake_on(self, descriptor: int) -> None:
         del descriptor
 
-    def windows(self, wait_ms: float) -> Iterator[list[Row]]:
-        del wait_ms
+    def wait(self, time_ms: float) -> bool:
+        del time_ms
         one = self._left.pop(0)
         if isinstance(one, str):
             self.ending = one
         else:
-            yield one
+            self._ready.append((one, None))
+        return True
 
-    def end(self) -> Iterator[list[Row]]:
+    def windows(self) -> Iterator[tuple[list[Row], Any]]:
+        ready, self._ready = self._ready, []
+        yield from ready
+
+    def finish(self) -> Iterator[tuple[list[Row], Any]]:
         yield from ()
 
-    def close(self) -> str:
-        return ""
+    def close(self) -> int:
+        return self._host.status
+
+
+def target(pid: int) -> schema.Target:
+    """The row of a server."""
+    values = dict.fromkeys(schema.Target._fields, "")
+    return schema.Target(**{**values, "pid": pid})  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -103,28 +135,22 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     for name in ("pids_of_name", "prepare", "program_of"):
         monkeypatch.setattr(watch, name, getattr(made, name))
 
-    def attached(prepared: Any, level: Level, window_s: float, spent_ns: int) -> Attached:
-        del window_s, spent_ns
-        return Attached(made, prepared, level)
+    def session(recorded: Any, arguments: Sequence[str], *_: Any) -> Session:
+        return Session(made, recorded, arguments)
 
-    monkeypatch.setattr(watch, "AttachedServer", attached)
+    monkeypatch.setattr(watch, "RecorderSession", session)
     for name in ("_LOOK_MS", "_AGAIN_MS"):
         monkeypatch.setattr(watch, name, (1, 1))
     monkeypatch.setattr(watch, "_SETTLE_MS", 1)
     return made
 
 
-def cost(share: float) -> list[Row]:
-    server_ns = 10 * SECOND_NS
-    return [
-        schema.Window(1, None, 0, 10 * SECOND_NS, 1, "flow"),
-        schema.Effect(1, server_ns, round(share * server_ns), 0, 0),
-    ]
+WINDOW: list[Row] = [schema.Window(1, None, 0, 10 * SECOND_NS, 1, "flow")]
 
 
-def run(host: Host, name: str = "mysqld", pid: int = 0) -> list[str]:
+def run(host: Host, name: str = "mysqld", pid: int = 0, budget: float | None = 0.005) -> list[str]:
     said: list[str] = []
-    Watch(Watched(name, pid, 0.005, 10.0), host, host, said.append).run()
+    Watch(Watched(name, pid, budget, 10.0), host, host, said.append).run()
     return said
 
 
@@ -134,7 +160,7 @@ def refused(code: ExitCode) -> TlstaxError:
 
 def test_it_waits_and_follows_a_restart(host: Host) -> None:
     host.pids = [[], [7], [], [8], []]
-    host.windows = [[cost(0), "exited"], [cost(0), cost(0), "killed by signal 9"]]
+    host.windows = [[WINDOW, "exited"], [WINDOW, WINDOW, "killed by signal 9"]]
     said = run(host)
     assert host.did == [
         "begin 7 flow", "window", "detached",
@@ -154,7 +180,7 @@ def test_it_waits_and_follows_a_restart(host: Host) -> None:
 def test_a_recorder_that_ends_is_started_again(host: Host) -> None:
     host.running = {7}
     host.pids = [[7], [7], []]
-    host.windows = [[cost(0), "the recorder ended"], [cost(0), "exited"]]
+    host.windows = [[WINDOW, "the recorder ended"], [WINDOW, "exited"]]
     said = run(host)
     assert host.did.count("begin 7 flow") == 2
     assert any("attaching again" in line for line in said)
@@ -168,31 +194,38 @@ def test_a_server_that_cannot_be_recorded_is_refused_at_the_start_only(host: Hos
     host.requested = False
     host.pids = [[7], [8], [8], []]
     host.refusals = [None, refused(ExitCode.HOST), None]
-    host.windows = [[cost(0), "exited"], [cost(0), "exited"]]
+    host.windows = [[WINDOW, "exited"], [WINDOW, "exited"]]
     said = run(host)
     assert [line for line in host.did if "begin" in line] == ["begin 7 flow", "begin 8 flow"]
     assert any("no TLS library" in line for line in said)
 
 
 def test_one_process_is_recorded_to_its_end(host: Host) -> None:
-    host.windows = [[cost(0), "exited"]]
+    host.windows = [[WINDOW, "exited"]]
     run(host, "", 7)
     assert host.did == ["begin 7 flow", "window", "detached"]
     assert not host.requested
 
 
-def test_a_level_that_is_too_expensive_is_told_once(host: Host) -> None:
-    host.pids = [[7], []]
-    dense, light = [cost(0.05)] * 3, [cost(0.001)] * 400
-    host.windows = [[*dense], [*light], [cost(0.05)], [*light], [cost(0.001)] * 20 + ["exited"]]
-    said = run(host)
-    begun = [line for line in host.did if "begin" in line]
-    assert begun == [f"begin 7 {one}" for one in ("flow", "handshake", "flow", "handshake", "flow")]
-    told = [line for line in said if line.startswith("level")]
-    assert [line.split(",")[0] for line in told] == [
-        "level handshake with stretches of level flow",
-        "level flow all the time again: it took 0.10%",
-    ]
+def test_the_recorder_keeps_the_budget_and_counts_its_reader(host: Host) -> None:
+    host.pids, host.windows = [[7], []], [[WINDOW, "exited"]]
+    run(host)
+    given = dict(zip(host.arguments[::2], host.arguments[1::2], strict=True))
+    assert given["--budget"] == "0.500000%"
+    assert given["--floor-cpus"] == "1"
+    assert given["--reader"] == str(os.getpid())
+    assert given["--pid"] == "7"
+
+
+def test_without_a_budget_there_is_none(host: Host) -> None:
+    host.windows = [[WINDOW, "exited"]]
+    run(host, "", 7, None)
+    assert "--budget" not in host.arguments
+
+
+def test_why_a_recorder_failed_is_told(host: Host) -> None:
+    host.pids, host.windows, host.status = [[7], []], [[WINDOW, "the recorder ended"]], 3
+    assert "process 7 is no longer recorded: the recorder ended; it said this" in run(host)
 
 
 def test_two_servers_of_a_name_are_refused_at_the_start(

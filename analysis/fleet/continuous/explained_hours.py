@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Findings, triggers and stacks of hours that are over, written beside their sums.
+
+The table `interval` of an hour is written before: these rows only explain what is counted there.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tlstax import TlstaxError
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import DAY_NS, SHARED
+from tlstax.analysis.fleet.continuous.raw_hour import Explaining, RawHour, Rows
+from tlstax.analysis.fleet.continuous.segment import Segment
+from tlstax.analysis.fleet.rollup.recording import Recording
+from tlstax.analysis.fleet.store import layout, parquet_files
+from tlstax.analysis.fleet.store.layout import Place
+
+KEPT_MOST: Final = 8
+"""Hours whose raw windows are awaited, or whose rows could not be written yet."""
+_PATIENCE_S: Final = 60.0
+
+
+class ExplainedHours:
+    """Of one watch."""
+
+    def __init__(self, data: Path, tell: Callable[[str], None]) -> None:
+        self._data = data
+        self._tell = tell
+        self._awaited: dict[int, Recording] = {}
+        self._fired: dict[int, list[columns.Row]] = {}
+        self._running: list[Explaining] = []
+        self._unwritten: list[tuple[Recording, Rows]] = []
+        self._is_failing = False
+        self._day = 0
+        self._known: dict[type[columns.Row], set[int]] = {}
+
+    def expect(self, segment: Segment) -> None:
+        """A segment is over: its triggers are written now, the rest once it is explained."""
+        self._awaited[segment.of.source_id] = segment.of
+        while len(self._awaited) > KEPT_MOST:
+            del self._awaited[next(iter(self._awaited))]
+        if segment.fired:
+            rows: list[columns.Row] = [
+                columns.Finding(
+                    *(segment.of.host, segment.hour_ns, segment.of.source_id, one.trigger),
+                    *("all", one.share, one.size_ns, one.sentence),
+                )
+                for one in segment.fired
+            ]
+            self._fired[segment.of.source_id] = rows
+            while len(self._fired) > KEPT_MOST:
+                del self._fired[next(iter(self._fired))]
+            self._unwritten.append((segment.of, {columns.Finding: rows}))
+
+    def ask(self, capture: Path, source: int) -> None:
+        """The raw windows of a source are in a capture."""
+        of = self._awaited.pop(source, None)
+        if of is not None:
+            self._running.append(Explaining(RawHour(capture, of)))
+
+    def take(self) -> None:
+        """Write what is explained by now."""
+        for one in [one for one in self._running if one.is_over]:
+            self._running.remove(one)
+            rows = one.rows()
+            if rows is None:
+                self._tell(f"{one.hour.capture} could not be explained: its hour has no stacks")
+            else:
+                self._add(one.hour.of, rows)
+        try:
+            while self._unwritten:
+                self._write(*self._unwritten[0])
+                self._unwritten.pop(0)
+        except TlstaxError as error:
+            if not self._is_failing:
+                self._is_failing = True
+                self._tell(f"{error.what}: {error.why}; findings are kept in memory until it works")
+            del self._unwritten[:-KEPT_MOST]
+        else:
+            self._is_failing = False
+
+    def close(self) -> None:
+        """Wait for what is being explained, and write it."""
+        for one in self._running:
+            one.wait(_PATIENCE_S)
+        self.take()
+        if self._unwritten:
+            self._tell(f"findings of {len(self._unwritten)} hours could not be written")
+
+    def _add(self, of: Recording, rows: Rows) -> None:
+        """Together with the triggers of that hour: one file has both."""
+        fired = self._fired.pop(of.source_id, [])
+        rows = rows | {columns.Finding: [*fired, *rows.get(columns.Finding, [])]}
+        self._unwritten = [one for one in self._unwritten if one[0].source_id != of.source_id]
+        self._unwritten.append((of, rows))
+
+    def _write(self, of: Recording, rows: Rows) -> None:
+        with layout.lock(self._data, exclusive=False):
+            for table, found in rows.items():
+                mine = self._new(table, found)
+                if not mine:
+                    continue
+                hour = layout.hour_of(getattr(mine[0], "start_wall_ns"))  # noqa: B009
+                folder = Place("1h", table, hour).folder(self._data)
+                path = folder / layout.part_name(of.source_id)
+                made = parquet_files.table_of(table, mine)
+                parquet_files.write(path, table, [made], parquet_files.FINAL_LEVEL)
+                self._known.setdefault(table, set()).update(
+                    made.column(0).to_pylist() if table in SHARED else ()
+                )
+
+    def _new(self, table: type[columns.Row], rows: list[columns.Row]) -> list[columns.Row]:
+        """Without the frames and stacks that an hour of the same day has already."""
+        if table not in SHARED or not rows:
+            return rows
+        day = getattr(rows[0], "start_wall_ns") // DAY_NS  # noqa: B009 - all tables have it
+        if day != self._day:
+            self._day, self._known = day, {}
+        known = self._known.get(table, set())
+        return [row for row in rows if row[0] not in known]

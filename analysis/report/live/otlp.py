@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The counters of a watch as OTLP metrics, pushed by the OpenTelemetry SDK's exporter.
+
+Names and units are those that a translation to Prometheus makes the metrics of `--listen` of, but
+histograms: these are exponential, as the data set has them, and so in ns. Headers, certificates and
+timeouts are the exporter's own environment variables (OTEL_EXPORTER_OTLP_...), so that no secret is
+an argument.
+"""
+
+import importlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.fleet.histograms import SCALE, dense
+from tlstax.analysis.report.live.measures import (
+    Distribution,
+    Measure,
+    distributions,
+    measures,
+)
+
+PATH: Final = "/v1/metrics"
+_UNITS: Final = {"_seconds": "s", "_bytes": "By"}
+_TIMEOUT_S: Final = 10
+
+
+class OtlpPush:
+    """Sends the counters again and again until it is closed, and then once more."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        endpoint: str,
+        host: str,
+        every_s: float,
+        tell: Callable[[str], None],
+    ) -> None:
+        """Raises TlstaxError (HOST) if the packages are missing."""
+        self._counters = counters
+        self._endpoint = endpoint
+        self._every_s = every_s
+        self._tell = tell
+        self._sdk = _package("opentelemetry.sdk.metrics.export")
+        self._is_failing = False
+        self._start_ns = time.time_ns()
+        exporter = _package("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+        # What fails is told here, once.
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        self._exporter = exporter.OTLPMetricExporter(endpoint=endpoint, timeout=_TIMEOUT_S)
+        resources = _package("opentelemetry.sdk.resources")
+        facts = {
+            "service.name": "tlstax",
+            "service.version": __version__,
+            "service.instance.id": host,
+            "host.name": host,
+        }
+        self._resource = resources.Resource.create(facts)
+        scopes = _package("opentelemetry.sdk.util.instrumentation")
+        self._scope = scopes.InstrumentationScope("tlstax", __version__)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send the last values; waits for some seconds at most."""
+        self._is_over.set()
+        self._thread.join(2 * _TIMEOUT_S)
+        self._exporter.shutdown(timeout_millis=0)
+
+    def _run(self) -> None:
+        while not self._is_over.wait(self._every_s):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        outcome = self._exporter.export(
+            self._data(time.time_ns()), timeout_millis=_TIMEOUT_S * 1000
+        )
+        is_sent = outcome is self._sdk.MetricExportResult.SUCCESS
+        if is_sent and self._is_failing:
+            self._tell(f"metrics are sent to {self._endpoint} again")
+        if not is_sent and not self._is_failing:
+            self._tell(
+                f"metrics cannot be sent to {self._endpoint}: it does not answer, or refuses them. "
+                "That is tried again; totals lose nothing"
+            )
+        self._is_failing = not is_sent
+
+    def _data(self, now_ns: int) -> Any:
+        sdk = self._sdk
+        with self._counters.held():
+            found = [
+                *(self._metric(one, now_ns) for one in measures(self._counters)),
+                *(self._histogram(one, now_ns) for one in distributions(self._counters)),
+            ]
+        scope = sdk.ScopeMetrics(scope=self._scope, metrics=found, schema_url="")
+        whole = sdk.ResourceMetrics(resource=self._resource, scope_metrics=[scope], schema_url="")
+        return sdk.MetricsData(resource_metrics=[whole])
+
+    def _metric(self, one: Measure, now_ns: int) -> Any:
+        sdk = self._sdk
+        points = [
+            sdk.NumberDataPoint(
+                attributes=dict(zip(one.labels, labels, strict=True)),
+                start_time_unix_nano=self._start_ns,
+                time_unix_nano=now_ns,
+                value=float(value),
+            )
+            for labels, value in one.points
+        ]
+        data = sdk.Gauge(data_points=points)
+        if one.kind == "counter":
+            data = sdk.Sum(
+                data_points=points,
+                aggregation_temporality=sdk.AggregationTemporality.CUMULATIVE,
+                is_monotonic=True,
+            )
+        name, unit = _named(f"{one.name}_info" if one.kind == "info" else one.name)
+        return sdk.Metric(name=name, description=one.text, unit=unit, data=data)
+
+    def _histogram(self, one: Distribution, now_ns: int) -> Any:
+        sdk = self._sdk
+        buckets = importlib.import_module("opentelemetry.sdk.metrics._internal.point").Buckets
+        first, counts = dense(one.counts)
+        point = sdk.ExponentialHistogramDataPoint(
+            attributes={},
+            start_time_unix_nano=self._start_ns,
+            time_unix_nano=now_ns,
+            count=sum(counts),
+            sum=one.sum_ns,
+            scale=SCALE,
+            zero_count=0,
+            positive=buckets(offset=first, bucket_counts=counts),
+            negative=buckets(offset=0, bucket_counts=[]),
+            flags=0,
+            min=None,
+            max=None,
+        )
+        data = sdk.ExponentialHistogram(
+            data_points=[point], aggregation_temporality=sdk.AggregationTemporality.CUMULATIVE
+        )
+        name, _ = _named(one.name)
+        return sdk.Metric(name=name, description=one.text, unit="ns", data=data)
+
+
+def endpoint_of(address: str) -> str:
+    """The address of metrics: http://HOST:4318 gets the usual path."""
+    rest = address.partition("://")[2]
+    return address if "/" in rest.rstrip("/") else f"{address.rstrip('/')}{PATH}"
+
+
+def _named(name: str) -> tuple[str, str]:
+    """Name and unit: the unit is no part of a name in OTLP."""
+    for suffix, unit in _UNITS.items():
+        if name.endswith(suffix):
+            return f"tlstax.{name.removesuffix(suffix)}", unit
+    return f"tlstax.{name}", "1" if name.endswith("_up") else ""
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise TlstaxError(
+            "cannot send metrics",
+            f"the Python package {(error.name or name).split('.')[0]} is not installed whole",
+            "pip install 'tlstax[otlp]', or leave out --otlp",
+            ExitCode.HOST,
+        ) from error

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A recorder that is attached to a process: its windows as rows, and how it ended.
+
+It holds nothing that grows with the time that it runs but what its caller asks it to keep.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture import schema
+from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.placement.model import FunctionPlan, Plan
+from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.process.symbols import Place, Symbolizer
+from tlstax.collectors.process.target import Target
+from tlstax.collectors.process.target_fate import require_same_program
+from tlstax.collectors.recording.by_recorder.child import RecorderChild
+from tlstax.collectors.recording.proc_clocks import BothClocks
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.collectors.recording.stream.replay import Replay
+from tlstax.collectors.recording.stream.tables_file import GrowingTables
+from tlstax.collectors.recording.stream.totals import StreamError
+from tlstax.collectors.recording.stream_capture import StreamRows
+from tlstax.collectors.recording.stream_facts import engine_asked, text_of
+from tlstax.collectors.recording.windows import WindowTotals
+
+START_NS: Final = 60_000_000_000
+STEP_MS: Final = 500
+
+
+class Recorded(NamedTuple):
+    """What is recorded: a process, where its probes are, what preflight left out."""
+
+    target: Target
+    plan: Plan
+    safety: Safety
+    functions: FunctionPlan | None = None
+    stretches: Plan | None = None
+
+
+class RecorderSession:
+    """A running recorder. Whoever makes one closes it."""
+
+    def __init__(
+        self,
+        recorded: Recorded,
+        arguments: Sequence[str],
+        tables: "GrowingTables | bytes | None" = None,
+        stacks_most: tuple[int, int] | None = None,
+    ) -> None:
+        """Start it and wait until it is attached, with --budget until it has made its choice.
+
+        `tables`: the unwind tables, which grow with the process if they can. `stacks_most`: stacks
+        in memory, see `StreamRows.bound_stacks`. Raises TlstaxError if the process cannot be
+        recorded.
+        """
+        self.target = target = recorded.target
+        self.ending = ""
+        """How it ended, as part of a sentence; "" while it goes on."""
+        self.why_broken = ""
+        """Why its stream cannot be read; "": it can."""
+        self._early: list[tuple[list[schema.Row], WindowTotals]] = []
+        self._growing = tables if isinstance(tables, GrowingTables) else None
+        content = tables.content() if isinstance(tables, GrowingTables) else tables
+        text = plan_file_text(*recorded)
+        self._symbolizer = _LiveSymbolizer(target)
+        try:
+            self._child = RecorderChild(text, content, list(arguments))
+        except BaseException:
+            self._symbolizer.close()
+            raise
+        try:
+            self.replay = self._begun()
+            self._symbolizer.replay = self.replay
+            self.rows = StreamRows(self.replay, target, self._symbolizer, BothClocks(self.replay))
+            if stacks_most:
+                self.rows.bound_stacks(*stacks_most)
+            if "--budget" in arguments:
+                self._await_choice()
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- the start ----
+
+    def _begun(self) -> Replay:
+        stream = self._child.stream
+        self._await(lambda: stream.is_readable_to_a_window)
+        try:
+            if not stream.is_readable_to_a_window:
+                raise StreamError("it was not attached within a minute")
+            replay = Replay(stream)
+            stream.window_taken()
+        except StreamError as error:
+            raise self._refused(str(error)) from None
+        if int(replay.start.start_ticks) != self.target.start_ticks:
+            require_same_program(self.target)  # it does not: another one has its pid now
+        return replay
+
+    def _await_choice(self) -> None:
+        stream = self._child.stream
+        self._await(lambda: stream.has_budget or stream.is_over)
+        if not stream.has_budget:
+            raise self._refused("the trial of the budget did not end")
+        self._early = list(self._arrived())  # the window of the trial
+        if self.replay.budget is None:
+            self.replay.read_budget()
+
+    def _await(self, is_so: Any) -> None:
+        end_ns = monotonic_ns() + START_NS
+        while not is_so() and monotonic_ns() < end_ns:
+            self._child.wait(STEP_MS)
+
+    def _refused(self, why: str) -> TlstaxError:
+        """The error of a recorder that ended before its first window."""
+        self._child.end()
+        status = self._child.close()
+        do = "see `tlstax doctor PID`"
+        if status == ExitCode.BUDGET:
+            do = "Or record without a limit: --budget none"
+        return TlstaxError(
+            f"process {self.target.pid} cannot be recorded",
+            self._child.said if status > 0 else why,
+            do,
+            code_of(status),
+        )
+
+    # ---- while it records ----
+
+    @property
+    def budget(self) -> Any:
+        """How the budget is used; None without one."""
+        return self.replay.budget
+
+    def facts(self, own_cpu_ns: int) -> dict[str, object]:
+        """How the programs record. `own_cpu_ns`: CPU time of this process until now."""
+        return engine_asked(self.replay, own_cpu_ns + int(self.replay.start.start_cpu_ns))
+
+    def wake_on(self, descriptor: int) -> None:
+        """Make `wait` return at once when `descriptor` is readable."""
+        self._child.wake_on(descriptor)
+
+    def wait(self, time_ms: float) -> bool:
+        """Take what arrives in this time; whether that, and not another event, ended the wait."""
+        return self._child.wait(time_ms)
+
+    def windows(self) -> Iterator[tuple[list[schema.Row], WindowTotals]]:
+        """The windows that have arrived whole."""
+        early, self._early = self._early, []
+        yield from early
+        yield from self._arrived()
+
+    def _arrived(self) -> Iterator[tuple[list[schema.Row], WindowTotals]]:
+        stream = self._child.stream
+        while stream.is_readable_to_a_window and not self.ending:
+            try:
+                found = self.rows.next_window()
+            except StreamError as error:
+                found, self.why_broken = None, str(error)
+            stream.window_taken()
+            if found is None:
+                self.ending = self._how_it_ended()
+                return
+            if self._growing and self._growing.grow(self.replay.mappings):
+                self._child.replace_tables(self._growing.content())
+            yield found
+
+    def _how_it_ended(self) -> str:
+        if self.why_broken:
+            return f"the recorder's stream cannot be read: {self.why_broken}"
+        end = self.replay.end
+        return text_of(end.ending) if end is not None else "the recorder ended"
+
+    # ---- the end ----
+
+    def finish(self) -> Iterator[tuple[list[schema.Row], WindowTotals]]:
+        """Detach; the windows that were still to come."""
+        self._child.end()
+        while not self.ending:
+            self._child.wait(STEP_MS)
+            yield from self.windows()
+
+    def close(self) -> int:
+        """Detach at once if it still is attached; the exit status of the recorder."""
+        self._child.end()
+        status = self._child.close()
+        self._symbolizer.close()
+        return status
+
+    @property
+    def said(self) -> str:
+        """The last line that the recorder said."""
+        return self._child.said
+
+
+def code_of(status: int) -> ExitCode:
+    """The exit status of a recorder that failed, as this process's own."""
+    codes = {int(code): code for code in ExitCode if code}
+    return codes.get(status, ExitCode.FAILED)
+
+
+class _LiveSymbolizer(Symbolizer):
+    """Places and names of a process's addresses; the kernel's names come with the stream."""
+
+    replay: Replay | None = None
+
+    def kernel(self, address: int) -> Place:
+        """By what the recorder found after it had detached."""
+        found = self.replay.kernel_names.get(address) if self.replay else None
+        if found is None:
+            return super().kernel(address)
+        return Place("kernel", "", 0, found[0], found[1], "kallsyms", "")

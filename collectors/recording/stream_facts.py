@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a stream says of its recording as a whole: how programs recorded, how stacks were walked."""
+
+from collections.abc import Iterator
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.recording.engine.walker import WALK_ENDS
+from tlstax.collectors.recording.stream.recorded_files import without_table
+from tlstax.collectors.recording.stream.replay import Replay
+
+
+def engine_asked(replay: Replay, start_cpu_ns: int) -> dict[str, object]:
+    """How the programs recorded. `start_cpu_ns`: CPU time until they were attached."""
+    start, functions = replay.start, replay.plan_file.functions
+    asked: dict[str, object] = {}
+    if functions:
+        asked["functions"] = ", ".join(functions.asked)
+        asked["missing_functions"] = ", ".join(functions.absent) or "none"
+    return asked | {
+        "sample_hz": start.sample_hz,
+        "probe_kind": "uprobe_multi" if start.multi else "perf_event",
+        "start_cpu_ns": start_cpu_ns,
+        **stack_walk_facts(replay),
+        "thread_room": start.slots_count,
+        "thread_room_bytes": start.slots_bytes,
+    }
+
+
+def stack_walk_facts(replay: Replay) -> dict[str, object]:
+    """How user stacks were walked, and what that needed."""
+    if not replay.plan_file.safety.user_stacks:
+        return {"user_stacks": "none"}
+    if not replay.start.unwind_bytes:
+        return {"user_stacks": "frame pointers"}
+    return {"user_stacks": "unwind tables", "unwind_bytes": replay.start.unwind_bytes}
+
+
+def stream_walk_rows(replay: Replay) -> Iterator[schema.Row]:
+    """How many stacks were walked by unwind tables, how many whole, and what has no table."""
+    if not replay.start.unwind_bytes:
+        return
+    walks = replay.walk_counts()
+    yield schema.Meta("stack_walk_count", str(sum(walks[end] for end in WALK_ENDS)))
+    yield schema.Meta("stack_whole_count", str(walks["complete"]))
+    if missing := without_table(replay.mappings):
+        text = f"{', '.join(missing)}: callers there are found by frame pointers, or are missing."
+        yield schema.Gap(1, "files without unwind tables", text)
+
+
+def text_of(raw: bytes) -> str:
+    """A text of the stream, whatever bytes it has."""
+    return raw.decode("utf-8", "replace")

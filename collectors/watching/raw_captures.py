@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Raw windows of the last hours: captures of an hour each, within a bound of bytes.
+
+Each is an ordinary capture. The latest stay, and those in which a trigger fired: these have half of
+the bound, the others the other half, and of each half the oldest are removed first.
+"""
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from tlstax import TlstaxError
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.printable import output_error
+from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
+from tlstax.collectors.recording.stack_store import Unnamed
+from tlstax.collectors.watching import naming
+from tlstax.collectors.watching.naming import Naming
+
+SUFFIX: Final = ".tlstax"
+KEPT: Final = "kept"
+"""Folder of those in which a trigger fired."""
+_PATIENCE_S: Final = 0.05
+_NAMING_S: Final = 60
+_NAME: Final = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{16}\.tlstax")
+
+
+class Recording(Protocol):
+    """A recording that goes on while its captures end."""
+
+    def begin(self) -> Iterable[schema.Row]:
+        """What stands once in each."""
+
+    def part_end(self) -> tuple[list[schema.Row], Unnamed]:
+        """Its last rows, and what is to be named."""
+
+
+class RawCaptures:
+    """Writes the windows of a watch to captures, one after the other."""
+
+    def __init__(
+        self,
+        folder: Path,
+        most_bytes: int,
+        tell: Callable[[str], None],
+        finished: Callable[[Path, int], None],
+    ) -> None:
+        """`finished` gets each capture whose functions have names, and its source.
+
+        Raises TlstaxError (IO) if the folder cannot be made.
+        """
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._tell = tell
+        self._finished = finished
+        self._writer: CaptureWriter | None = None
+        self._source = 0
+        self._is_kept = False
+        self._is_over = False
+        self._named: list[tuple[subprocess.Popen[bytes], Path, int]] = []
+        self._threads: dict[int, schema.Thread] = {}
+        self._is_failing = False
+        try:
+            for each in (folder.parent, folder, folder / KEPT):
+                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise output_error(f"raw windows to {folder}", error) from error
+
+    def attached(self, recording: Recording, pid: int, facts: Sequence[schema.Meta]) -> None:
+        """A recorder was attached; `facts` are those of the recording that stand once."""
+        self._recording, self._pid, self._facts = recording, pid, facts
+        self._threads = {}
+
+    def window(self, rows: Sequence[schema.Row], source: int) -> None:
+        """A window of this source ended: another source begins another capture."""
+        if source != self._source:
+            self._end()
+            self._begin(source)
+        for row in rows:
+            if isinstance(row, schema.Thread):
+                self._threads[row.thread_id] = row
+        if self._writer is not None:
+            self._try(lambda writer: writer.add(rows))
+            self._try(lambda writer: writer.commit_if_free())
+            self._bound()
+        for row in rows:
+            if isinstance(row, schema.Thread) and row.end_ns is not None:
+                del self._threads[row.thread_id]
+        self._take_named()
+
+    def keep(self) -> None:
+        """Something happened: the present capture stays longer than others."""
+        self._is_kept = True
+
+    def detached(self) -> None:
+        """The recorder was detached."""
+        self._end()
+
+    def close(self) -> None:
+        """Wait for the names."""
+        end = time.monotonic() + _NAMING_S
+        while self._named and time.monotonic() < end:
+            self._take_named()
+            time.sleep(0.05)
+        for process, _, _ in self._named:
+            process.kill()
+            process.wait()
+
+    # ---- one capture ----
+
+    def _begin(self, source: int) -> None:
+        self._source = source
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        path = self._folder / f"{stamp}-{source % (1 << 64):016x}{SUFFIX}"
+        try:
+            self._writer = CaptureWriter.create(path)
+        except TlstaxError as error:
+            self._failed(error)
+            return
+        facts = {row.key: row.value for row in self._facts}
+        now = recording_facts("native", facts.get("command_level", ""), **cpu_facts())
+        fresh = {row.key: row.value for row in now}
+        self._writer.set_patience(_PATIENCE_S)
+        rows = [schema.Meta(key, value) for key, value in (facts | fresh).items()]
+        self._try(lambda writer: writer.add(rows))
+        self._try(lambda writer: writer.add(self._recording.begin()))
+        self._try(lambda writer: writer.add(list(self._threads.values())))
+        self._is_failing = self._is_failing and self._writer is None
+
+    def _end(self) -> None:
+        """Finish the present capture, and let its functions be named."""
+        source, self._source = self._source, 0
+        is_kept, self._is_kept = self._is_kept, False
+        is_over, self._is_over = self._is_over, False
+        if not source or is_over:
+            return
+        rows, unnamed = self._recording.part_end()
+        self._try(lambda writer: writer.add(rows))
+        self._try(lambda writer: writer.close())
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            path = writer.path
+            if is_kept:
+                path = path.rename(self._folder / KEPT / path.name)
+            self._named.append((naming.start(Naming(path, self._pid, unnamed)), path, source))
+        self._remove_oldest()
+
+    def _bound(self) -> None:
+        """An hour that alone would fill the room ends early."""
+        if self._writer is None or self._writer.path.stat().st_size <= self._most_bytes // 2:
+            return
+        self._tell(
+            f"the raw windows of this hour take more than half of {self._most_bytes >> 20} MB: "
+            "the rest of it is not kept. Give more than that with --raw"
+        )
+        source = self._source
+        self._end()
+        self._source, self._is_over = source, True
+
+    def _try(self, write: Callable[[CaptureWriter], object]) -> None:
+        """Write; a capture that cannot be written is given up, and the watch goes on."""
+        if self._writer is None:
+            return
+        try:
+            write(self._writer)
+        except TlstaxError as error:
+            path = self._writer.path
+            self._writer = None
+            with suppress(OSError):
+                path.unlink()
+            self._failed(error)
+
+    def _failed(self, error: TlstaxError) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            self._tell(f"{error.what}: {error.why}; raw windows of this hour are not kept")
+
+    def _take_named(self) -> None:
+        for one in [one for one in self._named if one[0].poll() is not None]:
+            process, path, source = one
+            self._named.remove(one)
+            if process.returncode:
+                self._tell(f"the functions of {path} could not be named")
+            self._finished(path, source)
+
+    def _remove_oldest(self) -> None:
+        being_named = {path for _, path, _ in self._named}
+        for folder in (self._folder, self._folder / KEPT):
+            files = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+            sizes = {path: path.stat().st_size for path in files}
+            while sum(sizes.values()) > self._most_bytes // 2:
+                oldest = next(iter(sizes))
+                del sizes[oldest]
+                if oldest not in being_named:
+                    oldest.unlink(missing_ok=True)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""OTLP metrics of a watch, as a server receives them that speaks the protocol."""
+
+import gzip
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.fleet.histograms import Histogram, sparse
+from tlstax.analysis.report.live import otlp
+from tlstax.analysis.report.live.measures import distributions, measures
+from tlstax.analysis.report.live.otlp import OtlpPush, endpoint_of
+from tlstax.analysis.rows.tables import Tables
+from tlstax.tests.watched_rows import Watching
+
+PATIENCE_S = 60
+
+
+class Collector(ThreadingHTTPServer):
+    """Receives metrics."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.requests: list[Any] = []
+        self.paths: set[str] = set()
+        self.status = 200
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def metrics(self, at: int = -1) -> dict[str, Any]:
+        (whole,) = self.requests[at].resource_metrics
+        (scope,) = whole.scope_metrics
+        return {one.name: one for one in scope.metrics}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            content = gzip.decompress(content)
+        assert self.headers["Content-Type"] == "application/x-protobuf"
+        request = ExportMetricsServiceRequest()
+        request.ParseFromString(content)
+        if self.server.status == 200:
+            self.server.requests.append(request)
+            self.server.paths.add(self.path)
+        answer = ExportMetricsServiceResponse().SerializeToString()
+        self.send_response(self.server.status)
+        self.send_header("Content-Type", "application/x-protobuf")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base says
+        """Nothing."""
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    made = Collector()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.fixture
+def counters(demo_tables: Tables, tmp_path: Path) -> Counters:
+    """Of a watch of the demo."""
+    watching = Watching(tmp_path / "data", demo_tables)
+    watching.all()
+    return watching.counters
+
+
+def sent(counters: Counters, collector: Collector) -> dict[str, Any]:
+    push = OtlpPush(counters, endpoint_of(collector.address), "db1", 3600, print)
+    push.close()
+    return collector.metrics()
+
+
+def test_totals_are_cumulative_sums_with_labels(counters: Counters, collector: Collector) -> None:
+    found = sent(counters, collector)
+    assert collector.paths == {"/v1/metrics"}
+    resource = {
+        one.key: one.value.string_value
+        for one in collector.requests[0].resource_metrics[0].resource.attributes
+    }
+    assert (resource["service.name"], resource["host.name"]) == ("tlstax", "db1")
+    ledger = found["tlstax.ledger"]
+    assert ledger.unit == "s"
+    assert ledger.sum.is_monotonic
+    assert ledger.sum.aggregation_temporality == (
+        AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+    )
+    expected = {one.name: one for one in measures(counters)}
+    points = {
+        tuple(one.value.string_value for one in point.attributes): point.as_double
+        for point in ledger.sum.data_points
+    }
+    assert points == dict(expected["ledger_seconds"].points)
+    assert len(points) > 20
+    names = {name.removeprefix("tlstax.") for name in found}
+    for name in expected:
+        plain = name.removesuffix("_seconds").removesuffix("_bytes")
+        assert plain in names or f"{plain}_info" in names
+
+
+def test_histograms_are_those_of_the_data_set(counters: Counters, collector: Collector) -> None:
+    found = sent(counters, collector)
+    for one in distributions(counters):
+        metric = found[f"tlstax.{one.name.removesuffix('_seconds')}"]
+        (point,) = metric.exponential_histogram.data_points
+        assert (metric.unit, point.scale, point.zero_count) == ("ns", 2, 0)
+        assert not point.HasField("min")
+        received = sparse(Histogram(point.positive.offset, list(point.positive.bucket_counts)))
+        assert received == {index: count for index, count in one.counts.items() if count}
+        assert (point.count, point.sum) == (sum(received.values()), one.sum_ns)
+    assert point.count > 0
+
+
+def test_a_server_that_refuses_is_told_once_and_tried_again(
+    counters: Counters, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "_TIMEOUT_S", 1)
+    said: list[str] = []
+    collector.status = 400
+    push = OtlpPush(counters, endpoint_of(collector.address), "db1", 0.1, said.append)
+    end = time.monotonic() + PATIENCE_S
+    while not said and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    collector.status = 200
+    while not collector.requests and time.monotonic() < end:
+        time.sleep(0.05)
+    push.close()
+    assert ["cannot be sent" in said[0], "again" in said[1], len(said)] == [True, True, 2]
+
+
+def test_a_missing_package_is_named(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name=name)
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    with pytest.raises(TlstaxError, match=r"tlstax\[otlp\]") as refused:
+        OtlpPush(counters, "http://127.0.0.1:1/v1/metrics", "db1", 1, print)
+    assert refused.value.exit_code == ExitCode.HOST
+
+
+@pytest.mark.parametrize(
+    ("address", "endpoint"),
+    [
+        ("http://h:4318", "http://h:4318/v1/metrics"),
+        ("http://h:4318/", "http://h:4318/v1/metrics"),
+        ("https://h/otlp/v1/metrics", "https://h/otlp/v1/metrics"),
+    ],
+)
+def test_the_usual_path_is_added(address: str, endpoint: str) -> None:
+    assert endpoint_of(address) == endpoint

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A round over many hosts: each is recorded or named, and never too many at a time."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.__main__ import main
+from tlstax.analysis.fleet import columns, rounds
+from tlstax.analysis.fleet.rounds import Host, Round, hosts_in, record
+from tlstax.analysis.fleet.store import parquet_files
+
+# As `tlstax attach --ssh`: what it does depends on the name of the host.
+ATTACH = """
+import os, shutil, signal, sys, time
+words = sys.argv[1:]
+host, output = words[words.index("--ssh") + 1], words[words.index("--output") + 1]
+log = os.environ["ROUND_LOG"]
+def note(text):
+    with open(log, "a") as file:
+        file.write(f"{text} {host} {time.monotonic()} {os.getsid(0) == os.getpid()}\\n")
+note("begin")
+if host.startswith("dead"):
+    print("tlstax: dead cannot be recorded: no route to host. Try ssh", file=sys.stderr)
+    sys.exit(3)
+if host.startswith("stuck"):
+    time.sleep(600)
+if host.startswith("long"):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    shutil.copy(os.environ["ROUND_CAPTURE"], output)
+    note("waits")
+    time.sleep(600)
+time.sleep(0.3)
+if host.startswith("strange"):
+    open(output, "w").write("no capture")
+else:
+    shutil.copy(os.environ["ROUND_CAPTURE"], output)
+note("end")
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the recordings of a round write what they do."""
+    made = tmp_path / "log"
+    made.touch()
+    monkeypatch.setenv("ROUND_LOG", str(made))
+    monkeypatch.setenv("ROUND_CAPTURE", str(repository / "docs/demo/demo.tlstax"))
+    monkeypatch.setattr(rounds, "PROGRAM", (sys.executable, "-c", ATTACH))
+    return made
+
+
+def hosts_file(folder: Path, text: str) -> Path:
+    path = folder / "hosts"
+    path.write_text(text)
+    return path
+
+
+def most_at_once(log: Path, prefix: str) -> int:
+    """Recordings of such hosts that ran at the same time."""
+    events = []
+    for line in log.read_text().splitlines():
+        what, host, at, _ = line.split()
+        if host.startswith(prefix) and what in ("begin", "end"):
+            events.append((float(at), 1 if what == "begin" else -1))
+    now = most = 0
+    for _, change in sorted(events):
+        now += change
+        most = max(most, now)
+    return most
+
+
+def test_each_host_is_in_the_data_set_or_named(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts = hosts_file(tmp_path, "root@db1 eu\ndb2 us # a comment\n\ndead1\nstrange1\n")
+    data = tmp_path / "data"
+    command = ["fleet", "record", "--hosts", str(hosts), "--name", "mysqld", "--data", str(data)]
+    assert main([*command, "--for", "1s", "--", "--sudo"]) == ExitCode.TARGET
+    told = capsys.readouterr()
+    lines = dict(line.split(": ", 1) for line in told.out.splitlines())
+    assert (lines["db1"], lines["db2"]) == ("recorded", "recorded")
+    assert "no route to host" in lines["dead1"]
+    assert "strange1" in lines
+    assert "2 of 4 hosts" in told.err
+    rows = [
+        row
+        for path in data.glob("tier=1h/table=host/*/*/*.parquet")
+        for rows in parquet_files.groups(path)
+        for row in rows.to_pylist()
+    ]
+    assert {(row["host"], row["cluster"]) for row in rows} == {("db1", "eu"), ("db2", "us")}
+    assert columns.Host._fields[0] == "host"
+    assert all(line.endswith("True") for line in log.read_text().splitlines())
+
+
+def test_no_more_run_at_a_time_than_asked_for(log: Path, tmp_path: Path) -> None:
+    hosts = [Host(f"a{n}", "a") for n in range(4)] + [Host(f"b{n}", "b") for n in range(4)]
+    wanted = Round(hosts, (), 1.0, parallel=3, per_cluster=2, jitter_s=0.0)
+    found = list(record(wanted, tmp_path, lambda: False))
+    assert {one.why for one in found} == {""}
+    assert len({one.capture for one in found}) == len(hosts)
+    assert most_at_once(log, "a") <= 2
+    assert most_at_once(log, "b") <= 2
+    assert 2 <= most_at_once(log, "") <= 3
+
+
+def test_a_host_that_is_stuck_is_ended_and_the_others_go_on(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "PATIENCE_S", 8.0)
+    wanted = Round([Host("stuck", ""), Host("db1", "")], (), 1.0, 1, 1, 0.0)
+    found = {one.host.name: one.why for one in record(wanted, tmp_path, lambda: False)}
+    assert found == {"stuck": "it took too long", "db1": ""}
+    assert "begin stuck" in log.read_text()
+
+
+def test_a_round_that_is_interrupted_keeps_what_is_recorded(log: Path, tmp_path: Path) -> None:
+    wanted = Round([Host("long", ""), Host("db1", "")], (), 600.0, 1, 1, 0.0)
+    end = time.monotonic() + 60
+
+    def should_stop() -> bool:
+        return "waits long" in log.read_text() or time.monotonic() > end
+
+    found = list(record(wanted, tmp_path, should_stop))
+    names = [(one.host.name, one.why) for one in found]
+    assert names == [("long", "")]
+    assert os.path.getsize(found[0].capture) > 1000
+
+
+def test_hosts_begin_at_different_times(log: Path, tmp_path: Path) -> None:
+    wanted = Round([Host(f"db{n}", "") for n in range(4)], (), 1.0, 4, 4, 3.0)
+    assert len(list(record(wanted, tmp_path, lambda: False))) == 4
+    begun = [float(line.split()[2]) for line in log.read_text().splitlines() if "begin" in line]
+    assert max(begun) - min(begun) > 0.2
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "names no host"),
+        ("# nothing\n", "names no host"),
+        ("db1 eu west\n", "line 1"),
+        ("db1\n-oProxyCommand=x\n", "line 2"),
+        ("db1\nroot@db1\n", "db1 again"),
+    ],
+)
+def test_a_bad_file_of_hosts_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(TlstaxError, match=why) as refused:
+        hosts_in(hosts_file(tmp_path, text))
+    assert refused.value.exit_code == ExitCode.USAGE
+
+
+def test_a_file_of_hosts_that_is_missing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TlstaxError, match="No such file"):
+        hosts_in(tmp_path / "none")

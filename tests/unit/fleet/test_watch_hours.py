@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""An hour of a watch is explained from its raw windows: findings, stacks, what fired."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.continuous import rollups
+from tlstax.analysis.fleet.continuous.triggers import Fired, Triggers
+from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.analysis.fleet.rollup.intervals import Sums
+from tlstax.analysis.fleet.store import parquet_files
+from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture.printable import output_error
+from tlstax.tests.watched_rows import Watching, by_window
+
+FIRED = Fired("trigger-closure", 0.2, 0.0, "The ledger has 80 %.")
+
+
+@pytest.fixture(scope="module")
+def capture(repository: Path) -> Path:
+    return repository / "docs/demo/demo.tlstax"
+
+
+class Once(Triggers):
+    """Fires at the first window."""
+
+    def add(self, sums: Sums) -> list[Fired]:
+        fired, self.is_over = ([] if hasattr(self, "is_over") else [FIRED]), True
+        del sums
+        return fired
+
+
+def table(data: Path, kind: type[columns.Row]) -> list[dict[str, Any]]:
+    name = kind.__name__.lower()
+    return [
+        row
+        for path in data.glob(f"tier=1h/table={name}/*/*/*.parquet")
+        for rows in parquet_files.groups(path)
+        for row in rows.to_pylist()
+    ]
+
+
+def watched(data: Path, tables: Tables, capture: Path) -> Watching:
+    """A watch of one hour, the raw windows of which are in this capture."""
+    watching = Watching(data, tables)
+    watching.take(by_window(tables))
+    source = watching.sink.source
+    watching.sink.detached()
+    watching.sink.recorded(capture, source)
+    return watching
+
+
+def test_stacks_and_findings_are_those_of_the_capture(
+    demo_tables: Tables, rolled: RolledUp, capture: Path, tmp_path: Path
+) -> None:
+    watched(tmp_path / "data", demo_tables, capture).sink.close()
+    whole = rolled.rows["1h"]
+    for kind in (columns.Stacks, columns.Finding):
+        found = table(tmp_path / "data", kind)
+        assert len(found) == len(whole[kind]) > 0
+    times = sum(row["time_ns"] for row in table(tmp_path / "data", columns.Stacks))
+    expected = [row.time_ns for row in whole[columns.Stacks] if isinstance(row, columns.Stacks)]
+    assert times == sum(expected)
+    (source,) = {row["source_id"] for row in table(tmp_path / "data", columns.Stacks)}
+    assert source in {row["source_id"] for row in table(tmp_path / "data", columns.Interval)}
+    assert {row["frame_id"] for row in table(tmp_path / "data", columns.Frame)} >= {
+        frame for row in table(tmp_path / "data", columns.Stack) for frame in row["frame_ids"]
+    }
+
+
+def test_what_fired_is_a_finding_beside_the_others(
+    demo_tables: Tables,
+    rolled: RolledUp,
+    capture: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rollups, "Triggers", Once)
+    watching = watched(tmp_path / "data", demo_tables, capture)
+    before = table(tmp_path / "data", columns.Finding)
+    watching.sink.close()
+    found = table(tmp_path / "data", columns.Finding)
+    assert [row["finding"] for row in before] == ["trigger-closure"]
+    assert len(found) == 1 + len(rolled.rows["1h"][columns.Finding])
+    assert watching.counters.triggers["trigger-closure"] == 1
+    assert watching.said[0] == "trigger-closure: The ledger has 80 %."
+
+
+def test_a_full_disk_delays_what_an_hour_explains(
+    demo_tables: Tables, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *_: Any) -> int:
+        raise output_error(str(path), OSError(28, "No space left on device"))
+
+    watching = watched(tmp_path / "data", demo_tables, capture)
+    write = parquet_files.write
+    monkeypatch.setattr(parquet_files, "write", full)
+    hours = watching.sink._explained
+    deadline = time.monotonic() + 60
+    while not watching.said and time.monotonic() < deadline:
+        hours.take()
+        time.sleep(0.05)
+    monkeypatch.setattr(parquet_files, "write", write)
+    watching.sink.close()
+    assert "findings are kept in memory" in watching.said[0]
+    assert table(tmp_path / "data", columns.Stacks)
+
+
+def test_raw_windows_that_cannot_be_read_are_told(
+    demo_tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no.tlstax").write_bytes(b"no capture")
+    watching = watched(tmp_path / "data", demo_tables, tmp_path / "no.tlstax")
+    watching.sink.close()
+    assert "could not be explained" in watching.said[0]
+    assert table(tmp_path / "data", columns.Stacks) == []
+    assert table(tmp_path / "data", columns.Interval)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Raw windows of a watch: a capture for each source, named, within a bound of bytes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Row
+from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.process.symbols import KernelSymbols
+from tlstax.collectors.recording.stack_store import KERNEL, Unnamed
+from tlstax.collectors.watching import naming
+from tlstax.collectors.watching.raw_captures import KEPT, RawCaptures
+
+LARGE: Final = 64 << 20
+SECOND_NS: Final = 1_000_000_000
+
+
+class Recording:
+    """A recording that has one kernel frame."""
+
+    def __init__(self, address: int = 0) -> None:
+        self.address = address
+
+    def begin(self) -> Iterator[Row]:
+        yield schema.Gap(1, "what", "is missing")
+
+    def part_end(self) -> tuple[list[Row], Unnamed]:
+        rows: list[Row] = [schema.Frame(1, *KERNEL), schema.Stack(1, "1")]
+        return rows, Unnamed({(True, self.address): 1}, [])
+
+
+def window(number: int, *more: Row) -> list[Row]:
+    at_ns = number * SECOND_NS
+    return [schema.Window(number, None, at_ns, at_ns + SECOND_NS, 1, "flow"), *more]
+
+
+def thread(number: int, end_ns: int | None = None) -> schema.Thread:
+    return schema.Thread(number, number, "one", "connection", 1, end_ns, 1)
+
+
+class Run:
+    """Raw captures, and what became of them."""
+
+    def __init__(self, folder: Path, most_bytes: int = LARGE, address: int = 0) -> None:
+        self.folder = folder
+        self.said: list[str] = []
+        self.finished: list[tuple[Path, int]] = []
+        self.raw = RawCaptures(
+            folder, most_bytes, self.said.append, lambda *one: self.finished.append(one)
+        )
+        self.raw.attached(Recording(address), 1, [schema.Meta("command_level", "flow")])
+
+    def close(self) -> list[Path]:
+        """The captures that are there."""
+        self.raw.detached()
+        self.raw.close()
+        return sorted(self.folder.rglob("*.tlstax"))
+
+
+def rows_of(path: Path, table: type[Row]) -> list[Row]:
+    with CaptureReader.open(path) as reader:
+        return list(reader.rows(table))
+
+
+def test_each_source_has_a_capture_with_its_windows_and_living_threads(tmp_path: Path) -> None:
+    run = Run(tmp_path / "raw/db1")
+    assert ((tmp_path / "raw").stat().st_mode & 0o777) == 0o700
+    run.raw.window(window(1, thread(1), thread(2)), 11)
+    run.raw.window(window(2, thread(2, 5)), 11)
+    run.raw.window(window(3), 12)
+    first, second = run.close()
+    assert [path.stem[-2:] for path in (first, second)] == ["0b", "0c"]
+    assert [row.window_id for row in rows_of(first, schema.Window)] == [1, 2]  # type: ignore[union-attr]
+    assert rows_of(second, schema.Thread) == [thread(1)]
+    assert {row.key for row in rows_of(second, schema.Meta)} >= {  # type: ignore[union-attr]
+        "created_wall_ns", "monotonic_anchor_ns", "hostname", "command_level",
+    }  # fmt: skip
+    assert set(run.finished) == {(first, 11), (second, 12)}
+    assert (first.stat().st_mode & 0o777, first.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_functions_of_the_kernel_have_names(tmp_path: Path) -> None:
+    symbols = KernelSymbols()
+    address = next(iter(symbols._addresses), 0)
+    if not address:
+        pytest.skip("the kernel hides its addresses")
+    run = Run(tmp_path / "raw", address=address)
+    run.raw.window(window(1), 11)
+    (path,) = run.close()
+    (frame,) = rows_of(path, schema.Frame)
+    assert isinstance(frame, schema.Frame)
+    assert (frame.symbol, frame.source) == (symbols.place(address).symbol, "kallsyms")
+
+
+def test_what_happened_is_kept_apart(tmp_path: Path) -> None:
+    run = Run(tmp_path / "raw")
+    run.raw.window(window(1), 11)
+    run.raw.keep()
+    run.raw.window(window(2), 12)
+    kept, last = sorted(run.close(), key=lambda path: path.name)
+    assert (kept.parent.name, last.parent.name) == (KEPT, "raw")
+    assert (kept, 11) in run.finished
+
+
+def test_the_oldest_are_removed_and_kept_ones_stay(tmp_path: Path) -> None:
+    run = Run(tmp_path / "raw")
+    run.raw.window(window(1), 1)
+    run.raw.keep()
+    for number in range(2, 8):
+        run.raw.window(window(number), number)
+        run.raw.close()
+    size = max(path.stat().st_size for path in run.folder.glob("*.tlstax"))
+    run.raw._most_bytes = 2 * 3 * size
+    (run.folder / "other").write_bytes(bytes(10 * size))
+    names = {path.name[-9:-7] for path in run.close()}
+    assert "01" in names
+    assert {name for name in names if name > "01"} == {"05", "06", "07"}
+    assert (run.folder / "other").exists()
+
+
+def test_an_hour_that_is_too_large_ends_early(tmp_path: Path) -> None:
+    run = Run(tmp_path / "raw", most_bytes=1 << 20)
+    for number in range(1, 200):
+        run.raw.window(window(number, *(thread(number * 100 + at, 5) for at in range(100))), 11)
+    run.raw.window(window(200), 12)
+    found = run.close()
+    assert len(found) == 2
+    assert sum("not kept" in line for line in run.said) == 1
+    assert len(rows_of(found[0], schema.Window)) < 199
+
+
+def test_a_full_disk_costs_a_capture_and_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise TlstaxError("cannot write the capture", "disk is full", "free", ExitCode.IO)
+
+    run = Run(tmp_path / "raw")
+    run.raw.window(window(1), 11)
+    monkeypatch.setattr(CaptureWriter, "add", full)
+    run.raw.window(window(2), 11)
+    run.raw.window(window(3), 12)
+    monkeypatch.undo()
+    run.raw.window(window(4), 13)
+    (path,) = run.close()
+    assert path.name.endswith("0d.tlstax")
+    assert len(run.said) == 1
+    assert [source for _, source in run.finished] == [13]
+
+
+def test_a_capture_whose_functions_cannot_be_named_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "MODULE", "tlstax.no_such_module")
+    run = Run(tmp_path / "raw")
+    run.raw.window(window(1), 11)
+    assert len(run.close()) == 1
+    assert "could not be named" in run.said[0]
