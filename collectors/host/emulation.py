@@ -12,7 +12,8 @@ import os
 from contextlib import ExitStack
 from typing import Final
 
-from tlstax.collectors.binary.instructions import TRIAL_FORMS, TrialForm
+from tlstax.collectors.binary.instructions import TRIAL_FORMS
+from tlstax.collectors.binary.machine import TrialForm
 from tlstax.collectors.host import bpf
 from tlstax.collectors.host.trial_code import code_page, count_program, counter_map, kept
 
