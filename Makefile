@@ -162,6 +162,18 @@ probes/bpf/arm64/ledger.bpf.o probes/bpf/arm64/ledger_guarded.bpf.o: probes/bpf/
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
 
+# Test programs, by the names that the tests look for; those of other libraries and of x86-64's code are left out.
+ARM64_BUILD := build/arm64
+ARM64_PROGRAMS := $(PROGRAMS:tests/testprogs/bin/%=$(ARM64_BUILD)/testprogs/%)
+
+$(ARM64_BUILD)/testprogs/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h probes/bpf/*.h) | packages-arm64
+	@mkdir -p $(@D)
+	$(ARM64_CC) -std=gnu11 $(if $(filter stacks,$*),-O2,-O1 -fno-omit-frame-pointer) -g -pthread -o $@ $< -lssl -lcrypto -lm
+
+$(ARM64_BUILD)/testprogs/%: tests/testprogs/%.cc | packages-arm64
+	@mkdir -p $(@D)
+	$(ARM64_CC:clang%=clang++%) -std=c++17 -O1 -g -fno-omit-frame-pointer -pthread -o $@ $<
+
 $(RECORDER).aarch64: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(ARM64_OBJECTS) | packages-arm64
 	@echo "==> $@"
 	@mkdir -p $(@D)

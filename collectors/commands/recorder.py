@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.recording.stream.executable import recorder_path
+from tlstax.collectors.recording.stream.executable import MACHINES, recorder_path
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -29,13 +29,16 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="executable to write"
     )
+    parser.add_argument(
+        "--arch", choices=MACHINES, default="", help="for another architecture than this host's"
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing file")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Copy the executable."""
-    source, is_created = recorder_path(), False
+    source, is_created = recorder_path(options.arch), False
     try:
         with (
             options.output.open("wb" if options.force else "xb") as file,

@@ -59,16 +59,13 @@ def rule_of(state: State, registers: Registers = X86_REGISTERS) -> Rule:
         found = cfa_rule(state.expression)
     else:
         found = Rule(RuleKind.REGISTER, state.register, offset=state.offset)
-    if (
-        found is None
-        or found.register >= X86_REGISTERS.return_address
-        or abs(found.offset) > _OFFSET_MOST
-    ):
+    most = registers.return_address
+    if found is None or found.register >= most or abs(found.offset) > _OFFSET_MOST:
         return UNSUPPORTED
     kind, number, expression = state.rbp
     if expression:
         place = register_address(expression)
-        if place is None or place[0] != X86_REGISTERS.frame:
+        if place is None or place[0] != registers.frame:
             return found._replace(saved=Saved.LOST)
         kind, number = Saved.AT_RBP, place[1]
     if abs(number) > _OFFSET_MOST or (kind == Saved.REGISTER and number >= most):
@@ -95,19 +92,14 @@ def _linked_rule(state: State) -> Rule:
 
 def _signal_rule(state: State) -> Rule:
     """Registers that the kernel stored on the stack: the CFA is *(rsp + offset)."""
+    rsp = X86_REGISTERS.stack
     cfa = cfa_rule(state.expression) if state.expression else None
     rbp, ra = register_address(state.rbp[2]), register_address(state.ra[2])
-    if cfa is None or (cfa.kind, cfa.register, cfa.add) != (
-        RuleKind.INDIRECT,
-        X86_REGISTERS.stack,
-        0,
-    ):
+    if cfa is None or (cfa.kind, cfa.register, cfa.add) != (RuleKind.INDIRECT, rsp, 0):
         return UNSUPPORTED
-    if rbp is None or ra is None or {rbp[0], ra[0]} != {X86_REGISTERS.stack}:
+    if rbp is None or ra is None or rbp[0] != rsp or ra[0] != rsp:
         return UNSUPPORTED
-    return Rule(
-        RuleKind.SIGNAL, X86_REGISTERS.stack, offset=cfa.offset, add=ra[1], saved_offset=rbp[1]
-    )
+    return Rule(RuleKind.SIGNAL, rsp, offset=cfa.offset, add=ra[1], saved_offset=rbp[1])
 
 
 class Packer:

@@ -8,7 +8,7 @@ import ctypes
 from typing import Final
 
 from tlstax.collectors.placement.model import MAX_FUNCTIONS, ProbedFunction, Site
-from tlstax.collectors.recording.engine.ledger_layout import REGISTERS
+from tlstax.collectors.recording.engine.ledger_layout import REGISTER_NUMBERS
 
 SIZE_CLASSES: Final = 33
 CALIBRATION: Final = MAX_FUNCTIONS - 1  # function number of the empty function
@@ -110,7 +110,7 @@ def cookie(number: int, probed: ProbedFunction, site: Site) -> int:
     source = size.source if timed or size.source != "returned" else "none"
     constant = size.value if source == "constant" else 0
     flags = SOURCES.index(source) | timed << 4 | size.wide << 5
-    register = REGISTERS.index(site.register) if site.register else 0
+    register = REGISTER_NUMBERS[site.register]
     return (
         number
         | flags << 8
