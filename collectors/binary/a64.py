@@ -120,17 +120,12 @@ def form_of(word: int) -> str:
         return "refused"
     if word & 0xFFFFF01F == 0xD503201F:  # hint
         return "" if word & 0xFE0 in _STEPPED_HINTS else "refused"
-    if word & 0xFFC00000 == 0xD5000000 and not word >> 21 & 1 and word >> 19 & 3 != 1:
-        return "refused" if _writes_system(word) else ""
+    if word & 0xFFF00000 == 0xD5100000 or word & 0xFFF8F01F == 0xD500401F:  # msr
+        return "refused"
     exclusive = word & 0x3F000000 == 0x08000000 and not word >> 23 & 1
     literal = word & 0x3B000000 == 0x18000000
     memory_copy = word & 0x3B200C00 == 0x19000400
     return "refused" if exclusive or literal or memory_copy else ""
-
-
-def _writes_system(word: int) -> bool:
-    """msr, to a register or an immediate."""
-    return word >> 20 & 0x3 == 1 or (word >> 16 & 0x1F == 0 and word >> 12 & 0xF == 4)
 
 
 # ---- what it does ----
@@ -256,14 +251,21 @@ def written_registers(word: int) -> frozenset[int]:
     found = _disassembled(word, 0)
     if found is None:
         return frozenset(range(32))
+    if found.mnemonic in _COMPARISONS:  # the decoder takes their first operand for a result
+        return frozenset()
     names = {found.reg_name(register) for register in found.regs_access()[1]}
     numbers = {_NUMBERS[name] for name in names if name in _NUMBERS}
     if (access := access_of(word)) is not None:
         numbers |= {access.base} if access.moved else set()
         numbers |= {r for r in access.registers if access.load and r != ZERO}
-    return frozenset(numbers)
+    if word & 0x3B200C00 == 0x38200000:  # ldadd, swp and others: it says too little of these
+        numbers.add(word & 31)
+    if word & 0x3FA07C00 == 0x08A07C00 or word & 0xBFA07C00 == 0x08207C00:  # cas, casp
+        numbers |= {word >> 16 & 31, (word >> 16 & 31) + 1}
+    return frozenset(numbers - {ZERO})
 
 
+_COMPARISONS: Final = frozenset({"cmp", "cmn", "tst", "ccmp", "ccmn", "fcmp", "fcmpe", "fccmp"})
 _NUMBERS: Final = (
     {f"{width}{number}": number for width in "xw" for number in range(31)}
     | {"fp": FRAME, "lr": LINK, "sp": SP, "wsp": SP}

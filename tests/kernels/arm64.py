@@ -44,11 +44,11 @@ install -m 600 $shared/host_key /run/host_key
 install -m 600 $shared/client_key.pub /run/authorized_keys
 $(command -v sshd) -f $shared/sshd_config -h /run/host_key
 if [ -d $shared/data ]; then
-    cp -a $shared/data /tmp/data
-    chown -R 101 /tmp/data
+    cp -a $shared/data $shared/*.pem $shared/init.sql /tmp
+    chown -R mysql /tmp/data /tmp/*.pem /tmp/init.sql
     mariadbd --no-defaults --datadir=/tmp/data --socket=/tmp/mysql.sock --user=mysql --port=3306 \\
-        --ssl-key=$shared/server-key.pem --ssl-cert=$shared/server-cert.pem --skip-name-resolve \\
-        --init-file=$shared/init.sql \\
+        --ssl-key=/tmp/server-key.pem --ssl-cert=/tmp/server-cert.pem --skip-name-resolve --connect-timeout=600 \\
+        --init-file=/tmp/init.sql \\
         --innodb-buffer-pool-size=32M --innodb-log-file-size=8M > /run/guest/shared/mariadb.log 2>&1 &
 fi
 touch $shared/ready
@@ -156,7 +156,6 @@ def prepare(folder: Path, ssh: Path) -> None:
     subject = ["-subj", "/CN=arm64", "-days", "9", "-nodes", "-newkey", "rsa:2048", "-x509"]
     pair = ["-keyout", str(shared / "server-key.pem"), "-out", str(shared / "server-cert.pem")]
     subprocess.run(["openssl", "req", *subject, *pair], check=True, capture_output=True)
-    (shared / "server-key.pem").chmod(0o644)
     install = ["mariadb-install-db", "--no-defaults", "--auth-root-authentication-method=normal"]
     install += ["--innodb-log-file-size=8M"]
     install += ["--skip-test-db", "--user=root", f"--datadir={shared / 'data'}"]
