@@ -67,6 +67,7 @@ help: ## list the targets
 
 .PHONY: install
 install: packages-demo python bpf recorder assets ## install what `tlstax` needs (Debian packages, .venv, BPF objects, web assets)
+	$(BIN)/python -m compileall -q __init__.py __main__.py analysis certs collectors probes workloads # or each start does
 	@echo "tlstax is ready: $(BIN)/tlstax --help"
 
 .PHONY: packages-demo packages-drivers packages-test packages-lint packages-bench packages-kernels packages-servers packages-transports

@@ -18,7 +18,9 @@ def find(tables: Tables, window_ids: Collection[int] | None = None) -> Untracked
     """Those of these windows, or of all; None where every thread had an account.
 
     Their CPU time is what the CPU clock of the process counted beyond the threads that have one,
-    scaled like the ledger where that was kept for a part of the time.
+    scaled like the ledger where that was kept for a part of the time. The clock and the accounts
+    are not read at one moment, so a window may count too much and the next one too little: only
+    the sum is kept from being negative.
     """
     weights = coverage.cover(tables.windows, LEDGER_LEVELS).weights
     worst = (0, 0)
@@ -34,9 +36,10 @@ def find(tables: Tables, window_ids: Collection[int] | None = None) -> Untracked
         if row.process_cpu_ns is not None:
             process_ns += weight * row.process_cpu_ns
             if lacking:
-                missing_ns += weight * max(0, row.process_cpu_ns - row.account_cpu_ns)
+                missing_ns += weight * (row.process_cpu_ns - row.account_cpu_ns)
     if not worst[0]:
         return None
+    missing_ns = max(0.0, missing_ns)
     share = missing_ns / process_ns if process_ns else None
     return UntrackedThreads(*worst, round(missing_ns), share)
 

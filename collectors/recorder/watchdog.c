@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 #define STALE_NS ((u64)HEARTBEAT_MOST_NS)
 #define STEP_NS (250 * NS_PER_MS)
+#define NICE_RECORDING (-10)
 
 static struct shared {
 	u64 beat_ns;
@@ -50,6 +52,10 @@ int watchdog_start(int output_fd)
 {
 	pid_t recorder = getpid();
 
+	/* Among a thousand threads that want a CPU it would be starved, and so killed, just when it
+	 * has the most to tell. Who started it with another niceness meant that. */
+	if (!getpriority(PRIO_PROCESS, 0))
+		setpriority(PRIO_PROCESS, 0, NICE_RECORDING);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	if (shared == MAP_FAILED)

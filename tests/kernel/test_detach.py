@@ -16,6 +16,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.patience import COMMAND_S
 from tlstax.tests.safe_programs import safe_programs
 
 DETACHED_S = 5.0
@@ -108,7 +109,7 @@ def test_for_a_time(
     capture = tmp_path / "a.tlstax"
     process = start(capture, "--for", "2s")
     assert breakpoints(target.pid) > 0
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=COMMAND_S)
     assert process.returncode == 0, errors
     assert breakpoints(target.pid) == 0
     assert leftover() == set()
@@ -138,7 +139,7 @@ def test_ready_and_detached_within_a_second(
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         asked_s = time.monotonic()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=COMMAND_S)
         assert process.returncode == 0, errors
         ready_s, gone_s = attached_s - before_s, time.monotonic() - asked_s
         took_s.append((ready_s / slower, gone_s / slower))
@@ -166,7 +167,7 @@ def test_kill_9_leaves_only_the_finished_windows(
         assert time.monotonic() < deadline, "no windows are committed"
         time.sleep(0.1)
     process.kill()
-    process.communicate(timeout=120)
+    process.communicate(timeout=COMMAND_S)
     assert process.returncode == -signal.SIGKILL
     # Its recorder sees within 250 ms that nobody reads any more, and detaches.
     deadline = time.monotonic() + DETACHED_S

@@ -20,6 +20,7 @@ from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.tests.kernel.tracing import traced
+from tlstax.tests.patience import COMMAND_S
 from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -99,7 +100,9 @@ def test_a_traced_target_is_recorded_or_refused_in_a_sentence(
 ) -> None:
     command = attach(tlstax, crowd.pid, tmp_path / "a", "--for", "1s")
     with traced(crowd.pid):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_S, check=False
+        )
     assert "Traceback" not in done.stderr
     assert done.returncode == 0 or len(done.stderr.splitlines()) == 1, done.stderr
     order(crowd, "! 1000")
@@ -111,9 +114,11 @@ def test_a_stopped_target_is_refused_or_recorded_if_accepted_and_goes_on(
 ) -> None:
     crowd.send_signal(signal.SIGSTOP)
     command = attach(tlstax, crowd.pid, tmp_path / "a", "--for", "1s")
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    refused = subprocess.run(
+        command, capture_output=True, text=True, timeout=COMMAND_S, check=False
+    )
     accepted = [*command, "--accept", "stopped"]
-    done = subprocess.run(accepted, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(accepted, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     crowd.send_signal(signal.SIGCONT)
     assert refused.returncode == ExitCode.TARGET
     assert "it is stopped" in refused.stderr
@@ -132,7 +137,7 @@ def test_a_target_that_ends_while_it_is_planned_is_one_error(
     killer = threading.Timer(after_s, crowd.kill)
     killer.start()
     command = attach(tlstax, crowd.pid, tmp_path / "a", "--for", "20s")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     killer.join()
     errors = [line for line in done.stderr.splitlines() if "attached to" not in line]
     assert done.returncode == TARGET, done.stderr

@@ -14,6 +14,7 @@ import pytest
 
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Ledger, Meta, System, Window
+from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -101,7 +102,7 @@ def record_it(program: Path, repository: Path, breakpoints: Breakpoints, tmp_pat
             say(target, b"g")
             await_line(target, "ready")  # the second one: it is another program now
             say(target, b"g")  # which makes four handshakes of its own
-            _, errors = recorder.communicate(timeout=120)
+            _, errors = recorder.communicate(timeout=COMMAND_S)
         assert recorder.returncode == TARGET, errors
         assert "ended while it was recorded: it executed" in errors
         assert program.name in errors
@@ -144,7 +145,7 @@ def test_a_target_that_executes_another_program_is_over(
         attached(target.pid, capture, repository) as recorder,
     ):
         say(target, b"g")
-        _, errors = recorder.communicate(timeout=120)
+        _, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == TARGET
     assert len(errors.splitlines()) == 1, errors
     assert "in the same process" in errors
@@ -161,7 +162,7 @@ def test_a_killed_target_leaves_a_whole_capture(
         say(target, b"g")
         await_line(target, "done")
         target.send_signal(signal.SIGKILL)
-        _, errors = recorder.communicate(timeout=120)
+        _, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == TARGET
     assert "it exited or was killed" in errors
     with CaptureReader.open(capture) as reader:
@@ -177,7 +178,7 @@ def test_what_it_takes_to_begin_is_in_the_capture(
         before_s = children_cpu_s()
         with attached(target.pid, capture, repository) as recorder:
             recorder.send_signal(signal.SIGINT)
-            _, errors = recorder.communicate(timeout=120)
+            _, errors = recorder.communicate(timeout=COMMAND_S)
         used_s = children_cpu_s() - before_s  # the target still runs
     assert recorder.returncode == 0, errors
     with CaptureReader.open(capture) as reader:

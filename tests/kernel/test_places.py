@@ -14,6 +14,7 @@ from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Probe, Target
 from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -42,7 +43,7 @@ class Recording:
     def finish(self) -> CaptureReader:
         """Detach, and open the capture."""
         self.process.terminate()
-        _, errors = self.process.communicate(timeout=120)
+        _, errors = self.process.communicate(timeout=COMMAND_S)
         assert self.process.returncode == 0, errors
         return CaptureReader.open(self.capture)
 

@@ -28,6 +28,7 @@ from tlstax.collectors.preflight import trial_child, trials
 from tlstax.collectors.preflight.throwing_code import ThrowingCode
 from tlstax.collectors.preflight.trial_child import Outcome, RunningTrial, State, Trial
 from tlstax.tests.kernel.tracing import traced
+from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes")]
 
@@ -122,7 +123,7 @@ def test_trials_leave_nothing_mounted_and_no_core() -> None:
 def doctor(pid: int, *options: str) -> tuple[int, dict[str, str]]:
     """Exit code of `doctor PID`, and the status of each hazard."""
     command = [sys.executable, "-m", "tlstax", "doctor", str(pid), "--json", *options]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert result.stdout, result.stderr
     document = json.loads(result.stdout)
     return result.returncode, {one["id"]: one["status"] for one in document["hazards"]}

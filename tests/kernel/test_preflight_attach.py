@@ -16,6 +16,7 @@ from tlstax.collectors.preflight.safety import Safety, restrictions
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
+from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -43,7 +44,7 @@ class Attach:
             [*self.command, str(pid), *options],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=COMMAND_S,
             check=False,
         )
         assert "Traceback" not in result.stderr
@@ -75,7 +76,7 @@ def test_a_traced_process_is_refused_to_bpftrace(
 ) -> None:
     command = [*tlstax, "probes", "run", "offcpu", "--pid", str(traced.pid), "--for", "500ms"]
     command += ["--definitions", str(repository / "tests/testprogs"), "--accept", "return-probes"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert result.returncode == TARGET, result.stderr
     assert "--accept tracer" in result.stderr
 

@@ -40,6 +40,7 @@ from tlstax.tests.kernel.recorder_runs import (
     serve,
 )
 from tlstax.tests.kernel.tracing import traced
+from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -50,6 +51,16 @@ def test_it_is_one_static_file() -> None:
     done = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False)
     assert "not a dynamic executable" in done.stdout + done.stderr
     assert PROGRAM.stat().st_size <= SIZE_MOST
+
+
+def test_it_comes_before_the_threads_that_it_records(record_it: Record) -> None:
+    recorder = record_it()
+    await_attached(recorder)
+    niceness = os.getpriority(os.PRIO_PROCESS, recorder.pid)
+    recorder.send_signal(signal.SIGTERM)
+    recorder.communicate(timeout=COMMAND_S)
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    assert niceness == (ours or -10)
 
 
 @pytest.fixture
@@ -65,7 +76,7 @@ def recorded(
         serve(recorded_server)
         time.sleep(0.3)
         recorder.send_signal(signal.SIGTERM)
-        stream, errors = recorder.communicate(timeout=60)
+        stream, errors = recorder.communicate(timeout=COMMAND_S)
         assert recorder.returncode == OK, errors
         capture = tmp_path_factory.mktemp("recorded") / "a.tlstax"
         import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
@@ -132,7 +143,7 @@ def test_the_stream_ends_in_order(recorded: tuple[int, bytes, Path]) -> None:
 
 def refused(recorder: "subprocess.Popen[bytes]", code: int) -> str:
     """What it says when it refuses; nothing was attached, and no window recorded."""
-    stream, errors = recorder.communicate(timeout=60)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == code, errors
     assert frames_of(stream)[0][definition().number("WINDOW")] == 0
     text = errors.decode()
@@ -174,7 +185,7 @@ def test_a_traced_process_is_refused_until_that_is_accepted(
     with traced(recorded_server.pid):
         assert f"process {os.getpid()} traces it" in refused(record_it(), TARGET)
         accepted = record_it("--traced", "--for", "200ms")
-        _, errors = accepted.communicate(timeout=60)
+        _, errors = accepted.communicate(timeout=COMMAND_S)
     assert accepted.returncode == OK, errors
 
 
@@ -199,7 +210,7 @@ def test_a_lower_level_records_less(
     await_attached(recorder)
     serve(recorded_server)
     recorder.send_signal(signal.SIGTERM)
-    stream, errors = recorder.communicate(timeout=60)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == OK, errors
     capture = tmp_path / "a.tlstax"
     import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
@@ -230,7 +241,7 @@ def test_it_runs_in_an_empty_directory(
     await_attached(recorder)
     serve(recorded_server)
     recorder.send_signal(signal.SIGTERM)
-    stream, errors = recorder.communicate(timeout=60)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == OK, errors
     capture = tmp_path / "a.tlstax"
     import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
@@ -246,7 +257,7 @@ def test_stacks_are_walked_by_tables_beside_the_plan(
     await_attached(recorder)
     serve(recorded_server)
     recorder.send_signal(signal.SIGTERM)
-    stream, errors = recorder.communicate(timeout=60)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == OK, errors
     capture = tmp_path / "a.tlstax"
     import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)

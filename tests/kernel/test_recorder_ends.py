@@ -35,6 +35,7 @@ from tlstax.tests.kernel.recorder_runs import (
     rows_of,
     serve,
 )
+from tlstax.tests.patience import COMMAND_S
 
 FAILED, IDLE_SECONDS = 1, 2.2
 DENSE = ("--window", "10ms", "--queue", "256K", "--sample-hz", "999")  # fills pipes
@@ -48,7 +49,7 @@ def test_nothing_stays(
     recorder = record_it("--for", "500ms")
     await_attached(recorder)
     assert breakpoints(recorded_server.pid) > 10
-    _, errors = recorder.communicate(timeout=60)
+    _, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == OK, errors
     assert breakpoints(recorded_server.pid) == 0
     assert leftover() == set()
@@ -100,7 +101,7 @@ def test_programs_are_idle_while_recorder_and_watchdog_are_frozen(
         assert dumped(hits) == counted
     finally:
         recorder.send_signal(signal.SIGCONT)  # it finds out for itself
-    stream, errors = recorder.communicate(timeout=60)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == FAILED, errors
     assert b"did not run for 2 s" in errors
     assert breakpoints(recorded_server.pid) == 0
@@ -112,7 +113,7 @@ def test_ctrl_z_does_not_stop_it(record_it: Record) -> None:
     recorder = record_it("--for", "1s")
     await_attached(recorder)
     recorder.send_signal(signal.SIGTSTP)
-    _, errors = recorder.communicate(timeout=60)
+    _, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == OK, errors
 
 
@@ -121,7 +122,7 @@ def test_signals_end_it_in_order(record_it: Record, number: signal.Signals) -> N
     recorder = record_it()
     await_attached(recorder)
     recorder.send_signal(number)
-    stream, errors = recorder.communicate(timeout=60)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == OK, errors
     assert frames_of(stream)[0][definition().number("END")] == 1
 
@@ -201,7 +202,7 @@ def test_a_target_that_ends(recorded_server: "subprocess.Popen[bytes]", record_i
     serve(recorded_server)
     assert recorded_server.stdin is not None
     recorded_server.stdin.write(b"x")
-    stream, errors = recorder.communicate(timeout=60)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == TARGET
     assert b"it exited or was killed" in errors
     assert last_of(stream, "end").ending == b"it exited or was killed"
@@ -222,7 +223,7 @@ def test_a_target_that_executes_another_program(
     await_attached(recorder)
     assert target.stdin is not None
     target.stdin.write(b"g")
-    stream, errors = recorder.communicate(timeout=60)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == TARGET
     assert b"it executed /" in errors
     assert last_of(stream, "window").executed_ns > 0

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.tests.patience import COMMAND_S
+
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 HOST, TARGET, IO = 3, 4, 6
@@ -32,7 +34,7 @@ def open_directory() -> Iterator[Path]:
 
 def refused(command: list[str], status: int, *words: str) -> str:
     """Run a command that must fail with one error; the error."""
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert result.returncode == status, (result.returncode, result.stderr)
     assert "Traceback" not in result.stderr
     errors = [line for line in result.stderr.splitlines(keepends=True) if ": " in line]
@@ -143,7 +145,7 @@ FEW_FILES = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"]
 def test_a_limit_of_open_files_is_raised(tlstax: list[str], target: Target, tmp_path: Path) -> None:
     soft = ["sh", "-c", 'ulimit -S -n 64; exec "$@"', "sh"]
     command = [*soft, *attach(tlstax, target.pid, tmp_path / "a")]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert result.returncode == 0, result.stderr
 
 
@@ -242,7 +244,7 @@ def test_the_target_ends(tlstax: list[str], program: Path, tmp_path: Path) -> No
             assert "attached" in process.stderr.readline()
             target.stdin.write(b"gx")
             assert target.wait(120) == 0
-            _, errors = process.communicate(timeout=120)
+            _, errors = process.communicate(timeout=COMMAND_S)
     assert process.returncode == TARGET, errors
     assert ONE_SENTENCE.fullmatch(errors), errors
     assert capture.exists()
@@ -268,7 +270,7 @@ def test_disk_full(tlstax: list[str], target: Target, tiny_disk: Path) -> None:
         [*command, "-o", str(tiny_disk / "a")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=COMMAND_S,
         check=False,
     )
     assert result.returncode == IO, result.stderr

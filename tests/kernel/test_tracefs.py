@@ -12,6 +12,7 @@ import pytest
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -38,7 +39,7 @@ def without_tracefs(tmp_path: Path) -> Callable[[list[str]], Result]:
     def run(command: list[str]) -> Result:
         result = subprocess.run(
             ["unshare", "--mount", "sh", "-c", HIDE, str(tmp_path), *command],
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False, timeout=COMMAND_S,
         )  # fmt: skip
         before, after = ((tmp_path / name).read_text() for name in ("before", "after"))
         assert " tracefs " not in before

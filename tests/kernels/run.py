@@ -12,6 +12,7 @@ tight time limits.
 """
 
 import argparse
+import compileall
 import os
 import re
 import subprocess
@@ -112,7 +113,7 @@ def commit() -> str:
 
 def test(machine: Machine, tests: list[str], arguments: list[str]) -> Row:
     """Boot one machine; once more when the guest itself died, which emulation does now and then."""
-    pytest = [".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=600"]
+    pytest = [".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=900"]
     pytest += ["-m", "not long and (not timing or timing(emulated=True))"]
     pytest += ["--ignore=tests/kernel/remote", "--junitxml=/run/result.xml"]
     pytest += [*arguments, *(tests or machine.tests)]
@@ -188,6 +189,8 @@ def main() -> int:
     machines = [one for one in MACHINES if one.name in (options.machine or names)]
     suites = dict.fromkeys(machine.suite for machine in machines)
     subprocess.run([Path(__file__).with_name("fetch"), CACHE, *suites], check=True)
+    # A guest cannot write bytecode: it would compile every module at every start of Python.
+    compileall.compile_dir(REPOSITORY, quiet=1)
     narrowed = ["-k", options.k] if options.k else []
     rows = []
     for machine in machines:

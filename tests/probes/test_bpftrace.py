@@ -15,6 +15,7 @@ from tlstax import ExitCode
 from tlstax.collectors.host.tracefs import prepare_tool
 from tlstax.collectors.sources.bpftrace.process import find_bpftrace
 from tlstax.probes import programs
+from tlstax.tests.patience import COMMAND_S
 
 FOLDER = Path(__file__).resolve().parents[2] / "probes"
 NAMED = ("TLSTAX_BPFTRACE", "TLSTAX_BPFTRACE_DRY_RUN")
@@ -28,7 +29,7 @@ def dry_run(tool: str, path: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [tool, how, "-f", "json", str(path), str(os.getpid())] if how == "--dry-run"
         else [tool, how, str(path), str(os.getpid())],
-        capture_output=True, text=True, check=False, timeout=60, preexec_fn=prepare_tool,
+        capture_output=True, text=True, check=False, timeout=COMMAND_S, preexec_fn=prepare_tool,
     )  # fmt: skip
 
 

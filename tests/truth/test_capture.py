@@ -13,6 +13,7 @@ import pytest
 
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Ledger, Thread, ThreadClock
+from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -44,7 +45,7 @@ def record(
         def detach() -> None:
             (process,) = started
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=COMMAND_S)
             assert process.returncode == 0, errors
 
         return run_watched(attach, detach, *arguments)

@@ -31,6 +31,7 @@ from tlstax.tests.kernel.recorder_runs import (
     rows_of,
     serve,
 )
+from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 CGROUPS = Path("/sys/fs/cgroup")
@@ -153,7 +154,7 @@ def test_windows_go_on_while_tlstax_itself_is_stopped(
     recorder.send_signal(signal.SIGCONT)
     time.sleep(1)
     recorder.send_signal(signal.SIGINT)
-    _, errors = recorder.communicate(timeout=60)
+    _, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == 0, errors
     lengths_s = [(row.end_ns - row.start_ns) / 1e9 for row in rows_of(capture, schema.Window)]
     assert len(lengths_s) >= 0.7 * STOPPED_S / WINDOW_S

@@ -34,6 +34,7 @@ from tlstax.tests.kernel.recorder_runs import (
     rows_of,
     serve,
 )
+from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 BUDGET = 7
@@ -55,7 +56,7 @@ def run(record_it: Record, recorded_server: "subprocess.Popen[bytes]", tmp_path:
             serve(recorded_server)
             if "--for" not in options:
                 recorder.send_signal(signal.SIGINT)
-            _, said = recorder.communicate(timeout=30)
+            _, said = recorder.communicate(timeout=COMMAND_S)
         return recorder.returncode, said.decode(), path
 
     return measure
@@ -163,7 +164,7 @@ def alternated(
                 sizes_kb.append(data_kb(recorder.pid))
                 counts.append(breakpoints(target.pid))
             recorder.send_signal(signal.SIGINT)
-            _, said = recorder.communicate(timeout=60)
+            _, said = recorder.communicate(timeout=COMMAND_S)
         assert recorder.returncode == OK, said
         assert leftover() == set()
         sites = [line for line in plan.read_text().splitlines() if line.startswith("site ")]

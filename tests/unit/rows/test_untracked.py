@@ -43,6 +43,12 @@ def test_their_cpu_time_is_that_of_the_windows_in_which_there_were_any() -> None
     assert found.cpu_share == pytest.approx(700 / (5 * 600 + 757))
 
 
+def test_what_one_edge_adds_the_next_one_takes_off() -> None:
+    found = untracked.find(recorded((20, 15, 300), (20, 15, -100), (20, 15, 200), (20, 15, -100)))
+    assert found is not None
+    assert found.cpu_ns == 300 * MS
+
+
 def test_the_head_and_the_roles_tell_what_is_missing() -> None:
     made = recorded((10_001, 1, 0), (20_001, 10_001, 400))
     made.losses.append(Loss(1, "thread_slots_full", 10_001))
