@@ -57,7 +57,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-arm64 test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -162,18 +162,6 @@ probes/bpf/arm64/ledger.bpf.o probes/bpf/arm64/ledger_guarded.bpf.o: probes/bpf/
 	clang $(call BPF_FLAGS_FOR,arm64) $(if $(findstring guarded,$@),-DGUARDED) -c $< -o $@.dwarf
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
-
-# Test programs, by the names that the tests look for; those of other libraries and of x86-64's code are left out.
-ARM64_BUILD := build/arm64
-ARM64_PROGRAMS := $(PROGRAMS:tests/testprogs/bin/%=$(ARM64_BUILD)/testprogs/%)
-
-$(ARM64_BUILD)/testprogs/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h probes/bpf/*.h) | packages-arm64
-	@mkdir -p $(@D)
-	$(ARM64_CC) -std=gnu11 $(if $(filter stacks,$*),-O2,-O1 -fno-omit-frame-pointer) -g -pthread -o $@ $< -lssl -lcrypto -lm
-
-$(ARM64_BUILD)/testprogs/%: tests/testprogs/%.cc | packages-arm64
-	@mkdir -p $(@D)
-	$(ARM64_CC:clang%=clang++%) -std=c++17 -O1 -g -fno-omit-frame-pointer -pthread -o $@ $<
 
 $(RECORDER).aarch64: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(ARM64_OBJECTS) | packages-arm64
 	@echo "==> $@"
@@ -391,6 +379,14 @@ check-causes: root-check-causes test-install packages-servers ## inject causes i
 .PHONY: check-whatif
 check-whatif: root-check-whatif test-install ## compare predictions of `tlstax whatif` with real runs (4 minutes, quiet host)
 	$(BIN)/python tests/bench/whatif.py
+
+PACKAGES_ARM64_GUEST := base-files base-passwd bash coreutils dash findutils gawk grep hostname iproute2 kmod libssl3 libstdc++6 login mariadb-client-core \
+	mariadb-server-core mawk mount openssh-client openssh-server openssl procps sed util-linux
+.PHONY: test-arm64
+test-arm64: root-test-arm64 test-install packages-arm64 packages-kernels $(RECORDER).aarch64 ## compare tables and stack depths of Debian's arm64 libraries; record a TLS storm of MariaDB on arm64 kernels in QEMU (15 minutes on a quiet host)
+	.ci/arm64-root $(ARM64)/root $(PACKAGES_ARM64_GUEST)
+	$(BIN)/python tests/kernels/arm64_files.py $(ARM64)/root
+	$(BIN)/python tests/kernels/arm64.py
 
 .PHONY: test-kernels
 test-kernels: root-test-kernels test-install mutants-guarded packages-kernels ## kernel and truth tests on Debian's kernels, preemption modes and 4 CPUs in QEMU (hours)

@@ -210,7 +210,7 @@ def _moved_base(word: int) -> int | None:
     if word & 0x3A000000 == 0x28000000 and word >> 23 & 1:
         wide = 2 + (word >> 30) if word >> 26 & 1 else 2 + (word >> 31)
         return _signed(word >> 15, 7) << wide
-    if word & 0x3A200400 == 0x38000400:
+    if word & 0x3B200400 == 0x38000400:
         return _signed(word >> 12, 9)
     return None
 

@@ -63,7 +63,7 @@ def throw_through_return_probe() -> Outcome:
 def return_probe_under_seccomp() -> Outcome:
     """Return from probed functions under a filter that refuses the system calls of probes."""
     if IS_ARM64:
-        return Outcome(State.ABSENT, "on arm64 no system call belongs to probes")
+        return Outcome(State.ABSENT, OF_X86["return_probe_under_seccomp"])
     with code_page(PROBED_CODE.ljust(32) + NOP5 + b"\xc3") as (path, address):
         returning = probe_self(path, 0, is_return=True)
         probe_self(path, 32)
@@ -80,7 +80,7 @@ def return_probe_under_seccomp() -> Outcome:
 def probe_in_red_zone() -> Outcome:
     """Probe a 5-byte nop in a leaf function that keeps its variables below the stack pointer."""
     if IS_ARM64:
-        return Outcome(State.ABSENT, "arm64 has no such nop, and no red zone")
+        return Outcome(State.ABSENT, OF_X86["probe_in_red_zone"])
     depths = range(8, 8 * _RED_ZONE_WORDS + 1, 8)
     store = b"".join(b"\x48\x89\x7c\x24" + struct.pack("<b", -depth) for depth in depths)
     # xor into rcx what was stored, and collect the differences in rax
@@ -108,7 +108,7 @@ def probe_in_red_zone() -> Outcome:
 def probe_on_rip_relative() -> Outcome:
     """Single-step a load, an address and a comparison that are relative to rip."""
     if IS_ARM64:
-        return Outcome(State.ABSENT, "on arm64 the kernel steps no such instruction")
+        return Outcome(State.ABSENT, OF_X86["probe_on_rip_relative"])
     value = 0x1122334455667788
     # mov / lea / cmp %rdi relative to rip, then ret; each slot's data is at its end.
     load = b"\x48\x8b\x05" + struct.pack("<i", 24 - 7) + b"\xc3"
@@ -166,6 +166,12 @@ def uprobe_multi_threads() -> Outcome:
         return Outcome(State.ABSENT, f"no uprobe_multi links: {error.strerror or error}")
 
 
+OF_X86: Final = {
+    "return_probe_under_seccomp": "on arm64 no system call belongs to probes",
+    "probe_in_red_zone": "arm64 has no such nop, and no red zone",
+    "probe_on_rip_relative": "on arm64 the kernel steps no such instruction",
+}
+"""Trials of what only x86-64 has, and why there is nothing to try on arm64."""
 TRIALS: Final[Mapping[str, Trial]] = {
     trial.__name__: trial
     for trial in (

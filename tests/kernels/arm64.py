@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Record on arm64: boot Debian's arm64 kernels in QEMU and measure them over ssh from this host.
 
-    python tests/kernels/arm64.py [--kernel SUITE]... [--part truth|mariadb]...
+    python tests/kernels/arm64.py [--kernel bookworm|trixie]... [--connections COUNT]
 
-The guest runs the static recorder, an sshd, the truth program and a MariaDB; planning, captures and
-reports are made here, as for any other host (docs/agentless.md). The parts:
-
-- truth: threads with known phases and waits; the ledger must say what their own books say;
-- mariadb: a storm of new TLS connections; each handshake must be recorded, with its parameters.
-
-An emulated CPU keeps no time limits, so counts are compared exactly and times roughly.
+The guest runs an sshd and a MariaDB; planning, captures and reports are made here, as for any other
+host (docs/agentless.md). A storm of new TLS connections is recorded: each handshake must be in the
+capture, as a success. An emulated CPU keeps no time limits, so times are not compared.
 """
 
 import argparse
-import json
 import os
 import shutil
 import socket
@@ -24,8 +19,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.kernels import guest
 
@@ -33,7 +29,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlstax-arm64"
 TLSTAX: Final = [sys.executable, "-m", "tlstax"]
 SSHD_PORT, SERVER_PORT = 22, 3306
-BOOT_S, LINE_S = 600.0, 300.0
+BOOT_S, LINE_S, RECORD_S = 900.0, 600.0, 60
 # What the guest does until the folder that it shares has a file `over`.
 SERVE: Final = """
 set -e
@@ -47,9 +43,9 @@ if [ -d $shared/data ]; then
     cp -a $shared/data $shared/*.pem $shared/init.sql /tmp
     chown -R mysql /tmp/data /tmp/*.pem /tmp/init.sql
     mariadbd --no-defaults --datadir=/tmp/data --socket=/tmp/mysql.sock --user=mysql --port=3306 \\
-        --ssl-key=/tmp/server-key.pem --ssl-cert=/tmp/server-cert.pem --skip-name-resolve --connect-timeout=600 \\
-        --init-file=/tmp/init.sql \\
-        --innodb-buffer-pool-size=32M --innodb-log-file-size=8M > /run/guest/shared/mariadb.log 2>&1 &
+        --ssl-key=/tmp/server-key.pem --ssl-cert=/tmp/server-cert.pem --skip-name-resolve \\
+        --connect-timeout=600 --init-file=/tmp/init.sql --innodb-buffer-pool-size=32M \\
+        --innodb-log-file-size=8M > /run/guest/shared/mariadb.log 2>&1 &
 fi
 touch $shared/ready
 while [ ! -e $shared/over ]; do sleep 1; done
@@ -92,16 +88,11 @@ class Guest:
             timeout=timeout_s,
         ).stdout  # fmt: skip
 
-    def start(self, command: str) -> "subprocess.Popen[str]":
-        """A command in the guest that goes on."""
-        pipe = subprocess.PIPE
-        line = ["ssh", self.name, command]
-        return subprocess.Popen(line, env=self._environment, stdin=pipe, stdout=pipe, text=True)
-
     def tlstax(self, *words: str) -> "subprocess.Popen[str]":
-        """tlstax on this host, about the guest."""
+        """Tlstax on this host, about the guest."""
         line = [*TLSTAX, *words, "--ssh", self.name]
-        return subprocess.Popen(line, env=self._environment, text=True)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(line, env=self._environment, stderr=pipe, text=True)
 
 
 @contextmanager
@@ -162,63 +153,44 @@ def prepare(folder: Path, ssh: Path) -> None:
     subprocess.run(install, check=True, capture_output=True)
 
 
-# ---- parts ----
+# ---- what is tested ----
 
 
-def truth(there: Guest, folder: Path) -> None:
-    """The truth program: its own books against the ledger."""
-    source = "/run/source"
-    program = there.start(f"exec {source}/build/arm64/testprogs/truth states /tmp/disk 1 100")
-    assert program.stdin is not None
-    assert program.stdout is not None
-    pid = json.loads(program.stdout.readline())["pid"]
-    capture = folder / "truth.tlstax"
-    words = ("attach", str(pid), "--for", "60s", "--level", "record", "--budget", "none", "-o")
-    definitions = str(REPOSITORY / "tests/testprogs")
-    recording = there.tlstax(*words, str(capture), "--definitions", definitions)
-    wait_until_attached(there, recording)
-    program.stdin.write("x")
-    program.stdin.close()
-    books = [json.loads(line) for line in program.stdout]
-    require(program.wait(LINE_S) == 0, "the truth program ended well")
-    require(recording.wait(LINE_S) == 0, "attach ended well")
-    with CaptureReader(capture) as reader:
-        compare_books(books, reader)
-
-
-def compare_books(books: list[dict[str, Any]], reader: CaptureReader) -> None:
-    """Each cell of at least 50 ms within a quarter, and the counts of phases."""
-    print(books)
-    print(reader)
-
-
-def wait_until_attached(there: Guest, recording: "subprocess.Popen[str]") -> None:
-    """Until the recorder has programs in the guest's kernel."""
-    deadline_s = time.monotonic() + LINE_S
-    while time.monotonic() < deadline_s:
-        if recording.poll() is not None:
-            raise FailedError(f"attach ended with status {recording.returncode}")
-        found = there.run("grep -l bpf-link /proc/[0-9]*/fdinfo/* 2>/dev/null | head -n 1; true")
-        links = there.run("cat /proc/*/fdinfo/* 2>/dev/null | grep -c link_type; true")
-        if found.strip() or int(links or 0) > 4:
-            time.sleep(5)
-            return
-        time.sleep(1)
-    raise FailedError("attach took too long")
+def storm(there: Guest, folder: Path, connections: int) -> None:
+    """Each of some new TLS connections is a handshake record of the capture."""
+    server, capture = there.run("pidof mariadbd").strip(), folder / "storm.tlstax"
+    words = ("--level", "record", "--budget", "none", "--for", f"{RECORD_S}s", "-o", str(capture))
+    recording = there.tlstax("attach", server, *words)
+    assert recording.stderr is not None
+    for line in recording.stderr:
+        print(line, end="", flush=True)
+        if "attached to" in line:
+            break
+    client = ["mariadb", "--no-defaults", "-h127.0.0.1", f"-P{there.server_port}", "-usb", "-psb"]
+    for _ in range(connections):
+        subprocess.run([*client, "--ssl", "-e", "select 1"], check=True, capture_output=True)
+    said = recording.communicate(timeout=LINE_S)[1]
+    require(recording.returncode == 0, f"attach ended well ({said.strip()})")
+    with CaptureReader.open(capture) as reader:
+        found = [(one.outcome, one.tls_version) for one in reader.rows(schema.Handshake)]
+    print(found)
+    successes = [one for one in found if one[0] == "success"]
+    require(len(successes) == connections, f"{len(successes)} of {connections} handshakes")
+    require({version for _, version in successes} == {"TLSv1.3"}, "their TLS version is known")
 
 
 def main() -> int:
-    """Run every chosen part on every chosen kernel."""
+    """Run it on every chosen kernel."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernel", action="append", choices=("bookworm", "trixie"))
-    parser.add_argument("--part", action="append", choices=("truth", "mariadb"))
+    parser.add_argument("--connections", type=int, default=10)
     options = parser.parse_args()
     suites = [f"{name}-arm64" for name in options.kernel or ("trixie",)]
     subprocess.run([Path(__file__).with_name("fetch"), CACHE, *suites], check=True)
     for suite in suites:
         with running(suite) as there, tempfile.TemporaryDirectory() as folder:
             print(suite, there.run("uname -rm").strip(), flush=True)
-            truth(there, Path(folder))
+            storm(there, Path(folder), options.connections)
     return 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where probes are put in arm64 code: on instructions that its kernel simulates, at the right stack.
+"""Where probes are put in arm64 code: simulated instructions, at the right stack depth.
 
 A call pushes nothing there. The ledger compares stack pointers as if it pushed a word.
 """
