@@ -3,9 +3,9 @@
 
 from typing import Final
 
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.import_stubs import imported_name, slot_symbols
-from tlstax.collectors.binary.machine import machine_of
 from tlstax.collectors.binary.symbol_tables import ObjectSymbols
 from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.probes.model import compile_names

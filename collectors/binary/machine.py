@@ -4,7 +4,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from enum import IntEnum
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 Instruction = Any
@@ -156,20 +155,3 @@ X86_64: Final = "EM_X86_64"
 ARM64: Final = "EM_AARCH64"
 SUPPORTED: Final = {X86_64: "x86_64", ARM64: "aarch64"}
 """Machines of ELF files with their names as `uname -m` prints them."""
-
-
-@cache
-def machine_of(name: str) -> Machine:
-    """The architecture of an ELF file, by Elf.machine. KeyError for one that is not supported.
-
-    Its decoder is imported here: that of the other one may not be installed.
-    """
-    if name == X86_64:
-        from tlstax.collectors.binary.x86 import X86
-
-        return X86()
-    if name == ARM64:
-        from tlstax.collectors.binary.arm64 import Arm64
-
-        return Arm64()
-    raise KeyError(name)

@@ -13,7 +13,8 @@ import platform
 from contextlib import ExitStack
 from typing import Final
 
-from tlstax.collectors.binary.machine import SUPPORTED, TrialForm, machine_of
+from tlstax.collectors.binary.architectures import machine_of
+from tlstax.collectors.binary.machine import SUPPORTED, TrialForm
 from tlstax.collectors.host import bpf
 from tlstax.collectors.host.trial_code import (
     RETURN,

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import SYMBOL, Elf, Section
 from tlstax.collectors.binary.import_stubs import STUB_BYTES, relocations
-from tlstax.collectors.binary.machine import ARM64, machine_of
+from tlstax.collectors.binary.machine import ARM64
 from tlstax.collectors.placement.calls_arm64 import search_arm64
 from tlstax.collectors.placement.probe_points import Finder
 

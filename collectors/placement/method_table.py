@@ -20,9 +20,10 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.field_chains import copied_fields
-from tlstax.collectors.binary.machine import FlowKind, machine_of
+from tlstax.collectors.binary.machine import FlowKind
 from tlstax.collectors.placement.detection import OpenObject
 from tlstax.probes.model import MethodTable
 

@@ -4,9 +4,9 @@
 from collections.abc import Sequence
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.field_chains import returned_fields
-from tlstax.collectors.binary.machine import machine_of
 from tlstax.collectors.placement.detection import Detected
 from tlstax.collectors.placement.model import RoleMark
 from tlstax.collectors.process.target import Target

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two readings of Debian's arm64 libraries that share no code must agree.
+"""Two readings of Debian's arm64 libraries that share no code must agree, and a plan be whole.
 
     python tests/kernels/arm64_files.py ROOT
 
 - rows: unwind tables against what pyelftools decodes from the same call frame information;
-- depths: the stack depth that placement finds by following instructions against those rows.
+- depths: the stack depth that placement finds by following instructions against those rows;
+- plan: MariaDB's plan has what a handshake record needs, on simulated instructions.
 """
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +18,13 @@ from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
 
 from tlstax.collectors.binary.elf import Elf, Symbol
+from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.placement.probe_points import Finder
+from tlstax.collectors.process.target import open_target
 from tlstax.collectors.unwinding.file_table import FileTable, build
 from tlstax.collectors.unwinding.row_format import OFFSET_SHIFT, SAVED_SHIFT, Kind, Saved
+from tlstax.probes.definitions import load_definitions
+from tlstax.probes.model import Level
 
 FILES: Final = {  # one function in so many
     "usr/lib/aarch64-linux-gnu/libssl.so.3": 2,
@@ -27,6 +33,11 @@ FILES: Final = {  # one function in so many
     "usr/sbin/mariadbd": 300,
 }
 SP, FRAME, LINK = 31, 29, 30
+PID: Final = 7
+NEEDED: Final = (
+    ("handshake_call", "enter"), ("handshake_call", "exit"), ("handshake", "enter"),
+    ("handshake", "exit"), ("command", "enter"), ("connect_ready", "exit"),
+)  # fmt: skip
 
 
 def functions(path: Path, every: int) -> Iterator[tuple[int, int, list[dict[Any, Any]]]]:
@@ -91,9 +102,51 @@ def check(path: Path, every: int) -> list[str]:
     return wrong
 
 
+def process_of(root: Path, folder: Path) -> Path:
+    """What /proc would show of MariaDB with its libraries, as planning reads it."""
+    process = folder / "proc" / str(PID)
+    (process / "map_files").mkdir(parents=True)
+    (folder / "machine").write_text("aarch64")
+    maps, start = "", 0xAAAA00000000
+    for number, name in enumerate(FILES):
+        path = (root / name).resolve()
+        with Elf(path) as elf:
+            for part in elf.segments:
+                if part.executable:
+                    first = start + part.address & -4096
+                    last = start + part.address + part.file_size + 4095 & -4096
+                    place = f"{first:x}-{last:x}"
+                    offset = part.offset & -4096
+                    maps += f"{place} r-xp {offset:08x} 08:01 {number + 1} /{name}\n"
+                    (process / "map_files" / place).symlink_to(path)
+        start += 1 << 32
+    (process / "maps").write_text(maps)
+    (process / "stat").write_text(f"{PID} (mariadbd) S " + " ".join(["1"] * 30))
+    (process / "status").write_text(f"Name:\tmariadbd\nTgid:\t{PID}\nNSpid:\t{PID}\n")
+    (process / "exe").symlink_to("/usr/sbin/mariadbd")
+    (process / "root").symlink_to("/")
+    return folder / "proc"
+
+
+def check_plan(root: Path) -> list[str]:
+    """What the plan of MariaDB lacks."""
+    with tempfile.TemporaryDirectory() as name:
+        target = open_target(PID, process_of(root, Path(name)))
+        made = plan(target, load_definitions(None), Level.RECORD)
+    placed = {(site.boundary, site.event) for site in made.sites}
+    wrong = [f"plan: no {one} {event}" for one, event in NEEDED if (one, event) not in placed]
+    wrong += [f"plan: {one} is unknown" for one, offset in made.accessors.items() if offset < 0]
+    returning = [site.function for site in made.sites if site.kind != "uprobe"]
+    wrong += [f"plan: a return probe on {name}" for name in returning]
+    stepped = sum(site.stepped for site in made.sites)
+    print(f"plan: {len(made.sites)} probes, {stepped} single-stepped; {len(wrong)} faults")
+    return wrong
+
+
 def main(root: Path) -> int:
     """Compare every file; 1 if one differs."""
-    wrong = [line for name, every in FILES.items() for line in check(root / name, every)]
+    wrong = check_plan(root)
+    wrong += [line for name, every in FILES.items() for line in check(root / name, every)]
     for line in wrong[:20]:
         print(line)
     return 1 if wrong else 0

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.import_stubs import imported_name
-from tlstax.collectors.binary.machine import FlowKind, machine_of
+from tlstax.collectors.binary.machine import FlowKind
 from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.collectors.placement.method_table import hidden_in
 from tlstax.collectors.sources.stacks.stack_phases import HELD

@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.field_chains import copied_fields, returned_fields
-from tlstax.collectors.binary.machine import ARM64, machine_of
+from tlstax.collectors.binary.machine import ARM64
 from tlstax.collectors.placement.call_sites import References, RefusedError
 from tlstax.collectors.placement.placement import ProbePoint, points_of
 from tlstax.collectors.placement.probe_points import Finder

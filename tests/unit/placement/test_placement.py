@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.field_chains import returned_fields
 from tlstax.collectors.binary.instructions import decode, is_emulated
-from tlstax.collectors.binary.machine import machine_of
 from tlstax.collectors.placement.placement import ProbePoint, points_of
 from tlstax.tests.unit.placement.examples import Compile, assembly
 from tlstax.tests.unit.placement.test_plans import MAIN
