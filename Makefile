@@ -28,8 +28,8 @@ VENDOR := analysis/report/html/assets/vendor
 TEST_VENDOR := tests/e2e/vendor
 BPF_OBJECTS := $(patsubst %.bpf.c,%.bpf.o,$(wildcard probes/bpf/*.bpf.c)) probes/bpf/ledger_guarded.bpf.o
 BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
-BPF_FLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
-	-ffile-prefix-map=$(CURDIR)=.
+BPF_FLAGS_FOR = -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(1) -Wall -Werror -ffile-prefix-map=$(CURDIR)=.
+BPF_FLAGS := $(call BPF_FLAGS_FOR,$(BPF_ARCH))
 PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.c))
 PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.cc))
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
@@ -60,7 +60,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-chroots test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-arm64 test-chroots test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -132,16 +132,46 @@ $(DELAYLINE): $(DELAYLINE).c | packages-demo
 	@echo "==> $@"
 	clang -std=gnu11 -O2 -Wall -Wextra -Werror -o $@ $<
 
+# ARCH=aarch64: for another architecture than this host's.
 .PHONY: recorder recorders
 recorders: packages-demo $(RECORDERS)
-recorder: packages-demo $(RECORDER) ## build the static recorder: one file that records on any host
+ifeq ($(or $(ARCH),$(shell uname -m)),$(shell uname -m))
+recorder: packages-demo $(RECORDER) ## build the static recorder: one file that records on any host; ARCH=aarch64: for arm64
+else ifeq ($(ARCH),aarch64)
+recorder: $(RECORDER).aarch64
+else
+recorder: ; @echo "make recorder ARCH=$(ARCH): tlstax knows x86_64 and aarch64; cross-building knows aarch64" >&2; exit 1
+endif
 
 # The same bytes from the same sources: no paths, no times, no build-id of the linker's own.
+STATIC := -Os -ffunction-sections -fdata-sections -static -Wl,--gc-sections -Wl,--build-id=sha1 -s
 $(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packages-demo
 	@echo "==> $@"
 	@mkdir -p $(@D)
-	clang $(RECORDER_FLAGS) -Os -ffunction-sections -fdata-sections -static -Wl,--gc-sections -Wl,--build-id=sha1 \
-		-s -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
+	clang $(RECORDER_FLAGS) $(STATIC) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
+
+# Libraries and headers are unpacked arm64 packages: nothing but a linker is installed on the host.
+ARM64 := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tlstax-arm64
+ARM64_CC := clang --target=aarch64-linux-gnu --sysroot=$(ARM64)/sysroot -fuse-ld=lld
+ARM64_OBJECTS := $(RECORDER_OBJECTS:probes/bpf/%=probes/bpf/arm64/%)
+PACKAGES_ARM64_BUILD := libc6-dev libbpf-dev libelf-dev libgcc-12-dev libssl-dev libstdc++-12-dev zlib1g-dev
+
+.PHONY: packages-arm64
+packages-arm64:
+	@$(call need,$(PACKAGES_DEMO) lld)
+	@.ci/arm64-root $(ARM64)/sysroot $(PACKAGES_ARM64_BUILD)
+
+$(ARM64_OBJECTS): $(wildcard probes/bpf/*.c probes/bpf/*.h) | packages-demo
+	@echo "==> $@"
+	@mkdir -p $(@D)
+	clang $(call BPF_FLAGS_FOR,arm64) $(if $(findstring guarded,$@),-DGUARDED) -c probes/bpf/$(subst _guarded,,$(@F:.o=.c)) -o $@.dwarf
+	bpftool gen object $@ $@.dwarf
+	rm -f $@.dwarf
+
+$(RECORDER).aarch64: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(ARM64_OBJECTS) | packages-arm64
+	@echo "==> $@"
+	@mkdir -p $(@D)
+	$(ARM64_CC) $(RECORDER_FLAGS) -DOBJECTS='"probes/bpf/arm64/"' $(STATIC) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
 
 # With the address and undefined sanitizers: parts of the recorder alone, and all of it.
 SANITIZED := tests/recorder/bin
@@ -375,6 +405,14 @@ check-tax: test-install ## compare `tlstax whatif --no-tls` with the plaintext a
 check-whatif: root-check-whatif test-install ## compare predictions of `tlstax whatif` with real runs (4 minutes, quiet host)
 	$(BIN)/python tests/bench/whatif.py
 
+PACKAGES_ARM64_GUEST := base-files base-passwd bash coreutils dash findutils gawk grep hostname iproute2 kmod libssl3 libstdc++6 login mariadb-client-core \
+	mariadb-server-core mawk mount openssh-client openssh-server openssl procps sed util-linux
+.PHONY: test-arm64
+test-arm64: root-test-arm64 test-install packages-arm64 packages-kernels $(RECORDER).aarch64 ## compare tables and stack depths of Debian's arm64 libraries; record a TLS storm of MariaDB on arm64 kernels in QEMU (15 minutes on a quiet host)
+	.ci/arm64-root $(ARM64)/root $(PACKAGES_ARM64_GUEST)
+	$(BIN)/python tests/kernels/arm64_files.py $(ARM64)/root
+	$(BIN)/python tests/kernels/arm64.py
+
 .PHONY: test-kernels
 test-kernels: root-test-kernels test-install mutants-guarded packages-kernels ## kernel and truth tests on Debian's kernels, preemption modes and 4 CPUs in QEMU (hours)
 	$(BIN)/python tests/kernels/run.py
@@ -426,5 +464,5 @@ statistics-docs: python-dev ## simulate the coverage of every kind of interval: 
 
 .PHONY: clean
 clean: ## remove build results (not the Debian packages)
-	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o $(dir $(RECORDER)) tests/testprogs/bin tests/truth/mutants/bin tests/truth/stacks/bin $(SANITIZED) $(DELAYLINE)
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o probes/bpf/arm64 $(dir $(RECORDER)) tests/testprogs/bin tests/truth/mutants/bin tests/truth/stacks/bin $(SANITIZED) $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,6 +3,7 @@
 
 from typing import Final
 
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.import_stubs import imported_name, slot_symbols
 from tlstax.collectors.binary.symbol_tables import ObjectSymbols
@@ -27,6 +28,7 @@ class CodeMap:
 
     def __init__(self, elf: Elf, names: ObjectSymbols | None = None) -> None:
         self.elf = elf
+        self.machine = machine_of(elf.machine)
         self._outside = names  # symbol tables that may lie outside of the file
         self.unwind = UnwindTable(elf)
         self._imports: dict[int, str] = {}

@@ -12,19 +12,16 @@ All addresses are virtual addresses of the file. Nothing is executed.
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
-
-from iced_x86 import Code, Decoder, FlowControl, Instruction, Mnemonic, OpKind, Register
+from typing import Final
 
 from tlstax.collectors.binary.code_map import CodeMap
 from tlstax.collectors.binary.elf import Symbol
+from tlstax.collectors.binary.machine import Depth, FlowKind, Instruction, Machine
 
-BITS: Final = 64
 INSTRUCTIONS_LIMIT: Final = 20_000
 MAX_INSTRUCTION_BYTES: Final = 15
-NOTRACK: Final = b"\x3e"
-CALLS: Final = frozenset({FlowControl.CALL, FlowControl.INDIRECT_CALL})
-ENDS: Final = frozenset({FlowControl.EXCEPTION, FlowControl.INTERRUPT})
+CALLS: Final = frozenset({FlowKind.CALL, FlowKind.INDIRECT_CALL})
+ENDS: Final = frozenset({FlowKind.EXCEPTION, FlowKind.INTERRUPT})
 RETURN, TAIL_CALL, OPEN = "return", "tail call", "open"
 
 
@@ -33,6 +30,7 @@ class Flow:
     """One function, instruction by instruction."""
 
     start: int
+    machine: Machine
     at: dict[int, Instruction] = field(default_factory=dict)
     after: dict[int, tuple[int, ...]] = field(default_factory=dict)
     leaves: dict[int, str] = field(default_factory=dict)  # RETURN, TAIL_CALL or OPEN
@@ -78,7 +76,8 @@ class _Walk:
     def __init__(self, code: CodeMap, symbol: Symbol) -> None:
         self.code = code
         self.start, self.end = symbol.address, code.end_of(symbol)
-        self.flow = Flow(symbol.address)
+        self.machine = code.machine
+        self.flow = Flow(symbol.address, code.machine)
         self.outside: dict[int, int] = {}  # targets of jumps out of the bounds
 
     def run(self) -> Flow:
@@ -113,8 +112,7 @@ class _Walk:
 
     def _instruction(self, address: int) -> Instruction | None:
         raw = self.code.elf.code_at(address, MAX_INSTRUCTION_BYTES)
-        found = next(iter(Decoder(BITS, raw, ip=address)), None)
-        return None if found is None or found.code == Code.INVALID else found
+        return self.machine.first(raw, address)
 
     def _add(self, instruction: Instruction) -> tuple[list[int], bool]:
         """Record an instruction; returns jump targets, and whether control falls through."""
@@ -122,8 +120,8 @@ class _Walk:
         flow.at[address] = instruction
         kind = instruction.flow_control
         jumps = []
-        on = kind in (FlowControl.NEXT, FlowControl.CONDITIONAL_BRANCH) or kind in CALLS
-        if kind in (FlowControl.CONDITIONAL_BRANCH, FlowControl.UNCONDITIONAL_BRANCH):
+        on = kind in (FlowKind.NEXT, FlowKind.CONDITIONAL_BRANCH) or kind in CALLS
+        if kind in (FlowKind.CONDITIONAL_BRANCH, FlowKind.UNCONDITIONAL_BRANCH):
             target = instruction.near_branch_target
             if self.start <= target < self.end:
                 jumps.append(target)
@@ -133,9 +131,9 @@ class _Walk:
             on = not self._never_returns(instruction)
             if on:
                 flow.calls.add(address)
-        elif kind == FlowControl.RETURN:
+        elif kind == FlowKind.RETURN:
             flow.leaves[address] = RETURN
-        elif kind == FlowControl.INDIRECT_BRANCH or (kind not in ENDS and kind != FlowControl.NEXT):
+        elif kind == FlowKind.INDIRECT_BRANCH or (kind not in ENDS and kind != FlowKind.NEXT):
             flow.leaves[address] = OPEN
         if on and instruction.next_ip == self.end:
             on = False
@@ -144,7 +142,7 @@ class _Walk:
         return jumps, on
 
     def _never_returns(self, instruction: Instruction) -> bool:
-        if instruction.flow_control != FlowControl.CALL:
+        if instruction.flow_control != FlowKind.CALL:
             return False
         return not self.code.returns(instruction.near_branch_target)
 
@@ -167,28 +165,23 @@ class _Walk:
             flow.callees[address] = target
         for address in flow.open_ends:
             instruction = flow.at[address]
-            table = instruction.memory_index != Register.NONE or self._is_not_tracked(address)
             if (
-                instruction.flow_control == FlowControl.INDIRECT_BRANCH
+                instruction.flow_control == FlowKind.INDIRECT_BRANCH
                 and flow.depth_bytes.get(address) == 0
-                and not table
+                and not self.machine.is_table_jump(instruction, self.code.elf.code_at(address, 1))
                 and not self._table_before(address)
             ):
                 flow.leaves[address] = TAIL_CALL
 
-    def _is_not_tracked(self, address: int) -> bool:
-        """Compilers exempt only jumps through a table from branch tracking (notrack)."""
-        return self.code.elf.code_at(address, 1) == NOTRACK
-
     def _table_before(self, address: int) -> bool:
-        """Whether the jump's address was computed from a table of distances (`movslq`)."""
+        """Whether the jump's address was computed from a table of distances ."""
         before = self.flow.before()
         for _ in range(8):
             ways = before[address]
             if len(ways) != 1:
                 return False
             address = ways[0]
-            if self.flow.at[address].mnemonic == Mnemonic.MOVSXD:
+            if self.machine.computes_case(self.flow.at[address]):
                 return True
         return False
 
@@ -200,16 +193,15 @@ class _Walk:
             end = self.flow.at[address].next_ip
 
 
-Depth: TypeAlias = tuple[int | None, int | None]  # the stack pointer's, and the frame pointer's
-
-
 def depths(flow: Flow) -> dict[int, int | None]:
     """Stack depth in bytes before each instruction; None where paths disagree."""
-    states: dict[int, Depth] = {flow.start: (0, None)}
+    states: dict[int, Depth] = {flow.start: Depth(0, None)}
     waiting = [flow.start]
     while waiting:
         address = waiting.pop()
-        state = _moved(flow.at[address], states[address], address in flow.calls)
+        state = states[address]
+        if address not in flow.calls:
+            state = flow.machine.moved(flow.at[address], state)
         for successor in flow.after[address]:
             if successor not in flow.at:
                 continue
@@ -218,53 +210,11 @@ def depths(flow: Flow) -> dict[int, int | None]:
             if merged != known:
                 states[successor] = merged
                 waiting.append(successor)
-    return {address: state[0] for address, state in states.items()}
+    return {address: state.stack for address, state in states.items()}
 
 
 def _agreed(one: Depth, other: Depth) -> Depth:
-    return (one[0] if one[0] == other[0] else None), (one[1] if one[1] == other[1] else None)
-
-
-def _moved(instruction: Instruction, state: Depth, returns: bool) -> Depth:
-    """The depths after an instruction."""
-    depth, frame = state
-    if returns:
-        return state
-    mnemonic, to_stack = instruction.mnemonic, instruction.op0_register == Register.RSP
-    if mnemonic == Mnemonic.LEAVE:
-        return (None if frame is None else frame - 8), None
-    if mnemonic in (Mnemonic.SUB, Mnemonic.ADD) and to_stack:
-        by = _immediate(instruction)
-        sign = 1 if mnemonic == Mnemonic.SUB else -1
-        return (None if depth is None or by is None else depth + sign * by), frame
-    if mnemonic == Mnemonic.LEA and to_stack:
-        base = {Register.RSP: depth, Register.RBP: frame}.get(instruction.memory_base)
-        if base is None or instruction.memory_index != Register.NONE:
-            return None, frame
-        return base - _signed(instruction.memory_displacement), frame
-    if mnemonic == Mnemonic.MOV and to_stack:
-        return (frame if instruction.op1_register == Register.RBP else None), frame
-    if mnemonic == Mnemonic.MOV and instruction.op0_register == Register.RBP:
-        return depth, depth if instruction.op1_register == Register.RSP else None
-    if mnemonic == Mnemonic.POP and instruction.op0_register == Register.RBP:
-        frame = None
-    if to_stack and instruction.op0_kind == OpKind.REGISTER and mnemonic not in HARMLESS:
-        return None, frame
-    if depth is not None:
-        depth -= instruction.stack_pointer_increment
-    return depth, frame
-
-
-# Their first operand is the stack pointer, but they do not change it.
-HARMLESS: Final = frozenset({Mnemonic.PUSH, Mnemonic.CMP, Mnemonic.TEST})
-
-
-def _immediate(instruction: Instruction) -> int | None:
-    kinds = (OpKind.IMMEDIATE8TO64, OpKind.IMMEDIATE32TO64)
-    if instruction.op1_kind not in kinds:
-        return None
-    return _signed(instruction.immediate(1))
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
+    return Depth(
+        one.stack if one.stack == other.stack else None,
+        one.frame if one.frame == other.frame else None,
+    )

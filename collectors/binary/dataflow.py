@@ -8,10 +8,8 @@ argument, and after which instructions nothing remains but the return.
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
-from iced_x86 import Instruction, Mnemonic, OpKind, Register, RegisterExt
-
 from tlstax.collectors.binary.control_flow import RETURN, Flow
-from tlstax.collectors.binary.instructions import CALLEE_SAVED, written_registers
+from tlstax.collectors.binary.machine import Instruction, Machine
 
 NEVER: Final = -1  # nothing is returned from there
 EVERY_PATH: Final = "every path executes it"
@@ -60,26 +58,13 @@ def holders(flow: Flow, register: int) -> Mapping[int, frozenset[int]]:
 def _carried(flow: Flow, address: int, state: frozenset[int]) -> frozenset[int]:
     instruction = flow.at[address]
     if address in flow.calls:
-        return state & CALLEE_SAVED
-    kept = state - written_registers(instruction)
-    copied = _copy(instruction)
+        return state & flow.machine.callee_saved
+    kept = state - frozenset(flow.machine.written_registers(instruction))
+    copied = flow.machine.copied(instruction)
     # Half a register cannot hold a pointer.
-    if copied is not None and copied[1] in state and instruction.op0_register == copied[0]:
+    if copied is not None and copied[1] in state and flow.machine.copies_whole(instruction):
         kept |= {copied[0]}
     return kept
-
-
-def _copy(instruction: Instruction) -> tuple[int, int] | None:
-    """(to, from) as full registers of a move between 32 or 64 bit registers."""
-    kinds = (instruction.op0_kind, instruction.op1_kind)
-    if instruction.mnemonic != Mnemonic.MOV or kinds != (OpKind.REGISTER, OpKind.REGISTER):
-        return None
-    if RegisterExt.size(instruction.op0_register) < 4:
-        return None
-    return (
-        RegisterExt.full_register(instruction.op0_register),
-        RegisterExt.full_register(instruction.op1_register),
-    )
 
 
 def preferred(register: int, among: frozenset[int]) -> int:
@@ -135,7 +120,9 @@ class Crossing(NamedTuple):
 
     address: int
     behind: int  # the instruction after it on that way, or itself; results are known there
-    condition: int = -1  # x86 condition code that must hold for that way, -1: every way leads out
+    condition: int = (
+        -1
+    )  # condition code of the machine that must hold for that way, -1: every way leads out
     again: bool = False  # a path may cross it after another one
 
 
@@ -235,19 +222,21 @@ def final_values(flow: Flow) -> dict[int, int | None]:
                 later.append(address)
             elif successors:
                 behind = {known[s] for s in successors} - {NEVER}
-                known[address] = _before_it(flow.at[address], behind) if behind else NEVER
+                known[address] = (
+                    _before_it(flow.machine, flow.at[address], behind) if behind else NEVER
+                )
             else:
-                known[address] = int(Register.RAX) if address in flow.leaves else NEVER
+                known[address] = flow.machine.result if address in flow.leaves else NEVER
         ready = later
     return {address: None if value == NEVER else value for address, value in known.items()}
 
 
-def _before_it(instruction: Instruction, behind: set[int | None]) -> int | None:
+def _before_it(machine: Machine, instruction: Instruction, behind: set[int | None]) -> int | None:
     """The register that holds the value before an instruction, given the one after it."""
     if len(behind) > 1:
         return None
     register = behind.pop()
-    if register is None or register not in written_registers(instruction):
+    if register is None or register not in machine.written_registers(instruction):
         return register
-    copied = _copy(instruction)
+    copied = machine.copied(instruction)
     return copied[1] if copied is not None and copied[0] == register else None

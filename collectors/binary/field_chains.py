@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What small functions return and copy: chains of loads from their first argument (x86-64).
+"""What small functions return and copy: chains of loads from their first argument.
 
 A library's accessors only read a field, and its setters only copy one, so their instructions show
 where the fields are. Every path is followed, and values are tracked through registers and stack
@@ -9,16 +9,13 @@ slots. A pattern that is not recognised gives no answer, never a guess.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from iced_x86 import FlowControl, Instruction, Mnemonic, OpKind, Register, RegisterExt
-
-from tlstax.collectors.binary.instructions import CALLEE_SAVED, decode, written_registers
+from tlstax.collectors.binary.machine import Assignment, FlowKind, Instruction, Machine
 
 Chain = tuple[int, ...]  # displacements followed from the first argument; () is the argument itself
 
 
 ACCESSOR_PATHS = 16
 ACCESSOR_STEPS = 48  # instructions on one path through an accessor
-IMMEDIATES: Final = (OpKind.IMMEDIATE8TO64, OpKind.IMMEDIATE32TO64)
 
 
 class Held(NamedTuple):
@@ -33,7 +30,7 @@ SLOT: Final = -(1 << 32)
 STACK: Final[Chain] = (-1,)  # the chain of the stack pointer
 
 
-def returned_fields(code: bytes, address: int) -> set[Chain]:
+def returned_fields(machine: Machine, code: bytes, address: int) -> set[Chain]:
     """What a function that only reads fields returns: chains of loads from its first argument.
 
     `(8, 64)` means that it returned `*(*(argument + 8) + 64)`. All paths are followed; those that
@@ -41,46 +38,30 @@ def returned_fields(code: bytes, address: int) -> set[Chain]:
     """
     return {
         held.chain
-        for instruction, known in _walk(code, address)
-        if instruction.flow_control == FlowControl.RETURN
-        and (held := known.get(Register.RAX))
+        for instruction, known in _walk(machine, code, address)
+        if instruction.flow_control == FlowKind.RETURN
+        and (held := known.get(machine.result))
         and held.chain
         and not held.added
     }
 
 
-def copied_fields(code: bytes, address: int) -> set[tuple[Chain, int]]:
+def copied_fields(machine: Machine, code: bytes, address: int) -> set[tuple[Chain, int]]:
     """What a function copies into its first argument: (chain of loads, offset it is stored at)."""
     found = set()
-    for instruction, known in _walk(code, address):
-        if not _stores_register(instruction):
-            continue
-        to, held = known.get(instruction.memory_base), known.get(instruction.op1_register)
-        if to is None or held is None or to.chain or held.added or held.chain in ((), STACK):
-            continue
-        found.add((held.chain, to.added + _displacement(instruction)))
+    for instruction, known in _walk(machine, code, address):
+        for store in machine.effects(instruction).stores:
+            to, held = known.get(store.base), known.get(store.register)
+            if to is None or held is None or to.chain or held.added or held.chain in ((), STACK):
+                continue
+            found.add((held.chain, to.added + store.offset))
     return found
 
 
-def _stores_register(instruction: Instruction) -> bool:
-    return (
-        instruction.mnemonic == Mnemonic.MOV
-        and instruction.op0_kind == OpKind.MEMORY
-        and instruction.op1_kind == OpKind.REGISTER
-        and not instruction.memory_index
-        and not instruction.has_segment_prefix
-    )
-
-
-def _displacement(instruction: Instruction) -> int:
-    value = instruction.memory_displacement
-    return value - (1 << 64) if value >> 63 else value
-
-
-def _walk(code: bytes, address: int) -> Iterator[tuple[Instruction, Known]]:
+def _walk(machine: Machine, code: bytes, address: int) -> Iterator[tuple[Instruction, Known]]:
     """The instructions of all paths, each with the register values before it."""
-    by_address = {instruction.ip: instruction for instruction in decode(code, address)}
-    start: Known = {Register.RDI: Held(()), Register.RSP: Held(STACK)}
+    by_address = {instruction.ip: instruction for instruction in machine.decode(code, address)}
+    start: Known = {machine.arguments[0]: Held(()), machine.stack: Held(STACK)}
     paths: list[tuple[int, Known, int]] = [(address, start, 0)]
     walked = 0
     while paths and walked < ACCESSOR_PATHS:
@@ -93,64 +74,46 @@ def _walk(code: bytes, address: int) -> Iterator[tuple[Instruction, Known]]:
             steps += 1
             yield instruction, known
             flow = instruction.flow_control
-            if flow == FlowControl.CONDITIONAL_BRANCH:
+            if flow == FlowKind.CONDITIONAL_BRANCH:
                 paths.append((instruction.near_branch_target, dict(known), steps))
-            elif flow == FlowControl.UNCONDITIONAL_BRANCH:
+            elif flow == FlowKind.UNCONDITIONAL_BRANCH:
                 position = instruction.near_branch_target
                 continue
-            elif flow in (FlowControl.CALL, FlowControl.INDIRECT_CALL):
-                kept = CALLEE_SAVED | {Register.RSP}
+            elif flow in (FlowKind.CALL, FlowKind.INDIRECT_CALL):
+                kept = machine.callee_saved | {machine.stack}
                 known = {key: held for key, held in known.items() if key < 0 or key in kept}
-            elif flow != FlowControl.NEXT:
+            elif flow != FlowKind.NEXT:
                 break
-            if flow not in (FlowControl.CALL, FlowControl.INDIRECT_CALL):
-                _follow(instruction, known)
+            if flow not in (FlowKind.CALL, FlowKind.INDIRECT_CALL):
+                _follow(machine, instruction, known)
             position = instruction.next_ip
 
 
-def _follow(instruction: Instruction, known: Known) -> None:
+def _follow(machine: Machine, instruction: Instruction, known: Known) -> None:
     """Update the registers and stack slots after one instruction."""
-    stack = known.get(Register.RSP)
-    if _stores_register(instruction):
-        base = known.get(instruction.memory_base)
+    effects = machine.effects(instruction)
+    for store in effects.stores:
+        base = known.get(store.base)
         if base is not None and base.chain == STACK:
-            place = SLOT + base.added + _displacement(instruction)
-            held = known.get(instruction.op1_register)
+            place = SLOT + base.added + store.offset
+            held = known.get(store.register)
             known.pop(place, None)
             if held is not None:
                 known[place] = held
-    result = _result(instruction, known)
-    for register in written_registers(instruction):
+    results = [(one.register, _result(one, known)) for one in effects.assignments]
+    for register in machine.written_registers(instruction):
         known.pop(register, None)
-    if stack is not None and instruction.stack_pointer_increment:
-        known[Register.RSP] = Held(STACK, stack.added + instruction.stack_pointer_increment)
-    if result is not None:
-        known[RegisterExt.full_register(instruction.op0_register)] = result
+    known.update((register, held) for register, held in results if held is not None)
 
 
-def _result(instruction: Instruction, known: Known) -> Held | None:
-    """The value that an instruction writes to its first operand, a register."""
-    if instruction.op0_kind != OpKind.REGISTER:
+def _result(assignment: Assignment, known: Known) -> Held | None:
+    """The value that a register is given."""
+    held = known.get(assignment.source)
+    if held is None:
         return None
-    if instruction.mnemonic in (Mnemonic.ADD, Mnemonic.SUB):
-        held = known.get(instruction.op0_register)
-        if held is None or instruction.op1_kind not in IMMEDIATES:
-            return None
-        value = instruction.immediate(1)
-        value = value - (1 << 64) if value >> 63 else value
-        return held._replace(
-            added=held.added + (value if instruction.mnemonic == Mnemonic.ADD else -value)
-        )
-    if instruction.mnemonic != Mnemonic.MOV:
-        return None
-    if instruction.op1_kind == OpKind.REGISTER:
-        return known.get(instruction.op1_register)
-    if instruction.op1_kind != OpKind.MEMORY or instruction.memory_index:
-        return None
-    base = known.get(instruction.memory_base)
-    if base is None or instruction.has_segment_prefix:
-        return None
-    offset = base.added + _displacement(instruction)
-    if base.chain == STACK:
+    if not assignment.is_load:
+        return held._replace(added=held.added + assignment.number)
+    offset = held.added + assignment.number
+    if held.chain == STACK:
         return known.get(SLOT + offset)
-    return Held((*base.chain, offset)) if 0 <= offset < 1 << 16 else None
+    return Held((*held.chain, offset)) if 0 <= offset < 1 << 16 else None

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The function that a stub of the procedure linkage table calls (x86-64).
+"""The function that a stub of the procedure linkage table calls.
 
 Calls between libraries, and within libraries that let their functions be replaced, go through stubs
-without names: `jmp *slot(%rip)`. The relocation of the slot names the function. OpenSSL spends a
-few percent of a handshake in its own stubs.
+without names: `jmp *slot(%rip)` on x86-64; `adrp x16, page; ldr x17, [x16, #slot]` and a branch on
+arm64. The relocation of the slot names the function. OpenSSL spends a few percent of a handshake in
+its own stubs.
 """
 
 import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tlstax.collectors.binary.elf import SYMBOL, Elf
+from tlstax.collectors.binary import a64
+from tlstax.collectors.binary.elf import SYMBOL, Elf, Section
+from tlstax.collectors.binary.machine import ARM64
 
 if TYPE_CHECKING:
     import numpy
@@ -32,16 +35,42 @@ def imported_name(
         section = elf.section(section_name)
         if section is None or not section.address <= address < section.address + section.size:
             continue
-        start = address - (address - section.address) % size
-        code = elf.code_at(start, size)
-        jump = code.find(JUMP)
-        if jump < 0 or jump + 6 > len(code):
+        find = _slot_of_arm64 if elf.machine == ARM64 else _slot_of_x86
+        found = find(elf, section, address, size)
+        if found is None:
             return None
-        (displacement,) = struct.unpack_from("<i", code, jump + 2)
-        slot = start + jump + 6 + displacement
+        slot, start = found
         number = _slot_symbol(elf, slot) if numbers is None else numbers.get(slot, 0)
         name = _symbol_name(elf, number)
         return (name, start) if name else None
+    return None
+
+
+def _slot_of_x86(elf: Elf, section: Section, address: int, size: int) -> tuple[int, int] | None:
+    """(the slot that the stub at an address jumps through, start of the stub)."""
+    start = address - (address - section.address) % size
+    code = elf.code_at(start, size)
+    jump = code.find(JUMP)
+    if jump < 0 or jump + 6 > len(code):
+        return None
+    (displacement,) = struct.unpack_from("<i", code, jump + 2)
+    return start + jump + 6 + displacement, start
+
+
+def _slot_of_arm64(elf: Elf, section: Section, address: int, _: int) -> tuple[int, int] | None:
+    """The same. The head of the table is longer than a stub, and stubs may begin with bti."""
+    for at in range(address + 4, max(section.address, address - 16) - 4, -4):
+        code = elf.code_at(at, 8)
+        if len(code) < 8 or at % 4:
+            return None
+        first, second = struct.unpack("<II", code)
+        page = a64.address_parts(first, at)
+        loaded = a64.access_of(second)
+        if page is None or first & 31 != 16 or loaded is None or loaded.registers != (17,):
+            continue
+        (before,) = struct.unpack("<I", elf.code_at(at - 4, 4)) if at > section.address else (0,)
+        start = at - 4 if before == a64.BTI_C else at
+        return (page + loaded.offset, start) if start <= address else None
     return None
 
 

@@ -9,7 +9,7 @@ Newer kernels emulate more forms (multi-byte nops): TRIAL_FORMS, which are tried
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from iced_x86 import (
     Code,
@@ -23,6 +23,8 @@ from iced_x86 import (
     Register,
     RegisterExt,
 )
+
+from tlstax.collectors.binary.machine import TrialForm
 
 BITS = 64
 # Integer arguments of the System V calling convention, in order.
@@ -50,15 +52,6 @@ ALWAYS_EMULATED: Final = frozenset({"push", "nop", "jmp", "jcc", "call"})
 EMULATED_CODES: Final = {
     Code.JMP_REL8_64: "jmp", Code.JMP_REL32_64: "jmp", Code.CALL_REL32_64: "call"
 }  # fmt: skip
-
-
-class TrialForm(NamedTuple):
-    """An instruction that newer kernels may emulate; it occurs where functions begin."""
-
-    code: bytes  # one example
-    pattern: bytes  # the common first bytes
-    before: bytes = b""  # code that makes the example harmless in a test function
-    after: bytes = b""
 
 
 def _same(code: str, before: str = "", after: str = "") -> TrialForm:

@@ -20,6 +20,7 @@ import re
 
 from tlstax.collectors.binary.code_evidence import classify
 from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.binary.machine import X86_64
 from tlstax.collectors.binary.source_files import SourceFiles
 from tlstax.collectors.binary.unwind_table import Bounds, UnwindTable
 
@@ -65,6 +66,8 @@ class NamelessFunctions:
         return bounds.start if bounds else None
 
     def _evidence(self, bounds: Bounds) -> str:
+        if self._elf.machine != X86_64:
+            return ""
         size = min(bounds.end - bounds.start, FUNCTION_LIMIT_BYTES)
         code = self._elf.code_at(bounds.start, max(0, size))
         return classify(code, bounds.start, self._constant)

@@ -10,15 +10,13 @@ stack pointer is at the return address on every path, so nothing else needs to b
 from dataclasses import dataclass, field
 from typing import Final
 
-from iced_x86 import FlowControl, Instruction, Mnemonic, Register
-
 from tlstax.collectors.binary.code_map import CodeMap
-from tlstax.collectors.binary.control_flow import NOTRACK, TAIL_CALL, Flow
+from tlstax.collectors.binary.control_flow import TAIL_CALL, Flow
 from tlstax.collectors.binary.elf import Symbol
-from tlstax.collectors.binary.instructions import decode
+from tlstax.collectors.binary.machine import FlowKind, Instruction
 
 PARTS_LIMIT: Final = 8
-LOOK_BACK: Final = 8  # instructions between `movslq` and the jump through a table
+LOOK_BACK: Final = 8  # instructions between the case's distance and the jump through a table
 
 
 @dataclass
@@ -43,7 +41,7 @@ def ways_out(code: CodeMap, symbol: Symbol, flow: Flow) -> WaysOut:
         if len(seen) > PARTS_LIMIT:
             found.unknown = "it has too many parts"
             break
-        decoded = list(decode(code.elf.code_at(start, end - start), start))
+        decoded = list(code.machine.decode(code.elf.code_at(start, end - start), start))
         starts = {instruction.ip for instruction in decoded}
         if not decoded or decoded[-1].next_ip < end:
             found.unknown = f"its code at {start:#x} does not disassemble"
@@ -66,9 +64,9 @@ def _add(
 ) -> None:
     symbol, start, end = bounds
     kind = instruction.flow_control
-    if kind == FlowControl.RETURN:
+    if kind == FlowKind.RETURN:
         found.returns[instruction.ip] = instruction
-    elif kind in (FlowControl.UNCONDITIONAL_BRANCH, FlowControl.CONDITIONAL_BRANCH):
+    elif kind in (FlowKind.UNCONDITIONAL_BRANCH, FlowKind.CONDITIONAL_BRANCH):
         target = instruction.near_branch_target
         if start <= target < end or symbol.address <= target < code.end_of(symbol):
             return
@@ -79,7 +77,7 @@ def _add(
         else:
             found.tails[instruction.ip] = target
             found.jumps[instruction.ip] = instruction
-    elif kind == FlowControl.INDIRECT_BRANCH and not _through_table(code, flow, decoded, number):
+    elif kind == FlowKind.INDIRECT_BRANCH and not _through_table(code, flow, decoded, number):
         found.unknown = f"it leaves by an indirect jump at {instruction.ip:#x}"
 
 
@@ -97,8 +95,7 @@ def _through_table(code: CodeMap, flow: Flow, decoded: list[Instruction], number
     if flow.depth_bytes.get(instruction.ip):  # with something on the stack it cannot be left
         return True
     before = decoded[max(0, number - LOOK_BACK) : number]
-    return (
-        instruction.memory_index != Register.NONE
-        or any(one.mnemonic == Mnemonic.MOVSXD for one in before)
-        or code.elf.code_at(instruction.ip, 1) == NOTRACK
+    machine = code.machine
+    return machine.is_table_jump(instruction, code.elf.code_at(instruction.ip, 1)) or any(
+        machine.computes_case(one) for one in before
     )

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Names of the system calls that database servers make, by their x86-64 numbers."""
+"""Names of the system calls that database servers make, by their x86-64 numbers.
+
+Captures of arm64 hosts have these numbers, too: see syscalls_arm64.py.
+"""
 
 from typing import Final
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.commands.options import share_of, target_group
-from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.probes.model import Level
 
 if TYPE_CHECKING:
@@ -116,14 +115,14 @@ def examine_there(options: argparse.Namespace) -> "Sequence[Finding]":
 @contextmanager
 def _opened(options: argparse.Namespace) -> Iterator[tuple["Connection", "Image"]]:
     """A connection to the host, and an empty image of it."""
-    from tlstax.collectors.remote.connection import Connection
+    from tlstax.collectors.remote.connection import connect
     from tlstax.collectors.remote.destination import Destination
     from tlstax.collectors.remote.image import Image
 
     destination = Destination(options.ssh, options.sudo, options.remote_dir or "")
     with (
         tempfile.TemporaryDirectory(prefix="tlstax-") as directory,
-        Connection(destination, recorder_path()) as connection,
+        connect(destination) as connection,
     ):
         yield connection, Image(Path(directory), connection)
 

@@ -5,18 +5,18 @@ A host may lack libbpf or BTF and doctor must still report what works, so its tr
 directly. libbpf 1.1 cannot attach uprobe_multi links and does not open perf events. The libbpf
 functions for maps and programs are used elsewhere (`recording.engine.loaded`).
 
-Numbers are the kernel's UAPI (linux/bpf.h, linux/perf_event.h); system call numbers are those of
-x86-64. Every call raises OSError with the kernel's errno.
+Numbers are the kernel's UAPI (linux/bpf.h, linux/perf_event.h). Every call raises OSError with the
+kernel's errno.
 """
 
 import ctypes
 import os
+import platform
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
 
-SYS_PERF_EVENT_OPEN = 298
-SYS_BPF = 321
+SYS_PERF_EVENT_OPEN, SYS_BPF = (241, 280) if platform.machine() == "aarch64" else (298, 321)
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long

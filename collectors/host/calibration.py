@@ -24,12 +24,16 @@ from tlstax.collectors.host import bpf
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.prices import PLAIN, STEPPED, Price
 from tlstax.collectors.host.trial_code import (
+    IS_ARM64,
+    PROBED_CODE,
+    RETURN,
     attach_uprobe,
     code_page,
     count_program,
     counter_map,
     kept,
 )
+from tlstax.collectors.host.trial_code import STEPPED as STEPPED_CODE
 
 SLOT_BYTES: Final = 32
 LOOPS_OFFSET: Final = 2048
@@ -47,24 +51,27 @@ class Trial(NamedTuple):
     calls: int = 400
 
 
-BARE: Final = Trial("", PLAIN, b"\x90\xc3")
-STEP: Final = Trial("uprobe_multi", STEPPED, b"\x48\x89\xf8\xc3", 50)
+BARE: Final = Trial("", PLAIN, PROBED_CODE)
+STEP: Final = Trial("uprobe_multi", STEPPED, STEPPED_CODE + RETURN, 50)
 BASIC: Final = (
-    Trial("uprobe_multi", PLAIN, b"\x90\xc3"),
-    Trial("uretprobe_multi", PLAIN, b"\x90\xc3"),
+    Trial("uprobe_multi", PLAIN, PROBED_CODE),
+    Trial("uretprobe_multi", PLAIN, PROBED_CODE),
     STEP,
 )
-ALL: Final = (
-    *BASIC,
+_OF_X86: Final = (
     Trial("uprobe_multi", "push %rbx", b"\x53\x5b\xc3"),
     Trial("uprobe_multi", "jmp", b"\xeb\x00\xc3"),
     Trial("uprobe_multi", "je", b"\x74\x00\xc3"),
     Trial("uprobe_multi", "call", b"\xe8\x00\x00\x00\x00\x58\xc3"),
     Trial("uprobe_multi", OPTIMISED, b"\x0f\x1f\x44\x00\x00\xc3"),
-    Trial("uretprobe_multi", STEPPED, b"\x48\x89\xf8\xc3", 50),
-    Trial("uprobe", PLAIN, b"\x90\xc3"),
-    Trial("uretprobe", PLAIN, b"\x90\xc3"),
-    Trial("uprobe", STEPPED, b"\x48\x89\xf8\xc3", 50),
+)
+ALL: Final = (
+    *BASIC,
+    *(() if IS_ARM64 else _OF_X86),
+    Trial("uretprobe_multi", STEPPED, STEPPED_CODE + RETURN, 50),
+    Trial("uprobe", PLAIN, PROBED_CODE),
+    Trial("uretprobe", PLAIN, PROBED_CODE),
+    Trial("uprobe", STEPPED, STEPPED_CODE + RETURN, 50),
 )
 
 
@@ -108,15 +115,27 @@ def price_of(kind: str, instruction: str, costs_ns: Sequence[float]) -> Price:
 
 
 def _page(trials: Sequence[Trial]) -> bytes:
-    """The functions, and for each of them a loop that calls it: `call; dec %ebx; jne`."""
+    """The functions, and for each of them a loop that calls it."""
     functions = b"".join(trial.code.ljust(SLOT_BYTES, b"\xcc") for trial in trials)
     page = functions.ljust(LOOPS_OFFSET, b"\xcc")
     for number, trial in enumerate(trials):
-        behind_call = LOOPS_OFFSET + number * SLOT_BYTES + 11
-        loop = b"\x53\xbb" + struct.pack("<I", trial.calls)
-        loop += b"\xe8" + struct.pack("<i", number * SLOT_BYTES - behind_call)
-        page += (loop + b"\xff\xcb\x75\xf7\x5b\xc3").ljust(SLOT_BYTES, b"\xcc")
+        loop = _loop_of_arm64 if IS_ARM64 else _loop_of_x86
+        page += loop(number * SLOT_BYTES, len(page), trial.calls).ljust(SLOT_BYTES, b"\xcc")
     return page
+
+
+def _loop_of_x86(function: int, at: int, calls: int) -> bytes:
+    """Push %rbx; mov $calls,%ebx; call; dec %ebx; jne; pop %rbx; ret."""
+    loop = b"\x53\xbb" + struct.pack("<I", calls)
+    loop += b"\xe8" + struct.pack("<i", function - at - 11)
+    return loop + b"\xff\xcb\x75\xf7\x5b\xc3"
+
+
+def _loop_of_arm64(function: int, at: int, calls: int) -> bytes:
+    """Mov x11, x30; mov w10, #calls; bl; subs w10, w10, #1; b.ne; ret x11."""
+    call = 0x94000000 | (function - at - 8 >> 2) & 0x3FFFFFF
+    words = (0xAA1E03EB, 0x5280000A | calls << 5, call, 0x7100054A, 0x54FFFFC1, 0xD65F0160)
+    return struct.pack("<6I", *words)
 
 
 def _loop(address: int, number: int) -> Callable[[], None]:

@@ -23,6 +23,7 @@ from tlstax.collectors.host.calibration import ALL, measure, price_of
 from tlstax.collectors.host.libbpf import open_library
 from tlstax.collectors.host.prices import Price
 from tlstax.collectors.host.trial_code import (
+    IS_ARM64,
     code_page,
     count_program,
     counter_map,
@@ -167,8 +168,22 @@ def _spinning_code() -> bytes:
     push %rbp; mov %rsp,%rbp; dec %edi; je 1f; call itself; pop %rbp; ret;
     1: mov $SPIN_LOOPS,%ecx; 2: dec %ecx; jne 2b; pop %rbp; ret
     """
+    if IS_ARM64:
+        return _spinning_code_of_arm64()
     code = b"\x55\x48\x89\xe5\xff\xcf\x74\x07\xe8" + struct.pack("<i", -13) + b"\x5d\xc3"
     return code + b"\xb9" + struct.pack("<I", SPIN_LOOPS) + b"\xff\xc9\x75\xfc\x5d\xc3"
+
+
+def _spinning_code_of_arm64() -> bytes:
+    """The same for arm64.
+
+    stp x29, x30, [sp, #-16]!; mov x29, sp; subs w0, w0, #1; b.eq 1f; bl itself;
+    ldp x29, x30, [sp], #16; ret; 1: mov w1, SPIN_LOOPS; 2: subs w1, w1, #1; b.ne 2b; ldp; ret
+    """
+    leave = (0xA8C17BFD, 0xD65F03C0)
+    loops = 0x52800001 | (SPIN_LOOPS & 0xFFFF) << 5, 0x72A00001 | SPIN_LOOPS >> 16 << 5
+    words = (0xA9BF7BFD, 0x910003FD, 0x71000400, 0x54000080, 0x97FFFFFC, *leave, *loops)
+    return struct.pack("<13I", *words, 0x71000421, 0x54FFFFE1, *leave)
 
 
 def _walking_program(stacks: int, counter: int) -> bytes:

@@ -48,11 +48,11 @@ ROOT = "Run as root, or give CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
 CHECKS = (
     Check(
         "machine",
-        "x86-64 machine",
+        "x86-64 or arm64 machine",
         "required",
         host.machine,
         "placing probes by disassembly",
-        "Measure on an x86-64 host; other machines are not supported yet",
+        "Measure on an x86-64 or arm64 host; other machines are not supported",
     ),
     Check(
         "privileges",

@@ -9,26 +9,37 @@ tried first: if no mapping appears there, the trial is inconclusive and the resu
 
 import ctypes
 import os
+import platform
 from contextlib import ExitStack
 from typing import Final
 
-from tlstax.collectors.binary.instructions import TRIAL_FORMS, TrialForm
+from tlstax.collectors.binary.architectures import machine_of
+from tlstax.collectors.binary.machine import SUPPORTED, TrialForm
 from tlstax.collectors.host import bpf
-from tlstax.collectors.host.trial_code import code_page, count_program, counter_map, kept
+from tlstax.collectors.host.trial_code import (
+    RETURN,
+    STEPPED,
+    code_page,
+    count_program,
+    counter_map,
+    kept,
+)
 
 SLOT_BYTES: Final = 32
-RETURN: Final = b"\xc3"
-CONTROL: Final = TrialForm(b"\x48\x89\xf8", b"")  # mov %rdi,%rax: stepped
+CONTROL: Final = TrialForm(STEPPED, b"")
 PLACE_OF_COPIES: Final = "[uprobes]"
 
 
 def emulated_forms() -> frozenset[str]:
-    """Names of TRIAL_FORMS that the kernel emulates; empty if they cannot be tried.
+    """Names of the trial forms that the kernel emulates; empty if they cannot be tried.
 
     Needs the rights to attach a probe, and uprobe_multi links: kernels without them emulate
     none of the forms. Forks, so call it while this process has one thread.
     """
-    forms = {"control": CONTROL, **TRIAL_FORMS}
+    name = {uname: machine for machine, uname in SUPPORTED.items()}.get(platform.machine())
+    if name is None:
+        return frozenset()
+    forms = {"control": CONTROL, **machine_of(name).trial_forms}
     code = b"".join(
         (form.before + form.code + form.after + RETURN).ljust(SLOT_BYTES, b"\xcc")
         for form in forms.values()

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from tlstax import TlstaxError
+from tlstax.collectors.binary.machine import SUPPORTED
 from tlstax.collectors.host import tracefs
 from tlstax.collectors.host.libbpf import open_library
 
@@ -45,10 +46,10 @@ def _status(name: str) -> str:
 
 
 def machine() -> str:
-    """Probes are placed by disassembly, which knows x86-64 only."""
-    if platform.machine() != "x86_64":
+    """Probes are placed by disassembly, which knows x86-64 and arm64."""
+    if platform.machine() not in SUPPORTED.values():
         raise LackError(f"this machine is {platform.machine()}")
-    return f"x86_64, kernel {platform.release()}"
+    return f"{platform.machine()}, kernel {platform.release()}"
 
 
 def privileges() -> str:

@@ -3,14 +3,22 @@
 
 import ctypes
 import os
+import platform
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Final
 
 from tlstax.collectors.host import bpf
 
 PAGE_BYTES = 4096
-PROBED_CODE = b"\x90\xc3"  # nop (emulated by the kernel, one trap); ret
+IS_ARM64: Final = platform.machine() == "aarch64"
+RETURN: Final = b"\xc0\x03\x5f\xd6" if IS_ARM64 else b"\xc3"
+# An instruction that every kernel emulates (one trap): b to the next one; nop.
+EMULATED: Final = b"\x01\x00\x00\x14" if IS_ARM64 else b"\x90"
+# One that every kernel single-steps: mov x0, x1; mov %rdi,%rax.
+STEPPED: Final = b"\xe0\x03\x01\xaa" if IS_ARM64 else b"\x48\x89\xf8"
+PROBED_CODE: Final = EMULATED + RETURN
 
 
 @contextmanager

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import SYMBOL, Elf, Section
 from tlstax.collectors.binary.import_stubs import STUB_BYTES, relocations
+from tlstax.collectors.binary.machine import ARM64
+from tlstax.collectors.placement.calls_arm64 import search_arm64
 from tlstax.collectors.placement.probe_points import Finder
 
 if TYPE_CHECKING:
@@ -26,7 +29,6 @@ PART_BYTES: Final = 1 << 20
 E_TYPE, ET_EXEC = 16, 2
 # They hold function addresses, but no code calls through them.
 NO_POINTERS: Final = (".dynsym", ".rela", ".eh_frame", ".gnu", ".note")
-GLOBAL_DATA, JUMP_SLOT, RELATIVE = 6, 7, 8  # R_X86_64_*
 
 
 class RefusedError(Exception):
@@ -73,7 +75,8 @@ class References:
         if not wanted:
             return set()
         if self._found is None:
-            self._found = [_search(elf, section) for section in _code_of(elf)]
+            search = search_arm64 if elf.machine == ARM64 else _search
+            self._found = [_Found(elf, section, *search(elf, section)) for section in _code_of(elf)]
         calls: set[int] = set()
         for address in wanted:
             for found in self._found:
@@ -98,6 +101,8 @@ class _Found(NamedTuple):
     def jumps(self, address: int) -> set[int]:
         """The instructions that call or jump to the address."""
         found: list[int] = self.calls[self.called == address].tolist()
+        if self.elf.machine == ARM64:
+            return set(found)
         section = self.section
         first = max(0, address - section.address - SHORT_FAR)
         last = min(section.size, address - section.address + SHORT_FAR)
@@ -120,8 +125,11 @@ def _code_of(elf: Elf) -> Iterator[Section]:
             yield section
 
 
-def _search(elf: Elf, section: Section) -> _Found:
-    """Search a section in parts: the arrays are many times as large as the code."""
+def _search(elf: Elf, section: Section) -> tuple["Addresses", "Addresses", "Addresses"]:
+    """Search a section in parts: the arrays are many times as large as the code.
+
+    Gives what _Found has of it.
+    """
     import numpy  # imported here: only the planning child needs it (1.5 million candidates)
 
     raw = elf.slice(section.offset, section.size)
@@ -150,14 +158,15 @@ def _search(elf: Elf, section: Section) -> _Found:
                 found["called"].append(targets)
     empty = numpy.zeros(0, dtype=numpy.int64)
     calls, called, loaded = (numpy.concatenate([empty, *arrays]) for arrays in found.values())
-    return _Found(elf, section, calls, called, loaded)
+    return calls, called, loaded
 
 
 def _stubs_of(finder: Finder, name: str) -> Iterator[int]:
     for section_name, size in STUB_BYTES.items():
         section = finder.elf.section(section_name)
         if section is not None:
-            for address in range(section.address, section.address + section.size, size):
+            step = 4 if finder.elf.machine == ARM64 else size  # its table has a head
+            for address in range(section.address, section.address + section.size, step):
                 if finder.code.import_at(address) == name:
                     yield address
 
@@ -181,11 +190,12 @@ class _Pointers:
     def _read(self) -> set[int]:
         rows = relocations(self._elf, ".rela.dyn")
         kinds, numbers = rows[:, 1] & 0xFFFFFFFF, rows[:, 1] >> 32
-        data = kinds != JUMP_SLOT
+        machine = machine_of(self._elf.machine)
+        data = kinds != machine.jump_slot
         if self._elf.section(".plt.got") is not None:
-            data &= kinds != GLOBAL_DATA
+            data &= kinds != machine.global_data
         self._by_number = set(numbers[data & (numbers != 0)].tolist())
-        return set(rows[kinds == RELATIVE, 2].tolist())
+        return set(rows[kinds == machine.relative, 2].tolist())
 
 
 def _refuse_stored(elf: Elf, addresses: set[int]) -> None:

@@ -15,12 +15,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from iced_x86 import Register
-
 from tlstax.collectors.binary.control_flow import Flow
 from tlstax.collectors.binary.dataflow import holders, preferred
 from tlstax.collectors.binary.elf import Elf, Symbol
-from tlstax.collectors.binary.instructions import ARGUMENT_NAMES, REGISTER_NAMES, text_of
 from tlstax.collectors.binary.symbol_tables import ObjectSymbols
 from tlstax.collectors.host.prices import Prices
 from tlstax.collectors.placement.call_sites import References, RefusedError, exports, imports
@@ -220,9 +217,12 @@ def _tail(
     if not finder.is_emulated(flow.at[place]):
         raise RefusedError(f"the tail call in {name} is single-stepped")
     why = f"the tail call in {name}: {symbol.name} has no suitable emulated instruction"
-    text = text_of(flow.at[place])
-    register = ARGUMENT_NAMES[how.argument] if how.argument >= 0 else ""
-    yield "enter", ProbePoint(name, place, text, "uprobe", True, why, register)
+    machine = finder.machine
+    text, register = machine.text_of(flow.at[place]), machine.argument_name(how.argument)
+    yield (
+        "enter",
+        ProbePoint(name, place, text, "uprobe", True, why, register, machine.entry_bytes),
+    )
 
 
 def _pair(
@@ -234,13 +234,13 @@ def _pair(
     symbol: Symbol,
     how: _How,
 ) -> Iterator[tuple[str, ProbePoint]]:
-    depth = flow.depth_bytes.get(place)
+    depth, machine = flow.depth_bytes.get(place), finder.machine
     if depth is None or not finder.is_emulated(flow.at[place]):
         raise RefusedError(f"the call in {name} is single-stepped or its stack depth is unknown")
     if "enter" in how.events:
-        register = ARGUMENT_NAMES[how.argument] if how.argument >= 0 else ""
+        register = machine.argument_name(how.argument)
         why = f"the call in {name}: {symbol.name} has no suitable emulated instruction"
-        text = text_of(flow.at[place])
+        text = machine.text_of(flow.at[place])
         yield "enter", ProbePoint(name, place, text, "uprobe", True, why, register, -8)
     if "exit" not in how.events:
         return
@@ -251,15 +251,18 @@ def _pair(
     held = _held_after(flow, place) if how.returned else {}
     for address in sorted(behind):
         below = flow.depth_bytes.get(address)
-        if below is None or (how.returned and not held.get(address)):
+        kept = machine.readable(held.get(address, frozenset()))
+        if below is None or (how.returned and not kept):
             raise RefusedError(f"{name} does not keep the result in a register")
-        register = "rax"
+        if machine.is_refused(flow.at[address]):
+            raise RefusedError(f"the kernel refuses a probe after its call in {name}")
+        register = machine.result_name
         if how.returned:
-            register = REGISTER_NAMES[preferred(Register.RAX, held[address])]
+            register = machine.names[preferred(machine.result, kept)]
         emulated = finder.is_emulated(flow.at[address])
         what = "first emulated instruction" if emulated else "instruction"
         why = f"the {what} in {name} after its call of {symbol.name}"
-        text = text_of(flow.at[address])
+        text = machine.text_of(flow.at[address])
         stray = how.stray or address in elsewhere or bool(flow.open_ends)
         yield (
             "exit",
@@ -292,5 +295,6 @@ def _first_emulated(finder: Finder, flow: Flow, place: int, stepped: bool) -> se
 
 def _held_after(flow: Flow, place: int) -> dict[int, frozenset[int]]:
     """Before each instruction after a call, the registers that hold its result."""
-    part = Flow(flow.after[place][0], flow.at, flow.after, flow.leaves, {}, flow.calls)
-    return dict(holders(part, Register.RAX))
+    start, machine = flow.after[place][0], flow.machine
+    part = Flow(start, machine, flow.at, flow.after, flow.leaves, {}, flow.calls)
+    return dict(holders(part, machine.result))

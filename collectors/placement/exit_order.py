@@ -18,17 +18,21 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from iced_x86 import FlowControl, Instruction, Register
-
 from tlstax.collectors.binary.control_flow import RETURN, TAIL_CALL, Flow
 from tlstax.collectors.binary.dataflow import EVERY_PATH, branch_cut, final_values
 from tlstax.collectors.binary.elf import Symbol
-from tlstax.collectors.binary.instructions import REGISTER_NAMES, text_of
+from tlstax.collectors.binary.machine import FlowKind, Instruction
 from tlstax.collectors.binary.ways_out import ways_out
 from tlstax.collectors.placement.call_sites import RefusedError, exports
 from tlstax.collectors.placement.callers import Callers
 from tlstax.collectors.placement.placed import Placed, PlacedProbes
-from tlstax.collectors.placement.probe_points import ENTRIES_TRIED, Entry, Finder, ProbePoint
+from tlstax.collectors.placement.probe_points import (
+    ENTRIES_TRIED,
+    RETURN_ADDRESS_BYTES,
+    Entry,
+    Finder,
+    ProbePoint,
+)
 from tlstax.collectors.placement.return_probes import return_probe_allowed
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.probes.model import Boundary
@@ -37,7 +41,6 @@ CROSSINGS_LIMIT: Final = 24
 RARE_CROSSINGS_LIMIT: Final = 12  # more of them cost more than the returns
 RETURNS_LIMIT: Final = 16
 TAILS_LIMIT: Final = 4  # jumps from function to function that are followed
-RETURN_ADDRESS_BYTES: Final = 8
 # What they take is not worth seeing: a function ends before them.
 SHORT: Final = frozenset({"free", "memcpy", "memmove", "memset", "my_free", "pthread_mutex_unlock"})
 # Actions whose exit reads what the function returns.
@@ -73,6 +76,8 @@ class _Wanted:
         """The best entry, and whether every path executes it."""
         if entries := self.entries:
             return self.finder.entry_point(self.symbol, entries[0]), entries[0].bypass == EVERY_PATH
+        if self.finder.is_refused(self.symbol):
+            raise RefusedError("the kernel refuses a probe on its first instruction")
         return self.finder.start_point(self.symbol, self.boundary.argument), True
 
 
@@ -202,21 +207,23 @@ def _crossings(want: _Wanted, symbol: Symbol, since: int | None, depth: int) -> 
         raise RefusedError("a path out crosses two of its emulated instructions")
     values = final_values(flow) if want.returned else {}
     around = flow.reach([flow.start], without={since}) if since is not None else set()
-    found = []
+    found, names = [], finder.machine.names
     for crossing in cut:
         pushed, value = flow.depth_bytes.get(crossing.address), values.get(crossing.behind)
-        if pushed is None or (want.returned and value is None):
+        if pushed is None or (want.returned and value not in names):
             raise RefusedError("its result or its stack depth is not known where it ends")
         instruction = flow.at[crossing.address]
         why = f"one of {len(cut)} emulated instructions on the ways out"
         if crossing.condition >= 0:
             why = f"one of {len(cut)} ways out: in one direction this jump leads out"
         stray = crossing.again or crossing.address in around or depth > 0
-        register = REGISTER_NAMES[value or int(Register.RAX)]
+        register = names[finder.machine.result if value is None else value]
         found.append(
             ProbePoint(
-                _name(want, symbol), crossing.address, text_of(instruction), "uprobe", True, why,
-                register, pushed + RETURN_ADDRESS_BYTES, crossing.condition, stray,
+                _name(want, symbol), crossing.address, finder.machine.text_of(instruction),
+                "uprobe", True, why, register,
+                pushed + finder.machine.entry_bytes + RETURN_ADDRESS_BYTES,
+                crossing.condition, stray,
             )
         )  # fmt: skip
     for jump in sorted(at for at in leaving if flow.leaves.get(at) == TAIL_CALL):
@@ -245,10 +252,15 @@ def _jump_out(want: _Wanted, symbol: Symbol, flow: Flow, jump: int) -> ProbePoin
     instruction = flow.at[jump]
     if not want.finder.is_emulated(instruction) or flow.depth_bytes.get(jump) != 0:
         raise RefusedError("the jump that it leaves by is single-stepped")
-    condition = int(instruction.condition_code) - 1 if instruction.is_jcc_short_or_near else -1
+    condition, machine = -1, want.finder.machine
+    if instruction.is_jcc_short_or_near:
+        condition = int(instruction.condition_code) - 1
+    elif instruction.flow_control == FlowKind.CONDITIONAL_BRANCH:
+        raise RefusedError("it leaves by a jump that depends on a register")
     return ProbePoint(
-        _name(want, symbol), jump, text_of(instruction), "uprobe", True,
-        "the jump into another function that it ends with", "rax", RETURN_ADDRESS_BYTES, condition,
+        _name(want, symbol), jump, machine.text_of(instruction), "uprobe", True,
+        "the jump into another function that it ends with", machine.result_name,
+        machine.entry_bytes + RETURN_ADDRESS_BYTES, condition,
     )  # fmt: skip
 
 
@@ -265,7 +277,7 @@ def _followed(want: _Wanted, target: int, depth: int) -> Symbol:
 
 
 def _is_short(want: _Wanted, instruction: Instruction) -> bool:
-    if instruction.flow_control in (FlowControl.INDIRECT_CALL, FlowControl.INDIRECT_BRANCH):
+    if instruction.flow_control in (FlowKind.INDIRECT_CALL, FlowKind.INDIRECT_BRANCH):
         return False
     code, target = want.finder.code, instruction.near_branch_target
     return (code.import_at(target) or code.name_at(target)) in SHORT
@@ -294,12 +306,14 @@ def _returns(want: _Wanted, symbol: Symbol, depth: int, seen: set[int]) -> list[
     ways = ways_out(want.finder.code, symbol, flow)
     if flow.broken or ways.unknown:
         raise RefusedError(flow.broken or ways.unknown)
-    name = _name(want, symbol)
+    name, machine = _name(want, symbol), want.finder.machine
+    why = f"one of its {len(ways.returns)} returns, single-stepped: it is called at most once for"
+    why += " each connection or handshake call"
     found = [
         ProbePoint(
-            name, address, text_of(instruction), "uprobe", False,
-            f"one of its {len(ways.returns)} returns, single-stepped: it is called at most once for"
-            " each connection or handshake call", "rax", RETURN_ADDRESS_BYTES, stray=depth > 0,
+            name, address, machine.text_of(instruction), "uprobe",
+            want.finder.is_emulated(instruction), why, machine.result_name,
+            machine.entry_bytes + RETURN_ADDRESS_BYTES, stray=depth > 0,
         )
         for address, instruction in sorted(ways.returns.items())
     ]  # fmt: skip

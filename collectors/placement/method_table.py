@@ -20,16 +20,14 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from iced_x86 import Code, FlowControl, Instruction, Mnemonic, Register
-
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.field_chains import copied_fields
-from tlstax.collectors.binary.instructions import decode, written_registers
+from tlstax.collectors.binary.machine import FlowKind
 from tlstax.collectors.placement.detection import OpenObject
 from tlstax.probes.model import MethodTable
 
 RELOCATION = struct.Struct("<QQq")  # Elf64_Rela: address, type and symbol, addend
-RELATIVE = 8  # R_X86_64_RELATIVE
 POINTER = struct.Struct("<Q")
 GETTER_LIMIT_BYTES = 32
 SETTER_LIMIT_BYTES = 512
@@ -74,30 +72,31 @@ def hidden_in(table: MethodTable, elf: Elf, named: Iterable[Symbol]) -> list[Sym
 
 def returned_address(elf: Elf, getter: Symbol) -> int | None:
     """The constant address that a function returns, None if it does anything else."""
-    result = None
-    for instruction in decode(elf.code_at(getter.address, GETTER_LIMIT_BYTES), getter.address):
-        if instruction.flow_control == FlowControl.RETURN:
-            return result
-        if instruction.flow_control != FlowControl.NEXT:
+    machine = machine_of(elf.machine)
+    known: dict[int, int] = {}
+    code = elf.code_at(getter.address, GETTER_LIMIT_BYTES)
+    for instruction in machine.decode(code, getter.address):
+        if instruction.flow_control == FlowKind.RETURN:
+            return known.get(machine.result)
+        if instruction.flow_control != FlowKind.NEXT:
             return None
-        if Register.RAX in written_registers(instruction):
-            result = _constant(instruction)
-    return None
-
-
-def _constant(instruction: Instruction) -> int | None:
-    """The address that an instruction loads; in position-dependent code an immediate."""
-    if instruction.mnemonic == Mnemonic.LEA and instruction.is_ip_rel_memory_operand:
-        return instruction.ip_rel_memory_address
-    if instruction.code == Code.MOV_R32_IMM32:
-        return instruction.immediate32
+        values = {
+            one.register: known[one.source] + one.number if one.source in known else one.number
+            for one in machine.effects(instruction).assignments
+            if not one.is_load and (one.source == -1 or one.source in known)
+        }
+        for register in machine.written_registers(instruction):
+            known.pop(register, None)
+        known |= values
     return None
 
 
 def copied_slot(elf: Elf, setter: Symbol) -> Slot | None:
     """The one slot of a table that a function copies into its argument."""
     size = min(setter.size, SETTER_LIMIT_BYTES) or SETTER_LIMIT_BYTES
-    copies = copied_fields(elf.code_at(setter.address, size), setter.address)
+    copies = copied_fields(
+        machine_of(elf.machine), elf.code_at(setter.address, size), setter.address
+    )
     slots = {Slot(*chain, copy) for chain, copy in copies if len(chain) == 2}
     return slots.pop() if len(slots) == 1 else None
 
@@ -105,7 +104,7 @@ def copied_slot(elf: Elf, setter: Symbol) -> Slot | None:
 def pointer_at(elf: Elf, address: int) -> int | None:
     """The target of the pointer at an address of the file, after relocation."""
     relocations = elf.content(".rela.dyn")
-    wanted = RELOCATION.pack(address, RELATIVE, 0)[: POINTER.size * 2]
+    wanted = RELOCATION.pack(address, machine_of(elf.machine).relative, 0)[: POINTER.size * 2]
     position = relocations.find(wanted)
     while position >= 0 and position % RELOCATION.size:
         position = relocations.find(wanted, position + 1)
@@ -118,4 +117,4 @@ def pointer_at(elf: Elf, address: int) -> int | None:
 
 
 def _is_code(elf: Elf, address: int) -> bool:
-    return next(decode(elf.code_at(address, 16), address), None) is not None
+    return machine_of(elf.machine).first(elf.code_at(address, 16), address) is not None

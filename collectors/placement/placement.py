@@ -22,7 +22,7 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 
 from tlstax.collectors.binary.elf import Elf, Symbol
-from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
+from tlstax.collectors.binary.machine import SUPPORTED
 from tlstax.collectors.host.prices import HostCosts, call_ns
 from tlstax.collectors.placement.call_sites import RefusedError, exports
 from tlstax.collectors.placement.callers import Callers, FindersOf
@@ -54,7 +54,6 @@ from tlstax.probes.model import Boundary, Definition, Function, Level
 
 __all__ = ["Planner", "ProbePoint", "plan", "points_of"]
 
-MACHINE = "EM_X86_64"
 ONE_PHASE = "Reading, executing and answering a command are one phase, `command`."
 BETWEEN_ROLES = frozenset({"tunnel", "proxy"})
 
@@ -111,13 +110,13 @@ class Planner:
         self.detected = detected
         self.host_costs = host_costs
         opened = {entry.mapped.open_path: entry.elf for lib in detected for entry in lib.objects}
-        emulated = ALWAYS_EMULATED | host_costs.emulated
+        emulated = host_costs.emulated
         names = {entry.mapped.open_path: entry.names for lib in detected for entry in lib.objects}
         self.finders = FindersOf(resources, opened, emulated, host_costs.prices, names)
         self.callers = Callers(target, self.finders)
         self.exits = Exits(self.callers, forbidden)
         for elf in opened.values():
-            if elf.machine != MACHINE:
+            if elf.machine not in SUPPORTED:
                 raise other_machine(target, elf)
 
     def plan(self, level: Level, role: str = "server") -> Plan:

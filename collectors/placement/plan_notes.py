@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.field_chains import returned_fields
 from tlstax.collectors.placement.detection import Detected
@@ -19,7 +20,7 @@ def read_accessor(accessor: Accessor, library: Detected) -> int:
     offsets = set()
     for _, elf, symbol in library.functions(Function(accessor.function)):
         code = elf.code_at(symbol.address, min(symbol.size, FUNCTION_LIMIT_BYTES))
-        chains = returned_fields(code, symbol.address)
+        chains = returned_fields(machine_of(elf.machine), code, symbol.address)
         offsets |= {chain[-1] for chain in chains if len(chain) == accessor.loads}
     return offsets.pop() if len(offsets) == 1 else -1
 
@@ -50,11 +51,11 @@ def notes_on(detected: Sequence[Detected], accessors: dict[str, int]) -> list[st
 
 
 def other_machine(target: Target, elf: Elf) -> TlstaxError:
-    """The error for a file that is not for x86-64."""
+    """The error for a file of another architecture than x86-64 and arm64."""
     return TlstaxError(
         f"Process {target.pid} ({target.name}) cannot be measured",
-        f"{elf.path} is not for x86-64 but for {elf.machine.removeprefix('EM_')}",
-        "Use tlstax for x86-64 programs; placing probes on other machines is not supported yet",
+        f"{elf.path} is not for x86-64 or arm64 but for {elf.machine.removeprefix('EM_')}",
+        "Use tlstax for programs of these; placing probes on other machines is not supported",
         ExitCode.TARGET,
     )
 

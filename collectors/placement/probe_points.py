@@ -22,8 +22,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from iced_x86 import Instruction, Register
-
 from tlstax.collectors.binary.code_map import CodeMap
 from tlstax.collectors.binary.control_flow import Flow, flow_of
 from tlstax.collectors.binary.dataflow import (
@@ -36,19 +34,14 @@ from tlstax.collectors.binary.dataflow import (
     preferred,
 )
 from tlstax.collectors.binary.elf import Elf, Symbol
-from tlstax.collectors.binary.instructions import (
-    ALWAYS_EMULATED,
-    ARGUMENT_REGISTERS,
-    REGISTER_NAMES,
-    is_emulated,
-    text_of,
-)
+from tlstax.collectors.binary.machine import Instruction
 from tlstax.collectors.binary.symbol_tables import ObjectSymbols
 from tlstax.collectors.host.prices import Prices, Probe, crossing_ns
 
 CANDIDATES_LIMIT: Final = 48  # emulated instructions that are tried as an entry
 ENTRIES_TRIED: Final = 8  # of those, with exits inside
 STEPPED: Final = "stepped: no emulated instruction on every path"
+RETURN_ADDRESS_BYTES: Final = 8  # of the ledger's stack, on every machine
 
 
 @dataclass(frozen=True)
@@ -91,11 +84,12 @@ class Finder:
     def __init__(
         self,
         elf: Elf,
-        emulated: Collection[str] = ALWAYS_EMULATED,
+        emulated: Collection[str] = (),
         prices: Prices | None = None,
         names: ObjectSymbols | None = None,
     ) -> None:
         self.code = CodeMap(elf, names)
+        self.machine = self.code.machine
         self.elf = elf
         self.emulated = emulated
         self.prices = prices or Prices()
@@ -139,7 +133,7 @@ class Finder:
             if returns:
                 found += self._with_return_probe(symbol, flow, events, entries)
             found += self._with_exits(symbol, flow, events, entries, returned)
-        if returns or "exit" not in events:
+        if (returns or "exit" not in events) and not self.is_refused(symbol):
             found.append(self._stepped(symbol, events, argument))
         # The sort is stable: at the same cost the order above decides.
         return sorted(found, key=lambda option: option.cost_ns)
@@ -153,7 +147,11 @@ class Finder:
     def is_emulated(self, instruction: Instruction) -> bool:
         """Whether this kernel emulates an instruction of this object."""
         raw = self.elf.code_at(instruction.ip, instruction.len)
-        return is_emulated(instruction, raw, self.emulated)
+        return self.machine.is_emulated(instruction, raw, self.emulated)
+
+    def is_refused(self, symbol: Symbol) -> bool:
+        """Whether the kernel refuses a probe on the first instruction of a function."""
+        return self.machine.is_refused(self.flow(symbol).at[symbol.address])
 
     # ---- entries ----
 
@@ -162,7 +160,7 @@ class Finder:
         flow = self.flow(symbol)
         if flow.broken or symbol.address not in flow.at:
             return []
-        need = ARGUMENT_REGISTERS[argument] if argument >= 0 else None
+        need = self.machine.arguments[argument] if argument >= 0 else None
         early = flow.reach([flow.start], without=flow.calls) | {
             successor
             for address in flow.reach([flow.start], without=flow.calls)
@@ -176,11 +174,13 @@ class Finder:
             if not self.is_emulated(flow.at[address]):
                 continue
             depth = flow.depth_bytes.get(address)
-            registers = held.get(address, frozenset())
+            registers = self.machine.readable(held.get(address, frozenset()))
             if depth is None or depth < 0 or (need is not None and not registers):
                 continue
             if (bypass := bypassing(flow, address)) and crossed_once(flow, address):
-                register = REGISTER_NAMES[preferred(need, registers)] if need is not None else ""
+                register = ""
+                if need is not None:
+                    register = self.machine.names[preferred(need, registers)]
                 found.append(Entry(address, depth, bypass, register))
             if len(found) >= CANDIDATES_LIMIT:
                 break
@@ -194,8 +194,8 @@ class Finder:
         if offset:
             why = f"the first emulated instruction, {offset} bytes in; {entry.bypass}"
         return ProbePoint(
-            symbol.name, entry.address, text_of(instruction), "uprobe", True, why,
-            entry.register, entry.depth,
+            symbol.name, entry.address, self.machine.text_of(instruction), "uprobe", True, why,
+            entry.register, entry.depth + self.machine.entry_bytes,
         )  # fmt: skip
 
     # ---- exits ----
@@ -209,14 +209,19 @@ class Finder:
         if armed is None:
             return []
         offset = armed.address - symbol.address
+        if offset and self.machine.keeps_return_address:
+            return []  # it may be signed or saved by then
         why = "a return probe on its first instruction, which is emulated"
         if offset:
             why = (
                 f"a return probe {offset} bytes in, where the stack is still as on entry;"
                 f" {armed.bypass}"
             )
-        instruction = text_of(flow.at[armed.address])
-        leave = ProbePoint(symbol.name, armed.address, instruction, "uretprobe", True, why, "rax")
+        instruction = self.machine.text_of(flow.at[armed.address])
+        leave = ProbePoint(
+            symbol.name, armed.address, instruction, "uretprobe", True, why,
+            self.machine.result_name,
+        )  # fmt: skip
         enter = self.entry_point(symbol, armed)
         return [self._option("return probe", _ordered(events, enter, [leave]))]
 
@@ -238,7 +243,7 @@ class Finder:
             cut = exit_cut(flow, enter.address if enter else None, self.is_emulated)
             known = all(flow.depth_bytes.get(address) is not None for address in cut)
             if returned:
-                known = known and all(values.get(address) is not None for address in cut)
+                known = known and all(values.get(address) in self.machine.names for address in cut)
             if cut and known:
                 leaves = self._leaves(symbol, flow, cut, values)
                 first = self.entry_point(symbol, enter) if enter else None
@@ -250,7 +255,9 @@ class Finder:
     ) -> list[ProbePoint]:
         leaves = []
         for address in sorted(cut):
-            register = REGISTER_NAMES[values.get(address) or int(Register.RAX)]
+            register = self.machine.names[self.machine.result]
+            if (value := values.get(address)) is not None:
+                register = self.machine.names[value]
             depth = flow.depth_bytes[address] or 0
             why = (
                 f"an emulated instruction on the only path out, {address - symbol.address} bytes in"
@@ -259,8 +266,8 @@ class Finder:
                 why = f"one of {len(cut)} emulated instructions; each path out has one of them"
             leaves.append(
                 ProbePoint(
-                    symbol.name, address, text_of(flow.at[address]), "uprobe", True, why,
-                    register, depth + 8,
+                    symbol.name, address, self.machine.text_of(flow.at[address]), "uprobe", True,
+                    why, register, depth + self.machine.entry_bytes + RETURN_ADDRESS_BYTES,
                 )
             )  # fmt: skip
         return leaves
@@ -275,13 +282,15 @@ class Finder:
             why = f"{why}; {flow.broken}"
         elif flow.open_ends and not emulated:
             why = f"{STEPPED}; it uses a jump table, so not every path is known"
-        register = REGISTER_NAMES[ARGUMENT_REGISTERS[argument]] if argument >= 0 else ""
-        text = text_of(first)
-        return ProbePoint(symbol.name, symbol.address, text, "uprobe", emulated, why, register)
+        text, register = self.machine.text_of(first), self.machine.argument_name(argument)
+        return ProbePoint(
+            symbol.name, symbol.address, text, "uprobe", emulated, why, register,
+            self.machine.entry_bytes,
+        )  # fmt: skip
 
     def _stepped(self, symbol: Symbol, events: Sequence[str], argument: int) -> Option:
         enter = self.start_point(symbol, argument)
-        leave = replace(enter, kind="uretprobe", register="rax")
+        leave = replace(enter, kind="uretprobe", register=self.machine.result_name, stack_bytes=0)
         return self._option("start", _ordered(events, enter, [leave]))
 
     def _option(self, name: str, points: PlacedProbes) -> Option:

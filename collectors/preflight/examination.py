@@ -19,7 +19,7 @@ from tlstax.collectors.preflight.present_probes import probed_paths
 from tlstax.collectors.preflight.private_mounts import kernel_texts
 from tlstax.collectors.preflight.target_facts import TargetFacts, read_target
 from tlstax.collectors.preflight.trial_child import Outcome, State
-from tlstax.collectors.preflight.trials import TRIALS, begin
+from tlstax.collectors.preflight.trials import OF_X86, TRIALS, begin
 from tlstax.collectors.process.target import open_target
 
 _NOT_TRIED: Final = Outcome(State.UNKNOWN, "it is not tried on another host")
@@ -52,6 +52,8 @@ def examine_elsewhere(pid: int, accepted: Collection[str], proc: Path) -> tuple[
         )
     )  # fmt: skip
     outcomes = {**dict.fromkeys(TRIALS, _NOT_TRIED), **host_outcomes(lockdown, proc)}
+    if _text(proc.parent / "machine") == "aarch64":
+        outcomes |= {name: Outcome(State.ABSENT, why) for name, why in OF_X86.items()}
     kernel = this_kernel(preempt or "", _count(online or "0"), proc)
     seen = Observed(kernel, outcomes, read_target(pid, [], proc))
     return tuple(

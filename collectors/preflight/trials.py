@@ -15,7 +15,14 @@ from typing import Final
 
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.settings import LackError
-from tlstax.collectors.host.trial_code import PAGE_BYTES, code_page, mapped_code, probe_self
+from tlstax.collectors.host.trial_code import (
+    IS_ARM64,
+    PAGE_BYTES,
+    PROBED_CODE,
+    code_page,
+    mapped_code,
+    probe_self,
+)
 from tlstax.collectors.preflight.private_mounts import mount, separate_mounts
 from tlstax.collectors.preflight.throwing_code import CAUGHT, THROWER_OFFSET, ThrowingCode
 from tlstax.collectors.preflight.trial_child import (
@@ -28,7 +35,6 @@ from tlstax.collectors.preflight.trial_child import (
 
 CALLS: Final = 16
 NOP5: Final = b"\x0f\x1f\x44\x00\x00"
-PROBED_CODE: Final = b"\x90\xc3"  # nop; ret
 _RED_ZONE_WORDS: Final = 16
 _SYS_URETPROBE, _SYS_UPROBE = 335, 336  # of x86-64
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38  # linux/prctl.h
@@ -38,6 +44,8 @@ _EPERM: Final = 1
 
 def throw_through_return_probe() -> Outcome:
     """Throw through a function with a return probe, as C++ does."""
+    if IS_ARM64:
+        return Outcome(State.UNKNOWN, "it is not tried on arm64")
     code = ThrowingCode()
     with code_page(code.code) as (path, address):
         code.register(address)
@@ -54,6 +62,8 @@ def throw_through_return_probe() -> Outcome:
 
 def return_probe_under_seccomp() -> Outcome:
     """Return from probed functions under a filter that refuses the system calls of probes."""
+    if IS_ARM64:
+        return Outcome(State.ABSENT, OF_X86["return_probe_under_seccomp"])
     with code_page(PROBED_CODE.ljust(32) + NOP5 + b"\xc3") as (path, address):
         returning = probe_self(path, 0, is_return=True)
         probe_self(path, 32)
@@ -69,6 +79,8 @@ def return_probe_under_seccomp() -> Outcome:
 
 def probe_in_red_zone() -> Outcome:
     """Probe a 5-byte nop in a leaf function that keeps its variables below the stack pointer."""
+    if IS_ARM64:
+        return Outcome(State.ABSENT, OF_X86["probe_in_red_zone"])
     depths = range(8, 8 * _RED_ZONE_WORDS + 1, 8)
     store = b"".join(b"\x48\x89\x7c\x24" + struct.pack("<b", -depth) for depth in depths)
     # xor into rcx what was stored, and collect the differences in rax
@@ -95,6 +107,8 @@ def probe_in_red_zone() -> Outcome:
 
 def probe_on_rip_relative() -> Outcome:
     """Single-step a load, an address and a comparison that are relative to rip."""
+    if IS_ARM64:
+        return Outcome(State.ABSENT, OF_X86["probe_on_rip_relative"])
     value = 0x1122334455667788
     # mov / lea / cmp %rdi relative to rip, then ret; each slot's data is at its end.
     load = b"\x48\x8b\x05" + struct.pack("<i", 24 - 7) + b"\xc3"
@@ -152,6 +166,12 @@ def uprobe_multi_threads() -> Outcome:
         return Outcome(State.ABSENT, f"no uprobe_multi links: {error.strerror or error}")
 
 
+OF_X86: Final = {
+    "return_probe_under_seccomp": "on arm64 no system call belongs to probes",
+    "probe_in_red_zone": "arm64 has no such nop, and no red zone",
+    "probe_on_rip_relative": "on arm64 the kernel steps no such instruction",
+}
+"""Trials of what only x86-64 has, and why there is nothing to try on arm64."""
 TRIALS: Final[Mapping[str, Trial]] = {
     trial.__name__: trial
     for trial in (

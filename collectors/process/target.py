@@ -25,7 +25,8 @@ from tlstax.collectors.process.mappings import (
 
 TLS_OBJECT = re.compile(r"lib(ssl|gnutls|wolfssl)[-.\w]*\.so[.\d]*", re.ASCII)
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # its inode, the same on every Linux (PROC_PID_INIT_INO)
-OTHER_MACHINES = {183: "AArch64", 243: "RISC-V", 21: "PowerPC", 22: "S/390", 258: "LoongArch"}
+MACHINES = frozenset({62, 183})  # EM_X86_64, EM_AARCH64
+OTHER_MACHINES = {243: "RISC-V", 21: "PowerPC", 22: "S/390", 258: "LoongArch"}
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def _process(pid: int, proc: Path = PROC) -> _Process:
 
 
 def require_64_bit(pid: int, program: Path) -> None:
-    """Raise TlstaxError unless the program is for x86-64."""
+    """Raise TlstaxError unless the program is for x86-64 or arm64."""
     try:
         with program.open("rb") as file:
             header = file.read(20)
@@ -173,13 +174,13 @@ def require_64_bit(pid: int, program: Path) -> None:
         raise _no_target(
             pid, "it is a 32-bit process", "Use a 64-bit build of the server; 32-bit is unsupported"
         )
-    if header[18:20] != b"\x3e\x00":
-        machine = int.from_bytes(header[18:20], "little")
+    machine = int.from_bytes(header[18:20], "little")
+    if machine not in MACHINES:
         named = OTHER_MACHINES.get(machine, f"machine {machine}")
         raise _no_target(
             pid,
-            f"its program is not for x86-64 but for {named}",
-            "Use tlstax on an x86-64 machine",
+            f"its program is not for x86-64 or arm64 but for {named}",
+            "Use tlstax on a machine of these",
         )
 
 

@@ -10,9 +10,13 @@
 		".previous\n");                          \
 	extern const char name[], name##_end[]
 
-EMBED(ledger_object, "probes/bpf/ledger.bpf.o");
-EMBED(guarded_object, "probes/bpf/ledger_guarded.bpf.o");
-EMBED(functions_object, "probes/bpf/functions.bpf.o");
+#ifndef OBJECTS /* the folder of the objects for the architecture of this build */
+#define OBJECTS "probes/bpf/"
+#endif
+
+EMBED(ledger_object, OBJECTS "ledger.bpf.o");
+EMBED(guarded_object, OBJECTS "ledger_guarded.bpf.o");
+EMBED(functions_object, OBJECTS "functions.bpf.o");
 
 const void *object_content(bool is_guarded, size_t *size)
 {

@@ -6,6 +6,7 @@ the line between them, the other one sees its input end.
 """
 
 import os
+import platform
 import signal
 import subprocess
 import tempfile
@@ -19,9 +20,10 @@ from typing import IO, Final
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.executable import MACHINES, recorder_path
 from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames, record
 from tlstax.collectors.remote.destination import Destination
-from tlstax.collectors.remote.script import script
+from tlstax.collectors.remote.script import OTHER_MACHINE, script
 
 _NUMBERS: Final = definition()
 FACT: Final = _NUMBERS.number("FACT")
@@ -32,16 +34,45 @@ _END_S: Final = 5.0
 _SAID_BYTES: Final = 2000
 
 
+class OtherMachineError(TlstaxError):
+    """The host is of another architecture than the recorder."""
+
+    def __init__(self, name: str, why: str, machine: str) -> None:
+        super().__init__(
+            f"{name} cannot be recorded",
+            why,
+            "Use tlstax for hosts of x86_64 and aarch64",
+            ExitCode.HOST,
+        )
+        self.machine = machine
+
+
+def connect(destination: Destination) -> "Connection":
+    """A connection with the recorder for that host: this host's own is tried first.
+
+    Raises TlstaxError (HOST).
+    """
+    try:
+        return Connection(destination, recorder_path(), platform.machine())
+    except OtherMachineError as other:
+        if other.machine not in MACHINES:
+            raise
+        return Connection(destination, recorder_path(other.machine), other.machine)
+
+
 class Connection:
     """A context manager; at its end nothing runs on the other host."""
 
-    def __init__(self, destination: Destination, recorder: Path) -> None:
-        """Log in and start the recorder. Raises TlstaxError (HOST)."""
+    def __init__(self, destination: Destination, recorder: Path, machine: str = "x86_64") -> None:
+        """Log in and start the recorder, which is for a machine.
+
+        Raises OtherMachineError if the host is another one, else TlstaxError (HOST).
+        """
         self.destination = destination
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._reading = Reading()
         program = recorder.read_bytes()
-        command = destination.command(script(destination, len(program)))
+        command = destination.command(script(destination, len(program), machine))
         try:
             self._ssh = subprocess.Popen(
                 command,
@@ -153,6 +184,8 @@ class Connection:
 
     def _failure(self, why: str) -> TlstaxError:
         name = self.destination.name
+        if other := OTHER_MACHINE.search(why):
+            return OtherMachineError(name, why, other[1])
         return TlstaxError(
             f"{name} cannot be recorded",
             why,

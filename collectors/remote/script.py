@@ -6,6 +6,7 @@ meanwhile. It has a name for the moment in which sudo needs one: started with --
 deletes itself first, and the shell's trap does so if it was not started.
 """
 
+import re
 from typing import Final
 
 from tlstax.collectors.remote.destination import Destination
@@ -13,7 +14,7 @@ from tlstax.collectors.remote.destination import Destination
 NAME: Final = "tlstax-recorder"
 _SCRIPT: Final = """\
 umask 077; fail() {{ echo "tlstax: $1" >&2; exit 3; }}; \
-[ "$(uname -m)" = x86_64 ] || fail "this host is $(uname -m), the recorder is for x86_64"; \
+[ "$(uname -m)" = {machine} ] || fail "this host is $(uname -m), the recorder is for {machine}"; \
 for d in {directories}; do {is_fit} && f=$(mktemp "$d/tlstax-XXXXXXXXXX" 2>/dev/null) && break; \
 done; [ -n "$f" ] || fail "{nowhere}"; \
 exec 3<>"$f"; rm -f "$f"; head -c {size} >&3; \
@@ -23,11 +24,12 @@ trap "rm -rf $t" EXIT; trap "exit 3" HUP INT TERM PIPE; \
 cat </proc/self/fd/3 >"$t/{name}" && chmod 500 "$t/{name}" && exec 3>&-; \
 {as_root}"$t/{name}" --serve --remove-self; exit $?"""
 _MEMORY: Final = "/dev/shm /run/user/$(id -u)"
+OTHER_MACHINE: Final = re.compile(r"this host is (\w+), the recorder is for \w+")
 _IS_MEMORY: Final = """grep -q "^[^ ]* $d \\(tmpfs\\|ramfs\\) " /proc/mounts"""
 _IS_EXECUTABLE: Final = """! grep -q "^[^ ]* $d [^ ]* [^ ]*noexec" /proc/mounts"""
 
 
-def script(destination: Destination, size_bytes: int) -> str:
+def script(destination: Destination, size_bytes: int, machine: str = "x86_64") -> str:
     """The script, which holds no single quote."""
     directory = destination.directory
     nowhere = (
@@ -41,6 +43,7 @@ def script(destination: Destination, size_bytes: int) -> str:
         is_fit=f"[ -d {directory} ]" if directory else f"{_IS_MEMORY} && {_IS_EXECUTABLE}",
         nowhere=nowhere,
         size=size_bytes,
+        machine=machine,
         name=NAME,
         as_root="sudo -n " if destination.sudo else "",
     )

@@ -6,6 +6,7 @@ search looks at the few rows of one bucket, and a row needs only the low byte of
 applies until the next one, also beyond its bucket. The bytes: docs/unwinding.md.
 """
 
+import re
 import struct
 import zlib
 from typing import Final, NamedTuple
@@ -18,7 +19,8 @@ from tlstax.collectors.unwinding.frame_entries import Entries, Function, read_en
 from tlstax.collectors.unwinding.frame_program import Packer, Programs, Rows
 from tlstax.collectors.unwinding.row_format import (
     OFFSET_SHIFT,
-    RETURN_ADDRESS,
+    REGISTERS,
+    REGISTERS_MOST,
     RULE_FORMAT,
     RULES_MOST,
     Kind,
@@ -34,6 +36,8 @@ ROWS_MOST: Final = 1 << 22
 """Rows of a file before they are compacted; a hostile file of 64 MB could have 60 million."""
 PADDING_MOST: Final = 16
 """Bytes between two functions that belong to the first one: no code is executed there."""
+ARM64_SIGNAL_RULE: Final = Rule(RuleKind.SIGNAL, offset=560, saved_offset=544)
+"""struct rt_sigframe: siginfo (128), ucontext up to x0 (184); x29, x30, sp and pc are in a row."""
 MAGIC: Final = b"tlstaxUT"
 VERSION: Final = 1
 _HEAD: Final = struct.Struct("<8sII")  # magic, version, CRC-32 of all that follows
@@ -82,7 +86,8 @@ class FileTable(NamedTuple):
 
 def build(elf: Elf) -> FileTable | None:
     """The table of a file; None if it has no call frame information for its code, or too much."""
-    if elf.machine != "EM_X86_64":
+    registers = REGISTERS.get(elf.machine)
+    if registers is None:
         return None
     spans = [(s.address, s.address + s.file_size) for s in elf.segments if s.executable]
     if not spans:
@@ -91,7 +96,7 @@ def build(elf: Elf) -> FileTable | None:
     end = max(end for _, end in spans)
     if end - base > TEXT_BYTES_MOST:
         return None
-    packer = Packer()
+    packer = Packer(registers)
     starts, ends, programs, damaged_count = [], [], [], 0
     results = _Results()
     for name in (".eh_frame", ".debug_frame"):
@@ -105,6 +110,10 @@ def build(elf: Elf) -> FileTable | None:
             ends.append(function.end)
             programs.append(number)
         damaged_count += results.damaged_count
+    for function in _signal_frames(elf) if registers.is_linked else ():
+        starts.append(function.start)
+        ends.append(function.end)
+        programs.append(results.keep(Rows([0], [packer.rule_word(ARM64_SIGNAL_RULE)])))
     if not starts or len(packer.rules) > RULES_MOST or results.rows_count > ROWS_MOST:
         return None
     addresses, words = _spread(starts, ends, programs, results)
@@ -116,6 +125,13 @@ def build(elf: Elf) -> FileTable | None:
     rows[1:] = words | (addresses & 0xFF).astype(np.uint32)
     rules = tuple(packer.rules)
     return FileTable(base, index, rows, rules, len(starts), damaged_count, elf.build_id)
+
+
+def _signal_frames(elf: Elf) -> list[Function]:
+    """The function of arm64's vdso that signal handlers return to. The kernel gives it no entry."""
+    found = elf.find(re.compile("__kernel_rt_sigreturn"))
+    # A return address is looked up as the one before it.
+    return [Function(one.address - 4, one.address + 8, 0, b"") for one in found]
 
 
 class _Results:
@@ -131,7 +147,7 @@ class _Results:
 
     def run(self, entries: Entries, packer: Packer) -> list[tuple[Function, int]]:
         """The functions of a section with the number of their result; without damaged ones."""
-        programs = Programs(packer.word)
+        programs = Programs(packer.word, packer.registers)
         known: dict[tuple[int, bytes], int] = {}
         found: list[tuple[Function, int]] = []
         self.damaged_count = 0
@@ -144,12 +160,12 @@ class _Results:
             if number is None:
                 common = entries.commons[function.common]
                 try:
-                    if common.return_register != RETURN_ADDRESS:
+                    if common.return_register != packer.registers.return_address:
                         raise IndexError("another return address register")
                     rows = programs.rows(*key[:1], common, key[1])
                 except IndexError:
                     rows = Rows([], [])
-                number = known[key] = self._keep(rows)
+                number = known[key] = self.keep(rows)
             if number >= 0:
                 self.rows_count += self.counts[number]
                 found.append((function, number))
@@ -157,7 +173,8 @@ class _Results:
                 self.damaged_count += 1
         return found
 
-    def _keep(self, rows: Rows) -> int:
+    def keep(self, rows: Rows) -> int:
+        """The number of a new result; -1 if it is damaged."""
         if not rows.deltas or max(rows.deltas) >= 1 << 32 or min(rows.deltas) < 0:
             return -1
         self.firsts.append(len(self.deltas))
@@ -271,7 +288,7 @@ def _require_sound(table: FileTable) -> None:
     """ValueError unless every number in it leads to something that it has."""
     kinds = table.rows >> np.uint32(8) & np.uint32(7)
     numbers = table.rows[kinds == Kind.RULE] >> np.uint32(OFFSET_SHIFT)
-    if table.base % (1 << BUCKET_BITS) or table.base >= 1 << 47:
+    if table.base % (1 << BUCKET_BITS) or table.base >= 1 << 48:
         raise ValueError("its first address is not one of code")
     if table.firsts[0] < 1 or table.firsts[-1] != len(table.rows):
         raise ValueError("its index does not fit its rows")
@@ -280,5 +297,5 @@ def _require_sound(table: FileTable) -> None:
     if len(numbers) and numbers.max() >= len(table.rules):
         raise ValueError("a row refers to a rule that it does not have")
     for rule in table.rules:
-        if rule.kind > max(RuleKind) or rule.register >= RETURN_ADDRESS or rule.saved > max(Saved):
+        if rule.kind > max(RuleKind) or rule.register >= REGISTERS_MOST or rule.saved > max(Saved):
             raise ValueError("a rule is of a kind that does not exist")

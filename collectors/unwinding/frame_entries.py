@@ -110,7 +110,7 @@ def _function(
                 position += size
     except (struct.error, IndexError):
         return None
-    if position > end or start <= 0 or extent == 0 or start + extent >= 1 << 47:
+    if position > end or start <= 0 or extent == 0 or start + extent >= 1 << 48:
         return None
     return Function(start, start + extent, place, data[position:end])
 

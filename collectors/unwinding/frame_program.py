@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 from tlstax.collectors.unwinding.expressions import cfa_rule, register_address, sleb, uleb
 from tlstax.collectors.unwinding.frame_entries import Common
 from tlstax.collectors.unwinding.row_format import (
-    RBP,
-    RETURN_ADDRESS,
-    RSP,
+    REGISTERS_MOST,
     UNSUPPORTED,
     WORD_BYTES,
+    X86_REGISTERS,
     Kind,
+    Registers,
     Rule,
     RuleKind,
     Saved,
@@ -28,6 +28,7 @@ _REMEMBERED_MOST: Final = 16
 _ROWS_MOST: Final = 1 << 16  # of one function
 _PADDING: Final = bytes(16)  # operands at the end that look like padding
 _OFFSET_MOST: Final = (1 << 31) - 1
+_NEGATE_SIGNATURE: Final = 0x2D  # DW_CFA_AARCH64_negate_ra_state
 
 # Where a register is: SAME, AT_CFA or another of Saved, a number, and an expression or b"".
 _Place = tuple[int, int, bytes]
@@ -38,7 +39,7 @@ _UNCHANGED: Final[_Place] = (Saved.SAME, 0, b"")
 class State(NamedTuple):
     """The rules in force at one address."""
 
-    register: int = RSP
+    register: int = X86_REGISTERS.stack
     offset: int = 0
     expression: bytes = b""  # of the CFA, in place of register + offset
     rbp: _Place = _UNCHANGED
@@ -46,8 +47,10 @@ class State(NamedTuple):
     is_signal_frame: bool = False
 
 
-def rule_of(state: State) -> Rule:
+def rule_of(state: State, registers: Registers = X86_REGISTERS) -> Rule:
     """The rule that a state amounts to, before it is packed."""
+    if registers.is_linked:
+        return _linked_rule(state)
     if state.is_signal_frame:
         return _signal_rule(state)
     if state.ra != (Saved.AT_CFA, -WORD_BYTES, b""):
@@ -56,34 +59,54 @@ def rule_of(state: State) -> Rule:
         found = cfa_rule(state.expression)
     else:
         found = Rule(RuleKind.REGISTER, state.register, offset=state.offset)
-    if found is None or found.register >= RETURN_ADDRESS or abs(found.offset) > _OFFSET_MOST:
+    most = registers.return_address
+    if found is None or found.register >= most or abs(found.offset) > _OFFSET_MOST:
         return UNSUPPORTED
     kind, number, expression = state.rbp
     if expression:
         place = register_address(expression)
-        if place is None or place[0] != RBP:
+        if place is None or place[0] != registers.frame:
             return found._replace(saved=Saved.LOST)
         kind, number = Saved.AT_RBP, place[1]
-    if abs(number) > _OFFSET_MOST or (kind == Saved.REGISTER and number >= RETURN_ADDRESS):
+    if abs(number) > _OFFSET_MOST or (kind == Saved.REGISTER and number >= most):
         return found._replace(saved=Saved.LOST)
     return found._replace(saved=kind, saved_offset=number)
 
 
+def _linked_rule(state: State) -> Rule:
+    """The same on arm64. Compilers write no expressions there; a signal frame has no rows."""
+    kind, number, _ = state.ra
+    place = number if kind == Saved.AT_CFA else 0
+    if state.expression or state.is_signal_frame or state.register >= REGISTERS_MOST:
+        return UNSUPPORTED
+    if kind not in (Saved.SAME, Saved.AT_CFA) or (kind == Saved.AT_CFA and not place):
+        return UNSUPPORTED
+    if max(abs(state.offset), abs(place)) > _OFFSET_MOST:
+        return UNSUPPORTED
+    found = Rule(RuleKind.REGISTER, state.register, offset=state.offset, add=place)
+    saved, at, expression = state.rbp
+    if expression or saved not in (Saved.SAME, Saved.AT_CFA) or abs(at) > _OFFSET_MOST:
+        return found._replace(saved=Saved.LOST)
+    return found._replace(saved=saved, saved_offset=at)
+
+
 def _signal_rule(state: State) -> Rule:
     """Registers that the kernel stored on the stack: the CFA is *(rsp + offset)."""
+    rsp = X86_REGISTERS.stack
     cfa = cfa_rule(state.expression) if state.expression else None
     rbp, ra = register_address(state.rbp[2]), register_address(state.ra[2])
-    if cfa is None or (cfa.kind, cfa.register, cfa.add) != (RuleKind.INDIRECT, RSP, 0):
+    if cfa is None or (cfa.kind, cfa.register, cfa.add) != (RuleKind.INDIRECT, rsp, 0):
         return UNSUPPORTED
-    if rbp is None or ra is None or rbp[0] != RSP or ra[0] != RSP:
+    if rbp is None or ra is None or rbp[0] != rsp or ra[0] != rsp:
         return UNSUPPORTED
-    return Rule(RuleKind.SIGNAL, RSP, offset=cfa.offset, add=ra[1], saved_offset=rbp[1])
+    return Rule(RuleKind.SIGNAL, rsp, offset=cfa.offset, add=ra[1], saved_offset=rbp[1])
 
 
 class Packer:
     """Turns states into words, and keeps the rules that they refer to."""
 
-    def __init__(self) -> None:
+    def __init__(self, registers: Registers = X86_REGISTERS) -> None:
+        self.registers = registers
         self.rules: list[Rule] = []
         self._numbers: dict[Rule, int] = {}
         self._words: dict[State, int] = {}
@@ -98,11 +121,15 @@ class Packer:
     def _pack(self, state: State) -> int:
         if state.ra[0] == Saved.LOST:
             return Kind.END << 8
-        rule = rule_of(state)
+        rule = rule_of(state, self.registers)
         if rule.kind == RuleKind.REGISTER:
-            plain = plain_row(rule.register, rule.offset, rule.saved, rule.saved_offset)
+            plain = plain_row(rule, self.registers)
             if plain is not None:
                 return plain
+        return self.rule_word(rule)
+
+    def rule_word(self, rule: Rule) -> int:
+        """The word that refers to a rule, without address."""
         number = self._numbers.setdefault(rule, len(self.rules))
         if number == len(self.rules):
             self.rules.append(rule)
@@ -119,9 +146,9 @@ class Rows(NamedTuple):
 class Programs:
     """Runs the programs of one section. Each raises IndexError if it is damaged."""
 
-    def __init__(self, word: Callable[[State], int]) -> None:
+    def __init__(self, word: Callable[[State], int], registers: Registers = X86_REGISTERS) -> None:
         """`word` packs a state."""
-        self._word = word
+        self._word, self._registers = word, registers
         self._initial: dict[int, State] = {}
         self._known: tuple[_Known, _Known] = ({}, {})
 
@@ -129,15 +156,19 @@ class Programs:
         """The state in which the functions of a CIE begin."""
         state = self._initial.get(place)
         if state is None:
-            first = State(is_signal_frame=common.is_signal_frame)
-            state = self._initial[place] = _run(common.program, common, first, None, {})
+            first = State(register=self._registers.stack, is_signal_frame=common.is_signal_frame)
+            if self._registers.is_linked:
+                first = first._replace(ra=_UNCHANGED)
+            state = _run(common.program, common, first, None, {}, self._registers)
+            self._initial[place] = state
         return state
 
     def rows(self, place: int, common: Common, program: bytes) -> Rows:
         """The rows of a function."""
         rows = Rows([], [])
         first = self.initial(place, common)
-        _run(program, common, first, (rows, self._word), self._known[first.is_signal_frame])
+        known = self._known[first.is_signal_frame]
+        _run(program, common, first, (rows, self._word), known, self._registers)
         return rows
 
 
@@ -147,6 +178,7 @@ def _run(
     initial: State,
     result: tuple[Rows, Callable[[State], int]] | None,
     known: _Known,
+    registers: Registers,
 ) -> State:
     """Run a program from an initial state; its rows are added to a result, where one is wanted.
 
@@ -154,6 +186,7 @@ def _run(
     """
     register, offset, expression, rbp, ra, is_signal_frame = initial
     code_alignment, data_alignment = common.code_alignment, common.data_alignment
+    _, frame, return_address, is_linked = registers
     remembered: list[State] = []
     data = program + _PADDING
     position, end, begin, location = 0, len(program), 0, 0
@@ -169,14 +202,14 @@ def _run(
                 position += 1
             else:
                 value, position = uleb(data, position)
-            if low == RBP:
+            if low == frame:
                 rbp = (Saved.AT_CFA, value * data_alignment, b"")
-            elif low == RETURN_ADDRESS:
+            elif low == return_address:
                 ra = (Saved.AT_CFA, value * data_alignment, b"")
         elif code >= 0xC0:  # restore
-            if low == RBP:
+            if low == frame:
                 rbp = initial.rbp
-            elif low == RETURN_ADDRESS:
+            elif low == return_address:
                 ra = initial.ra
         elif code == 0x0E:  # def_cfa_offset
             offset = data[position]
@@ -211,12 +244,14 @@ def _run(
             size, position = uleb(data, position)
             expression = data[position : position + size]
             position += size
+        elif code == _NEGATE_SIGNATURE and is_linked:
+            pass  # addresses are read without their signatures
         elif code:
             place = None
             name, place, position = _register_rule(code, data, position, data_alignment)
-            if name == RBP:
+            if name == frame:
                 rbp = initial.rbp if place is None else place
-            elif name == RETURN_ADDRESS:
+            elif name == return_address:
                 ra = initial.ra if place is None else place
         if location != begin:
             if result is not None:

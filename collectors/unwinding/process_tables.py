@@ -35,7 +35,7 @@ RANGES_MOST: Final = 512
 WORDS_MOST: Final = 1 << 23
 RANGE: Final = struct.Struct("=QQQII")
 UNUSED: Final = RANGE.pack(1 << 62, 1 << 62, 0, 0, 0)
-_USER_END: Final = 1 << 47
+_USER_END: Final = 1 << 48
 _PAGE: Final = 4096
 _MASK: Final = (1 << 64) - 1
 _VDSO: Final = "[vdso]"

@@ -21,11 +21,9 @@
 #include "waits.bpf.h"
 
 enum { FAMILY_UNIX = 1, FAMILY_IPV4 = 2, FAMILY_IPV6 = 10 };
-enum { SOCKET_LISTENS = 10 }; /* TCP_LISTEN */
-enum { EVENT_READABLE = 1 };  /* POLLIN */
-enum { CALL_SELECT = 23, CALL_PSELECT = 270 };
-enum { PEEKS = 2 }; /* MSG_PEEK */
-enum { CALL_READ = 0, CALL_RECEIVE = 45 };
+enum { SOCKET_LISTENS = 10 };			       /* TCP_LISTEN */
+enum { EVENT_READABLE = 1 };			       /* POLLIN */
+enum { PEEKS = 2 };				       /* MSG_PEEK */
 enum { PACKET_HEAD_BYTES = 4, RECORD_HEAD_BYTES = 5 }; /* of MySQL's protocol, of TLS */
 enum { RECORD_ALONE_BYTES = 1024 };
 enum { PORTS = 1 << 16 };
@@ -132,8 +130,8 @@ enum message {
 static __always_inline u64 asked_bytes(void)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	bool has_size = regs->orig_ax == CALL_READ || regs->orig_ax == CALL_RECEIVE;
-	return has_size ? regs->dx : 0;
+	s64 number = SYSCALL_NUMBER(regs);
+	return number == CALL_READ || number == CALL_RECEIVE ? SYSCALL_ARG2(regs) : 0;
 }
 
 /* Note what was received now. Returns whether a new message begins. */
@@ -241,14 +239,15 @@ static __always_inline s32 polled_descriptor(struct pt_regs *regs)
 		s32 descriptor;
 		u16 events, returned;
 	} first = {};
-	u64 bits = 0;
+	u64 bits = 0, first_argument = SYSCALL_ARG0(regs), readable = SYSCALL_ARG1(regs);
+	s64 number = SYSCALL_NUMBER(regs);
 
-	if (regs->orig_ax != CALL_SELECT && regs->orig_ax != CALL_PSELECT) {
-		bpf_probe_read_user(&first, sizeof(first), (void *)regs->di);
+	if (number != CALL_SELECT && number != CALL_PSELECT) {
+		bpf_probe_read_user(&first, sizeof(first), (void *)first_argument);
 		return first.events & EVENT_READABLE ? first.descriptor : -1;
 	}
-	u32 highest = regs->di - 1;
-	if (!regs->si || bpf_probe_read_user(&bits, sizeof(bits), (u64 *)regs->si + highest / 64) ||
+	u32 highest = first_argument - 1;
+	if (!readable || bpf_probe_read_user(&bits, sizeof(bits), (u64 *)readable + highest / 64) ||
 	    !(bits >> (highest & 63) & 1))
 		return -1;
 	return (s32)highest;
@@ -271,7 +270,7 @@ static __noinline void flow_wait(struct task_struct *task, struct thread_slot *s
 		return;
 	}
 	if (wait->kind == WAIT_RECEIVE || wait->kind == WAIT_READ)
-		descriptor = (s32)regs->di;
+		descriptor = (s32)SYSCALL_ARG0(regs);
 	else if (wait->kind == WAIT_POLL)
 		descriptor = polled_descriptor(regs);
 	if (descriptor < 0)

@@ -149,7 +149,7 @@ static __always_inline u64 size_in_register(u64 cookie)
 	u64 value = 0;
 
 	bpf_probe_read_kernel(&value, sizeof(value),
-			      (unsigned long *)user + COOKIE_REGISTER(cookie));
+			      (unsigned long *)user + REGISTER_PLACE(COOKIE_REGISTER(cookie)));
 	s64 number = COOKIE_WIDE(cookie) ? (s64)value : (s32)value;
 	return number > 0 ? number : 0;
 }
@@ -167,7 +167,7 @@ int on_function_enter(struct pt_regs *ctx)
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	struct task_struct *task = bpf_get_current_task_btf();
 	u32 function = COOKIE_FUNCTION(cookie);
-	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
+	u64 sp = REGS_SP(ctx) + COOKIE_STACK_BYTES(cookie);
 	u64 size = size_at_entry(cookie);
 
 	if (!is_ours(task) || is_abandoned(bpf_ktime_get_ns()))
@@ -203,7 +203,7 @@ int on_function_leave(struct pt_regs *ctx)
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	struct task_struct *task = bpf_get_current_task_btf();
 	u32 function = COOKIE_FUNCTION(cookie);
-	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
+	u64 sp = REGS_SP(ctx) + COOKIE_STACK_BYTES(cookie);
 
 	if (!is_ours(task) || is_abandoned(now))
 		return 0;

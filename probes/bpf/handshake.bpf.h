@@ -172,7 +172,7 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 	if (in_handshake(slot))
 		settle(slot, now); /* the server's own function already opened the phase */
 	else
-		push_phase(slot, now, sp, PHASE_HANDSHAKE, 0, 0);
+		push_phase(slot, now, sp, PHASE_HANDSHAKE, 0, 0, 0);
 }
 
 /*

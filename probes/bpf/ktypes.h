@@ -48,6 +48,8 @@ enum { BPF_F_USER_STACK = 1 << 8 };
 enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 enum { BPF_RB_NO_WAKEUP = 1 };
 
+#include "arch.h"
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct inode {
@@ -104,11 +106,6 @@ struct sched_entity {
 	u64 sum_exec_runtime;
 };
 
-/* Set when the thread is made; later the saved value of a register that glibc never changes. */
-struct thread_struct {
-	unsigned long fsbase;
-};
-
 struct thread_info {
 	unsigned int cpu; /* since 5.16 */
 };
@@ -140,7 +137,7 @@ struct task_struct {
 	unsigned long nvcsw, nivcsw; /* voluntary and involuntary switches */
 	struct signal_struct *signal;
 	struct files_struct *files;
-	struct thread_struct thread; /* x86-64 */
+	struct thread_struct thread; /* arch.h */
 };
 
 /* Until 5.13 the field had no underscores. */
@@ -174,12 +171,6 @@ struct bpf_iter__task_file {
 };
 
 #pragma clang attribute pop
-
-/* The x86-64 layout is ABI for uprobes and perf events: not relocated. */
-struct pt_regs {
-	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
-	unsigned long orig_ax, ip, cs, flags, sp, ss;
-};
 
 struct bpf_perf_event_data {
 	struct pt_regs regs;

@@ -31,8 +31,6 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* ---- scheduler ---- */
 
-enum { CALL_BYTES = 5 }; /* of a direct call on x86-64 */
-
 /* The clocks of the CPU that the thread is on. False: this kernel does not show them. */
 static __always_inline bool read_clocks(struct task_struct *task, u64 now,
 					struct cpu_clocks *clocks)
@@ -163,7 +161,7 @@ static __always_inline void end_returned(struct thread_slot *slot, struct task_s
 {
 	if (may_have_returned(slot)) {
 		struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
-		drop_returned(slot, now, user->sp);
+		drop_returned(slot, now, REGS_SP(user));
 	}
 }
 
@@ -465,17 +463,18 @@ static __always_inline u64 value_at(u64 cookie)
 	/* A helper, because no verifier takes a load at a variable offset of the context. */
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	bpf_probe_read_kernel(&value, sizeof(value),
-			      (unsigned long *)user + COOKIE_REGISTER(cookie));
+			      (unsigned long *)user + REGISTER_PLACE(COOKIE_REGISTER(cookie)));
 	return value;
 }
 
 static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_slot *slot,
 					   u64 cookie, u64 now)
 {
-	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
+	u64 sp = REGS_SP(ctx) + COOKIE_STACK_BYTES(cookie);
 	u32 role = COOKIE_ROLE(cookie);
 	u32 returns = COOKIE_UNSEEN_EXITS(cookie) ? FRAME_RETURNS : 0;
 	u32 reading = config.flow ? PHASE_COMMAND : PHASE_RECORD_READ;
+	u64 leads_to = returns ? return_address(ctx, sp, cookie) : 0;
 
 	if (slot->pending.kind)
 		decide_at_entry(slot, now, cookie);
@@ -487,21 +486,21 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		change_base(slot, now, sp, reading, FLAG_AWAIT);
 		break;
 	case ACTION_PHASE_OPEN:
-		enter_phase(slot, now, sp, cookie, FRAME_OPEN);
+		enter_phase(slot, now, sp, cookie, FRAME_OPEN, 0);
 		break;
 	case ACTION_PHASE:
 	case ACTION_HANDSHAKE_BOUND:
-		enter_phase(slot, now, sp, cookie, returns);
+		enter_phase(slot, now, sp, cookie, returns, leads_to);
 		break;
 	case ACTION_CALL:
 		slot->role = ROLE_CONNECTION;
-		enter_phase(slot, now, sp, cookie, returns);
+		enter_phase(slot, now, sp, cookie, returns, leads_to);
 		break;
 	case ACTION_PHASE_SEND:
 		if (config.covered_by_tracepoint)
 			note_answer(slot, value_at(cookie));
 		enter_phase(slot, now, sp, cookie,
-			    config.covered_by_tracepoint ? FRAME_SENDS : returns);
+			    config.covered_by_tracepoint ? FRAME_SENDS : returns, leads_to);
 		break;
 	case ACTION_COMMAND_READS:
 		slot->flags |= FLAG_RECEIVES;
@@ -527,10 +526,7 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		enter_handshake_free(slot, now, value_at(cookie));
 		break;
 	case ACTION_WAIT:
-		slot->wait_returns = ctx->ip + CALL_BYTES;
-		if (sp >= ctx->sp) /* else at the call itself */
-			bpf_probe_read_user(&slot->wait_returns, sizeof(slot->wait_returns),
-					    (void *)sp);
+		slot->wait_returns = return_address(ctx, sp, cookie);
 		slot->wait_sp = sp;
 		slot->wait_as = COOKIE_STATE(cookie);
 		break;
@@ -542,7 +538,7 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 static __always_inline void leave_boundary(struct pt_regs *ctx, struct thread_slot *slot,
 					   u64 cookie, u64 now)
 {
-	u64 sp = ctx->sp + COOKIE_STACK_BYTES(cookie);
+	u64 sp = REGS_SP(ctx) + COOKIE_STACK_BYTES(cookie);
 	bool matched = true;
 
 	if (slot->pending.kind)
@@ -597,46 +593,11 @@ int on_enter(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Whether the conditional jump under a probe leads out of the function, by the thread's flags. */
-static __always_inline bool leads_out(struct pt_regs *ctx, u64 cookie)
-{
-	u64 flags = ctx->flags, condition = COOKIE_CONDITION(cookie);
-	bool zero = flags >> 6 & 1, sign = flags >> 7 & 1, less = sign != (flags >> 11 & 1);
-	bool result;
-
-	switch (condition >> 1) {
-	case 0:
-		result = flags >> 11 & 1; /* overflow */
-		break;
-	case 1:
-		result = flags & 1; /* carry */
-		break;
-	case 2:
-		result = zero;
-		break;
-	case 3:
-		result = zero || flags & 1;
-		break;
-	case 4:
-		result = sign;
-		break;
-	case 5:
-		result = flags >> 2 & 1; /* parity */
-		break;
-	case 6:
-		result = less;
-		break;
-	default:
-		result = zero || less;
-	}
-	return result != (condition & 1);
-}
-
 static __always_inline void leave(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	if (FAULT_HIDES_END(COOKIE_PHASE(cookie)) ||
-	    (COOKIE_HAS_CONDITION(cookie) && !leads_out(ctx, cookie)))
+	    (COOKIE_HAS_CONDITION(cookie) && !condition_holds(ctx, COOKIE_CONDITION(cookie))))
 		return;
 	u64 now = bpf_ktime_get_ns();
 	struct thread_slot *slot = hit(cookie, now);
@@ -717,17 +678,18 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	struct sample_key key = {.phase = slot ? slot->owner : PHASE_UNKNOWN, .syscall = -1};
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
 	key.kernel_stack = -1;
-	if (!(ctx->regs.cs & 3)) {
-		key.syscall = (s32)user->orig_ax;
+	if (!REGS_IN_USER(&ctx->regs)) {
+		key.syscall = (s32)SYSCALL_NUMBER(user);
 		key.kernel_stack =
 			walks_by_tables() ? walk_kernel(ctx, WALKER_SAMPLE) : walk_stack(ctx, 0);
 		if (key.kernel_stack < 0)
-			key.kernel_ip = ctx->regs.ip;
+			key.kernel_ip = REGS_IP(&ctx->regs);
 	}
-	key.user_stack = walks_by_tables() ? walk_sample(task, !(ctx->regs.cs & 3), &key.user_ip)
-					   : walk_stack(ctx, BPF_F_USER_STACK);
+	key.user_stack = walks_by_tables()
+				 ? walk_sample(task, !REGS_IN_USER(&ctx->regs), &key.user_ip)
+				 : walk_stack(ctx, BPF_F_USER_STACK);
 	if (key.user_stack < 0)
-		key.user_ip = user->ip;
+		key.user_ip = REGS_IP(user);
 	u64 *count = bpf_map_lookup_elem(&samples, &key);
 	if (!count) {
 		if (!bpf_map_update_elem(&samples, &key, &one, BPF_NOEXIST))

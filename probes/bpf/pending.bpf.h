@@ -86,11 +86,11 @@ static __always_inline void pending_preempted(struct task_struct *task, struct t
 	if (slot->pending.kind != PENDING_SENT)
 		return;
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	u64 number = regs->orig_ax; /* -1 where an interrupt took the CPU */
+	u64 number = SYSCALL_NUMBER(regs); /* -1 where an interrupt took the CPU */
 	u32 kind =
 		number < MAX_SYSCALLS ? config.wait_kind[number & (MAX_SYSCALLS - 1)] : WAIT_OTHER;
 	if ((kind != WAIT_NETWORK && kind != WAIT_BY_FILE) ||
-	    socket_of(task, regs->di) != slot->sent_socket)
+	    socket_of(task, SYSCALL_ARG0(regs)) != slot->sent_socket)
 		return;
 	resume_sending(slot, now);
 	slot->flags |= FLAG_SEND_ENDS;
@@ -309,7 +309,8 @@ static __noinline void pending_wait(struct task_struct *task, struct thread_slot
 	switch (wait->kind) {
 	case WAIT_RECEIVE:
 	case WAIT_READ:
-		if (slot->flags & FLAG_ANSWERED || is_client(slot, socket_of(task, regs->di)))
+		if (slot->flags & FLAG_ANSWERED ||
+		    is_client(slot, socket_of(task, SYSCALL_ARG0(regs))))
 			begin_reading(slot, now);
 		break;
 	case WAIT_POLL:

@@ -10,6 +10,7 @@
 #define TLSTAX_PHASES_BPF_H
 
 #include "account.bpf.h"
+#include "return_address.bpf.h"
 
 static __always_inline bool in_handshake(struct thread_slot *slot)
 {
@@ -89,15 +90,12 @@ __noinline int drop_dead(struct thread_slot *slot, u64 now, u64 sp)
 }
 
 /*
- * Whether the function whose return address is at `entry_sp` is still open, for a thread whose
- * stack pointer is `sp`: each call that its caller makes afterwards overwrites that address.
+ * Whether the function that was entered at `entry_sp` and returns to `returns` is still open, for
+ * the current thread, whose stack pointer is `sp`.
  */
 static __always_inline bool is_open(u64 entry_sp, u64 returns, u64 sp)
 {
-	u64 found;
-	if (sp >= entry_sp)
-		return false;
-	return bpf_probe_read_user(&found, sizeof(found), (void *)entry_sp) || found == returns;
+	return sp < entry_sp && has_frame(entry_sp, returns);
 }
 
 /* The innermost phase ends. A handshake is counted by its record: the call may be one of many. */
@@ -164,7 +162,7 @@ static __always_inline bool is_tail_call(struct thread_slot *slot, u64 sp, u64 c
 }
 
 static __always_inline void push_phase(struct thread_slot *slot, u64 now, u64 sp, u32 phase,
-				       u32 flags, u32 site)
+				       u32 flags, u32 site, u64 returns)
 {
 	u32 depth = slot->depth;
 	if (depth >= MAX_FRAMES) {
@@ -174,9 +172,8 @@ static __always_inline void push_phase(struct thread_slot *slot, u64 now, u64 sp
 	struct frame *frame = &slot->frames[depth & (MAX_FRAMES - 1)];
 	frame->sp = sp;
 	frame->start_ns = now;
-	frame->returns = 0;
-	if (flags & FRAME_RETURNS &&
-	    bpf_probe_read_user(&frame->returns, sizeof(frame->returns), (void *)sp))
+	frame->returns = returns;
+	if (!returns)
 		flags &= ~FRAME_RETURNS;
 	frame->phase = phase;
 	frame->flags = flags;
@@ -187,7 +184,7 @@ static __always_inline void push_phase(struct thread_slot *slot, u64 now, u64 sp
 }
 
 static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie,
-					u32 flags)
+					u32 flags, u64 returns)
 {
 	u32 phase = COOKIE_PHASE(cookie);
 	charge(slot, now);
@@ -212,7 +209,7 @@ static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 s
 	}
 	if (!(flags & FRAME_OPEN) && phase != PHASE_HANDSHAKE)
 		count_begun(cookie);
-	push_phase(slot, now, sp, phase, flags, COOKIE_SITE(cookie));
+	push_phase(slot, now, sp, phase, flags, COOKIE_SITE(cookie), returns);
 }
 
 /*

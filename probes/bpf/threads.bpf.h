@@ -75,8 +75,8 @@ static __always_inline void fill_slot(struct thread_slot *slot, struct task_stru
 		slot->block_wait_ns = task->sched_info.run_delay;
 	}
 	slot->thread_start_ns = task->start_time;
-	if (bpf_core_field_exists(task->thread.fsbase))
-		slot->stack_base = task->thread.fsbase;
+	if (HAS_THREAD_POINTER(task))
+		slot->stack_base = THREAD_POINTER(task);
 	slot->first_ns = now;
 	slot->last_ns = now;
 	slot->phase_event_ns = now;

@@ -42,25 +42,7 @@ static __always_inline void count_walk(u32 what)
 		__sync_fetch_and_add(count, 1);
 }
 
-enum { BREAKPOINT = 0xcc, NO_SYSCALL = -1 };
-
-/*
- * In the trap of a probe, before the kernel has looked at it, pc is behind the breakpoint and the
- * instruction, mostly a push, is still to come. Afterwards pc may be the same: then a saved
- * register is on top of the stack, and before it a return address.
- */
-static __always_inline void before_probe(struct walk *walk)
-{
-	u8 code = 0;
-	u64 top;
-
-	if (read_stack(&code, sizeof(code), walk->pc - 1) || code != BREAKPOINT ||
-	    read_stack(&top, sizeof(top), walk->sp))
-		return;
-	u32 row = find_row(walk, top - 1);
-	if (row != NO_RANGE && (row >> 8 & 7) != ROW_NONE)
-		walk->pc--;
-}
+enum { NO_SYSCALL = -1 };
 
 enum { COPY_MOST = 16 }; /* bytes of an instruction that is stepped out of line */
 
@@ -69,25 +51,9 @@ static __always_inline void begin_walk(struct walk *walk, struct task_struct *ta
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
 	struct task_struct___uprobes *probed = (struct task_struct___uprobes *)task;
 
-	walk->reg[0] = user->ax;
-	walk->reg[1] = user->dx;
-	walk->reg[2] = user->cx;
-	walk->reg[3] = user->bx;
-	walk->reg[4] = user->si;
-	walk->reg[5] = user->di;
-	walk->reg[6] = user->bp;
-	walk->reg[7] = user->sp;
-	walk->reg[8] = user->r8;
-	walk->reg[9] = user->r9;
-	walk->reg[10] = user->r10;
-	walk->reg[11] = user->r11;
-	walk->reg[12] = user->r12;
-	walk->reg[13] = user->r13;
-	walk->reg[14] = user->r14;
-	walk->reg[15] = user->r15;
-	walk->pc = user->ip;
-	walk->sp = user->sp;
-	walk->bp = user->bp;
+	read_registers(walk, user);
+	walk->pc = REGS_IP(user);
+	walk->sp = REGS_SP(user);
 	walk->hash = 0;
 	walk->steps = walk->guessed = walk->guesses = 0;
 	walk->exact = 1;
@@ -196,7 +162,7 @@ static __always_inline s32 walk_sample(struct task_struct *task, bool in_kernel,
 		return -1;
 	begin_walk(walk, task);
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
-	if (in_kernel && (s64)user->orig_ax == NO_SYSCALL)
+	if (in_kernel && SYSCALL_NUMBER(user) == NO_SYSCALL)
 		before_probe(walk);
 	*leaf = walk->pc;
 	walk_all(walk);
@@ -213,7 +179,7 @@ static __always_inline s32 walk_waiting(struct task_struct *task)
 		return -1;
 	begin_walk(walk, task);
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
-	if ((s64)user->orig_ax == NO_SYSCALL)
+	if (SYSCALL_NUMBER(user) == NO_SYSCALL)
 		before_probe(walk);
 	keep_frame(walk, walk->pc);
 	walk_all(walk);

@@ -7,6 +7,8 @@
 #include "unwind.h"
 
 #define NO_RANGE 0xffffffff
+#define CFA_MOST (1 << 23)   /* bytes of stack in one frame */
+#define GUESS_MOST (1 << 16) /* the same where only a frame pointer tells */
 
 /* The compiler must not see a bound: it would drop the mask that the verifier needs. */
 #define OPAQUE(value) asm volatile("" : "+r"(value))
@@ -51,6 +53,8 @@ struct {
 	__type(value, struct unwind_memo);
 } unwind_memos SEC(".maps");
 
+enum { RETURN_BESIDE_FRAME = 8 }; /* arm64: the return address is behind the saved x29 */
+
 struct walk {
 	u64 pc, sp, bp;
 	u64 hash;
@@ -61,8 +65,9 @@ struct walk {
 	u32 exact;   /* pc is the next instruction, not behind a call */
 	u32 guessed; /* pc was found by a frame pointer */
 	u32 guesses;
-	u32 ended;   /* why, enum walk_count */
-	u64 reg[16]; /* by DWARF number, of the interrupted function */
+	u32 ended;		  /* why, enum walk_count */
+	u64 lr;			  /* arm64: the register with the return address, if `exact` */
+	u64 reg[DWARF_REGISTERS]; /* by DWARF number, of the interrupted function */
 	struct walked_stack stack;
 };
 
@@ -106,6 +111,11 @@ static __always_inline struct unwind_range *find_range(struct walk *walk, u64 pc
 		return NULL;
 	walk->range = at;
 	return &all->range[at];
+}
+
+static __always_inline int read_stack(void *value, u32 size, u64 address)
+{
+	return bpf_probe_read_user(value, size, (void *)address);
 }
 
 /* The row that applies at an address; NO_RANGE if nothing is mapped there. */

@@ -3,11 +3,13 @@
 #ifndef TLSTAX_UNWIND_STEP_BPF_H
 #define TLSTAX_UNWIND_STEP_BPF_H
 
-#include "unwind_rows.bpf.h"
+#if defined(__TARGET_ARCH_x86)
+#include "unwind_x86.bpf.h"
+#else
+#include "unwind_arm64.bpf.h"
+#endif
 
-#define CFA_MOST (1 << 23)   /* bytes of stack in one frame */
-#define GUESS_MOST (1 << 16) /* the same where only a frame pointer tells */
-enum { RIP_IN_PLT = 15, CALLER_SAVED_FRAMES = 2, RETURN_INSTANCES = 4 };
+enum { RETURN_INSTANCES = 4 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -45,11 +47,6 @@ struct task_struct___uprobes {
 
 #pragma clang attribute pop
 
-static __always_inline int read_stack(void *value, u32 size, u64 address)
-{
-	return bpf_probe_read_user(value, size, (void *)address);
-}
-
 /* A function with a return probe: the kernel knows where it really returns to. */
 static __always_inline void see_through_probe(struct walk *walk)
 {
@@ -75,99 +72,6 @@ static __always_inline void keep_frame(struct walk *walk, u64 pc)
 	walk->hash ^= walk->hash >> 29;
 }
 
-/* Without a row: the return address by frame pointer. */
-static __always_inline int step_by_frame_pointer(struct walk *walk, u32 otherwise)
-{
-	u64 saved[2];
-
-	if (walk->steps == 0 && !read_stack(&saved[1], sizeof(u64), walk->sp)) {
-		/* Assembly without rows is mostly a leaf that has pushed nothing. */
-		u32 row = find_row(walk, saved[1] - 1);
-		if (row != NO_RANGE && (row >> 8 & 7) != ROW_NONE) {
-			walk->pc = saved[1];
-			walk->sp += sizeof(u64);
-			return 0;
-		}
-	}
-	if (walk->bp < walk->sp || walk->bp - walk->sp > GUESS_MOST || walk->bp % sizeof(u64))
-		return otherwise;
-	if (read_stack(saved, sizeof(saved), walk->bp))
-		return WALK_UNREADABLE;
-	walk->sp = walk->bp + sizeof(saved);
-	walk->bp = saved[0];
-	walk->pc = saved[1];
-	walk->guessed = 1;
-	return 0;
-}
-
-/* The registers that the kernel stored when it called a signal handler. */
-static __always_inline int step_over_signal(struct walk *walk, struct unwind_rule *rule)
-{
-	u64 sp, bp, pc;
-
-	if (read_stack(&sp, sizeof(sp), walk->sp + rule->offset) ||
-	    read_stack(&bp, sizeof(bp), walk->sp + rule->saved_offset) ||
-	    read_stack(&pc, sizeof(pc), walk->sp + rule->add))
-		return WALK_UNREADABLE;
-	walk->sp = sp;
-	walk->bp = bp;
-	walk->pc = pc;
-	walk->exact = 1;
-	return 0;
-}
-
-/* The CFA of a rule; 0 with the reason in *why. */
-static __always_inline u64 cfa_of(struct walk *walk, struct unwind_rule *rule, int *why)
-{
-	u32 number = rule->reg & 15;
-	bool is_stack = rule->reg == 7 || rule->reg == 6;
-	u64 base = rule->reg == 7 ? walk->sp : rule->reg == 6 ? walk->bp : walk->reg[number];
-	u64 place;
-
-	*why = WALK_UNSUPPORTED;
-	if (rule->kind == RULE_PLT)
-		return walk->sp + rule->offset + ((walk->pc & RIP_IN_PLT) >= rule->reg ? 8 : 0);
-	/* Other registers are those of the interrupted function: its caller may still rely on them.
-	 */
-	if (!is_stack && walk->steps >= CALLER_SAVED_FRAMES)
-		return 0;
-	if (rule->kind == RULE_REGISTER)
-		return base + rule->offset;
-	if (rule->kind == RULE_INDIRECT)
-		place = base + rule->offset;
-	else if (rule->kind == RULE_SCALED)
-		place = walk->sp + rule->offset + base * rule->scale;
-	else
-		return 0;
-	if (read_stack(&place, sizeof(place), place)) {
-		*why = WALK_UNREADABLE;
-		return 0;
-	}
-	return place + rule->add;
-}
-
-/* To the caller whose stack pointer is `cfa`; its rbp is at `saved`, 0: as it is. */
-static __always_inline int step_to(struct walk *walk, u64 cfa, u64 saved)
-{
-	u64 both[2];
-
-	if (cfa <= walk->sp || cfa - walk->sp > CFA_MOST)
-		return WALK_UNREADABLE;
-	if (saved == cfa - sizeof(both)) {
-		if (read_stack(both, sizeof(both), saved))
-			return WALK_UNREADABLE;
-		walk->bp = both[0];
-	} else {
-		if (read_stack(&both[1], sizeof(u64), cfa - sizeof(u64)))
-			return WALK_UNREADABLE;
-		if (saved && read_stack(&walk->bp, sizeof(u64), saved))
-			return WALK_UNREADABLE;
-	}
-	walk->sp = cfa;
-	walk->pc = both[1];
-	return 0;
-}
-
 static __always_inline int step_by_rule(struct walk *walk, u32 number)
 {
 	struct unwind_rule *rule = bpf_map_lookup_elem(&unwind_rules, &number);
@@ -186,8 +90,8 @@ static __always_inline int step_by_rule(struct walk *walk, u32 number)
 	else if (rule->saved == SAVED_AT_RBP)
 		saved = walk->bp + rule->saved_offset;
 	else if (rule->saved == SAVED_REGISTER && walk->steps == 0)
-		walk->bp = walk->reg[rule->saved_offset & 15];
-	return step_to(walk, cfa, saved);
+		walk->bp = walk->reg[rule->saved_offset & (DWARF_REGISTERS - 1)];
+	return step_to(walk, cfa, saved, rule->kind == RULE_REGISTER ? rule->add : 0);
 }
 
 /* One frame. 0: go on; else why the walk ends here, plus one. */
@@ -218,7 +122,8 @@ __noinline int walk_step(struct walk *walk)
 	} else {
 		u64 cfa = (kind == ROW_SP ? walk->sp : walk->bp) + (row >> 11 & 0x1fff) * 8;
 		u32 below = row >> 24;
-		failed = step_to(walk, cfa, below ? cfa - below * 8 : 0);
+		failed = step_to(walk, cfa, below ? cfa - below * 8 : 0,
+				 below ? RETURN_BESIDE_FRAME : 0);
 	}
 	if (failed)
 		return failed + 1;

@@ -125,7 +125,7 @@ static __always_inline void classify_wait(struct task_struct *task, struct threa
 					  struct wait *wait)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	s64 number = regs->orig_ax;
+	s64 number = SYSCALL_NUMBER(regs);
 	u32 kind = WAIT_OTHER;
 
 	wait->condition = false;
@@ -142,10 +142,10 @@ static __always_inline void classify_wait(struct task_struct *task, struct threa
 	} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) || kind == WAIT_DISK) {
 		wait->state = STATE_BLOCKED_DISK;
 	} else if (kind == WAIT_FUTEX) {
-		wait->condition = (regs->si & FUTEX_COMMAND_MASK) == FUTEX_OP_WAIT_BITSET;
-		wait->state = futex_state(slot, regs->sp);
+		wait->condition = (SYSCALL_ARG1(regs) & FUTEX_COMMAND_MASK) == FUTEX_OP_WAIT_BITSET;
+		wait->state = futex_state(slot, REGS_SP(regs));
 	} else if (kind == WAIT_BY_FILE || kind == WAIT_READ) {
-		wait->state = wait_by_file(task, regs->di);
+		wait->state = wait_by_file(task, SYSCALL_ARG0(regs));
 	}
 }
 

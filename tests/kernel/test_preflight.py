@@ -17,7 +17,13 @@ import pytest
 
 from tlstax.collectors.host import bpf
 from tlstax.collectors.host.child import run_in_child
-from tlstax.collectors.host.trial_code import PAGE_BYTES, RETURN_ZERO, kept, mapped_code
+from tlstax.collectors.host.trial_code import (
+    PAGE_BYTES,
+    PROBED_CODE,
+    RETURN_ZERO,
+    kept,
+    mapped_code,
+)
 from tlstax.collectors.preflight import trial_child, trials
 from tlstax.collectors.preflight.throwing_code import ThrowingCode
 from tlstax.collectors.preflight.trial_child import Outcome, RunningTrial, State, Trial
@@ -172,7 +178,7 @@ def test_a_replaced_program_is_seen(replaced: Process) -> None:
 @pytest.mark.parametrize("probed_pid", [os.getpid(), 1], ids=["own", "init"])
 def test_probes_of_another_tool_are_seen(tmp_path: Path, probed_pid: int) -> None:
     code = tmp_path / "code"
-    code.write_bytes(trials.PROBED_CODE.ljust(PAGE_BYTES, b"\xcc"))
+    code.write_bytes(PROBED_CODE.ljust(PAGE_BYTES, b"\xcc"))
     with ExitStack() as stack:
         stack.enter_context(mapped_code(stack.enter_context(code.open("rb")).fileno()))
         program = bpf.load_program(bpf.ProgramType.KPROBE, RETURN_ZERO, bpf.ATTACH_UPROBE_MULTI)

@@ -27,6 +27,8 @@ typedef uint8_t u8;
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) value *name
 #define bpf_core_field_exists(field) 1
+#define HAS_THREAD_POINTER(task) 0
+#define THREAD_POINTER(task) 0
 enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
@@ -40,9 +42,6 @@ struct task_struct {
 	struct {
 		u64 run_delay;
 	} sched_info;
-	struct {
-		u64 fsbase;
-	} thread;
 	u32 mark; /* its storage */
 };
 

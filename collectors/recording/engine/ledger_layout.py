@@ -29,6 +29,11 @@ REGISTERS: Final = (
     "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
     "rdi",
 )  # fmt: skip
+# arm64: by REGISTER_PLACE of probes/bpf/arch.h.
+ARM64_REGISTERS: Final = (*(f"x{n}" for n in range(8)), *(f"x{n}" for n in range(19, 27)))
+REGISTER_NUMBERS: Final = {
+    name: number for names in (REGISTERS, ARM64_REGISTERS) for number, name in enumerate(names)
+} | {"": 0}
 
 PHASE_INDEX: Final = {name: index for index, name in enumerate(PHASES)}
 STATE_INDEX: Final = {name: index for index, name in enumerate(STATES)}
@@ -325,6 +330,7 @@ def cookie(
     condition: int = -1,
     stray: bool = False,
     unseen_exits: bool = False,
+    at_call: bool = False,
 ) -> int:
     """The attach cookie of a probe site: its meaning for the program (COOKIE_* in ledger.h)."""
     index = PHASE_INDEX[phase] if phase else 0
@@ -332,9 +338,9 @@ def cookie(
         index = STATE_INDEX[state]
     flags = int(in_handshake) | int(blocking) << 1 | int(zero_is_success) << 2
     flags |= SIDES.index(side) << 3
-    flags |= int(condition >= 0) << 5 | int(stray) << 6 | int(unseen_exits) << 7
+    flags |= int(condition >= 0 or at_call) << 5 | int(stray) << 6 | int(unseen_exits) << 7
     meaning = int(action) | index << 8 | site << 16 | flags << 24
-    place = REGISTERS.index(register) if register else 0
+    place = REGISTER_NUMBERS[register]
     role_index = ROLES.index(role) if role else 0
     meaning |= (stack_bytes // 8 & 0xFFFF) << 32 | place << 48 | role_index << 52
     return meaning | max(condition, 0) << 60

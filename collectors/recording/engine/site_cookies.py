@@ -23,7 +23,16 @@ def cookie_of(number: int, site: Site) -> int:
         site.condition,
         site.stray,
         site.unseen_exits,
+        _is_at_call(site),
     )
+
+
+def _is_at_call(site: Site) -> bool:
+    """Whether an entry on arm64 is at a call, where x30 does not hold the return address yet.
+
+    A function that calls has saved x30 before, so the stack depth there is another.
+    """
+    return site.event == "enter" and site.instruction.startswith("bl") and site.stack_bytes == -8
 
 
 def _phase(site: Site) -> str | None:

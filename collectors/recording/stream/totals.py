@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tlstax.collectors.capture.syscalls_arm64 import number_of_x86
 from tlstax.collectors.recording.engine import ledger_layout as layout
 from tlstax.collectors.recording.engine.kernel_counts import CpuReading
 from tlstax.collectors.recording.engine.ledger_maps import Counts, SlotView
@@ -227,16 +228,22 @@ class Totals:
     def _take_samples(self, content: bytes) -> None:
         for entry in records("sample", content):
             key = layout.SampleKey(
-                *(entry.phase, entry.syscall, entry.user_stack, entry.kernel_stack),
-                *(entry.user_ip, entry.kernel_ip),
+                *(entry.phase, self._call(entry.syscall), entry.user_stack),
+                *(entry.kernel_stack, entry.user_ip, entry.kernel_ip),
             )
             self.window_samples.append((key, entry.count))
             self._touch(entry.user_stack, entry.kernel_stack)
 
+    def _call(self, number: int) -> int:
+        """A system call by the number that captures have."""
+        is_arm64 = self.start is not None and self.start.machine == b"aarch64"
+        return number_of_x86(number) if is_arm64 else number
+
     def _take_waits(self, content: bytes) -> None:
         for entry in records("wait", content):
             key = layout.OffcpuKey(
-                *(entry.phase, entry.state, entry.syscall, entry.user_stack, entry.kernel_stack)
+                *(entry.phase, entry.state, self._call(entry.syscall), entry.user_stack),
+                entry.kernel_stack,
             )
             self.window_waits.append((key, layout.OffcpuValue(entry.count, entry.time_ns)))
             self._touch(entry.user_stack, entry.kernel_stack)

@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from iced_x86 import FlowControl
-
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.import_stubs import imported_name
-from tlstax.collectors.binary.instructions import decode
+from tlstax.collectors.binary.machine import FlowKind
 from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.collectors.placement.method_table import hidden_in
 from tlstax.collectors.sources.stacks.stack_phases import HELD
@@ -73,14 +72,14 @@ def _tails(elf: Elf, unwind: UnwindTable, symbol: Symbol) -> Iterable[tuple[int,
     end = bounds.end if bounds else symbol.address + symbol.size
     code = elf.code_at(symbol.address, min(end - symbol.address, LIMIT_BYTES))
     is_wrapper = True
-    for instruction in decode(code, symbol.address):
+    for instruction in machine_of(elf.machine).decode(code, symbol.address):
         flow = instruction.flow_control
-        if flow in (FlowControl.UNCONDITIONAL_BRANCH, FlowControl.CONDITIONAL_BRANCH):
+        if flow in (FlowKind.UNCONDITIONAL_BRANCH, FlowKind.CONDITIONAL_BRANCH):
             target = _behind_stub(elf, instruction.near_branch_target)
             found = unwind.covering(target)
             if not symbol.address <= target < end and found and found.start == target:
-                yield target, is_wrapper and flow == FlowControl.UNCONDITIONAL_BRANCH
-        if flow != FlowControl.NEXT:
+                yield target, is_wrapper and flow == FlowKind.UNCONDITIONAL_BRANCH
+        if flow != FlowKind.NEXT:
             is_wrapper = False
 
 

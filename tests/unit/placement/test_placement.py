@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.field_chains import returned_fields
 from tlstax.collectors.binary.instructions import decode, is_emulated
@@ -236,4 +237,9 @@ def test_fields_that_accessors_return(
 ) -> None:
     with Elf(compile_c(assembly("f", *lines) + MAIN)) as elf:
         (symbol,) = elf.find(re.compile("f"))
-        assert returned_fields(elf.code_at(symbol.address, symbol.size), symbol.address) == chains
+        assert (
+            returned_fields(
+                machine_of(elf.machine), elf.code_at(symbol.address, symbol.size), symbol.address
+            )
+            == chains
+        )
