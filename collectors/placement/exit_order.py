@@ -15,27 +15,25 @@ A boundary that has only an exit (`base_idle`) must have no more hits than the f
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tlstax.collectors.binary.control_flow import RETURN, TAIL_CALL, Flow
-from tlstax.collectors.binary.dataflow import EVERY_PATH, branch_cut, final_values
+from tlstax.collectors.binary.dataflow import branch_cut, final_values
 from tlstax.collectors.binary.elf import Symbol
 from tlstax.collectors.binary.machine import FlowKind, Instruction
 from tlstax.collectors.binary.ways_out import ways_out
 from tlstax.collectors.placement.call_sites import RefusedError, exports
 from tlstax.collectors.placement.callers import Callers
-from tlstax.collectors.placement.placed import Placed, PlacedProbes
+from tlstax.collectors.placement.placed import Placed, PlacedProbes, Wanted
 from tlstax.collectors.placement.probe_points import (
     ENTRIES_TRIED,
     RETURN_ADDRESS_BYTES,
-    Entry,
     Finder,
     ProbePoint,
 )
 from tlstax.collectors.placement.return_probes import return_probe_allowed
 from tlstax.collectors.process.mappings import MappedObject
-from tlstax.probes.model import Boundary
 
 CROSSINGS_LIMIT: Final = 24
 RARE_CROSSINGS_LIMIT: Final = 12  # more of them cost more than the returns
@@ -43,45 +41,9 @@ RETURNS_LIMIT: Final = 16
 TAILS_LIMIT: Final = 4  # jumps from function to function that are followed
 # What they take is not worth seeing: a function ends before them.
 SHORT: Final = frozenset({"free", "memcpy", "memmove", "memset", "my_free", "pthread_mutex_unlock"})
-# Actions whose exit reads what the function returns.
-READS_RETURNED: Final = frozenset({"handshake_call"})
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """A function whose exits are wanted."""
-
-    boundary: Boundary
-    kind: str  # of the definition
-    mapped: MappedObject
-    finder: Finder
-    symbol: Symbol
-
-    @property
-    def enters(self) -> bool:
-        return "enter" in self.boundary.events
-
-    @property
-    def returned(self) -> bool:
-        return self.boundary.action in READS_RETURNED
-
-    @property
-    def entries(self) -> list[Entry]:
-        """Emulated instructions for the entry; none where the argument is not readable there."""
-        argument = self.boundary.argument if self.enters else -1
-        entries = self.finder.entries(self.symbol, argument)
-        return entries if self.enters else [e for e in entries if e.bypass == EVERY_PATH]
-
-    def enter(self) -> tuple[ProbePoint, bool]:
-        """The best entry, and whether every path executes it."""
-        if entries := self.entries:
-            return self.finder.entry_point(self.symbol, entries[0]), entries[0].bypass == EVERY_PATH
-        if self.finder.is_refused(self.symbol):
-            raise RefusedError("the kernel refuses a probe on its first instruction")
-        return self.finder.start_point(self.symbol, self.boundary.argument), True
-
-
-_Way = Callable[[_Wanted], list[PlacedProbes]]
+_Way = Callable[[Wanted], list[PlacedProbes]]
 
 
 class Exits:
@@ -94,7 +56,7 @@ class Exits:
         self, placed: Placed, kind: str, mapped: MappedObject, finder: Finder, symbol: Symbol
     ) -> list[PlacedProbes]:
         """The probes of a boundary in one function; [] if no way serves. Notes what was refused."""
-        want = _Wanted(placed.boundary, kind, mapped, finder, symbol)
+        want = Wanted(placed.boundary, kind, mapped, finder, symbol)
         if symbol.address not in finder.flow(symbol).at:
             placed.refuse(symbol.name, "function", "its code does not disassemble")
             return []
@@ -115,7 +77,7 @@ class Exits:
                 placed.refuse(symbol.name, name, str(refused))
         return []
 
-    def _at_callers(self, want: _Wanted, stepped: bool = False) -> list[PlacedProbes]:
+    def _at_callers(self, want: Wanted, stepped: bool = False) -> list[PlacedProbes]:
         boundary = want.boundary
         if stepped:
             _require_rare(want)
@@ -146,17 +108,17 @@ class Exits:
         return [PlacedProbes("enter", want.mapped, want.finder.elf, enter), *spots]
 
 
-def _require_rare(want: _Wanted) -> None:
+def _require_rare(want: Wanted) -> None:
     if not want.boundary.is_rare:
         raise RefusedError("it is called too often to be single-stepped")
 
 
-def _probes(want: _Wanted, points: Iterable[tuple[str, ProbePoint]]) -> list[PlacedProbes]:
+def _probes(want: Wanted, points: Iterable[tuple[str, ProbePoint]]) -> list[PlacedProbes]:
     return [PlacedProbes(event, want.mapped, want.finder.elf, point) for event, point in points]
 
 
 def _with_exits(
-    want: _Wanted, enter: ProbePoint | None, exits: Sequence[ProbePoint]
+    want: Wanted, enter: ProbePoint | None, exits: Sequence[ProbePoint]
 ) -> list[PlacedProbes]:
     points = [("enter", enter)] if enter is not None and want.enters else []
     return _probes(want, [*points, *(("exit", point) for point in exits)])
@@ -165,7 +127,7 @@ def _with_exits(
 # ---- inside ----
 
 
-def _inside(want: _Wanted) -> list[PlacedProbes]:
+def _inside(want: Wanted) -> list[PlacedProbes]:
     boundary = want.boundary
     for option in want.finder.options(
         want.symbol, boundary.events, boundary.argument, want.returned, returns=False
@@ -175,7 +137,7 @@ def _inside(want: _Wanted) -> list[PlacedProbes]:
     raise RefusedError("a path out has no emulated instruction of its own")
 
 
-def _branches(want: _Wanted) -> list[PlacedProbes]:
+def _branches(want: Wanted) -> list[PlacedProbes]:
     finder, symbol = want.finder, want.symbol
     if not want.enters:
         return _with_exits(want, None, _few(want, _crossings(want, symbol, None, 0)))
@@ -190,7 +152,7 @@ def _branches(want: _Wanted) -> list[PlacedProbes]:
     raise why
 
 
-def _crossings(want: _Wanted, symbol: Symbol, since: int | None, depth: int) -> list[ProbePoint]:
+def _crossings(want: Wanted, symbol: Symbol, since: int | None, depth: int) -> list[ProbePoint]:
     """Exits of a function, and of those that it jumps into, on emulated instructions."""
     finder = want.finder
     flow = finder.flow(symbol)
@@ -231,14 +193,14 @@ def _crossings(want: _Wanted, symbol: Symbol, since: int | None, depth: int) -> 
     return found
 
 
-def _few(want: _Wanted, exits: list[ProbePoint]) -> list[ProbePoint]:
+def _few(want: Wanted, exits: list[ProbePoint]) -> list[ProbePoint]:
     limit = RARE_CROSSINGS_LIMIT if want.boundary.is_rare else CROSSINGS_LIMIT
     if len(exits) > limit:
         raise RefusedError(f"it has more than {limit} ways out")
     return exits
 
 
-def _tail(want: _Wanted, symbol: Symbol, flow: Flow, jump: int, depth: int) -> list[ProbePoint]:
+def _tail(want: Wanted, symbol: Symbol, flow: Flow, jump: int, depth: int) -> list[ProbePoint]:
     target = flow.callees.get(jump)
     if target is None:
         raise RefusedError("it leaves by an indirect jump")
@@ -247,7 +209,7 @@ def _tail(want: _Wanted, symbol: Symbol, flow: Flow, jump: int, depth: int) -> l
     return _crossings(want, _followed(want, target, depth), None, depth + 1)
 
 
-def _jump_out(want: _Wanted, symbol: Symbol, flow: Flow, jump: int) -> ProbePoint:
+def _jump_out(want: Wanted, symbol: Symbol, flow: Flow, jump: int) -> ProbePoint:
     """The jump into another function as the end of this one, which is early by what that takes."""
     instruction = flow.at[jump]
     if not want.finder.is_emulated(instruction) or flow.depth_bytes.get(jump) != 0:
@@ -264,7 +226,7 @@ def _jump_out(want: _Wanted, symbol: Symbol, flow: Flow, jump: int) -> ProbePoin
     )  # fmt: skip
 
 
-def _followed(want: _Wanted, target: int, depth: int) -> Symbol:
+def _followed(want: Wanted, target: int, depth: int) -> Symbol:
     """The function that another one ends with a jump to, also through a stub of its own object."""
     code = want.finder.code
     if depth >= TAILS_LIMIT:
@@ -276,21 +238,21 @@ def _followed(want: _Wanted, target: int, depth: int) -> Symbol:
     raise RefusedError("it leaves by a jump into another object")
 
 
-def _is_short(want: _Wanted, instruction: Instruction) -> bool:
+def _is_short(want: Wanted, instruction: Instruction) -> bool:
     if instruction.flow_control in (FlowKind.INDIRECT_CALL, FlowKind.INDIRECT_BRANCH):
         return False
     code, target = want.finder.code, instruction.near_branch_target
     return (code.import_at(target) or code.name_at(target)) in SHORT
 
 
-def _name(want: _Wanted, symbol: Symbol) -> str:
+def _name(want: Wanted, symbol: Symbol) -> str:
     return symbol.name or f"[{want.finder.elf.name}+{symbol.address:#x}]"
 
 
 # ---- single-stepped ----
 
 
-def _at_returns(want: _Wanted) -> list[PlacedProbes]:
+def _at_returns(want: Wanted) -> list[PlacedProbes]:
     _require_rare(want)
     enter, always = want.enter() if want.enters else (None, True)
     exits = _returns(want, want.symbol, 0, set())
@@ -299,7 +261,7 @@ def _at_returns(want: _Wanted) -> list[PlacedProbes]:
     return _with_exits(want, enter, [replace(p, stray=p.stray or not always) for p in exits])
 
 
-def _returns(want: _Wanted, symbol: Symbol, depth: int, seen: set[int]) -> list[ProbePoint]:
+def _returns(want: Wanted, symbol: Symbol, depth: int, seen: set[int]) -> list[ProbePoint]:
     """Every `ret` of a function, and of those that it jumps into."""
     seen.add(symbol.address)
     flow = want.finder.flow(symbol)
@@ -330,7 +292,7 @@ def _returns(want: _Wanted, symbol: Symbol, depth: int, seen: set[int]) -> list[
 # ---- what is left ----
 
 
-def _return_probe(want: _Wanted) -> list[PlacedProbes]:
+def _return_probe(want: Wanted) -> list[PlacedProbes]:
     boundary = want.boundary
     if not return_probe_allowed(want.kind, boundary.leaf):
         raise RefusedError("an exception or the end of a thread may pass it")
@@ -344,7 +306,7 @@ def _return_probe(want: _Wanted) -> list[PlacedProbes]:
     raise RefusedError("no instruction for it")
 
 
-def _next_boundary(want: _Wanted) -> list[PlacedProbes]:
+def _next_boundary(want: Wanted) -> list[PlacedProbes]:
     if not want.enters or want.returned:
         raise RefusedError("nothing but its exit shows what it did")
     enter, _ = want.enter()
@@ -352,7 +314,7 @@ def _next_boundary(want: _Wanted) -> list[PlacedProbes]:
     return _probes(want, [("enter", replace(enter, unseen_exits=True, reason=why))])
 
 
-def _at_entry(want: _Wanted) -> list[PlacedProbes]:
+def _at_entry(want: Wanted) -> list[PlacedProbes]:
     """What closes a phase is short: the phase ends where the function begins."""
     if want.boundary.action != "phase_close" or not want.entries:
         raise RefusedError("its entry says nothing about its end")

@@ -3,14 +3,19 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.binary.dataflow import EVERY_PATH
+from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.host.prices import Prices, Probe, crossing_ns, hit_costs_ns
+from tlstax.collectors.placement.call_sites import RefusedError
 from tlstax.collectors.placement.model import Missing, Refused, Site
-from tlstax.collectors.placement.probe_points import ProbePoint
+from tlstax.collectors.placement.probe_points import Entry, Finder, ProbePoint
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.probes.model import Boundary
+
+# Actions whose exit reads what the function returns.
+READS_RETURNED: Final = frozenset({"handshake_call"})
 
 
 class PlacedProbes(NamedTuple):
@@ -149,3 +154,39 @@ def _site(placed: Placed, chosen: PlacedProbes, offset: int) -> Site:
         stray=point.stray,
         unseen_exits=point.unseen_exits,
     )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A function whose exits are wanted."""
+
+    boundary: Boundary
+    kind: str  # of the definition
+    mapped: MappedObject
+    finder: Finder
+    symbol: Symbol
+
+    @property
+    def enters(self) -> bool:
+        """Whether its entry is wanted, too."""
+        return "enter" in self.boundary.events
+
+    @property
+    def returned(self) -> bool:
+        """Whether its exit reads what it returns."""
+        return self.boundary.action in READS_RETURNED
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Emulated instructions for the entry; none where the argument is not readable there."""
+        argument = self.boundary.argument if self.enters else -1
+        entries = self.finder.entries(self.symbol, argument)
+        return entries if self.enters else [e for e in entries if e.bypass == EVERY_PATH]
+
+    def enter(self) -> tuple[ProbePoint, bool]:
+        """The best entry, and whether every path executes it."""
+        if entries := self.entries:
+            return self.finder.entry_point(self.symbol, entries[0]), entries[0].bypass == EVERY_PATH
+        if self.finder.is_refused(self.symbol):
+            raise RefusedError("the kernel refuses a probe on its first instruction")
+        return self.finder.start_point(self.symbol, self.boundary.argument), True

@@ -10,8 +10,9 @@
 #include "output.h"
 #include "stream.h"
 #include "totals.h"
+#include "watchdog.h"
 
-enum { CELLS = PHASES * STATES + PHASES, ATTEMPTS = 4, LOOKS_MOST = 3 };
+enum { CELLS = PHASES * STATES + PHASES, ATTEMPTS = 4, LOOKS_MOST = 3, BEAT_SLOTS = 256 };
 
 /* What was sent of a slot. Pages of slots that were never in use are not touched. */
 static struct sent {
@@ -160,6 +161,8 @@ bool accounts_put(struct engine *engine, bool ended_only)
 		const struct thread_slot *place =
 			(const void *)(engine->slots + (size_t)i * sizeof(struct thread_slot));
 		u32 status = __atomic_load_n(&place->status, __ATOMIC_ACQUIRE);
+		if (i % BEAT_SLOTS == 0) /* thousands of threads on a slow CPU take seconds */
+			watchdog_beat();
 		if (status == THREAD_FREE || (ended_only && status != THREAD_EXITED))
 			continue;
 		if (is_resting(&sent[i], place))

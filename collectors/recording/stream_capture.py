@@ -30,6 +30,7 @@ from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.proc_clocks import Clocks, RecordedClocks
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore, Unnamed
+from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import (
     recorded_objects,
@@ -37,7 +38,6 @@ from tlstax.collectors.recording.stream.recorded_files import (
 )
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
-from tlstax.collectors.recording.stream_facts import engine_asked, stream_walk_rows, text_of
 from tlstax.collectors.recording.target_rows import (
     calibration_rows,
     gap_rows,

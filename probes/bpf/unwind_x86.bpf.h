@@ -122,6 +122,7 @@ static __always_inline int step_to(struct walk *walk, u64 cfa, u64 saved, s64 re
 {
 	u64 both[2];
 
+	(void)return_at; /* the return address is right below the CFA */
 	if (cfa <= walk->sp || cfa - walk->sp > CFA_MOST)
 		return WALK_UNREADABLE;
 	if (saved == cfa - sizeof(both)) {

@@ -26,7 +26,16 @@ from tlstax.tests.kernels import guest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlstax-kernels"
-RUNGS = ("tests/probes", "tests/kernel", "tests/truth")
+# What a kernel can matter to: not arguments, files and the life of the desk's own processes.
+RUNGS = (
+    "tests/probes/test_objects.py",
+    "tests/truth",
+    *(f"tests/kernel/recorder/test_{name}.py" for name in (
+        "budget_by_recorder", "privileges", "recorder", "stretches_by_recorder")),
+    *(f"tests/kernel/test_{name}.py" for name in (
+        "accounts", "calibration", "detach", "doctor", "edges", "perf", "placement_hits",
+        "places", "preflight", "tracefs")),
+)  # fmt: skip
 CORE = ("tests/kernel/test_accounts.py", "tests/kernel/test_edges.py", "tests/truth/mutants",
         "tests/truth/test_states.py", "tests/truth/test_unwinding.py")  # fmt: skip
 
@@ -53,7 +62,7 @@ MACHINES = (
     Machine("sid-full", "sid", "full", 4),
     Machine("sid-lazy", "sid", "lazy", 4),
 )
-TIMEOUT_S = 3600.0
+TIMEOUT_S = 7200.0
 PAGE = "docs/limits.md"
 BEGIN, END = "<!-- kernels: begin -->", "<!-- kernels: end -->"
 COMPLAINT = re.compile(r"Oops|BUG:|WARNING:|soft lockup|rcu.*stall|general protection|Kernel panic")

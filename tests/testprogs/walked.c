@@ -45,6 +45,7 @@ static long read_user(void *value, u32 size, const void *address);
 #define bpf_probe_read_user read_user
 
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
+#include "../../probes/bpf/arch.h"
 #include "../../probes/bpf/unwind_step.bpf.h"
 
 enum { TABLES, RULES, RANGES, PARTS };

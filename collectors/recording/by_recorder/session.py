@@ -17,12 +17,12 @@ from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.target_fate import require_same_program
 from tlstax.collectors.recording.by_recorder.child import RecorderChild
 from tlstax.collectors.recording.proc_clocks import BothClocks
+from tlstax.collectors.recording.stream.facts import engine_asked, text_of
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import GrowingTables
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.stream_capture import StreamRows
-from tlstax.collectors.recording.stream_facts import engine_asked, text_of
 from tlstax.collectors.recording.windows import WindowTotals
 
 START_NS: Final = 60_000_000_000

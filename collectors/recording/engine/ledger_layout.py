@@ -11,6 +11,7 @@ from typing import Final
 
 from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
 from tlstax.collectors.recording.engine.counts_layout import ThreadCounts
+from tlstax.collectors.recording.engine.registers import REGISTER_NUMBERS
 
 PHASE_CELLS: Final = 16
 STATE_CELLS: Final = 8
@@ -23,17 +24,6 @@ SHARDS_MOST: Final = 256
 """CPUs that have histograms and hit counters of their own (80 KB each); more share them."""
 STACK_DEPTH: Final = 64
 MORE_STACKS: Final = 1 << 30
-
-# In the order of struct pt_regs.
-REGISTERS: Final = (
-    "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
-    "rdi",
-)  # fmt: skip
-# arm64: by REGISTER_PLACE of probes/bpf/arch.h.
-ARM64_REGISTERS: Final = (*(f"x{n}" for n in range(8)), *(f"x{n}" for n in range(19, 27)))
-REGISTER_NUMBERS: Final = {
-    name: number for names in (REGISTERS, ARM64_REGISTERS) for number, name in enumerate(names)
-} | {"": 0}
 
 PHASE_INDEX: Final = {name: index for index, name in enumerate(PHASES)}
 STATE_INDEX: Final = {name: index for index, name in enumerate(STATES)}

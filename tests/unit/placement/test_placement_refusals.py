@@ -19,7 +19,7 @@ from tlstax.probes.definitions import load_definitions
 Compile = Callable[..., Path]
 MakeTarget = Callable[..., Target]
 MAIN = "int main(void) { return 0; }"
-E_MACHINE_OFFSET, AARCH64 = 18, b"\xb7\x00"
+E_MACHINE_OFFSET, S390 = 18, b"\x16\x00"
 OWN = """
 id = "own"
 kind = "server"
@@ -106,13 +106,13 @@ def test_a_program_for_another_machine(
     compile_c: Compile, plan_of: Callable[..., Plan], tmp_path: Path
 ) -> None:
     content = bytearray(compile_c(SERVE + MAIN).read_bytes())
-    content[E_MACHINE_OFFSET : E_MACHINE_OFFSET + 2] = AARCH64
+    content[E_MACHINE_OFFSET : E_MACHINE_OFFSET + 2] = S390
     other = tmp_path / "program"
     other.write_bytes(content)
-    with pytest.raises(TlstaxError, match="not for x86-64 but for AArch64") as caught:
+    with pytest.raises(TlstaxError, match="not for x86-64 or arm64 but for") as caught:
         require_64_bit(1, other)
     assert caught.value.exit_code is ExitCode.TARGET
-    with pytest.raises(TlstaxError, match="not for x86-64 but for AARCH64"):
+    with pytest.raises(TlstaxError, match="not for x86-64 or arm64 but for S390"):
         plan_of(other)
 
 

@@ -88,8 +88,8 @@ def test_other_architectures_are_refused(tmp_path: Path) -> None:
     program.write_bytes(b"\x7fELF\x01\x01" + bytes(12) + b"\x03\x00")
     with pytest.raises(TlstaxError, match="32-bit process"):
         require_64_bit(7, program)
-    program.write_bytes(b"\x7fELF\x02\x01" + bytes(12) + b"\xb7\x00")
-    with pytest.raises(TlstaxError, match="not for x86-64"):
+    program.write_bytes(b"\x7fELF\x02\x01" + bytes(12) + b"\x16\x00")
+    with pytest.raises(TlstaxError, match="not for x86-64 or arm64"):
         require_64_bit(7, program)
 
 
