@@ -42,6 +42,7 @@ def put_in() -> Iterator[MakeGroup]:
         (f"tlstax-test-{os.getpid()}.service", ["--unit", f"tlstax-test-{os.getpid()}"]),
         (f"docker-{ID}.scope", ["--container", ID]),
     ],
+    ids=["unit", "container"],  # the same in each process that collects the tests
 )
 def test_it_is_recorded(
     recorded_server: "subprocess.Popen[bytes]", put_in: MakeGroup, name: str, words: list[str],
