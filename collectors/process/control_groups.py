@@ -12,7 +12,11 @@ from typing import Final, NamedTuple
 _UNIT_KINDS: Final = ("service", "scope", "slice")
 # docker-ID.scope, libpod-ID.scope, cri-containerd-ID.scope, docker/ID, SLICE:cri-containerd:ID
 _CONTAINER_ID: Final = re.compile(r"(?:^|[-:.])([0-9a-f]{64}|[0-9a-f]{32})(?:\.scope)?$")
-_NAMED: Final = re.compile(r"^(?:lxc\.payload\.|machine-)(.+?)(?:\.scope)?$")
+# lxc.payload.NAME; machine-NAME.scope, and systemd-nspawn@NAME.service of `machinectl start`
+_NAMED: Final = re.compile(
+    r"^(?:(?:lxc\.payload\.|machine-)(.+?)(?:\.scope)?|systemd-nspawn@(.+)\.service)$"
+)
+_ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")  # what systemd writes for a hyphen in a name
 # pod2f1e..., kubepods-burstable-pod2f1e_....slice
 _POD: Final = re.compile(r"(?:^|-)pod([0-9a-f]+(?:[-_][0-9a-f]+)*)(?:\.slice)?(?=$|:)")
 _MONITORS: Final = ("crio-conmon-", "libpod-conmon-")  # they watch a container from outside
@@ -62,7 +66,13 @@ def _is_container(part: str, name: str) -> bool:
     if found and len(name) >= _ID_LEAST and found.group(1).startswith(name.lower()):
         return True
     named = _NAMED.match(part)
-    return named is not None and named.group(1) == name
+    written = (named.group(1) or named.group(2)) if named else ""
+    return bool(written) and name in (written, _unescaped(written))
+
+
+def _unescaped(name: str) -> str:
+    """A name as it was before systemd made it part of the name of a unit."""
+    return _ESCAPED.sub(lambda found: chr(int(found.group(1), 16)), name)
 
 
 def _is_pod(part: str, uid: str) -> bool:

@@ -24,6 +24,8 @@ PATHS = {  # as these programs make them
     "containerd below its service": f"0::/containerd.service/{SLICE}:cri-containerd:{ID}",
     "lxc": "0::/lxc.payload.db1/system.slice/mariadb.service",
     "nspawn": "0::/machine.slice/machine-db1.scope/payload",
+    "nspawn with a hyphen": r"0::/machine.slice/machine-my\x2ddb.scope/payload",
+    "nspawn as a service": r"0::/machine.slice/systemd-nspawn@my\x2ddb.service/payload",
     "unit": "12:pids:/system.slice/mariadb.service\n1:name=systemd:/system.slice/mariadb.service",
     "template": "0::/system.slice/system-mariadb.slice/mariadb@one.service",
     "monitor": f"0::/machine.slice/libpod-conmon-{ID}.scope",
@@ -41,6 +43,8 @@ IN_CONTAINERS |= {"containerd below its service"}
         (Group(container=ID[:4]), set()),  # too short to mean one
         (Group(container=OTHER), set()),
         (Group(container="db1"), {"lxc", "nspawn"}),
+        (Group(container="my-db"), {"nspawn with a hyphen", "nspawn as a service"}),
+        (Group(container="db"), set()),
         (Group(pod=UID), {"containerd", "cri-o", "cgroupfs", "containerd below its service"}),
         (Group(pod=UID[:8]), {"containerd", "cri-o", "cgroupfs", "containerd below its service"}),
         (Group(pod=UID[:4]), set()),
