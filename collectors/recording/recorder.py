@@ -90,10 +90,10 @@ class Recorder:
             self._writer.add(described(request, self._target, self._engine))
             if self.request.sources:
                 self._writer.add(self.request.sources.start())
-            self._writer.take_place()
             self.schedule.begin()
             for pid in self.request.clients:
                 self.add_client(pid)
+            self._writer.take_place()  # last: what fails until here leaves an earlier capture there
         except BaseException:
             self._detach()
             self._stop_sources()

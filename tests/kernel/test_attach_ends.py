@@ -16,6 +16,7 @@ from tlstax.tests.kernel.recorder_runs import HANDSHAKES, IO, OK, USAGE, Breakpo
 from tlstax.tests.patience import COMMAND_S
 
 Attach = Callable[..., "subprocess.Popen[bytes]"]
+GONE_PID = "1073741823"  # more than the kernel's most pids
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 
@@ -127,16 +128,20 @@ def test_a_full_disk_keeps_what_was_recorded(
     assert len(rows_of(disk / "a.tlstax", Window)) > 0
 
 
+# Planning works with so few descriptors, attaching does not. A client is attached to at the end.
+@pytest.mark.parametrize(
+    ("shell", "more"), [("ulimit -n 40; exec", ()), ("exec", ("--client", GONE_PID))]
+)
 def test_force_keeps_the_earlier_capture_of_a_recording_that_fails(
-    attach: Attach, tmp_path: Path, leftover: Callable[[], set[tuple[str, int]]]
-) -> None:
+    attach: Attach, tmp_path: Path, leftover: Callable[[], set[tuple[str, int]]], shell: str,
+    more: tuple[str, ...],
+) -> None:  # fmt: skip
     capture = tmp_path / "a.tlstax"
     first = attach(capture)
     first.send_signal(signal.SIGINT)
     assert ended(first)[0] == OK
     before = capture.read_bytes()
-    # Planning works with so few descriptors, attaching does not.
-    second = attach(capture, "--force", shell="ulimit -n 40; exec", waits=False)
+    second = attach(capture, "--force", *more, shell=shell, waits=False)
     code, said = ended(second)
     assert code not in (OK, USAGE), said
     assert capture.read_bytes() == before

@@ -112,9 +112,9 @@ class StaticRecording:
         self._writer.add(session.rows.begin())
         if request.sources:
             self._writer.add(request.sources.start())
-        self._writer.take_place()
-        self._writer.set_patience(_PATIENCE_S)
         self._store()  # with a budget: the trial
+        self._writer.take_place()  # last: what fails until here leaves an earlier capture there
+        self._writer.set_patience(_PATIENCE_S)  # of the connection to where it is now
 
     # ---- while recording ----
 

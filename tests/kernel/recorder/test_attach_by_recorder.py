@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from tlstax import TlstaxError
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.recording.by_recorder.recording import StaticRecording
+from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.proc_clocks import counters_of
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
@@ -193,6 +195,27 @@ def recorder_of(pid: int) -> int:
         if Path(f"/proc/{child}/comm").read_text().startswith("tlstax-recorder")
     )
     return found
+
+
+def test_a_full_disk_at_the_start_keeps_the_earlier_capture(
+    server: "subprocess.Popen[bytes]", repository: Path, tmp_path: Path, leftover: Leftover,
+    breakpoints: Breakpoints, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """With a budget its trial is stored at once, which may fail."""
+
+    def full(_: RecorderSession) -> Iterator[Any]:
+        raise TlstaxError("cannot write", "database or disk is full", "", ExitCode.IO)
+
+    capture = tmp_path / "a.tlstax"
+    write_whole(capture, [schema.Meta("earlier", "")])
+    before = capture.read_bytes()
+    monkeypatch.setattr(RecorderSession, "windows", full)
+    with pytest.raises(TlstaxError, match="disk is full"):
+        StaticRecording(request_for(server.pid, repository, capture, overwrite=True))
+    assert capture.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [capture]
+    assert breakpoints(server.pid) == 0
+    assert leftover() == set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
