@@ -195,7 +195,7 @@ class Watch:
         return [*words, "--traced"] if prepared.may_be_traced else words
 
     def _attached(self, session: RecorderSession, prepared: Prepared) -> None:
-        asked = session.facts(cpu_used_ns() - self._spent_ns)
+        asked = session.facts(self._spent_ns)
         level = prepared.level.name.lower()
         facts = recording_facts("native", level, **cpu_facts(), **asked)
         if session.budget is not None:

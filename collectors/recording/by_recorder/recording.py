@@ -63,7 +63,7 @@ class StaticRecording:
             arguments = self._arguments(bool(stretches))
             self._session = RecorderSession(recorded, arguments, self._own_tables())
             try:
-                self._begin(cpu_used_ns() - used_before_ns)
+                self._begin(used_before_ns)
             except BaseException:
                 self._session.close()
                 self._stop_sources()
@@ -101,10 +101,10 @@ class StaticRecording:
         words += ["--traced"] if "tracer" in request.accepted else []
         return [*words, "--or-everything"] if request.budget_is_default else words
 
-    def _begin(self, planning_cpu_ns: int) -> None:
+    def _begin(self, used_before_ns: int) -> None:
         """Store what stands once."""
         request, session = self.request, self._session
-        asked = session.facts(planning_cpu_ns)
+        asked = session.facts(used_before_ns)
         self._writer.add(
             recording_facts("native", request.level.name.lower(), **cpu_facts(), **asked)
         )

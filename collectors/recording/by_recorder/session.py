@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
 from tlstax.collectors.placement.model import FunctionPlan, Plan
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Place, Symbolizer
@@ -73,6 +73,7 @@ class RecorderSession:
         try:
             self.replay = self._begun()
             self._symbolizer.replay = self.replay
+            self._begun_cpu_ns = cpu_used_ns()  # from here on the windows have it
             self.rows = StreamRows(self.replay, target, self._symbolizer, BothClocks(self.replay))
             if stacks_most:
                 self.rows.bound_stacks(*stacks_most)
@@ -133,8 +134,9 @@ class RecorderSession:
         """How the budget is used; None without one."""
         return self.replay.budget
 
-    def facts(self, own_cpu_ns: int) -> dict[str, object]:
-        """How the programs record. `own_cpu_ns`: CPU time of this process until now."""
+    def facts(self, before_ns: int) -> dict[str, object]:
+        """How the programs record. `before_ns`: cpu_used_ns() where the recording began."""
+        own_cpu_ns = self._begun_cpu_ns - before_ns
         return engine_asked(self.replay, own_cpu_ns + int(self.replay.start.start_cpu_ns))
 
     def wake_on(self, descriptor: int) -> None:

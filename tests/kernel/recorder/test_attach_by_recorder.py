@@ -17,6 +17,7 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import write_whole
+from tlstax.collectors.host.clock import cpu_used_ns
 from tlstax.collectors.recording.by_recorder.recording import StaticRecording
 from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.proc_clocks import counters_of
@@ -38,6 +39,7 @@ from tlstax.tests.patience import COMMAND_S
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 CGROUPS = Path("/sys/fs/cgroup")
 WINDOW_S = 0.2
+BUSY_NS = 2_000_000_000
 STOPPED_S = 2.5
 LATER_MS = 3500
 Spawn = Callable[..., "subprocess.Popen[Any]"]
@@ -216,6 +218,31 @@ def test_a_full_disk_at_the_start_keeps_the_earlier_capture(
     assert list(tmp_path.iterdir()) == [capture]
     assert breakpoints(server.pid) == 0
     assert leftover() == set()
+
+
+def test_own_cpu_time_is_counted_once(
+    server: "subprocess.Popen[bytes]", repository: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What is spent while the budget is tried belongs to the first window, not to the start."""
+    await_choice = RecorderSession._await_choice
+
+    def busy(session: RecorderSession) -> None:
+        await_choice(session)
+        until_ns = cpu_used_ns() + BUSY_NS
+        while cpu_used_ns() < until_ns:
+            pass
+
+    monkeypatch.setattr(RecorderSession, "_await_choice", busy)
+    capture = tmp_path / "a.tlstax"
+    before_ns = cpu_used_ns()
+    with StaticRecording(request_for(server.pid, repository, capture, budget=0.05)) as recording:
+        poll_for(recording, 3 * WINDOW_S)
+    used_ns = cpu_used_ns() - before_ns  # the recorder has ended: it is in there
+    meta = {row.key: row.value for row in rows_of(capture, schema.Meta)}
+    in_windows_ns = sum(row.engine_cpu_ns for row in rows_of(capture, schema.System))
+    told_ns = int(meta["start_cpu_ns"]) + in_windows_ns
+    assert BUSY_NS < told_ns <= used_ns
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
