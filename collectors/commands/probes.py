@@ -175,16 +175,16 @@ def _write_plan_file(options: argparse.Namespace) -> int:
     if options.functions:
         require_functions(safety)
         functions = plan_functions_in_child(pid, options.functions, options.definitions)
+    stretches = None
+    if options.calibrate and planned.is_flow:
+        asked = (pid, Level.RECORD, options.definitions, role, safety.limits)
+        stretches = plan_in_child(*asked)[1]
+    text = plan_file_text(target, planned, safety, functions, stretches)
     made = process_tables(pid) if safety.user_stacks else None
     tables = write_tables(options.output, made, options.force)
     try:
-        stretches = None
-        if options.calibrate and planned.is_flow:
-            asked = (pid, Level.RECORD, options.definitions, role, safety.limits)
-            stretches = plan_in_child(*asked)[1]
-        text = plan_file_text(target, planned, safety, functions, stretches)
         write_plan_file(options.output, text, options.force)
-    except TlstaxError:
+    except BaseException:
         if tables:
             tables.unlink(missing_ok=True)
         raise

@@ -14,7 +14,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.placement.model import FunctionPlan, ProbedFunction, Site
 from tlstax.collectors.placement.plan_text import made_of, plain_of
 from tlstax.collectors.process.mappings import MappedObject, open_mapped
-from tlstax.collectors.recording.engine.registers import REGISTERS
+from tlstax.collectors.recording.engine.registers import REGISTER_NUMBERS
 
 CODE_BYTES: Final = 16
 POINTS_MOST: Final = 512  # PLAN_POINTS_MOST of plan.h
@@ -29,13 +29,12 @@ def cookie(number: int, probed: ProbedFunction, site: Site) -> int:
     source = size.source if timed or size.source != "returned" else "none"
     constant = size.value if source == "constant" else 0
     flags = SOURCES.index(source) | timed << 4 | size.wide << 5
-    register = REGISTERS.index(site.register) if site.register else 0
     return (
         number
         | flags << 8
         | constant << 16
         | (site.stack_bytes // 8 & 0xFFFF) << 32
-        | register << 48
+        | REGISTER_NUMBERS[site.register] << 48
     )
 
 

@@ -4,6 +4,7 @@
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,11 @@ from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.commands.plan_text import as_lines, totals_of
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.placement.placement import plan
+from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording import safe_request
+from tlstax.collectors.recording.stream import plan_file
+from tlstax.collectors.recording.stream.tables_file import SUFFIX
 from tlstax.probes.definitions import load_definitions
 from tlstax.probes.model import Function
 
@@ -108,3 +113,27 @@ def test_level_flow_says_why_each_probe_stays(
     told = [line for line in lines if "no probe: sock_recv_length" in line]
     assert [line.split()[0] for line in told] == ["commands"]
     assert any("unavailable: records: " in line for line in lines)
+
+
+def test_a_plan_that_cannot_be_written_keeps_the_earlier_files(
+    tls_process: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> str:
+        raise ValueError("made up")
+
+    monkeypatch.setattr(safe_request, "preflight", lambda *_: Safety())
+    path = tmp_path / "x.plan"
+    words = ["probes", "plan", str(tls_process.pid), "--output", str(path)]
+    assert main(words) == ExitCode.OK
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert before.keys() == {path.name, path.name + SUFFIX}
+    monkeypatch.setattr(plan_file, "plan_file_text", fail)
+    for more in (["--force"], ["--output", str(tmp_path / "y.plan")]):
+        with pytest.raises(ValueError, match="made up"):
+            main([*words, *more])
+        assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    monkeypatch.setattr(plan_file, "plan_file_text", lambda *_: "text")
+    monkeypatch.setattr(plan_file, "write_plan_file", fail)
+    with pytest.raises(ValueError, match="made up"):
+        main([*words, "--output", str(tmp_path / "y.plan")])
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before

@@ -230,3 +230,11 @@ def test_flipped_bytes_end_neither_reader(text: str, refusal: Refusal) -> None:
             read_plan_file(mutant)
         except PlanFileError:
             continue
+
+
+def test_registers_of_both_architectures(functions: FunctionPlan) -> None:
+    """COOKIE_REGISTER of functions.h: their places in arch.h."""
+    probed = functions.functions[0]
+    for register, place in (("r15", 0), ("rdi", 14), ("x0", 0), ("x2", 2), ("x19", 8)):
+        site = replace(probed.sites[0], register=register)
+        assert cookie(0, probed, site) >> 48 == place
