@@ -69,8 +69,13 @@ def function_lines(plan: FunctionPlan, objects: Sequence[MappedObject]) -> Itera
 
 
 def _kind(probed: ProbedFunction) -> str:
-    """How its probes are made, which decides what they cost; of exits the most expensive."""
-    enter = next(site for site in probed.sites if site.event == "enter")
+    """How its probes are made, which decides what they cost; of exits the most expensive.
+
+    Raises ValueError if it has no entry, as no planned function is.
+    """
+    enter = next((site for site in probed.sites if site.event == "enter"), None)
+    if enter is None:
+        raise ValueError(f"the function {probed.function} has no entry")
     exits = [site for site in probed.sites if site.event == "exit"]
     exit_kind = "none"
     if exits:
@@ -114,4 +119,10 @@ def read_functions(
         read.append(probed)
     if [line.partition(" bytes=")[0] for line in points] != expected:
         raise ValueError("the probes of functions are not those of their descriptions")
-    return FunctionPlan(0, tuple(read), tuple(about["absent"]), tuple(about["asked"]))
+    return FunctionPlan(0, tuple(read), _names(about["absent"]), _names(about["asked"]))
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{value!r} are no names")
+    return tuple(value)

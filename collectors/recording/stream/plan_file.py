@@ -206,7 +206,7 @@ def read_plan_file(text: str) -> PlanFile:
         raise PlanFileError("it was cut: the last line is not the end")
     try:
         return _read(lines[1:-2])
-    except (NoFitError, ValueError, KeyError, TypeError, LookupError, RecursionError) as error:
+    except (NoFitError, ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
         raise PlanFileError(f"{type(error).__name__}: {error}") from None
 
 
@@ -254,6 +254,8 @@ def _read(lines: list[str]) -> PlanFile:
         notes=notes,
     )
     exe = str(about["exe"])
+    if exe not in {each.path for each in objects}:
+        raise PlanFileError("the program is none of the files")
     functions = read_functions(
         of_functions["function"], of_functions["point"], about.get("functions"), objects
     )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Plan files: what is written is read back, by Python and by the recorder, and nothing else."""
 
+import json
 import random
 import subprocess
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from tlstax.collectors.recording.stream.plan_file import (
 )
 from tlstax.probes.definitions import load_definitions
 from tlstax.probes.model import Level
+from tlstax.tests.unit.recording.plan_mutants import plan_mutants
 
 USAGE, TARGET = 2, 4
 NOBODY = "1073741823"  # more than the kernel's most pids
@@ -230,6 +232,43 @@ def test_flipped_bytes_end_neither_reader(text: str, refusal: Refusal) -> None:
             read_plan_file(mutant)
         except PlanFileError:
             continue
+
+
+def test_a_made_up_description_is_refused_or_read(text: str) -> None:
+    """Whoever sends a stream chooses its plan: `tlstax import` must not end in a traceback."""
+    refused = 0
+    for what, mutant in plan_mutants(text, seed=11, count=80):
+        try:
+            read_plan_file(mutant)
+        except PlanFileError:
+            refused += 1
+        except Exception as error:  # noqa: BLE001
+            pytest.fail(f"{what}: {type(error).__name__}: {error}")
+    assert refused > 20
+
+
+@pytest.mark.parametrize(
+    ("about", "new", "why"),
+    [("exe", '""', "none of the files"), ("functions", '{"asked":[[]],"absent":[]}', "no names")],
+)
+def test_what_is_said_about_a_plan_is_checked(text: str, about: str, new: str, why: str) -> None:
+    (known,) = (each for each in text.splitlines() if each.startswith(f"about {about} "))
+    with pytest.raises(PlanFileError, match=why):
+        read_plan_file(text.replace(known, f"about {about} {new}"))
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "why"),
+    [("function 0 ", {"sites": []}, "has no entry"), ("site 0 ", {"cost_ns": 1e400}, "infinity")],
+)
+def test_descriptions_that_no_planner_makes(
+    text: str, line: str, change: dict[str, object], why: str
+) -> None:
+    (known,) = (each for each in text.splitlines() if each.startswith(line))
+    words, brace, rest = known.partition("{")
+    changed = json.dumps(json.loads(brace + rest) | change, separators=(",", ":"))
+    with pytest.raises(PlanFileError, match=why):
+        read_plan_file(text.replace(known, words + changed))
 
 
 def test_registers_of_both_architectures(functions: FunctionPlan) -> None:

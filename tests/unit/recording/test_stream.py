@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tlstax import TlstaxError
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
     Frame,
@@ -30,6 +30,7 @@ from tlstax.collectors.recording.stream.function_totals import LOSS_NAMES
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream_capture import import_stream
 from tlstax.probes.definitions import load_definitions
+from tlstax.tests.unit.recording.plan_mutants import plan_mutants
 from tlstax.tests.unit.recording.streams import KNOWN, frame, slot, stream, struct, window
 
 COMMAND_ON_CPU = 12 * 8
@@ -165,6 +166,25 @@ def test_a_stream_that_is_cut_has_the_windows_up_to_there(
         text = import_stream(io.BytesIO(whole[:cut]), "x.stream", capture, overwrite=False)
         assert text.startswith(f"{done - 1} windows")
         assert ("has no end" in text) == (cut < len(whole))
+
+
+def test_a_stream_with_a_made_up_plan_is_one_error_or_read(
+    parts: list[tuple[str, bytes]], plan_text: str, tmp_path: Path
+) -> None:
+    """What makes rows of a plan meets what reading it does not refuse."""
+    before, after = parts[:1], [part for part in parts[1:] if part[0] != "PLAN"]
+    capture = tmp_path / "a.tlstax"
+    for what, text in plan_mutants(plan_text, seed=5, count=40):
+        raw = text.encode()
+        pieces = [("PLAN", raw[at : at + 65536]) for at in range(0, len(raw), 65536)]
+        made = io.BytesIO(stream([*before, *pieces, *after]))
+        try:
+            import_stream(made, "x.stream", capture, overwrite=True)
+        except TlstaxError as error:
+            if error.exit_code != ExitCode.CAPTURE:
+                pytest.fail(f"{what}: {error}")
+        except Exception as error:  # noqa: BLE001
+            pytest.fail(f"{what}: {type(error).__name__}: {error}")
 
 
 def test_every_flipped_bit_is_noticed(whole: bytes) -> None:
