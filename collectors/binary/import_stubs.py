@@ -62,7 +62,7 @@ def _slot_of_arm64(elf: Elf, section: Section, address: int, _: int) -> tuple[in
     for at in range(address + 4, max(section.address, address - 16) - 4, -4):
         code = elf.code_at(at, 8)
         if len(code) < 8 or at % 4:
-            return None
+            continue
         first, second = struct.unpack("<II", code)
         page = a64.address_parts(first, at)
         loaded = a64.access_of(second)
@@ -70,7 +70,8 @@ def _slot_of_arm64(elf: Elf, section: Section, address: int, _: int) -> tuple[in
             continue
         (before,) = struct.unpack("<I", elf.code_at(at - 4, 4)) if at > section.address else (0,)
         start = at - 4 if before == a64.BTI_C else at
-        return (page + loaded.offset, start) if start <= address else None
+        if start <= address:  # else the next stub's: `address` is that of the last instruction
+            return page + loaded.offset, start
     return None
 
 

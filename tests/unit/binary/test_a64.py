@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.binary import a64
+from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.binary.import_stubs import _slot_of_arm64
 from tlstax.collectors.binary.machine import FlowKind
-from tlstax.tests.unit.arm64_code import words_of
+from tlstax.tests.unit.arm64_code import BASE, program, words_of
 
 FORMS = {
     "branch": ["b .+8", "bl .+8", "b.eq .+8", "b.hi .-4", "cbz x0, .+8", "cbnz w3, .+8",
@@ -107,3 +109,28 @@ def test_what_moves_the_stack_pointer(
 def test_which_registers_are_written(line: str, registers: set[int], tmp_path: Path) -> None:
     (word,) = words_of(tmp_path, line)
     assert a64.written_registers(word) == registers
+
+
+@pytest.mark.parametrize("stub_bytes", [16, 24])
+def test_each_instruction_of_a_stub_has_its_name(stub_bytes: int, tmp_path: Path) -> None:
+    """Samples are taken at any of them; behind the last comes the next stub."""
+    stub = ["adrp x16, 0", "ldr x17, [x16, #{slot}]", "add x16, x16, #{slot}", "br x17"]
+    if stub_bytes == 24:  # for branch target identification
+        stub = ["bti c", *stub, "nop"]
+    head = ["stp x16, x30, [sp, #-16]!", "adrp x16, 0", "ldr x17, [x16, #8]",
+            "add x16, x16, #8", "br x17", "nop", "nop", "nop"]  # fmt: skip
+    slots = (16, 24, 32)
+    stubs = {f"s{slot}": [line.format(slot=slot) for line in stub] for slot in slots}
+    with Elf(program(tmp_path, {"head": head, **stubs, "end": ["nop"]})) as elf:
+        section = elf.section(".text")
+        assert section is not None
+        for number, slot in enumerate(slots):
+            start = BASE + 32 + number * stub_bytes
+            found = [
+                _slot_of_arm64(elf, section, address, stub_bytes)
+                for address in range(start, start + stub_bytes, 4)
+            ]
+            assert found == [(BASE + slot, start)] * (stub_bytes // 4)
+        for address in range(BASE, BASE + 32, 4):
+            found_there = _slot_of_arm64(elf, section, address, stub_bytes)
+            assert found_there is None or found_there[0] == BASE + 8
