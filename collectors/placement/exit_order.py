@@ -268,17 +268,12 @@ def _returns(want: Wanted, symbol: Symbol, depth: int, seen: set[int]) -> list[P
     ways = ways_out(want.finder.code, symbol, flow)
     if flow.broken or ways.unknown:
         raise RefusedError(flow.broken or ways.unknown)
-    name, machine = _name(want, symbol), want.finder.machine
-    why = f"one of its {len(ways.returns)} returns, single-stepped: it is called at most once for"
-    why += " each connection or handshake call"
+    if any(want.finder.machine.is_refused(instruction) for instruction in ways.returns.values()):
+        raise RefusedError("the kernel refuses a probe on one of its returns")
     found = [
-        ProbePoint(
-            name, address, machine.text_of(instruction), "uprobe",
-            want.finder.is_emulated(instruction), why, machine.result_name,
-            machine.entry_bytes + RETURN_ADDRESS_BYTES, stray=depth > 0,
-        )
-        for address, instruction in sorted(ways.returns.items())
-    ]  # fmt: skip
+        _return(want, symbol, instruction, len(ways.returns), depth)
+        for _, instruction in sorted(ways.returns.items())
+    ]
     for jump, target in sorted(ways.tails.items()):
         if not want.enters or _is_short(want, ways.jumps[jump]):
             if jump not in flow.at:
@@ -287,6 +282,19 @@ def _returns(want: Wanted, symbol: Symbol, depth: int, seen: set[int]) -> list[P
         elif (other := _followed(want, target, depth)).address not in seen:
             found += _returns(want, other, depth + 1, seen)
     return found
+
+
+def _return(
+    want: Wanted, symbol: Symbol, instruction: Instruction, count: int, depth: int
+) -> ProbePoint:
+    machine, emulated = want.finder.machine, want.finder.is_emulated(instruction)
+    why = f"one of its {count} returns"
+    if not emulated:
+        why += ", single-stepped: it is called at most once for each connection or handshake call"
+    return ProbePoint(
+        _name(want, symbol), instruction.ip, machine.text_of(instruction), "uprobe", emulated, why,
+        machine.result_name, machine.entry_bytes + RETURN_ADDRESS_BYTES, stray=depth > 0,
+    )  # fmt: skip
 
 
 # ---- what is left ----

@@ -8,13 +8,19 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.field_chains import copied_fields, returned_fields
 from tlstax.collectors.binary.machine import ARM64
 from tlstax.collectors.placement.call_sites import References, RefusedError
+from tlstax.collectors.placement.exit_order import _at_returns
+from tlstax.collectors.placement.placed import Wanted
 from tlstax.collectors.placement.placement import ProbePoint, points_of
 from tlstax.collectors.placement.probe_points import Finder
+from tlstax.collectors.process.mappings import MappedObject, TextSegment
+from tlstax.probes.model import Boundary, Level
 from tlstax.tests.unit.arm64_code import BASE, assembled, program
 
 PROLOGUE = ["stp x29, x30, [sp, #-32]!", "mov x29, sp", "str x19, [sp, #16]"]
@@ -126,3 +132,29 @@ def test_fields_that_accessors_return_and_setters_copy(tmp_path: Path) -> None:
         assert returned_fields(machine, assembled(tmp_path, *lines), 0) == fields, lines
     setter = ("ldr x1, [x0, #8]", "ldr x1, [x1, #24]", "str x1, [x0, #48]", "ret")
     assert copied_fields(machine, assembled(tmp_path, *setter), 0) == {((8, 24), 48)}
+
+
+RARE = Boundary("own", "phase", (), "connect", "-", Level.HANDSHAKE)
+
+
+def exits_at_returns(path: Path) -> list[ProbePoint]:
+    with Elf(path) as elf:
+        (symbol,) = elf.find(re.compile("f"))
+        segment = TextSegment(BASE, BASE + 0x1000, BASE)
+        mapped = MappedObject(str(path), "", "0:0", 1, "", False, (segment,))
+        wanted = Wanted(RARE, "server", mapped, Finder(elf), symbol)
+        return [probes.point for probes in _at_returns(wanted) if probes.event == "exit"]
+
+
+def test_returns_that_are_simulated_are_not_called_single_stepped(tmp_path: Path) -> None:
+    body = [*PROLOGUE, "cbz x0, 1f", "bl Lg", "1:", *EPILOGUE]
+    (point,) = exits_at_returns(program(tmp_path, {"f": body, "g": ["ret"]}))
+    assert (point.instruction, point.emulated) == ("ret", True)
+    assert "single-stepped" not in point.reason
+    assert point.reason.startswith("one of its 1 returns")
+
+
+def test_no_probe_on_a_return_that_the_kernel_refuses(tmp_path: Path) -> None:
+    body = ["paciasp", *PROLOGUE, "cbz x0, 1f", "bl Lg", "1:", *EPILOGUE[:-1], "retaa"]
+    with pytest.raises(RefusedError, match="the kernel refuses a probe on one of its returns"):
+        exits_at_returns(program(tmp_path, {"f": body, "g": ["ret"]}))
