@@ -6,7 +6,7 @@ looked up at the end, on the host that recorded, in a forked child, because symb
 so the recorder stays small, and the report needs neither the host nor the binaries.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tlstax.collectors.capture import schema
@@ -50,7 +50,7 @@ class StackStore:
     ) -> None:
         """`addresses_of` gives the addresses of a kernel stack id, leaf first.
 
-        Beyond `stacks_most` stacks, of further ones only the leaf is kept, and the loss counted.
+        Beyond `stacks_most` stacks, of others only the leaf is kept, and the loss counted.
         """
         self._stacks_most = stacks_most
         self._before = ids_before(target_id)
@@ -136,15 +136,22 @@ class StackStore:
             self._forgotten.add(stack)
         if leaf:
             addresses = (leaf, *addresses)
-        if self._stacks_most is not None and len(self._stacks) >= self._stacks_most:
-            self._forgotten.add(stack)
-            addresses = addresses[:1]
         # The return address of a call that never returns can be after the end of the function.
-        frames = tuple(
-            self._frame(address - (depth > 0), kernel, rows)
-            for depth, address in enumerate(addresses)
-        )
+        places = [address - (depth > 0) for depth, address in enumerate(addresses)]
+        if self._is_full and not self._is_stored(places, kernel):
+            if len(places) > 1:
+                self._forgotten.add(stack)
+            places = places[:1]
+        frames = tuple(self._frame(place, kernel, rows) for place in places)
         return self._keep(frames, rows) if frames else None
+
+    @property
+    def _is_full(self) -> bool:
+        return self._stacks_most is not None and len(self._stacks) >= self._stacks_most
+
+    def _is_stored(self, places: Sequence[int], kernel: bool) -> bool:
+        """Whether a stack of these frames has a row, under whatever number it came."""
+        return tuple(self._frames.get((kernel, place)) for place in places) in self._stacks
 
     def _keep(self, frames: tuple[int, ...], rows: list[schema.Row]) -> int:
         stored = self._stacks.get(frames)

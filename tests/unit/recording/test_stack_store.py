@@ -140,3 +140,22 @@ def test_beyond_its_bound_a_store_keeps_the_leaf_and_counts_the_loss() -> None:
     assert store.user(9, rows, count=5) == kept[9]
     assert store.forgotten_count == 12
     assert store.user(0, rows) == kept[0]
+
+
+def test_beyond_its_bound_a_store_knows_the_stacks_that_it_has() -> None:
+    """The programs forget stacks: the same one comes again under another number."""
+    stacks: dict[int, tuple[int, ...]] = {20: (0x1000,)}
+    stacks |= {number: (0x1000, 0x2000 + number % 10) for number in range(20)}
+    store = StackStore(
+        lambda stack: stacks.get(stack, ()), cast(Symbolizer, Places()), stacks_most=3
+    )
+    rows: list[schema.Row] = []
+    kept = [store.user(number, rows) for number in range(3)]
+    assert [store.user(number, rows) for number in (10, 11, 12)] == kept
+    assert store.forgotten_count == 0
+    frames_count = len(rows)
+    assert frames_of(rows, store.user(13, rows, count=4)) == [0x1000]
+    assert store.forgotten_count == 4
+    assert len(rows) == frames_count + 1, "the callers of a stack that is cut are not stored"
+    assert frames_of(rows, store.user(20, rows)) == [0x1000]
+    assert store.forgotten_count == 4, "a leaf alone is whole"
