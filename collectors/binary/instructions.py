@@ -8,7 +8,7 @@ Source for the list: arch/x86/kernel/uprobes.c, branch_setup_xol_ops() and push_
 Newer kernels emulate more forms (multi-byte nops): TRIAL_FORMS, which are tried on the host.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from iced_x86 import (
@@ -37,7 +37,6 @@ REGISTER_NAMES: Final[Mapping[int, str]] = {
     Register.R9: "r9", Register.R10: "r10", Register.R11: "r11", Register.R12: "r12",
     Register.R13: "r13", Register.R14: "r14", Register.R15: "r15",
 }  # fmt: skip
-ARGUMENT_NAMES: Final = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 CALLEE_SAVED: Final = frozenset(
     {Register.RBX, Register.RBP, Register.R12, Register.R13, Register.R14, Register.R15}
 )
@@ -102,13 +101,6 @@ def form_of(instruction: Instruction, code: bytes) -> str:
     if instruction.is_jcc_short_or_near:
         return "jcc"
     return EMULATED_CODES.get(instruction.code, "")
-
-
-def is_emulated(
-    instruction: Instruction, code: bytes, emulated: Collection[str] = ALWAYS_EMULATED
-) -> bool:
-    """Whether the kernel emulates it. `emulated`: the forms that passed the trial."""
-    return form_of(instruction, code) in emulated
 
 
 def _opcode_byte(instruction: Instruction, code: bytes) -> int:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from tlstax.collectors.binary.elf import Symbol
-from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
 from tlstax.collectors.host.prices import HostCosts, Probe, call_ns, hit_costs_ns
 from tlstax.collectors.placement.detection import Detected, OpenObject, detect
 from tlstax.collectors.placement.method_table import functions_in
@@ -123,8 +122,7 @@ class Places:
     def _option(self, entry: OpenObject, symbol: Symbol, want: Wanted) -> Option | None:
         finder = self._finders.get(entry.mapped.open_path)
         if finder is None:
-            emulated = ALWAYS_EMULATED | self._kernel.emulated
-            finder = Finder(entry.elf, emulated, self._kernel.prices)
+            finder = Finder(entry.elf, self._kernel.emulated, self._kernel.prices)
             self._finders[entry.mapped.open_path] = finder
         argument = _argument(symbol.name, want.argument)
         named = self._has_name(entry, symbol)

@@ -9,7 +9,8 @@ import pytest
 from tlstax.collectors.binary.architectures import machine_of
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.field_chains import returned_fields
-from tlstax.collectors.binary.instructions import decode, is_emulated
+from tlstax.collectors.binary.instructions import decode
+from tlstax.collectors.binary.machine import X86_64
 from tlstax.collectors.placement.placement import ProbePoint, points_of
 from tlstax.tests.unit.placement.examples import Compile, assembly
 from tlstax.tests.unit.placement.test_plans import MAIN
@@ -60,8 +61,9 @@ def points(path: Path, name: str, *events: str, argument: int = -1) -> dict[str,
     ],
 )
 def test_what_the_kernel_emulates(code: str, emulated: bool) -> None:
-    (instruction,) = decode(bytes.fromhex(code), 0x1000)
-    assert is_emulated(instruction, bytes.fromhex(code)) is emulated
+    raw = bytes.fromhex(code)
+    (instruction,) = decode(raw, 0x1000)
+    assert machine_of(X86_64).is_emulated(instruction, raw) is emulated
 
 
 def test_push_first_serves_entry_and_exit(compile_c: Compile) -> None:
