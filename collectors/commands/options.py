@@ -4,7 +4,7 @@
 import argparse
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.process.control_groups import Group
+from tlstax.collectors.process.control_groups import ID_LEAST, UID_LEAST, Group
 from tlstax.collectors.process.find_process import find_in_group
 from tlstax.probes.primitives import parse_names
 
@@ -48,16 +48,27 @@ def target_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--container",
         metavar="ID",
-        help="or the id of its container, or the beginning of it (LXC, nspawn: the name)",
+        help=f"or the id of its container, or its first {ID_LEAST} or more digits (LXC, nspawn: "
+        "the name)",
     )
     where.add_argument(
-        "--pod", metavar="UID", help="or the uid of its pod; with --name, if it has more processes"
+        "--pod",
+        metavar="UID",
+        help=f"or the uid of its pod, or its first {UID_LEAST} or more digits; with --name, if it "
+        "has more processes",
     )
 
 
 def target_group(options: argparse.Namespace) -> Group:
     """The unit, container or pod of `target_options`. Raises TlstaxError (USAGE)."""
     group = Group(options.unit or "", options.container or "", options.pod or "")
+    if group.has_short_uid:
+        raise TlstaxError(
+            f"pod {group.pod} is too short",
+            f"a uid needs at least {UID_LEAST} digits",
+            f"Give the pod's uid, or its first {UID_LEAST} or more digits",
+            ExitCode.USAGE,
+        )
     if options.pid is None and options.name is None and not any(group):
         raise TlstaxError(
             "no process was given",

@@ -19,9 +19,12 @@ _NAMED: Final = re.compile(
 _ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")  # what systemd writes for a hyphen in a name
 # pod2f1e..., kubepods-burstable-pod2f1e_....slice
 _POD: Final = re.compile(r"(?:^|-)pod([0-9a-f]+(?:[-_][0-9a-f]+)*)(?:\.slice)?(?=$|:)")
+_DIGITS: Final = frozenset("0123456789abcdef")
 _MONITORS: Final = ("crio-conmon-", "libpod-conmon-")  # they watch a container from outside
-_UID_LEAST: Final = 8
-_ID_LEAST: Final = 6
+UID_LEAST: Final = 8
+"""So many digits of a pod's uid must be given; fewer mean none."""
+ID_LEAST: Final = 6
+"""So many digits of a container's id."""
 
 
 class Group(NamedTuple):
@@ -35,6 +38,16 @@ class Group(NamedTuple):
         """As part of a sentence."""
         given = [f"{kind} {name}" for kind, name in self._asdict().items() if name]
         return " and ".join(given)
+
+    @property
+    def has_short_uid(self) -> bool:
+        """Whether the pod's uid is too short to mean one."""
+        return bool(self.pod) and len(_plain_uid(self.pod)) < UID_LEAST
+
+    @property
+    def has_short_id(self) -> bool:
+        """Whether the container's id is too short to mean one, unless it is a name."""
+        return 0 < len(self.container) < ID_LEAST and not set(self.container.lower()) - _DIGITS
 
     def holds(self, cgroup: str) -> bool:
         """Whether a process with this text of /proc/PID/cgroup belongs to it."""
@@ -63,7 +76,7 @@ def _is_unit(part: str, name: str) -> bool:
 def _is_container(part: str, name: str) -> bool:
     """By its id, or the beginning of it; LXC's and systemd-nspawn's by name."""
     found = None if part.startswith(_MONITORS) else _CONTAINER_ID.search(part)
-    if found and len(name) >= _ID_LEAST and found.group(1).startswith(name.lower()):
+    if found and len(name) >= ID_LEAST and found.group(1).startswith(name.lower()):
         return True
     named = _NAMED.match(part)
     written = (named.group(1) or named.group(2)) if named else ""
@@ -77,8 +90,12 @@ def _unescaped(name: str) -> str:
 
 def _is_pod(part: str, uid: str) -> bool:
     """By its uid, or the beginning of it; systemd's slices have _ for -."""
-    wanted = uid.lower().replace("_", "-").removeprefix("pod")
+    wanted = _plain_uid(uid)
     found = _POD.search(part)
-    if not found or len(wanted) < _UID_LEAST:
+    if not found or len(wanted) < UID_LEAST:
         return False
     return found.group(1).replace("_", "-").startswith(wanted)
+
+
+def _plain_uid(uid: str) -> str:
+    return uid.lower().replace("_", "-").removeprefix("pod")

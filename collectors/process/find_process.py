@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.process.control_groups import Group, group_text
+from tlstax.collectors.process.control_groups import ID_LEAST, Group, group_text
 from tlstax.collectors.process.mappings import PROC, require_proc
 
 
@@ -32,8 +32,10 @@ def find_in_group(group: Group, name: str, proc: Path = PROC) -> int:
         why = "no process name and no program file name matches"
         if of_group and named:
             why = f"no process{f' called {name}' if name else ''} is in such a control group"
+        if group.has_short_id:
+            why += f"; an id needs at least {ID_LEAST} digits"
         raise TlstaxError(
-            f"No process{of_group} is called {name}" if name else f"No process is{of_group}",
+            f"No process{of_group} is called {name}" if name else f"No process belongs to {group}",
             f"{why}{_hidden(proc)}",
             "List processes with ps -e -o pid,comm,cgroup, then pass what you see there or the pid"
             if of_group
@@ -47,7 +49,7 @@ def find_in_group(group: Group, name: str, proc: Path = PROC) -> int:
     raise TlstaxError(
         f"{len(found)} processes{of_group} are called {name}"
         if name
-        else f"{len(found)} processes are{of_group}",
+        else f"{len(found)} processes belong to {group}",
         f"they are {lines}{more}",
         "Pass the pid of one of them" if name else "Add --name, or pass the pid of one of them",
         ExitCode.TARGET,

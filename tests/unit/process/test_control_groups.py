@@ -91,8 +91,12 @@ def test_one_process(proc: Path) -> None:
 @pytest.mark.parametrize(
     ("group", "name", "what", "why"),
     [
-        (Group(pod=UID), "", "2 processes are of pod", r"11 \(.*12 \("),
-        (Group(pod=OTHER[:32]), "", "No process is of pod", "in such a control group"),
+        (Group(pod=UID), "", "2 processes belong to pod", r"11 \(.*12 \("),
+        (Group(pod=OTHER[:32]), "", "No process belongs to pod", "in such a control group"),
+        (Group(container=ID[:4]), "", "belongs to container 3c4f", "an id needs at least 6 digits"),
+        (Group(container=ID[:4]), "mysqld", "is called mysqld", "an id needs at least 6 digits"),
+        (Group(container="x" * 4), "", "belongs to container xxxx", r"such a control group\."),
+        (Group(container=OTHER), "x", "is called x", r"name matches\."),
         (Group(unit="mariadb"), "exporter", "of unit mariadb is called", "called exporter is in"),
         (Group(unit="mariadb"), "nobody", "of unit mariadb is called nobody", "no process name"),
         (Group(), "mysqld", "2 processes are called mysqld", "11.*13"),
@@ -112,7 +116,9 @@ def test_none_or_several(proc: Path, group: Group, name: str, what: str, why: st
         ("", "no process was given"),
         ("1 --unit mariadb", "a pid and unit mariadb were given"),
         ("--ssh box --pod 2f1e0c7a", "with --ssh, without --name"),
-        ("--container 000000", "No process is of container 000000"),
+        ("--container 000000", "No process belongs to container 000000"),
+        ("--pod 2f1e", "pod 2f1e is too short: a uid needs at least 8 digits"),
+        ("--pod pod2f1e", "pod pod2f1e is too short: a uid needs at least 8 digits"),
     ],
 )
 def test_options(command: str, words: str, says: str, capfd: pytest.CaptureFixture[str]) -> None:
