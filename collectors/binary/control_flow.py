@@ -174,7 +174,7 @@ class _Walk:
                 flow.leaves[address] = TAIL_CALL
 
     def _table_before(self, address: int) -> bool:
-        """Whether the jump's address was computed from a table of distances ."""
+        """Whether the jump's address was computed from a table of distances."""
         before = self.flow.before()
         for _ in range(8):
             ways = before[address]

@@ -46,7 +46,7 @@ class Site:
     cost_ns: float = 0.0  # expected, of one hit, with the plan's other probes: hit_costs_ns
     per: str = ""  # of Boundary: one hit for each of these
     hits: float = 1.0  # hits per command, handshake or connection
-    condition: int = -1  # an exit on a conditional jump: x86 condition code that must hold, -1: any
+    condition: int = -1  # an exit on a conditional jump: condition code that must hold, -1: any
     stray: bool = False  # an exit that is also crossed when the function was not entered
     unseen_exits: bool = False  # an entry whose exits have no probes, or not all of them
 
