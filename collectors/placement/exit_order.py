@@ -4,8 +4,9 @@
 1. Emulated instructions inside, of which each path out has one; then directions of conditional
    jumps. A function that leaves by a jump into another one is followed into it.
 2. Behind the `call` in all of its callers.
-3. Every `ret`, single-stepped, if the function is called at most once for each connection or
-   handshake call. Then the instruction behind the `call` in all callers, single-stepped, too.
+3. Every `ret`, which x86-64 single-steps, if the function is called at most once for each
+   connection or handshake call. Then the instruction behind the `call` in all callers,
+   single-stepped, too.
 4. A return probe, on functions where it can do no harm: see `placement.return_probes`.
 5. The next boundary. Its programs, and those of the scheduler, look for the function's return
    address, which the next call of its caller overwrites.
