@@ -7,6 +7,7 @@ that TLS costs. What it costs elsewhere, in caches, copies, connecting and disco
 recording of one arm shows: it lies between nothing and SPILL.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -51,7 +52,7 @@ def without_tls(side: RecordingSelection) -> Prediction:
     by_driver = bool(side.group.runs)
     recorded.refuse(side, unit, by_driver=by_driver)
     _refuse_levels(side)
-    base = replicates.of_side(side, unit, builtin(), by_driver=by_driver)
+    base = replicates.of_side(_computing(side), unit, builtin(), by_driver=by_driver)
     sources = ErrorSources({forecast.RECORDING: base.units})
     now, least, spill, samples = _costs(base, sources)
     _refuse_unknown(side, base, now, least, samples)
@@ -70,6 +71,12 @@ def without_tls(side: RecordingSelection) -> Prediction:
         costs=[],
         assumptions=_assumptions(base, now, least),
     )
+
+def _computing(side: RecordingSelection) -> RecordingSelection:
+    """The recording without the waits of disconnecting, whose step has its CPU time and waits."""
+    kept = [row for row in side.tables.ledger if row.phase != "disconnect" or row.state == "on_cpu"]
+    return replace(side, tables=replace(side.tables, ledger=kept))
+
 
 
 def _costs(base: Replicates, sources: ErrorSources) -> tuple[Floats, Floats, Floats, int]:

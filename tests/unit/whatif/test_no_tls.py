@@ -14,6 +14,7 @@ from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.rows import ledger, tables
 from tlstax.analysis.whatif import no_tls
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Ledger
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
@@ -55,6 +56,20 @@ def test_handshakes_are_the_least_that_tls_costs(rows: tables.Tables) -> None:
     assert line.now.value_ns - line.then.high_ns > 0.9 * shakes
     assert "TLS takes at least 1.3" in made.sentence
     assert not line.is_wide
+
+
+def test_waits_while_disconnecting_are_no_cpu_time(rows: tables.Tables) -> None:
+    """The waterfall has one step for the end of a connection, waits included."""
+    side = part(rows, "connect/tls")
+    expected = no_tls.without_tls(side)
+    waits = [
+        Ledger(window_id, rows.ledger[0].thread_id, "disconnect", "blocked_futex", 5_000_000_000)
+        for window_id in side.group.window_ids
+    ]
+    waiting = no_tls.without_tls(part(replace(rows, ledger=[*rows.ledger, *waits]), "connect/tls"))
+    now = waiting.forecasts[0].now
+    assert now.value_ns == pytest.approx(cpu_per_operation(side), rel=0.02), "rounds differ"
+    assert waiting.forecasts == expected.forecasts
 
 
 def test_the_bounds_follow_the_handshakes(rows: tables.Tables) -> None:
