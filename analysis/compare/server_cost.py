@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts, rows_of_windows
-from tlstax.analysis.model.tables import Cause, CpuCost, Measure, Ratio, WaterfallStep
+from tlstax.analysis.model.tables import Cause, CpuCost, Measure, WaterfallStep
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
@@ -92,14 +92,16 @@ def causes(
 ) -> list[Cause]:
     """Groups of steps that are beyond doubt, with their share of the difference, largest first.
 
-    A group is the sum of its firm steps only. Nothing is named where parts are larger than the
-    whole: their difference is noise.
+    A group is the sum of its firm steps only. The bounds of its share are those of its shares
+    round by round. Nothing is named where parts are larger than the whole: their difference is
+    noise.
     """
     left = next((step.share for step in steps if step.name == "unexplained"), None)
     if not whole_ns or abs(left or 0.0) > 1:
         return []
     firm = {step.name for step in steps if is_firm(step)}
     place = {kind.name: index for index, kind in enumerate(COLUMNS)}
+    wholes_ns = arms[1].latency_ns - arms[0].latency_ns
     found = []
     for label, names in CAUSES:
         mine = [name for name in names if name in firm]
@@ -107,9 +109,10 @@ def causes(
             continue
         low, high = (arm.steps_ns[:, [place[name] for name in mine]].sum(axis=1) for arm in arms)
         of = medians.difference(low, high, (units, units), is_paired=True)
-        ends = [None if end is None else end / whole_ns for end in (of.low, of.high)]
-        share = Ratio(of.value / whole_ns, ends[0], ends[1], of.unit_count)
-        found.append(Cause(label, mine, of.measure(), share))
+        shares = np.full(len(wholes_ns), np.nan)
+        np.divide(high - low, wholes_ns, out=shares, where=wholes_ns > 0)
+        share = medians.around(of.value / whole_ns, shares, units)
+        found.append(Cause(label, mine, of.measure(), share.ratio()))
     if any(cause.share.value > 1 for cause in found):
         return []
     return sorted(found, key=lambda cause: -cause.share.value)

@@ -75,3 +75,19 @@ def in_rounds(*rounds: tuple[int, int], plain: int = 1000) -> Comparison:
 def test_shares_of_a_sentence_have_bounds() -> None:
     made = in_rounds((1000, 400), (1000, 500), (1000, 600), (1000, 700))
     assert "40 to 70 % is asymmetric crypto in the server" in made.sentence
+
+
+def test_a_share_that_is_the_same_in_each_round_has_no_wide_bounds() -> None:
+    """They were bounds of a difference over one median whole: 50 to 160 % for this."""
+    made = in_rounds((600, 540), (1000, 900), (1100, 990), (1900, 1710))
+    assert "90 % is asymmetric crypto in the server" in made.sentence
+    share = made.causes[0].share
+    assert share.low == pytest.approx(0.9)
+    assert share.high == pytest.approx(0.9)
+    assert share.unit_count == 4
+
+
+def test_a_difference_that_was_not_seen_has_no_causes() -> None:
+    made = in_rounds((-300, 400), (1000, 400), (1000, 400), (1000, 400))
+    assert made.causes == []
+    assert {step.share for step in made.cells} == {None}
