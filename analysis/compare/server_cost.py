@@ -54,10 +54,15 @@ def server_cpu(
     sums: Mapping[int, Totals],
     weights: Floats,
     units: Units,
-) -> CpuCost:
-    """The CPU time of connections per operation in both arms, plaintext first."""
+) -> CpuCost | None:
+    """The CPU time of connections per operation in both arms, plaintext first.
+
+    None where the ledger of a round has none in plaintext: there is no ratio to it.
+    """
     low, high = (_per_operation(arm, rounds, tables, sums) for arm in arms)
     pair = weights @ low[0] / (weights @ low[1]), weights @ high[0] / (weights @ high[1])
+    if not (pair[0] > 0).all():
+        return None
     found = medians.difference(*pair, (units, units), is_paired=True)
     return CpuCost(
         plaintext=medians.estimate(pair[0], units).measure(),

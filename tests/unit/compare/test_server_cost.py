@@ -91,3 +91,15 @@ def test_a_difference_that_was_not_seen_has_no_causes() -> None:
     made = in_rounds((-300, 400), (1000, 400), (1000, 400), (1000, 400))
     assert made.causes == []
     assert {step.share for step in made.cells} == {None}
+
+
+@pytest.mark.parametrize("plain", [(0, 0), (0, 700)])
+def test_a_server_without_cpu_time_in_plaintext_has_no_ratio(plain: tuple[int, int]) -> None:
+    """It was a traceback of the JSON (nan), and "inf times the server CPU"."""
+    made = Experiment()
+    for number, cpu_ns in enumerate(plain):
+        made.run("plaintext", number, 1000, {("command", "on_cpu"): cpu_ns})
+        made.run("tls", number, 2000, {("sign", "on_cpu"): 900})
+    found = made.compare()
+    assert found.server_cpu is None
+    assert "server CPU" not in found.sentence
