@@ -125,7 +125,8 @@ def causes(
 
 def is_firm(step: WaterfallStep) -> bool:
     """Whether TLS makes a step longer beyond doubt; few rounds must at least agree on its sign."""
-    return step.verdict in (MORE, NO_INTERVAL) and not is_unseen(step.verdict, step.difference)
+    is_more = step.verdict in (MORE, NO_INTERVAL) and step.difference.value_ns > 0
+    return is_more and not is_unseen(step.verdict, step.difference)
 
 
 def is_unseen(verdict: str, difference: Measure) -> bool:

@@ -9,10 +9,10 @@ from tlstax.tests.unit.compare.test_waterfall import Experiment
 ROUNDS = (0, 4, -3, 2, -1, 3, 1, -2)
 
 
-def experiment(tls_latency: int = 3000, keygen_noise: int = 1) -> Comparison:
+def experiment(tls_latency: int = 3000, keygen_noise: int = 1, rounds: int = 8) -> Comparison:
     """Rounds whose key generation differs by its noise around nothing; all else is firm."""
     made = Experiment()
-    for number, noise in enumerate(ROUNDS):
+    for number, noise in enumerate(ROUNDS[:rounds]):
         plain = {("command", "on_cpu"): 100 + noise, ("command", "blocked_futex"): 900}
         made.run("plaintext", number, 1000 + noise, plain)
         costs = {
@@ -49,10 +49,11 @@ def test_cpu_time_is_told_where_the_latency_does_not_differ() -> None:
     assert "latency: no difference seen" in text
 
 
+@pytest.mark.parametrize("rounds", [4, 8])
 @pytest.mark.parametrize(("noise", "steps"), [(0, 2), (1, 1)])
-def test_a_share_is_the_sum_of_firm_steps_alone(noise: int, steps: int) -> None:
+def test_a_share_is_the_sum_of_firm_steps_alone(noise: int, steps: int, rounds: int) -> None:
     """One firm step of a group was enough to add all others to the share."""
-    made = experiment(keygen_noise=noise)
+    made = experiment(keygen_noise=noise, rounds=rounds)
     causes = {cause.label: cause for cause in made.causes}
     crypto = causes["asymmetric crypto in the server"]
     assert len(crypto.steps) == steps
@@ -103,3 +104,19 @@ def test_a_server_without_cpu_time_in_plaintext_has_no_ratio(plain: tuple[int, i
     found = made.compare()
     assert found.server_cpu is None
     assert "server CPU" not in found.sentence
+
+
+@pytest.mark.parametrize("rounds", [4, 8])
+def test_a_step_that_tls_makes_shorter_is_no_cause(rounds: int) -> None:
+    made = Experiment()
+    for number, noise in enumerate(ROUNDS[:rounds]):
+        made.run("plaintext", number, 1000 + noise, {("command", "on_cpu"): 300 + noise})
+        costs = {
+            ("command", "on_cpu"): 100 - noise,
+            ("connect", "on_cpu"): 250,
+            ("sign", "on_cpu"): 600,
+        }
+        made.run("tls", number, 3000 - noise, costs)
+    causes = {cause.label: cause for cause in made.compare().causes}
+    assert causes["connecting and commands"].steps == ["connect"]
+    assert causes["connecting and commands"].share.value == pytest.approx(0.125, rel=0.02)
