@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What TLS costs the server's CPUs leads a comparison; its shares are sums of firm steps alone."""
 
+from dataclasses import replace
+
 import pytest
 
+from tlstax.analysis.document import sentences
 from tlstax.analysis.model.tables import Comparison
 from tlstax.tests.unit.compare.test_waterfall import Experiment
 
@@ -47,6 +50,20 @@ def test_cpu_time_is_told_where_the_latency_does_not_differ() -> None:
     text = experiment(tls_latency=1000, keygen_noise=0).sentence
     assert "times the server CPU" in text
     assert "latency: no difference seen" in text
+
+
+def test_few_rounds_are_named_where_the_latency_does_not_differ() -> None:
+    made = experiment(tls_latency=1000, keygen_noise=0, rounds=4)
+    text = sentences.answer([made], [], [], []).sentence
+    assert " in 4 rounds; no difference in latency seen)" in text
+
+
+def test_few_rounds_are_named_at_the_first_difference_that_was_seen() -> None:
+    unseen = replace(in_rounds((-30, 0), (20, 0), (10, 0)), operation="connection")
+    seen = replace(in_rounds((1000, 400), (900, 500), (1100, 600)), operation="query")
+    text = sentences.answer([unseen, seen], [], [], []).sentence
+    assert " in 3 rounds; " in text
+    assert text.endswith("; no difference seen for a new connection.")
 
 
 @pytest.mark.parametrize("rounds", [4, 8])
