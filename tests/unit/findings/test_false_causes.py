@@ -302,6 +302,21 @@ def test_a_few_checks_of_health_hide_no_round_trips(mode: str) -> None:
     assert "no_handshake" not in found(rows)
 
 
+@BOTH
+def test_an_uncertain_share_without_handshakes_hides_no_round_trips(mode: str) -> None:
+    """By the estimate it is above the bound, by its range it is not."""
+    rows = storm(mode, other=40 * MS)
+    seconds = {window.window_id: window.start_ns // S for window in rows.windows}
+    rows.phase_counts = [
+        row._replace(ended_count=row.ended_count * (1 if seconds[row.window_id] % 3 else 5))
+        if row.phase == "connect"
+        else row
+        for row in rows.phase_counts
+    ]
+    assert "no_handshake" not in found(rows)
+    assert "round_trips" in found(rows)
+
+
 def test_refused_connections_between_dense_windows_are_not_divided_by_those_within() -> None:
     rows = storm("budget")
     kept = {window.window_id for window in dense(rows)}
