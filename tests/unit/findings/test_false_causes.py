@@ -256,6 +256,15 @@ def test_refused_connections_are_counted_against_those_that_came(
         for row in rows.system
     ]
     assert ("listen_overflow" in found(rows)) is expected
+    if expected:
+        text = sentence(rows, "listen_overflow")
+        dropped = sum(
+            row.listen_drop_count or 0
+            for row, window in zip(rows.system, rows.windows, strict=True)
+            if window.level == "full"
+        )
+        assert f"{dropped} in the time with a ledger" in text
+        assert "the server's queue" not in text, "the kernel counts all queues together"
     rows.system = [row._replace(listen_drop_count=None) for row in rows.system]
     assert "listen_overflow" not in found(rows), "not read"
 
