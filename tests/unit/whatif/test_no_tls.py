@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`tlstax whatif --no-tls`: bounds from the ledger, and refusals where they cannot be had."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.analysis.compare import selections
 from tlstax.analysis.compare.selections import RecordingSelection
+from tlstax.analysis.model.report import to_plain
+from tlstax.analysis.report.terminal import whatif as whatif_terminal
 from tlstax.analysis.rows import ledger, tables
 from tlstax.analysis.whatif import no_tls
 from tlstax.collectors.capture.reader import CaptureReader
@@ -117,3 +120,15 @@ def test_the_command_prints_bounds_and_writes_json(
     document = json.loads(out.read_text())
     assert document["wishes"] == ["no TLS"]
     assert document["forecasts"][0]["then"]["high_ns"] < document["forecasts"][0]["now"]["value_ns"]
+
+
+def test_bounds_that_are_wide_are_measured_by_what_tls_costs(rows: tables.Tables) -> None:
+    """The note was "not predicted within ±20 %" beside bounds of ±15 % of the figure."""
+    screen = io.StringIO()
+    made = no_tls.without_tls(part(rows, "read_only/tls"))
+    assert made.forecasts[0].is_wide
+    whatif_terminal.print_prediction(to_plain(made), screen)
+    text = " ".join(screen.getvalue().split())
+    assert "not predicted within ±20 % of what TLS costs, because what TLS costs" in text
+    assert "± of TLS cost" in text
+    assert "now predicted" not in text, "the middle of two bounds is no prediction"
