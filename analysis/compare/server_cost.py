@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts, rows_of_windows
-from tlstax.analysis.model.tables import Cause, CpuCost, Measure, Ratio, WaterfallStep
+from tlstax.analysis.model.tables import Cause, CpuCost, Measure, WaterfallStep
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
@@ -54,10 +54,15 @@ def server_cpu(
     sums: Mapping[int, Totals],
     weights: Floats,
     units: Units,
-) -> CpuCost:
-    """The CPU time of connections per operation in both arms, plaintext first."""
+) -> CpuCost | None:
+    """The CPU time of connections per operation in both arms, plaintext first.
+
+    None where the ledger of a round has none in plaintext: there is no ratio to it.
+    """
     low, high = (_per_operation(arm, rounds, tables, sums) for arm in arms)
     pair = weights @ low[0] / (weights @ low[1]), weights @ high[0] / (weights @ high[1])
+    if not (pair[0] > 0).all():
+        return None
     found = medians.difference(*pair, (units, units), is_paired=True)
     return CpuCost(
         plaintext=medians.estimate(pair[0], units).measure(),
@@ -92,14 +97,16 @@ def causes(
 ) -> list[Cause]:
     """Groups of steps that are beyond doubt, with their share of the difference, largest first.
 
-    A group is the sum of its firm steps only. Nothing is named where parts are larger than the
-    whole: their difference is noise.
+    A group is the sum of its firm steps only. The bounds of its share are those of its shares
+    round by round. Nothing is named where parts are larger than the whole: their difference is
+    noise.
     """
     left = next((step.share for step in steps if step.name == "unexplained"), None)
     if not whole_ns or abs(left or 0.0) > 1:
         return []
     firm = {step.name for step in steps if is_firm(step)}
     place = {kind.name: index for index, kind in enumerate(COLUMNS)}
+    wholes_ns = arms[1].latency_ns - arms[0].latency_ns
     found = []
     for label, names in CAUSES:
         mine = [name for name in names if name in firm]
@@ -107,9 +114,10 @@ def causes(
             continue
         low, high = (arm.steps_ns[:, [place[name] for name in mine]].sum(axis=1) for arm in arms)
         of = medians.difference(low, high, (units, units), is_paired=True)
-        ends = [None if end is None else end / whole_ns for end in (of.low, of.high)]
-        share = Ratio(of.value / whole_ns, ends[0], ends[1], of.unit_count)
-        found.append(Cause(label, mine, of.measure(), share))
+        shares = np.full(len(wholes_ns), np.nan)
+        np.divide(high - low, wholes_ns, out=shares, where=wholes_ns > 0)
+        share = medians.around(of.value / whole_ns, shares, units)
+        found.append(Cause(label, mine, of.measure(), share.ratio()))
     if any(cause.share.value > 1 for cause in found):
         return []
     return sorted(found, key=lambda cause: -cause.share.value)
@@ -117,7 +125,8 @@ def causes(
 
 def is_firm(step: WaterfallStep) -> bool:
     """Whether TLS makes a step longer beyond doubt; few rounds must at least agree on its sign."""
-    return step.verdict in (MORE, NO_INTERVAL) and not is_unseen(step.verdict, step.difference)
+    is_more = step.verdict in (MORE, NO_INTERVAL) and step.difference.value_ns > 0
+    return is_more and not is_unseen(step.verdict, step.difference)
 
 
 def is_unseen(verdict: str, difference: Measure) -> bool:

@@ -56,7 +56,9 @@ def compare(
         group.arm: [run for run in group.runs if run.round in rounds] for group in (plaintext, tls)
     }
     changes = step_changes((low, high), (units, units), is_paired=True)
-    whole_ns = found.value if verdict in (MORE, NO_INTERVAL) and found.value > 0 else None
+    is_more = verdict in (MORE, NO_INTERVAL) and found.value > 0
+    is_seen = is_more and not server_cost.is_unseen(verdict, found.measure())
+    whole_ns = found.value if is_seen else None
     lines = _lines(changes, high.sample_counts, whole_ns)
     cells = lines[: len(KINDS) + 1]
     return Comparison(

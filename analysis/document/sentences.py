@@ -185,7 +185,9 @@ def answer(
 
 def _headline(compared: Sequence[Comparison]) -> str:
     """All comparisons in one sentence; intervals and smaller causes are left to the details."""
-    texts = [_change_text(line, is_first=line is compared[0]) for line in compared]
+    texts: list[str] = []
+    for line in compared:
+        texts.append(_change_text(line, is_first=not any(texts)))
     changed = [text for text in texts if text]
     same = [_operation_text(line) for line, text in zip(compared, texts, strict=True) if not text]
     sentence = f"With TLS, {listed(changed)}" if changed else "TLS: no difference seen"
@@ -201,21 +203,20 @@ def _change_text(line: Comparison, *, is_first: bool) -> str:
     if line.difference is None or line.ratio is None:
         return ""
     cpu, what = _seen_cost(line), _operation_text(line)
+    few = ""
+    if line.verdict == NO_INTERVAL and is_first:
+        few = f" in {line.round_count} rounds" if line.round_count > 1 else " in one round"
     paid = ""
     if cpu is not None:
-        paid = f"{_cpu_factor(cpu)} ({change_text(cpu.difference.value_ns)})"
+        paid = f"{_cpu_factor(cpu)} ({change_text(cpu.difference.value_ns)}"
     if is_unseen(line.verdict, line.difference):
-        return (
-            f"{what} takes {paid.removesuffix(')')}; no difference in latency seen)" if paid else ""
-        )
-    text = change_text(line.difference.value_ns)
-    if line.verdict == NO_INTERVAL and is_first:
-        text += f" in {line.round_count} rounds" if line.round_count > 1 else " in one round"
+        return f"{what} takes {paid}{few}; no difference in latency seen)" if paid else ""
+    text = f"{change_text(line.difference.value_ns)}{few}"
     causes = _largest_causes(line) if line.difference.value_ns > 0 else []
     if causes and is_first:
         text += f"; {_share(causes[0])} of it {causes[0].label}"
     late = f"{factor_text(line.ratio.value)} ({text})"
-    return f"{what} takes {f'{paid} and {late}' if paid else late}"
+    return f"{what} takes {f'{paid}) and {late}' if paid else late}"
 
 
 def _handshake_text(table: HandshakeTable) -> str:

@@ -81,7 +81,9 @@ LABELS: Final[Mapping[str, Label]] = {
     ),
     "handshakes_count": Label("handshakes", "count", "handshake"),
     "listen_drop_count": Label(
-        "connections that a full queue of new ones refused", "count", "ledger"
+        "connections that a full queue of new ones refused, in the time with a ledger",
+        "count",
+        "ledger",
     ),
     "listen_drop_share": Label(
         "share of connections that a full queue of new ones refused", "share", "ledger"

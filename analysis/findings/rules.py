@@ -226,11 +226,21 @@ def note(judged: Iterable[Judged]) -> str:
         )
         needed_s = math.ceil(max((one.needed_ns for one in groups), default=0.0) / 1e9)
         text += f", at least {needed_s} s like this, or with --budget none." if needed_s else "."
-    near = {rule.title: None for one in groups for rule in rules() if rule.is_near(one.metrics)}
+    near = {title: None for one in groups for title in _near(one.metrics)}
     if near:
         text += f" Not certain, for the estimate is beyond the bound but not all of its {kind}: "
         text += f"{'; '.join(near)}."
     return text
+
+
+def _near(metrics: Metrics) -> list[str]:
+    """Titles of what was nearly found, and has not yielded to what was found."""
+    fired = {rule.id for rule in rules() if rule.fires(metrics)}
+    return [
+        rule.title
+        for rule in rules()
+        if rule.is_near(metrics) and fired.isdisjoint(rule.unless_found)
+    ]
 
 
 def lead(answer: Answer, found: Sequence[Finding]) -> Answer:

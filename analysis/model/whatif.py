@@ -2,12 +2,14 @@
 """The shape of a prediction: what `tlstax whatif --json` prints."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from tlstax.analysis.model.difference import SideFacts
 from tlstax.analysis.model.tables import Measure
 
 PREDICTION_VERSION = 2
+NO_TLS: Final = "no TLS"
+"""The wish of --no-tls: its forecasts are bounds without a middle."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ that TLS costs. What it costs elsewhere, in caches, copies, connecting and disco
 recording of one arm shows: it lies between nothing and SPILL.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from tlstax.analysis.compare.replicates import Replicates
 from tlstax.analysis.compare.rounds import COLUMNS, costs_of
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.tables import Measure
-from tlstax.analysis.model.whatif import PREDICTION_VERSION, Forecast, Prediction
+from tlstax.analysis.model.whatif import NO_TLS, PREDICTION_VERSION, Forecast, Prediction
 from tlstax.analysis.quantities import share_text, time_text
 from tlstax.analysis.rows import coverage, ledger
 from tlstax.analysis.statistics.medians import has_interval
@@ -27,7 +28,6 @@ from tlstax.analysis.statistics.units import Floats
 from tlstax.analysis.whatif import forecast, recorded
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
-WISH: Final = "no TLS"
 BY_LEDGER: Final = "by the ledger"
 TLS_RECORDS: Final = ("record_cipher", "record_digest", "record_stitched", "record_protocol")
 """Steps of records that plaintext does not have."""
@@ -51,7 +51,7 @@ def without_tls(side: RecordingSelection) -> Prediction:
     by_driver = bool(side.group.runs)
     recorded.refuse(side, unit, by_driver=by_driver)
     _refuse_levels(side)
-    base = replicates.of_side(side, unit, builtin(), by_driver=by_driver)
+    base = replicates.of_side(_computing(side), unit, builtin(), by_driver=by_driver)
     sources = ErrorSources({forecast.RECORDING: base.units})
     now, least, spill, samples = _costs(base, sources)
     _refuse_unknown(side, base, now, least, samples)
@@ -61,7 +61,7 @@ def without_tls(side: RecordingSelection) -> Prediction:
         version=PREDICTION_VERSION,
         title="What an operation would cost without TLS",
         sentence=_sentence(line, unit),
-        wishes=[WISH],
+        wishes=[NO_TLS],
         side=selections.facts(side, base.size, float(base.operations[0])),
         operation=unit,
         key="",
@@ -70,6 +70,12 @@ def without_tls(side: RecordingSelection) -> Prediction:
         costs=[],
         assumptions=_assumptions(base, now, least),
     )
+
+
+def _computing(side: RecordingSelection) -> RecordingSelection:
+    """The recording without the waits of disconnecting, whose step has its CPU time and waits."""
+    kept = [row for row in side.tables.ledger if row.phase != "disconnect" or row.state == "on_cpu"]
+    return replace(side, tables=replace(side.tables, ledger=kept))
 
 
 def _costs(base: Replicates, sources: ErrorSources) -> tuple[Floats, Floats, Floats, int]:

@@ -7,6 +7,7 @@ from typing import Any, TextIO
 from rich.text import Text
 
 from tlstax.analysis import quantities
+from tlstax.analysis.model.whatif import NO_TLS
 from tlstax.analysis.report import texts
 from tlstax.analysis.report.terminal import console
 
@@ -26,18 +27,24 @@ def print_prediction(document: Json, stream: TextIO | None = None) -> None:
     )
     # Models add to the interval, so it is more than one of 95 %.
     bounds = "interval" if found == texts.INTERVAL else found
-    table = console.table("predicted", "", "now", "predicted", bounds, "±")
+    # Without TLS there are bounds only: their middle is no prediction.
+    is_bounded = NO_TLS in document["wishes"]
+    middle, half, whole = (
+        ((), "± of TLS cost", " of what TLS costs") if is_bounded else (("predicted",), "±", "")
+    )
+    table = console.table("predicted", "", "now", *middle, bounds, half)
     for line in document["forecasts"]:
         then = line["then"]
+        predicted = quantities.time(then["value_ns"]) if then and not line["is_wide"] else "–"
         table.add_row(
             texts.clean(line["label"]),
             quantities.time(line["now"]["value_ns"]),
-            quantities.time(then["value_ns"]) if then and not line["is_wide"] else "–",
+            *(predicted for _ in middle),
             write(then) if then else "",
             quantities.share(line["half_width_share"]) if then else "",
         )
     notes = [
-        f"{line['label']}: not predicted within ±20 %, because {line['reason']}."
+        f"{line['label']}: not predicted within ±20 %{whole}, because {line['reason']}."
         for line in document["forecasts"]
         if line["reason"]
     ]

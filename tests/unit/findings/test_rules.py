@@ -138,3 +138,12 @@ def test_rules_yield_to_rules_that_exist() -> None:
     yielding = [one for one in finding_rules.rules() if one.unless_found]
     assert {"run_queue", "constant_pause", "client_waits"} <= {one.id for one in yielding}
     assert all(known.issuperset(one.unless_found) for one in yielding)
+
+
+def test_what_has_yielded_is_not_called_uncertain() -> None:
+    shares = {"runnable_share": Metric(0.5, 0.4, 0.6), "throttled_share": Metric(0.2, 0.2, 0.2)}
+    judged = Judged(shares, "query", 1e6, 8)
+    assert "the server waits for CPUs" in finding_rules.note([judged])
+    shares["throttled_share"] = Metric(0.9, 0.9, 0.9)
+    assert [one.id for one in finding_rules.rules() if one.fires(shares)] == ["cpu_quota"]
+    assert "the server waits for CPUs" not in finding_rules.note([judged])

@@ -84,6 +84,15 @@ def test_what_limits_trust_stands_above_the_answer(content: dict[str, Any]) -> N
             assert found.start() < answer_at.start(), mark
 
 
+def test_that_closure_was_not_checked_is_said_once(experiment: Path) -> None:
+    """The tile began with "not checked not checked in this capture"."""
+    content = document(experiment)
+    summary = "not checked in this capture: it holds no clocks but the ledger's"
+    content["health"]["closure"] |= {"ok": None, "summary": summary}
+    text = " ".join(shown.visible_text(html.render(content)).split())
+    assert f"Closure {summary}" in text
+
+
 def test_what_is_unavailable_is_named_with_its_consequence(attached: Path) -> None:
     content = document(attached)
     assert "unavailable" not in printed(content)

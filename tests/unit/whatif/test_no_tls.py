@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`tlstax whatif --no-tls`: bounds from the ledger, and refusals where they cannot be had."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,12 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.analysis.compare import selections
 from tlstax.analysis.compare.selections import RecordingSelection
+from tlstax.analysis.model.report import to_plain
+from tlstax.analysis.report.terminal import whatif as whatif_terminal
 from tlstax.analysis.rows import ledger, tables
 from tlstax.analysis.whatif import no_tls
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Ledger
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
@@ -55,6 +59,20 @@ def test_handshakes_are_the_least_that_tls_costs(rows: tables.Tables) -> None:
     assert line.now.value_ns - line.then.high_ns > 0.9 * shakes
     assert "TLS takes at least 1.3" in made.sentence
     assert not line.is_wide
+
+
+def test_waits_while_disconnecting_are_no_cpu_time(rows: tables.Tables) -> None:
+    """The waterfall has one step for the end of a connection, waits included."""
+    side = part(rows, "connect/tls")
+    expected = no_tls.without_tls(side)
+    waits = [
+        Ledger(window_id, rows.ledger[0].thread_id, "disconnect", "blocked_futex", 5_000_000_000)
+        for window_id in side.group.window_ids
+    ]
+    waiting = no_tls.without_tls(part(replace(rows, ledger=[*rows.ledger, *waits]), "connect/tls"))
+    now = waiting.forecasts[0].now
+    assert now.value_ns == pytest.approx(cpu_per_operation(side), rel=0.02), "rounds differ"
+    assert waiting.forecasts == expected.forecasts
 
 
 def test_the_bounds_follow_the_handshakes(rows: tables.Tables) -> None:
@@ -102,3 +120,15 @@ def test_the_command_prints_bounds_and_writes_json(
     document = json.loads(out.read_text())
     assert document["wishes"] == ["no TLS"]
     assert document["forecasts"][0]["then"]["high_ns"] < document["forecasts"][0]["now"]["value_ns"]
+
+
+def test_bounds_that_are_wide_are_measured_by_what_tls_costs(rows: tables.Tables) -> None:
+    """The note was "not predicted within ±20 %" beside bounds of ±15 % of the figure."""
+    screen = io.StringIO()
+    made = no_tls.without_tls(part(rows, "read_only/tls"))
+    assert made.forecasts[0].is_wide
+    whatif_terminal.print_prediction(to_plain(made), screen)
+    text = " ".join(screen.getvalue().split())
+    assert "not predicted within ±20 % of what TLS costs, because what TLS costs" in text
+    assert "± of TLS cost" in text
+    assert "now predicted" not in text, "the middle of two bounds is no prediction"
