@@ -7,7 +7,7 @@ in the names of the kernel's functions that the stream holds.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
@@ -109,6 +109,17 @@ def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -
     return text
 
 
+class PartEnd(NamedTuple):
+    """The end of a capture, while its recording goes on in another."""
+
+    rows: list[schema.Row]
+    """Its last rows."""
+    unnamed: Unnamed
+    """What is to be named in it."""
+    carried: list[schema.Row]
+    """Frames and stacks for the next capture, where a window refers to them."""
+
+
 class StreamRows:
     """The rows of a stream's recording, in order: what stands once, each window, the end."""
 
@@ -118,8 +129,6 @@ class StreamRows:
         """The stream has been read up to its first totals; `symbolizer` is of `target`."""
         self.replay = replay
         self._target = target
-        self._symbolizer = symbolizer
-        self._stacks_most: int | None = None
         self._engine = cast(Engine, replay)
         self._plan = plan = replay.plan_file.plan
         self._stacks = StackStore(replay.stack_addresses, symbolizer)
@@ -200,24 +209,18 @@ class StreamRows:
 
     def bound_stacks(self, sent: int, stored: int) -> None:
         """Keep in memory so many stacks as they are sent, and so many of one capture."""
-        self.replay.stacks_most, self._stacks_most = sent, stored
-        self._renew_stacks()
+        self.replay.stacks_most, self._stacks.stacks_most = sent, stored
 
-    def _renew_stacks(self) -> None:
-        addresses = self.replay.stack_addresses
-        self._stacks = StackStore(addresses, self._symbolizer, stacks_most=self._stacks_most)
-        self._cutter.use(self._stacks)
+    def part_end(self, ahead: Sequence[schema.Row] = ()) -> PartEnd:
+        """End a capture while the recording goes on.
 
-    def part_end(self) -> tuple[list[schema.Row], Unnamed]:
-        """End a capture while the recording goes on: its last rows, and frames to be named.
-
-        The windows that follow refer to none of its stacks.
+        `ahead`: the window that was cut last, if it belongs to the next capture.
         """
         unnamed = self._stacks.take_unnamed()
-        self._renew_stacks()
+        carried = self._stacks.begin_again(_stacks_of(ahead))
         rows = [*probe_rows(self._engine), *stream_walk_rows(self.replay)]
         end_ns = int(self.replay.window.end_ns)
-        return [*rows, schema.Meta("end_monotonic_ns", str(end_ns))], unnamed
+        return PartEnd([*rows, schema.Meta("end_monotonic_ns", str(end_ns))], unnamed, carried)
 
     def _target_cpu_ns(self) -> int:
         return self.replay.read().process_cpu_ns or 0
@@ -244,6 +247,13 @@ class StreamRows:
         if merged:
             text = f"{merged} windows are parts of longer ones: the reader of the stream was slow."
             yield schema.Gap(1, "windows", text)
+
+
+def _stacks_of(rows: Sequence[schema.Row]) -> set[int]:
+    """The stacks that a window refers to."""
+    of = (schema.SampleStack, schema.OffcpuStack)
+    pairs = ((row.user_stack_id, row.kernel_stack_id) for row in rows if isinstance(row, of))
+    return {stack for pair in pairs for stack in pair if stack is not None}
 
 
 def _shares_of_window(

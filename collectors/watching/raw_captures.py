@@ -18,7 +18,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.printable import output_error
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
-from tlstax.collectors.recording.stack_store import Unnamed
+from tlstax.collectors.recording.stream_capture import PartEnd
 from tlstax.collectors.watching import naming
 from tlstax.collectors.watching.naming import Naming
 
@@ -36,8 +36,8 @@ class Recording(Protocol):
     def begin(self) -> Iterable[schema.Row]:
         """What stands once in each."""
 
-    def part_end(self) -> tuple[list[schema.Row], Unnamed]:
-        """Its last rows, and what is to be named."""
+    def part_end(self, ahead: Sequence[schema.Row] = ()) -> PartEnd:
+        """Its last rows; `ahead` is a window that belongs to the next one."""
 
 
 class RawCaptures:
@@ -79,8 +79,8 @@ class RawCaptures:
     def window(self, rows: Sequence[schema.Row], source: int) -> None:
         """A window of this source ended: another source begins another capture."""
         if source != self._source:
-            self._end()
-            self._begin(source)
+            carried = self._end(rows)
+            self._begin(source, carried)
         for row in rows:
             if isinstance(row, schema.Thread):
                 self._threads[row.thread_id] = row
@@ -113,7 +113,7 @@ class RawCaptures:
 
     # ---- one capture ----
 
-    def _begin(self, source: int) -> None:
+    def _begin(self, source: int, carried: Sequence[schema.Row]) -> None:
         self._source = source
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         path = self._folder / f"{stamp}-{source % (1 << 64):016x}{SUFFIX}"
@@ -129,17 +129,22 @@ class RawCaptures:
         rows = [schema.Meta(key, value) for key, value in (facts | fresh).items()]
         self._try(lambda writer: writer.add(rows))
         self._try(lambda writer: writer.add(self._recording.begin()))
-        self._try(lambda writer: writer.add(list(self._threads.values())))
+        self._try(lambda writer: writer.add([*self._threads.values(), *carried]))
         self._is_failing = self._is_failing and self._writer is None
 
-    def _end(self) -> None:
-        """Finish the present capture, and let its functions be named."""
+    def _end(self, ahead: Sequence[schema.Row] = ()) -> Sequence[schema.Row]:
+        """Finish the present capture, and let its functions be named.
+
+        `ahead` is the first window of the next capture; returns the stacks that it needs.
+        """
         source, self._source = self._source, 0
         is_kept, self._is_kept = self._is_kept, False
         is_over, self._is_over = self._is_over, False
-        if not source or is_over:
-            return
-        rows, unnamed = self._recording.part_end()
+        if not source:
+            return ()
+        rows, unnamed, carried = self._recording.part_end(ahead)
+        if is_over:
+            return carried
         self._try(lambda writer: writer.add(rows))
         self._try(lambda writer: writer.close())
         writer, self._writer = self._writer, None
@@ -149,6 +154,7 @@ class RawCaptures:
                 path = path.rename(self._folder / KEPT / path.name)
             self._named.append((naming.start(Naming(path, self._pid, unnamed)), path, source))
         self._remove_oldest()
+        return carried
 
     def _bound(self) -> None:
         """An hour that alone would fill the room ends early."""

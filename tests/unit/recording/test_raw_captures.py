@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Raw windows of a watch: a capture for each source, named, within a bound of bytes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from tlstax.collectors.capture.schema import Row
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.process.symbols import KernelSymbols
 from tlstax.collectors.recording.stack_store import KERNEL, Unnamed
+from tlstax.collectors.recording.stream_capture import PartEnd
 from tlstax.collectors.watching import naming
 from tlstax.collectors.watching.raw_captures import KEPT, RawCaptures
 
@@ -30,9 +31,10 @@ class Recording:
     def begin(self) -> Iterator[Row]:
         yield schema.Gap(1, "what", "is missing")
 
-    def part_end(self) -> tuple[list[Row], Unnamed]:
+    def part_end(self, ahead: Sequence[Row] = ()) -> PartEnd:
+        del ahead
         rows: list[Row] = [schema.Frame(1, *KERNEL), schema.Stack(1, "1")]
-        return rows, Unnamed({(True, self.address): 1}, [])
+        return PartEnd(rows, Unnamed({(True, self.address): 1}, []), [])
 
 
 def window(number: int, *more: Row) -> list[Row]:
