@@ -7,7 +7,7 @@ in the names of the kernel's functions that the stream holds.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import BinaryIO, Final, cast
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
@@ -17,6 +17,13 @@ from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
 from tlstax.collectors.placement.model import RoleMark
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.capture_parts import (
+    Counts,
+    PartEnd,
+    counts_of,
+    since,
+    stacks_of,
+)
 from tlstax.collectors.recording.engine.expected_cost import (
     FLOOR_CPUS,
     budget_summary,
@@ -29,7 +36,7 @@ from tlstax.collectors.recording.engine_rows import fate_rows
 from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.proc_clocks import Clocks, RecordedClocks
 from tlstax.collectors.recording.safe_request import safety_rows
-from tlstax.collectors.recording.stack_store import StackStore, Unnamed
+from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import (
@@ -109,17 +116,6 @@ def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -
     return text
 
 
-class PartEnd(NamedTuple):
-    """The end of a capture, while its recording goes on in another."""
-
-    rows: list[schema.Row]
-    """Its last rows."""
-    unnamed: Unnamed
-    """What is to be named in it."""
-    carried: list[schema.Row]
-    """Frames and stacks for the next capture, where a window refers to them."""
-
-
 class StreamRows:
     """The rows of a stream's recording, in order: what stands once, each window, the end."""
 
@@ -142,6 +138,7 @@ class StreamRows:
         functions = replay.plan_file.functions
         self._functions = FunctionRows(functions, replay.functions) if functions else None
         self._cpu_ns = self._target_cpu_ns()
+        self._before = self._earlier = Counts({}, {})
         self._predicted: dict[str, float] = {}
 
     @property
@@ -160,8 +157,8 @@ class StreamRows:
         yield from self._probes()
 
     def _probes(self) -> list[schema.Probe]:
-        """All probes with their hits so far, those of functions at the end."""
-        rows = probe_rows(self._engine)
+        """All probes with their hits so far in this capture, those of functions at the end."""
+        rows = since(probe_rows(self._engine), self._earlier)
         if self._functions:
             suffix = "_multi" if self.replay.multi else ""
             rows += self._functions.probes(len(rows) + 1, suffix)
@@ -170,6 +167,7 @@ class StreamRows:
     def next_window(self) -> tuple[list[schema.Row], WindowTotals] | None:
         """The rows of the next window; None if no more follow."""
         replay = self.replay
+        self._before = self._counts()
         if not replay.next_window():
             return None
         now = replay.window
@@ -217,10 +215,20 @@ class StreamRows:
         `ahead`: the window that was cut last, if it belongs to the next capture.
         """
         unnamed = self._stacks.take_unnamed()
-        carried = self._stacks.begin_again(_stacks_of(ahead))
-        rows = [*probe_rows(self._engine), *stream_walk_rows(self.replay)]
-        end_ns = int(self.replay.window.end_ns)
-        return PartEnd([*rows, schema.Meta("end_monotonic_ns", str(end_ns))], unnamed, carried)
+        carried = self._stacks.begin_again(stacks_of(ahead))
+        starts = [row.start_ns for row in ahead if isinstance(row, schema.Window)]
+        end_ns = min(starts, default=int(self.replay.window.end_ns))
+        now = self._before if ahead else self._counts()
+        rows = [
+            *since(now.of(probe_rows(self._engine)), self._earlier),
+            *stream_walk_rows(self.replay, now.walks, self._earlier.walks),
+            schema.Meta("end_monotonic_ns", str(end_ns)),
+        ]
+        self._earlier = now
+        return PartEnd(rows, unnamed, carried)
+
+    def _counts(self) -> Counts:
+        return counts_of(probe_rows(self._engine), self.replay.walk_counts())
 
     def _target_cpu_ns(self) -> int:
         return self.replay.read().process_cpu_ns or 0
@@ -242,18 +250,11 @@ class StreamRows:
         yield schema.Meta("end_monotonic_ns", str(int(replay.window.end_ns)))
         ending = text_of(replay.end.ending) if replay.end else _UNKNOWN_END
         yield from fate_rows(self._engine, ending)
-        yield from stream_walk_rows(replay)
+        yield from stream_walk_rows(replay, replay.walk_counts())
         merged = int(replay.end.merged_count if replay.end else replay.window.merged_count)
         if merged:
             text = f"{merged} windows are parts of longer ones: the reader of the stream was slow."
             yield schema.Gap(1, "windows", text)
-
-
-def _stacks_of(rows: Sequence[schema.Row]) -> set[int]:
-    """The stacks that a window refers to."""
-    of = (schema.SampleStack, schema.OffcpuStack)
-    pairs = ((row.user_stack_id, row.kernel_stack_id) for row in rows if isinstance(row, of))
-    return {stack for pair in pairs for stack in pair if stack is not None}
 
 
 def _shares_of_window(

@@ -130,7 +130,10 @@ class RawCaptures:
         self._try(lambda writer: writer.add(rows))
         self._try(lambda writer: writer.add(self._recording.begin()))
         self._try(lambda writer: writer.add([*self._threads.values(), *carried]))
-        self._is_failing = self._is_failing and self._writer is None
+        if self._writer is not None:
+            self._is_failing = False
+            # Attaching was paid once: the captures that follow do not have it again.
+            self._facts = [row for row in self._facts if row.key != "start_cpu_ns"]
 
     def _end(self, ahead: Sequence[schema.Row] = ()) -> Sequence[schema.Row]:
         """Finish the present capture, and let its functions be named.

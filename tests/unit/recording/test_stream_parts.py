@@ -43,9 +43,11 @@ def plan_text() -> str:
     """A plan of one probe."""
     target = open_target(os.getpid())
     site = Site(
-        *("record_read", "phase", "record_read", "enter", "SSL_read", target.program),
-        *(64, 64, "nop", "uprobe", False, "", 0, "", "by hand"),
-    )
+        boundary="record_read", action="phase", phase="record_read", event="enter",
+        function="SSL_read", object=target.program, file_offset=64, virtual_address=64,
+        instruction="nop", kind="uprobe", stepped=False, register="", stack_bytes=0, only_in="",
+        reason="a test",
+    )  # fmt: skip
     plan = Plan(target.pid, Level.RECORD, (), (site,), ())
     return plan_file_text(target, plan, Safety(), None)
 
@@ -172,3 +174,45 @@ def test_functions_of_the_kernel_are_named_where_a_stack_went(
     assert later.frames == {(True, KERNEL): frame}
     assert later.waits == part.unnamed.waits
     assert [type(row) for row in part.carried] == [schema.Frame, schema.Stack]
+
+
+def counted(path: Path) -> dict[str, int]:
+    """What grows while a recording goes on, as a capture has it."""
+    (probe,) = [row for row in rows_of(path, schema.Probe) if row.function == "SSL_read"]
+    meta = {row.key: int(row.value) for row in rows_of(path, schema.Meta) if row.value.isdigit()}
+    wanted = ("stack_walk_count", "stack_whole_count", "end_monotonic_ns", "start_cpu_ns")
+    found = {key: meta[key] for key in wanted if key in meta}
+    return found | {
+        "hits": probe.hits_count, "begun": probe.begun_count, "healed": probe.healed_count,
+    }  # fmt: skip
+
+
+def test_each_capture_has_what_was_counted_in_its_own_time(tmp_path: Path, plan_text: str) -> None:
+    """Totals since attaching would be ten times the hits per second in the tenth hour."""
+    run = Run(
+        tmp_path / "raw",
+        plan_text,
+        [
+            ended(0),
+            *(hits(10), ended(1, 100)),
+            *(hits(20), ended(2, 110)),
+            *(hits(50), ended(3, 130)),
+            *(hits(90), ended(4, 170)),
+        ],
+    )
+    first, second, third = run.take(11, 11, 12, 13)
+    assert [counted(path) for path in (first, second, third)] == [
+        {
+            "hits": 20, "begun": 19, "healed": 18, "stack_walk_count": 110,
+            "stack_whole_count": 110, "end_monotonic_ns": 3 * SECOND,
+            "start_cpu_ns": START_CPU_NS,
+        },
+        {
+            "hits": 30, "begun": 30, "healed": 30, "stack_walk_count": 20,
+            "stack_whole_count": 20, "end_monotonic_ns": 4 * SECOND,
+        },
+        {
+            "hits": 40, "begun": 40, "healed": 40, "stack_walk_count": 40,
+            "stack_whole_count": 40, "end_monotonic_ns": 5 * SECOND,
+        },
+    ]  # fmt: skip
