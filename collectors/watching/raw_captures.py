@@ -2,7 +2,8 @@
 """Raw windows of the last hours: captures of an hour each, within a bound of bytes.
 
 Each is an ordinary capture. The latest stay, and those in which a trigger fired: these have half of
-the bound, the others the other half, and of each half the oldest are removed first.
+the bound, and the others a quarter beside the one that is being written, which may take a quarter,
+too. The oldest are removed first, the newest never.
 """
 
 import re
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture import schema
@@ -40,6 +41,16 @@ class Recording(Protocol):
         """Its last rows; `ahead` is a window that belongs to the next one."""
 
 
+class _Ended(NamedTuple):
+    """A capture that is finished, but for the names of its functions."""
+
+    naming: "subprocess.Popen[bytes] | None"
+    """None: it could not be started."""
+    path: Path
+    source: int
+    is_kept: bool
+
+
 class RawCaptures:
     """Writes the windows of a watch to captures, one after the other."""
 
@@ -50,7 +61,7 @@ class RawCaptures:
         tell: Callable[[str], None],
         finished: Callable[[Path, int], None],
     ) -> None:
-        """`finished` gets each capture whose functions have names, and its source.
+        """`finished` gets each capture whose functions have names, and its source, which is over.
 
         Raises TlstaxError (IO) if the folder cannot be made.
         """
@@ -62,7 +73,7 @@ class RawCaptures:
         self._source = 0
         self._is_kept = False
         self._is_over = False
-        self._named: list[tuple[subprocess.Popen[bytes], Path, int]] = []
+        self._ended: list[_Ended] = []
         self._threads: dict[int, schema.Thread] = {}
         self._is_failing = False
         try:
@@ -104,12 +115,14 @@ class RawCaptures:
     def close(self) -> None:
         """Wait for the names."""
         end = time.monotonic() + _NAMING_S
-        while self._named and time.monotonic() < end:
+        while self._ended and time.monotonic() < end:
             self._take_named()
             time.sleep(0.05)
-        for process, _, _ in self._named:
-            process.kill()
-            process.wait()
+        for one in self._ended:
+            if one.naming is not None:
+                one.naming.kill()
+                one.naming.wait()
+        self._take_named()
 
     # ---- one capture ----
 
@@ -147,15 +160,17 @@ class RawCaptures:
             return ()
         rows, unnamed, carried = self._recording.part_end(ahead)
         if is_over:
+            self._ended = [
+                one._replace(is_kept=is_kept) if one.source == source else one
+                for one in self._ended
+            ]
             return carried
         self._try(lambda writer: writer.add(rows))
         self._try(lambda writer: writer.close())
         writer, self._writer = self._writer, None
         if writer is not None:
-            path = writer.path
-            if is_kept:
-                path = path.rename(self._folder / KEPT / path.name)
-            self._named.append((naming.start(Naming(path, self._pid, unnamed)), path, source))
+            process = naming.start(Naming(writer.path, self._pid, unnamed))
+            self._ended.append(_Ended(process, writer.path, source, is_kept))
         self._remove_oldest()
         return carried
 
@@ -190,15 +205,21 @@ class RawCaptures:
             self._tell(f"{error.what}: {error.why}; raw windows of this hour are not kept")
 
     def _take_named(self) -> None:
-        for one in [one for one in self._named if one[0].poll() is not None]:
-            process, path, source = one
-            self._named.remove(one)
-            if process.returncode:
-                self._tell(f"the functions of {path} could not be named")
-            self._finished(path, source)
+        """Pass on what has names, unless its hour goes on: something may happen in it yet."""
+        for one in self._ended[:]:
+            if one.source == self._source or (one.naming and one.naming.poll() is None):
+                continue
+            self._ended.remove(one)
+            if one.naming is None or one.naming.returncode:
+                self._tell(f"the functions of {one.path} could not be named")
+            path = one.path
+            if one.is_kept:
+                path = path.rename(self._folder / KEPT / path.name)
+            self._finished(path, one.source)
+            self._remove_oldest()
 
     def _remove_oldest(self) -> None:
-        being_named = {path for _, path, _ in self._named}
+        being_named = {one.path for one in self._ended}
         for folder in (self._folder, self._folder / KEPT):
             files = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
             sizes = {path: path.stat().st_size for path in files}

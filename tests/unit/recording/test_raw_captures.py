@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Raw windows of a watch: a capture for each source, named, within a bound of bytes."""
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -135,6 +136,28 @@ def test_an_hour_that_is_too_large_ends_early(tmp_path: Path) -> None:
     assert len(found) == 2
     assert sum("not kept" in line for line in run.said) == 1
     assert len(rows_of(found[0], schema.Window)) < 199
+
+
+def large(number: int) -> list[Row]:
+    """A window of some 30 kB."""
+    return window(number, *(thread(number * 1000 + at, 5) for at in range(600)))
+
+
+def test_what_happens_after_an_early_end_keeps_the_capture(tmp_path: Path) -> None:
+    run = Run(tmp_path / "raw", most_bytes=1 << 20)
+    number = 0
+    while not run.said:
+        number += 1
+        run.raw.window(large(number), 11)
+    run.raw.keep()
+    for _ in range(100):  # its functions have names by now, and the hour goes on
+        time.sleep(0.05)
+        run.raw.window(window(number), 11)
+    assert run.finished == []
+    run.raw.window(window(number + 1), 12)
+    kept, _ = sorted(run.close(), key=lambda path: path.name)
+    assert kept.parent.name == KEPT
+    assert run.finished[0] == (kept, 11)
 
 
 def test_a_full_disk_costs_a_capture_and_is_told_once(
