@@ -2,8 +2,8 @@
 """Raw windows of the last hours: captures of an hour each, within a bound of bytes.
 
 Each is an ordinary capture. The latest stay, and those in which a trigger fired: these have half of
-the bound, and the others a quarter beside the one that is being written, which may take a quarter,
-too. The oldest are removed first, the newest never.
+the bound, the others the other half with the one that is being written, which ends early at a
+quarter. Of each half the oldest are removed first, the newest never.
 """
 
 import re
@@ -99,6 +99,7 @@ class RawCaptures:
             self._try(lambda writer: writer.add(rows))
             self._try(lambda writer: writer.commit_if_free())
             self._bound()
+            self._remove_oldest()
         for row in rows:
             if isinstance(row, schema.Thread) and row.end_ns is not None:
                 del self._threads[row.thread_id]
@@ -176,10 +177,10 @@ class RawCaptures:
 
     def _bound(self) -> None:
         """An hour that alone would fill the room ends early."""
-        if self._writer is None or self._writer.path.stat().st_size <= self._most_bytes // 2:
+        if self._writer is None or self._writer.path.stat().st_size <= self._most_bytes // 4:
             return
         self._tell(
-            f"the raw windows of this hour take more than half of {self._most_bytes >> 20} MB: "
+            f"the raw windows of this hour take more than a quarter of {self._most_bytes >> 20} MB: "
             "the rest of it is not kept. Give more than that with --raw"
         )
         source = self._source
@@ -216,15 +217,17 @@ class RawCaptures:
             if one.is_kept:
                 path = path.rename(self._folder / KEPT / path.name)
             self._finished(path, one.source)
-            self._remove_oldest()
 
     def _remove_oldest(self) -> None:
         being_named = {one.path for one in self._ended}
+        written = self._writer.path if self._writer else None
         for folder in (self._folder, self._folder / KEPT):
             files = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
             sizes = {path: path.stat().st_size for path in files}
-            while sum(sizes.values()) > self._most_bytes // 2:
-                oldest = next(iter(sizes))
+            finished = [path for path in files if path != written]
+            for oldest in finished[:-1]:
+                if sum(sizes.values()) <= self._most_bytes // 2:
+                    break
                 del sizes[oldest]
                 if oldest not in being_named:
                     oldest.unlink(missing_ok=True)

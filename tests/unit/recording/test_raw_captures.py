@@ -160,6 +160,32 @@ def test_what_happens_after_an_early_end_keeps_the_capture(tmp_path: Path) -> No
     assert run.finished[0] == (kept, 11)
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_an_hour_that_ended_early_stays_until_newer_ones_need_the_room(
+    tmp_path: Path, is_kept: bool
+) -> None:
+    most = 1 << 20
+    run = Run(tmp_path / "raw", most_bytes=most)
+    number, largest = 0, 0
+    for source in (11, 12, 13, 14):
+        if is_kept:
+            run.raw.keep()
+        run.said.clear()
+        while not run.said:
+            number += 1
+            run.raw.window(large(number), source)
+            sizes = [path.stat().st_size for path in run.folder.rglob("*.tlstax")]
+            largest = max(largest, sum(sizes))
+        if source == 12:
+            assert len(sizes) == 2
+        run.raw.close()
+    assert "more than a quarter" in run.said[0]
+    assert largest <= 1.2 * most
+    found = [path.name[-9:-7] for path in run.close()]
+    assert found[-1] == "0e"
+    assert "0b" not in found or is_kept
+
+
 def test_a_full_disk_costs_a_capture_and_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
