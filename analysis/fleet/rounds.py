@@ -131,7 +131,10 @@ def record(wanted: Round, folder: Path, should_stop: Callable[[], bool]) -> Iter
 
 
 def _start(host: Host, wanted: Round, folder: Path) -> _Running:
-    capture = folder / f"{len(list(folder.iterdir()))}-{host.plain_name.replace('/', '_')}.tlstax"
+    # No name of an earlier round, whatever was removed of it, and none of this one.
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    number = wanted.hosts.index(host)
+    capture = folder / f"{stamp}-{number}-{host.plain_name.replace('/', '_')}.tlstax"
     said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its host
     arguments = ["attach", "--ssh", host.name, "--quiet", *wanted.options]
     process = subprocess.Popen(

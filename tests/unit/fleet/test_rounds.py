@@ -132,6 +132,19 @@ def test_a_round_that_is_interrupted_keeps_what_is_recorded(log: Path, tmp_path:
     assert os.path.getsize(found[0].capture) > 1000
 
 
+def test_captures_of_a_round_have_no_name_of_an_earlier_one(log: Path, tmp_path: Path) -> None:
+    """A retention removes the older half of what --keep kept."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    wanted = Round([Host("db1", ""), Host("db2", "")], (), 1.0, 2, 2, 0.0)
+    first = [one.capture.name for one in record(wanted, folder, lambda: False)]
+    (folder / sorted(first)[0]).unlink()
+    time.sleep(1.1)
+    second = [one.capture.name for one in record(wanted, folder, lambda: False)]
+    assert not set(first) & set(second)
+    assert max(first) < min(second)
+
+
 def test_hosts_begin_at_different_times(log: Path, tmp_path: Path) -> None:
     wanted = Round([Host(f"db{n}", "") for n in range(4)], (), 1.0, 4, 4, 3.0)
     assert len(list(record(wanted, tmp_path, lambda: False))) == 4
