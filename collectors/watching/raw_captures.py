@@ -19,7 +19,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.printable import output_error
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
-from tlstax.collectors.recording.stream_capture import PartEnd
+from tlstax.collectors.recording.capture_parts import PartEnd
 from tlstax.collectors.watching import naming
 from tlstax.collectors.watching.naming import Naming
 
@@ -76,11 +76,18 @@ class RawCaptures:
         self._ended: list[_Ended] = []
         self._threads: dict[int, schema.Thread] = {}
         self._is_failing = False
+        self._is_full = False  # and it was told
         try:
-            for each in (folder.parent, folder, folder / KEPT):
-                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folders()
         except OSError as error:
-            raise output_error(f"raw windows to {folder}", error) from error
+            raise self._error(error) from error
+
+    def _make_folders(self) -> None:
+        for each in (self._folder.parent, self._folder, self._folder / KEPT):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _error(self, error: OSError) -> TlstaxError:
+        return output_error(f"raw windows to {self._folder}", error)
 
     def attached(self, recording: Recording, pid: int, facts: Sequence[schema.Meta]) -> None:
         """A recorder was attached; `facts` are those of the recording that stand once."""
@@ -98,6 +105,7 @@ class RawCaptures:
         if self._writer is not None:
             self._try(lambda writer: writer.add(rows))
             self._try(lambda writer: writer.commit_if_free())
+            self._is_failing = self._is_failing and self._writer is None
             self._bound()
             self._remove_oldest()
         for row in rows:
@@ -132,8 +140,9 @@ class RawCaptures:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         path = self._folder / f"{stamp}-{source % (1 << 64):016x}{SUFFIX}"
         try:
+            self._make_folders()
             self._writer = CaptureWriter.create(path)
-        except TlstaxError as error:
+        except (TlstaxError, OSError) as error:
             self._failed(error)
             return
         facts = {row.key: row.value for row in self._facts}
@@ -145,7 +154,6 @@ class RawCaptures:
         self._try(lambda writer: writer.add(self._recording.begin()))
         self._try(lambda writer: writer.add([*self._threads.values(), *carried]))
         if self._writer is not None:
-            self._is_failing = False
             # Attaching was paid once: the captures that follow do not have it again.
             self._facts = [row for row in self._facts if row.key != "start_cpu_ns"]
 
@@ -170,18 +178,22 @@ class RawCaptures:
         self._try(lambda writer: writer.close())
         writer, self._writer = self._writer, None
         if writer is not None:
-            process = naming.start(Naming(writer.path, self._pid, unnamed))
+            process = None
+            with suppress(OSError):
+                process = naming.start(Naming(writer.path, self._pid, unnamed))
             self._ended.append(_Ended(process, writer.path, source, is_kept))
         self._remove_oldest()
         return carried
 
     def _bound(self) -> None:
         """An hour that alone would fill the room ends early."""
-        if self._writer is None or self._writer.path.stat().st_size <= self._most_bytes // 4:
+        sizes: list[int] = []
+        self._try(lambda writer: sizes.append(writer.path.stat().st_size))
+        if sum(sizes) <= self._most_bytes // 4:
             return
         self._tell(
-            f"the raw windows of this hour take more than a quarter of {self._most_bytes >> 20} MB: "
-            "the rest of it is not kept. Give more than that with --raw"
+            f"the raw windows of this hour take more than a quarter of {self._most_bytes >> 20} "
+            "MB: the rest of it is not kept. Give more than that with --raw"
         )
         source = self._source
         self._end()
@@ -191,19 +203,20 @@ class RawCaptures:
         """Write; a capture that cannot be written is given up, and the watch goes on."""
         if self._writer is None:
             return
+        writer = self._writer
         try:
-            write(self._writer)
-        except TlstaxError as error:
-            path = self._writer.path
+            write(writer)
+        except (TlstaxError, OSError) as error:
             self._writer = None
             with suppress(OSError):
-                path.unlink()
+                writer.discard()
             self._failed(error)
 
-    def _failed(self, error: TlstaxError) -> None:
+    def _failed(self, error: TlstaxError | OSError) -> None:
         if not self._is_failing:
             self._is_failing = True
-            self._tell(f"{error.what}: {error.why}; raw windows of this hour are not kept")
+            found = self._error(error) if isinstance(error, OSError) else error
+            self._tell(f"{found.what}: {found.why}; raw windows of this hour are not kept")
 
     def _take_named(self) -> None:
         """Pass on what has names, unless its hour goes on: something may happen in it yet."""
@@ -215,10 +228,25 @@ class RawCaptures:
                 self._tell(f"the functions of {one.path} could not be named")
             path = one.path
             if one.is_kept:
-                path = path.rename(self._folder / KEPT / path.name)
+                try:
+                    path = path.rename(self._folder / KEPT / path.name)
+                except OSError as error:
+                    self._tell(f"{path} stays no longer than others: {error.strerror}")
             self._finished(path, one.source)
 
     def _remove_oldest(self) -> None:
+        try:
+            self._remove_beyond_bound()
+        except FileNotFoundError:
+            pass  # somebody else removed it
+        except OSError as error:
+            if not self._is_full:
+                self._is_full = True
+                self._tell(
+                    f"older raw windows cannot be removed: {error.strerror}: {error.filename}"
+                )
+
+    def _remove_beyond_bound(self) -> None:
         being_named = {one.path for one in self._ended}
         written = self._writer.path if self._writer else None
         for folder in (self._folder, self._folder / KEPT):

@@ -57,8 +57,13 @@ class ExplainedHours:
     def ask(self, capture: Path, source: int) -> None:
         """The raw windows of a source are in a capture."""
         of = self._awaited.pop(source, None)
-        if of is not None:
+        if of is None:
+            return
+        try:
             self._running.append(Explaining(RawHour(capture, of)))
+        except OSError as error:
+            self._fired.pop(source, None)
+            self._tell(f"{capture} could not be explained ({error.strerror}): its hour has no stacks")
 
     def take(self) -> None:
         """Write what is explained by now."""

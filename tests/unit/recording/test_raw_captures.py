@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Raw windows of a watch: a capture for each source, named, within a bound of bytes."""
 
+import errno
+import os
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -213,3 +216,45 @@ def test_a_capture_whose_functions_cannot_be_named_is_told(
     run.raw.window(window(1), 11)
     assert len(run.close()) == 1
     assert "could not be named" in run.said[0]
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_capture_stays_where_no_process_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "start", no_room)
+    run = Run(tmp_path / "raw")
+    run.raw.window(window(1), 11)
+    run.raw.window(window(2), 12)
+    paths = run.close()
+    assert len(paths) == 2
+    assert [source for _, source in run.finished] == [11, 12]
+    assert all("could not be named" in line for line in run.said)
+
+
+def test_a_folder_that_is_removed_costs_the_hour(tmp_path: Path) -> None:
+    run = Run(tmp_path / "raw" / "db1")
+    run.raw.window(window(1), 11)
+    shutil.rmtree(tmp_path / "raw")
+    for number in range(2, 5):
+        run.raw.window(window(number), 11)
+    assert ["are not kept" in line for line in run.said] == [True]
+    run.raw.window(window(5), 12)
+    (path,) = run.close()
+    assert path.name.endswith("0c.tlstax")
+
+
+def test_captures_that_are_given_up_leave_no_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path / "raw")
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(CaptureWriter, "commit_if_free", no_room)
+    for number in range(1, 6):
+        run.raw.window(window(number), number)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert run.close() == []
+    assert len(run.said) == 1
