@@ -4,10 +4,10 @@
 import errno
 import os
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 
@@ -17,9 +17,9 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Row
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.process.symbols import KernelSymbols
+from tlstax.collectors.recording.capture_parts import PartEnd
 from tlstax.collectors.recording.stack_store import KERNEL, Unnamed
-from tlstax.collectors.recording.stream_capture import PartEnd
-from tlstax.collectors.watching import naming
+from tlstax.collectors.watching import naming, raw_captures
 from tlstax.collectors.watching.raw_captures import KEPT, RawCaptures
 
 LARGE: Final = 64 << 20
@@ -146,18 +146,24 @@ def large(number: int) -> list[Row]:
     return window(number, *(thread(number * 1000 + at, 5) for at in range(600)))
 
 
-def test_what_happens_after_an_early_end_keeps_the_capture(tmp_path: Path) -> None:
+def named_at_once(_: object) -> Any:
+    """Naming that is over."""
+    return SimpleNamespace(poll=lambda: 0, returncode=0)
+
+
+def test_what_happens_after_an_early_end_keeps_the_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "start", named_at_once)
     run = Run(tmp_path / "raw", most_bytes=1 << 20)
     number = 0
     while not run.said:
         number += 1
         run.raw.window(large(number), 11)
     run.raw.keep()
-    for _ in range(100):  # its functions have names by now, and the hour goes on
-        time.sleep(0.05)
-        run.raw.window(window(number), 11)
-    assert run.finished == []
-    run.raw.window(window(number + 1), 12)
+    run.raw.window(window(number + 1), 11)
+    assert run.finished == []  # its hour goes on
+    run.raw.window(window(number + 2), 12)
     kept, _ = sorted(run.close(), key=lambda path: path.name)
     assert kept.parent.name == KEPT
     assert run.finished[0] == (kept, 11)
@@ -165,28 +171,26 @@ def test_what_happens_after_an_early_end_keeps_the_capture(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_an_hour_that_ended_early_stays_until_newer_ones_need_the_room(
-    tmp_path: Path, is_kept: bool
+    tmp_path: Path, is_kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(naming, "start", named_at_once)
     most = 1 << 20
     run = Run(tmp_path / "raw", most_bytes=most)
-    number, largest = 0, 0
+    number, sizes = 0, list[list[int]]()
     for source in (11, 12, 13, 14):
-        if is_kept:
-            run.raw.keep()
         run.said.clear()
         while not run.said:
             number += 1
             run.raw.window(large(number), source)
-            sizes = [path.stat().st_size for path in run.folder.rglob("*.tlstax")]
-            largest = max(largest, sum(sizes))
-        if source == 12:
-            assert len(sizes) == 2
-        run.raw.close()
+            if is_kept:
+                run.raw.keep()
+            sizes.append([path.stat().st_size for path in run.folder.rglob("*.tlstax")])
+        assert source == 11 or len(sizes[-2]) >= 2
     assert "more than a quarter" in run.said[0]
-    assert largest <= 1.2 * most
-    found = [path.name[-9:-7] for path in run.close()]
-    assert found[-1] == "0e"
-    assert "0b" not in found or is_kept
+    assert max(map(sum, sizes)) <= 1.2 * (most if is_kept else most // 2)
+    found = run.close()
+    assert max(path.name[-9:-7] for path in found) == "0e"
+    assert {path.parent.name for path in found} == {KEPT if is_kept else "raw"}
 
 
 def test_a_full_disk_costs_a_capture_and_is_told_once(
@@ -258,3 +262,14 @@ def test_captures_that_are_given_up_leave_no_descriptors(
     assert len(os.listdir("/proc/self/fd")) == before
     assert run.close() == []
     assert len(run.said) == 1
+
+
+def test_naming_that_takes_too_long_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raw_captures, "_NAMING_S", 0)
+    run = Run(tmp_path / "raw")
+    run.raw.window(window(1), 11)
+    (path,) = run.close()
+    assert run.finished == [(path, 11)]
+    assert "could not be named" in run.said[0]
