@@ -193,6 +193,37 @@ def test_an_hour_that_ended_early_stays_until_newer_ones_need_the_room(
     assert {path.parent.name for path in found} == {KEPT if is_kept else "raw"}
 
 
+def test_the_open_capture_takes_room_from_older_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "start", named_at_once)
+    most = 1 << 20
+    run = Run(tmp_path / "raw", most_bytes=most)
+    sizes: list[int] = []
+    for number in range(30):
+        run.raw.window(large(number), 1 + number // 5)
+    while not run.said:
+        run.raw.window(large(len(sizes)), 7)
+        sizes.append(sum(path.stat().st_size for path in run.folder.rglob("*.tlstax")))
+    assert max(sizes) <= most // 2 + (64 << 10)
+    assert len(run.close()) > 2
+
+
+def test_the_newest_stays_whatever_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A smaller --raw than before must not remove the last hour."""
+    monkeypatch.setattr(naming, "start", named_at_once)
+    run = Run(tmp_path / "raw")
+    run.raw.window(large(1), 11)
+    run.raw.window(large(2), 12)
+    run.raw.detached()
+    run.raw.close()
+    run.raw._most_bytes = 1 << 10
+    run.raw._remove_oldest()
+    assert [path.name[-9:-7] for path in run.folder.glob("*.tlstax")] == ["0c"]
+
+
 def test_a_full_disk_costs_a_capture_and_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
