@@ -6,7 +6,7 @@ looked up at the end, on the host that recorded, in a forked child, because symb
 so the recorder stays small, and the report needs neither the host nor the binaries.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tlstax.collectors.capture import schema
@@ -185,6 +185,13 @@ class StackStore:
 
     def _frame_row(self, frame: int, address: int, kernel: bool) -> schema.Frame:
         return schema.Frame(frame, *(KERNEL if kernel else self._symbolizer.locate(address)))
+
+
+def stacks_of(rows: Sequence[schema.Row]) -> set[int]:
+    """The stacks that a window refers to."""
+    of = (schema.SampleStack, schema.OffcpuStack)
+    pairs = ((row.user_stack_id, row.kernel_stack_id) for row in rows if isinstance(row, of))
+    return {stack for pair in pairs for stack in pair if stack is not None}
 
 
 class UnnamedFrames:

@@ -7,7 +7,7 @@ in the names of the kernel's functions that the stream holds.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
@@ -17,13 +17,6 @@ from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
 from tlstax.collectors.placement.model import RoleMark
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.capture_parts import (
-    Counts,
-    PartEnd,
-    counts_of,
-    since,
-    stacks_of,
-)
 from tlstax.collectors.recording.engine.expected_cost import (
     FLOOR_CPUS,
     budget_summary,
@@ -36,8 +29,9 @@ from tlstax.collectors.recording.engine_rows import fate_rows
 from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.proc_clocks import Clocks, RecordedClocks
 from tlstax.collectors.recording.safe_request import safety_rows
-from tlstax.collectors.recording.stack_store import StackStore
+from tlstax.collectors.recording.stack_store import StackStore, Unnamed, stacks_of
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
+from tlstax.collectors.recording.stream.part_counts import Counts, counts_of, since
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import (
     recorded_objects,
@@ -114,6 +108,17 @@ def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -
     if replay.reading.why_ended or replay.end is None:
         text += f"; {name} has no end: {replay.reading.why_ended or 'it was cut'}"
     return text
+
+
+class PartEnd(NamedTuple):
+    """The end of a capture, while its recording goes on in another."""
+
+    rows: list[schema.Row]
+    """Its last rows."""
+    unnamed: Unnamed
+    """What is to be named in it."""
+    carried: list[schema.Row]
+    """Frames and stacks for the next capture, where a window refers to them."""
 
 
 class StreamRows:

@@ -17,8 +17,8 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Row
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.process.symbols import KernelSymbols
-from tlstax.collectors.recording.capture_parts import PartEnd
 from tlstax.collectors.recording.stack_store import KERNEL, Unnamed
+from tlstax.collectors.recording.stream_capture import PartEnd
 from tlstax.collectors.watching import naming, raw_captures
 from tlstax.collectors.watching.raw_captures import KEPT, RawCaptures
 
@@ -206,7 +206,7 @@ def test_the_open_capture_takes_room_from_older_ones(
         run.raw.window(large(len(sizes)), 7)
         sizes.append(sum(path.stat().st_size for path in run.folder.rglob("*.tlstax")))
     assert max(sizes) <= most // 2 + (64 << 10)
-    assert len(run.close()) > 2
+    assert len(run.close()) >= 2
 
 
 def test_the_newest_stays_whatever_its_size(

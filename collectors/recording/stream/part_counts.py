@@ -5,18 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.recording.stack_store import Unnamed
-
-
-class PartEnd(NamedTuple):
-    """The end of a capture, while its recording goes on in another."""
-
-    rows: list[schema.Row]
-    """Its last rows."""
-    unnamed: Unnamed
-    """What is to be named in it."""
-    carried: list[schema.Row]
-    """Frames and stacks for the next capture, where a window refers to them."""
 
 
 class Counts(NamedTuple):
@@ -45,13 +33,6 @@ def since(rows: Sequence[schema.Probe], earlier: Counts) -> list[schema.Probe]:
         now = _counted(row)
         made.append(_with(row, (now[0] - hits, now[1] - begun, now[2] - healed)))
     return made
-
-
-def stacks_of(rows: Sequence[schema.Row]) -> set[int]:
-    """The stacks that a window refers to."""
-    of = (schema.SampleStack, schema.OffcpuStack)
-    pairs = ((row.user_stack_id, row.kernel_stack_id) for row in rows if isinstance(row, of))
-    return {stack for pair in pairs for stack in pair if stack is not None}
 
 
 def _counted(row: schema.Probe) -> tuple[int, int, int]:
