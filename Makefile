@@ -38,8 +38,9 @@ MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES
 	DROP_HANDSHAKES-2))
 DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder
-# What a wheel holds: one for each machine. Their names tell nothing, their ELF headers do.
-RECORDERS := $(RECORDER)
+# What a wheel holds: one for each machine. Their names tell nothing, their ELF headers do. CROSS=: this machine's only.
+CROSS := $(if $(filter x86_64,$(shell uname -m)),aarch64)
+RECORDERS := $(RECORDER) $(CROSS:%=$(RECORDER).%)
 RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o probes/bpf/functions.bpf.o
 RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
 RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/functions.h probes/bpf/unwind.h)
@@ -208,7 +209,7 @@ $(TEST_VENDOR)/VERSIONS: tests/e2e/vendor.list .ci/fetch-assets | $(VENV)/bin/py
 	.ci/fetch-assets $< $(TEST_VENDOR) $(BIN)/python
 
 .PHONY: dist
-dist: packages-demo packages-lint python-dev assets ## build the wheel and the static recorders of the last commit in dist/, the same bytes wherever it is built
+dist: packages-demo packages-lint $(CROSS:%=packages-arm64) python-dev assets ## build the wheel and the static recorders of the last commit in dist/, the same bytes wherever it is built
 	.ci/dist dist $(VENV)
 
 .PHONY: testprogs

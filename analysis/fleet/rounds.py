@@ -5,13 +5,16 @@ A recording is a process of its own, so a host that is dead, slow or strange cos
 process has a terminal: ssh asks for nothing, and a host that would ask is one that failed.
 """
 
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, NamedTuple
@@ -23,6 +26,7 @@ PROGRAM: Final = (sys.executable, "-m", "tlstax")
 PATIENCE_S: Final = 300.0
 """How long a host may take beyond the recording itself: login, files of a new build, planning."""
 _END_S: Final = 30.0
+"""After an interrupt: a recording ends in order, or a login is given up."""
 _STEP_S: Final = 0.1
 _SAID_BYTES: Final = 4000
 
@@ -69,6 +73,8 @@ class _Running:
     process: "subprocess.Popen[bytes]"
     said: IO[bytes]
     end_s: float
+    is_interrupted: bool = False
+    is_late: bool = False
 
 
 def hosts_in(path: Path) -> list[Host]:
@@ -109,8 +115,7 @@ def record(wanted: Round, folder: Path, should_stop: Callable[[], bool]) -> Iter
             if should_stop():
                 waiting = []
                 for one in running:
-                    one.process.terminate()
-                    one.end_s = min(one.end_s, time.monotonic() + _END_S)
+                    _interrupt(one)
             clusters = Counter(one.host.cluster for one in running)
             for due_s, host in waiting[:]:
                 is_free = not host.cluster or clusters[host.cluster] < wanted.per_cluster
@@ -125,13 +130,19 @@ def record(wanted: Round, folder: Path, should_stop: Callable[[], bool]) -> Iter
             time.sleep(_STEP_S)
     finally:
         for one in running:
-            one.process.kill()
-            one.process.wait()
+            _interrupt(one)
+        for one in running:
+            with suppress(subprocess.TimeoutExpired):
+                one.process.wait(max(0.0, one.end_s - time.monotonic()))
+            _kill(one)
             one.said.close()
 
 
 def _start(host: Host, wanted: Round, folder: Path) -> _Running:
-    capture = folder / f"{len(list(folder.iterdir()))}-{host.plain_name.replace('/', '_')}.tlstax"
+    # No name of an earlier round, whatever was removed of it, and none of this one.
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    number = wanted.hosts.index(host)
+    capture = folder / f"{stamp}-{number}-{host.plain_name.replace('/', '_')}.tlstax"
     said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its host
     arguments = ["attach", "--ssh", host.name, "--quiet", *wanted.options]
     process = subprocess.Popen(
@@ -144,17 +155,37 @@ def _start(host: Host, wanted: Round, folder: Path) -> _Running:
     return _Running(host, capture, process, said, time.monotonic() + wanted.for_s + PATIENCE_S)
 
 
+def _interrupt(one: _Running) -> None:
+    """As Ctrl-C, once: what it has begun is ended in order, and it removes its files."""
+    if not one.is_interrupted:
+        one.is_interrupted = True
+        one.end_s = min(one.end_s, time.monotonic()) + _END_S
+        one.process.send_signal(signal.SIGINT)
+
+
+def _kill(one: _Running) -> None:
+    """With its ssh, if it still runs."""
+    if one.process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(one.process.pid, signal.SIGKILL)
+        one.process.wait()
+
+
 def _is_over(one: _Running) -> bool:
     if one.process.poll() is None and time.monotonic() > one.end_s:
-        one.process.kill()
-        one.process.wait()
-        one.said.write(b"\nit took too long\n")
+        if one.is_interrupted:
+            _kill(one)
+        else:
+            one.is_late = True
+            _interrupt(one)
     return one.process.poll() is not None
 
 
 def _outcome(one: _Running) -> Outcome:
     with one.said as said:
         size = said.seek(0, 2)
+        if one.is_late:
+            size += said.write(b"\nit took too long\n")
         said.seek(max(0, size - _SAID_BYTES))
         lines = said.read().decode("utf-8", "replace").strip().splitlines()
     why = ""

@@ -52,8 +52,8 @@ class StackStore:
 
         Beyond `stacks_most` stacks, of others only the leaf is kept, and the loss counted.
         """
-        self._stacks_most = stacks_most
-        self._before = ids_before(target_id)
+        self.stacks_most = stacks_most
+        self._last_frame = self._last_stack = ids_before(target_id)
         self._addresses_of = addresses_of
         self._symbolizer = symbolizer
         self._frames: dict[_Address, int] = {}  # (of the kernel, address) -> frame id
@@ -104,6 +104,26 @@ class StackStore:
         taken, self._unnamed = self._unnamed, {}
         return Unnamed(taken, waits)
 
+    def begin_again(self, kept: Collection[int]) -> list[schema.Row]:
+        """Forget all but the stacks of these ids, for another capture; the rows that it needs.
+
+        Ids go on: none ever names two stacks, and windows that have it mean the same.
+        """
+        self._stacks = {frames: stack for frames, stack in self._stacks.items() if stack in kept}
+        used = {frame for frames in self._stacks for frame in frames}
+        self._frames = {key: frame for key, frame in self._frames.items() if frame in used}
+        self._unnamed = dict(self._frames)
+        self._waits.intersection_update(kept)
+        known = self._older_ids | self._ids
+        self._ids = {key: stored for key, stored in known.items() if stored in kept}
+        self._older_ids = {}
+        self._forgotten.intersection_update(stack for _, stack, _ in self._ids)
+        rows: list[schema.Row] = [
+            self._frame_row(frame, address, kernel)
+            for (kernel, address), frame in self._frames.items()
+        ]
+        return rows + [_stack_row(stack, frames) for frames, stack in self._stacks.items()]
+
     def _store(
         self, stack: int, kernel: bool, rows: list[schema.Row], leaf: int, count: int
     ) -> int | None:
@@ -147,7 +167,7 @@ class StackStore:
 
     @property
     def _is_full(self) -> bool:
-        return self._stacks_most is not None and len(self._stacks) >= self._stacks_most
+        return self.stacks_most is not None and len(self._stacks) >= self.stacks_most
 
     def _is_stored(self, places: Sequence[int], kernel: bool) -> bool:
         """Whether a stack of these frames has a row, under whatever number it came."""
@@ -156,8 +176,8 @@ class StackStore:
     def _keep(self, frames: tuple[int, ...], rows: list[schema.Row]) -> int:
         stored = self._stacks.get(frames)
         if stored is None:
-            stored = self._before + len(self._stacks) + 1
-            self._stacks[frames] = stored
+            self._last_stack += 1
+            stored = self._stacks[frames] = self._last_stack
             rows.append(_stack_row(stored, frames))
         return stored
 
@@ -165,11 +185,20 @@ class StackStore:
         key = (kernel, address)
         frame = self._frames.get(key)
         if frame is None:
-            frame = self._before + len(self._frames) + 1
-            self._frames[key] = self._unnamed[key] = frame
-            place = KERNEL if kernel else self._symbolizer.locate(address)
-            rows.append(schema.Frame(frame, *place))
+            self._last_frame += 1
+            frame = self._frames[key] = self._unnamed[key] = self._last_frame
+            rows.append(self._frame_row(frame, address, kernel))
         return frame
+
+    def _frame_row(self, frame: int, address: int, kernel: bool) -> schema.Frame:
+        return schema.Frame(frame, *(KERNEL if kernel else self._symbolizer.locate(address)))
+
+
+def stacks_of(rows: Sequence[schema.Row]) -> set[int]:
+    """The stacks that a window refers to."""
+    of = (schema.SampleStack, schema.OffcpuStack)
+    pairs = ((row.user_stack_id, row.kernel_stack_id) for row in rows if isinstance(row, of))
+    return {stack for pair in pairs for stack in pair if stack is not None}
 
 
 class UnnamedFrames:

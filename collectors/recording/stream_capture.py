@@ -7,7 +7,7 @@ in the names of the kernel's functions that the stream holds.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
@@ -29,8 +29,9 @@ from tlstax.collectors.recording.engine_rows import fate_rows
 from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.proc_clocks import Clocks, RecordedClocks
 from tlstax.collectors.recording.safe_request import safety_rows
-from tlstax.collectors.recording.stack_store import StackStore, Unnamed
+from tlstax.collectors.recording.stack_store import StackStore, Unnamed, stacks_of
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
+from tlstax.collectors.recording.stream.part_counts import Counts, counts_of, since
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import (
     recorded_objects,
@@ -109,6 +110,17 @@ def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -
     return text
 
 
+class PartEnd(NamedTuple):
+    """The end of a capture, while its recording goes on in another."""
+
+    rows: list[schema.Row]
+    """Its last rows."""
+    unnamed: Unnamed
+    """What is to be named in it."""
+    carried: list[schema.Row]
+    """Frames and stacks for the next capture, where a window refers to them."""
+
+
 class StreamRows:
     """The rows of a stream's recording, in order: what stands once, each window, the end."""
 
@@ -118,8 +130,6 @@ class StreamRows:
         """The stream has been read up to its first totals; `symbolizer` is of `target`."""
         self.replay = replay
         self._target = target
-        self._symbolizer = symbolizer
-        self._stacks_most: int | None = None
         self._engine = cast(Engine, replay)
         self._plan = plan = replay.plan_file.plan
         self._stacks = StackStore(replay.stack_addresses, symbolizer)
@@ -133,6 +143,7 @@ class StreamRows:
         functions = replay.plan_file.functions
         self._functions = FunctionRows(functions, replay.functions) if functions else None
         self._cpu_ns = self._target_cpu_ns()
+        self._before = self._earlier = Counts({}, {})
         self._predicted: dict[str, float] = {}
 
     @property
@@ -151,8 +162,8 @@ class StreamRows:
         yield from self._probes()
 
     def _probes(self) -> list[schema.Probe]:
-        """All probes with their hits so far, those of functions at the end."""
-        rows = probe_rows(self._engine)
+        """All probes with their hits so far in this capture, those of functions at the end."""
+        rows = since(probe_rows(self._engine), self._earlier)
         if self._functions:
             suffix = "_multi" if self.replay.multi else ""
             rows += self._functions.probes(len(rows) + 1, suffix)
@@ -161,6 +172,7 @@ class StreamRows:
     def next_window(self) -> tuple[list[schema.Row], WindowTotals] | None:
         """The rows of the next window; None if no more follow."""
         replay = self.replay
+        self._before = self._counts()
         if not replay.next_window():
             return None
         now = replay.window
@@ -200,24 +212,28 @@ class StreamRows:
 
     def bound_stacks(self, sent: int, stored: int) -> None:
         """Keep in memory so many stacks as they are sent, and so many of one capture."""
-        self.replay.stacks_most, self._stacks_most = sent, stored
-        self._renew_stacks()
+        self.replay.stacks_most, self._stacks.stacks_most = sent, stored
 
-    def _renew_stacks(self) -> None:
-        addresses = self.replay.stack_addresses
-        self._stacks = StackStore(addresses, self._symbolizer, stacks_most=self._stacks_most)
-        self._cutter.use(self._stacks)
+    def part_end(self, ahead: Sequence[schema.Row] = ()) -> PartEnd:
+        """End a capture while the recording goes on.
 
-    def part_end(self) -> tuple[list[schema.Row], Unnamed]:
-        """End a capture while the recording goes on: its last rows, and frames to be named.
-
-        The windows that follow refer to none of its stacks.
+        `ahead`: the window that was cut last, if it belongs to the next capture.
         """
         unnamed = self._stacks.take_unnamed()
-        self._renew_stacks()
-        rows = [*probe_rows(self._engine), *stream_walk_rows(self.replay)]
-        end_ns = int(self.replay.window.end_ns)
-        return [*rows, schema.Meta("end_monotonic_ns", str(end_ns))], unnamed
+        carried = self._stacks.begin_again(stacks_of(ahead))
+        starts = [row.start_ns for row in ahead if isinstance(row, schema.Window)]
+        end_ns = min(starts, default=int(self.replay.window.end_ns))
+        now = self._before if ahead else self._counts()
+        rows = [
+            *since(now.of(probe_rows(self._engine)), self._earlier),
+            *stream_walk_rows(self.replay, now.walks, self._earlier.walks),
+            schema.Meta("end_monotonic_ns", str(end_ns)),
+        ]
+        self._earlier = now
+        return PartEnd(rows, unnamed, carried)
+
+    def _counts(self) -> Counts:
+        return counts_of(probe_rows(self._engine), self.replay.walk_counts())
 
     def _target_cpu_ns(self) -> int:
         return self.replay.read().process_cpu_ns or 0
@@ -239,7 +255,7 @@ class StreamRows:
         yield schema.Meta("end_monotonic_ns", str(int(replay.window.end_ns)))
         ending = text_of(replay.end.ending) if replay.end else _UNKNOWN_END
         yield from fate_rows(self._engine, ending)
-        yield from stream_walk_rows(replay)
+        yield from stream_walk_rows(replay, replay.walk_counts())
         merged = int(replay.end.merged_count if replay.end else replay.window.merged_count)
         if merged:
             text = f"{merged} windows are parts of longer ones: the reader of the stream was slow."

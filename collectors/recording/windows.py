@@ -129,11 +129,6 @@ class WindowCutter:
         self._forget_past(start_ns)
         self._engine.maps.waits()
 
-    def use(self, stacks: StackStore) -> None:
-        """Refer to another store's stacks from now on."""
-        stacks.forgotten_count = self._stacks.forgotten_count
-        self._stacks = stacks
-
     def cut(
         self, run_id: int | None, end_ns: int | None = None, level: str = "full"
     ) -> tuple[list[schema.Row], WindowTotals]:

@@ -2,7 +2,8 @@
 """Raw windows of the last hours: captures of an hour each, within a bound of bytes.
 
 Each is an ordinary capture. The latest stay, and those in which a trigger fired: these have half of
-the bound, the others the other half, and of each half the oldest are removed first.
+the bound, the others the other half with the one that is being written, which ends early at a
+quarter. Of each half the oldest are removed first, the newest never.
 """
 
 import re
@@ -11,14 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.printable import output_error
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
-from tlstax.collectors.recording.stack_store import Unnamed
+from tlstax.collectors.recording.stream_capture import PartEnd
 from tlstax.collectors.watching import naming
 from tlstax.collectors.watching.naming import Naming
 
@@ -36,8 +37,18 @@ class Recording(Protocol):
     def begin(self) -> Iterable[schema.Row]:
         """What stands once in each."""
 
-    def part_end(self) -> tuple[list[schema.Row], Unnamed]:
-        """Its last rows, and what is to be named."""
+    def part_end(self, ahead: Sequence[schema.Row] = ()) -> PartEnd:
+        """Its last rows; `ahead` is a window that belongs to the next one."""
+
+
+class _Ended(NamedTuple):
+    """A capture that is finished, but for the names of its functions."""
+
+    naming: "subprocess.Popen[bytes] | None"
+    """None: it could not be started."""
+    path: Path
+    source: int
+    is_kept: bool
 
 
 class RawCaptures:
@@ -50,7 +61,7 @@ class RawCaptures:
         tell: Callable[[str], None],
         finished: Callable[[Path, int], None],
     ) -> None:
-        """`finished` gets each capture whose functions have names, and its source.
+        """`finished` gets each capture whose functions have names, and its source, which is over.
 
         Raises TlstaxError (IO) if the folder cannot be made.
         """
@@ -62,14 +73,21 @@ class RawCaptures:
         self._source = 0
         self._is_kept = False
         self._is_over = False
-        self._named: list[tuple[subprocess.Popen[bytes], Path, int]] = []
+        self._ended: list[_Ended] = []
         self._threads: dict[int, schema.Thread] = {}
         self._is_failing = False
+        self._is_full = False  # and it was told
         try:
-            for each in (folder.parent, folder, folder / KEPT):
-                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folders()
         except OSError as error:
-            raise output_error(f"raw windows to {folder}", error) from error
+            raise self._error(error) from error
+
+    def _make_folders(self) -> None:
+        for each in (self._folder.parent, self._folder, self._folder / KEPT):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _error(self, error: OSError) -> TlstaxError:
+        return output_error(f"raw windows to {self._folder}", error)
 
     def attached(self, recording: Recording, pid: int, facts: Sequence[schema.Meta]) -> None:
         """A recorder was attached; `facts` are those of the recording that stand once."""
@@ -79,15 +97,17 @@ class RawCaptures:
     def window(self, rows: Sequence[schema.Row], source: int) -> None:
         """A window of this source ended: another source begins another capture."""
         if source != self._source:
-            self._end()
-            self._begin(source)
+            carried = self._end(rows)
+            self._begin(source, carried)
         for row in rows:
             if isinstance(row, schema.Thread):
                 self._threads[row.thread_id] = row
         if self._writer is not None:
             self._try(lambda writer: writer.add(rows))
             self._try(lambda writer: writer.commit_if_free())
+            self._is_failing = self._is_failing and self._writer is None
             self._bound()
+            self._remove_oldest()
         for row in rows:
             if isinstance(row, schema.Thread) and row.end_ns is not None:
                 del self._threads[row.thread_id]
@@ -104,22 +124,25 @@ class RawCaptures:
     def close(self) -> None:
         """Wait for the names."""
         end = time.monotonic() + _NAMING_S
-        while self._named and time.monotonic() < end:
+        while self._ended and time.monotonic() < end:
             self._take_named()
             time.sleep(0.05)
-        for process, _, _ in self._named:
-            process.kill()
-            process.wait()
+        for one in self._ended:
+            if one.naming is not None:
+                one.naming.kill()
+                one.naming.wait()
+        self._take_named()
 
     # ---- one capture ----
 
-    def _begin(self, source: int) -> None:
+    def _begin(self, source: int, carried: Sequence[schema.Row]) -> None:
         self._source = source
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         path = self._folder / f"{stamp}-{source % (1 << 64):016x}{SUFFIX}"
         try:
+            self._make_folders()
             self._writer = CaptureWriter.create(path)
-        except TlstaxError as error:
+        except (TlstaxError, OSError) as error:
             self._failed(error)
             return
         facts = {row.key: row.value for row in self._facts}
@@ -129,34 +152,48 @@ class RawCaptures:
         rows = [schema.Meta(key, value) for key, value in (facts | fresh).items()]
         self._try(lambda writer: writer.add(rows))
         self._try(lambda writer: writer.add(self._recording.begin()))
-        self._try(lambda writer: writer.add(list(self._threads.values())))
-        self._is_failing = self._is_failing and self._writer is None
+        self._try(lambda writer: writer.add([*self._threads.values(), *carried]))
+        if self._writer is not None:
+            # Attaching was paid once: the captures that follow do not have it again.
+            self._facts = [row for row in self._facts if row.key != "start_cpu_ns"]
 
-    def _end(self) -> None:
-        """Finish the present capture, and let its functions be named."""
+    def _end(self, ahead: Sequence[schema.Row] = ()) -> Sequence[schema.Row]:
+        """Finish the present capture, and let its functions be named.
+
+        `ahead` is the first window of the next capture; returns the stacks that it needs.
+        """
         source, self._source = self._source, 0
         is_kept, self._is_kept = self._is_kept, False
         is_over, self._is_over = self._is_over, False
-        if not source or is_over:
-            return
-        rows, unnamed = self._recording.part_end()
+        if not source:
+            return ()
+        rows, unnamed, carried = self._recording.part_end(ahead)
+        if is_over:
+            self._ended = [
+                one._replace(is_kept=is_kept) if one.source == source else one
+                for one in self._ended
+            ]
+            return carried
         self._try(lambda writer: writer.add(rows))
         self._try(lambda writer: writer.close())
         writer, self._writer = self._writer, None
         if writer is not None:
-            path = writer.path
-            if is_kept:
-                path = path.rename(self._folder / KEPT / path.name)
-            self._named.append((naming.start(Naming(path, self._pid, unnamed)), path, source))
+            process = None
+            with suppress(OSError):
+                process = naming.start(Naming(writer.path, self._pid, unnamed))
+            self._ended.append(_Ended(process, writer.path, source, is_kept))
         self._remove_oldest()
+        return carried
 
     def _bound(self) -> None:
         """An hour that alone would fill the room ends early."""
-        if self._writer is None or self._writer.path.stat().st_size <= self._most_bytes // 2:
+        sizes: list[int] = []
+        self._try(lambda writer: sizes.append(writer.path.stat().st_size))
+        if sum(sizes) <= self._most_bytes // 4:
             return
         self._tell(
-            f"the raw windows of this hour take more than half of {self._most_bytes >> 20} MB: "
-            "the rest of it is not kept. Give more than that with --raw"
+            f"the raw windows of this hour take more than a quarter of {self._most_bytes >> 20} "
+            "MB: the rest of it is not kept. Give more than that with --raw"
         )
         source = self._source
         self._end()
@@ -166,35 +203,59 @@ class RawCaptures:
         """Write; a capture that cannot be written is given up, and the watch goes on."""
         if self._writer is None:
             return
+        writer = self._writer
         try:
-            write(self._writer)
-        except TlstaxError as error:
-            path = self._writer.path
+            write(writer)
+        except (TlstaxError, OSError) as error:
             self._writer = None
             with suppress(OSError):
-                path.unlink()
+                writer.discard()
             self._failed(error)
 
-    def _failed(self, error: TlstaxError) -> None:
+    def _failed(self, error: TlstaxError | OSError) -> None:
         if not self._is_failing:
             self._is_failing = True
-            self._tell(f"{error.what}: {error.why}; raw windows of this hour are not kept")
+            found = self._error(error) if isinstance(error, OSError) else error
+            self._tell(f"{found.what}: {found.why}; raw windows of this hour are not kept")
 
     def _take_named(self) -> None:
-        for one in [one for one in self._named if one[0].poll() is not None]:
-            process, path, source = one
-            self._named.remove(one)
-            if process.returncode:
-                self._tell(f"the functions of {path} could not be named")
-            self._finished(path, source)
+        """Pass on what has names, unless its hour goes on: something may happen in it yet."""
+        for one in self._ended[:]:
+            if one.source == self._source or (one.naming and one.naming.poll() is None):
+                continue
+            self._ended.remove(one)
+            if one.naming is None or one.naming.returncode:
+                self._tell(f"the functions of {one.path} could not be named")
+            path = one.path
+            if one.is_kept:
+                try:
+                    path = path.rename(self._folder / KEPT / path.name)
+                except OSError as error:
+                    self._tell(f"{path} stays no longer than others: {error.strerror}")
+            self._finished(path, one.source)
 
     def _remove_oldest(self) -> None:
-        being_named = {path for _, path, _ in self._named}
+        try:
+            self._remove_beyond_bound()
+        except FileNotFoundError:
+            pass  # somebody else removed it
+        except OSError as error:
+            if not self._is_full:
+                self._is_full = True
+                self._tell(
+                    f"older raw windows cannot be removed: {error.strerror}: {error.filename}"
+                )
+
+    def _remove_beyond_bound(self) -> None:
+        being_named = {one.path for one in self._ended}
+        written = self._writer.path if self._writer else None
         for folder in (self._folder, self._folder / KEPT):
             files = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
             sizes = {path: path.stat().st_size for path in files}
-            while sum(sizes.values()) > self._most_bytes // 2:
-                oldest = next(iter(sizes))
+            finished = [path for path in files if path != written]
+            for oldest in finished[:-1]:
+                if sum(sizes.values()) <= self._most_bytes // 2:
+                    break
                 del sizes[oldest]
                 if oldest not in being_named:
                     oldest.unlink(missing_ok=True)

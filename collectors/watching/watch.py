@@ -164,11 +164,13 @@ class Watch:
             ending = session.ending
             self._take(session.finish())
         finally:
-            if self._raw:
-                self._raw.detached()
-            status = session.close()
-            self._sink.detached()
-            self._spent_ns = cpu_used_ns()
+            try:
+                if self._raw:
+                    self._raw.detached()
+            finally:
+                status = session.close()
+                self._sink.detached()
+                self._spent_ns = cpu_used_ns()
         if ending and status not in (ExitCode.OK, ExitCode.TARGET):
             said = session.said
             ended = f"signal {-status} ended the recorder, which said: {said}"

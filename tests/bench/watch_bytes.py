@@ -77,7 +77,7 @@ def write(data: Path, tables: Tables, capture: Path, every_s: int, hours: int) -
     (host,) = host_rows(tables, recording)[:1]
     assert isinstance(host, columns.Host)
     explained = raw_hour.explain(RawHour(capture, recording))
-    hourly = ExplainedHours(data, print)
+    hourly = ExplainedHours(data, print, lambda: None)
     replayed = itertools.cycle(windows)
     for hour in range(hours):
         start_ns = MIDNIGHT_NS + hour * HOUR_NS

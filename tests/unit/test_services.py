@@ -53,6 +53,15 @@ def test_rights_are_the_same_everywhere(pod: dict[str, Any], repository: Path) -
     assert capabilities(" ".join(explained)) == set(rights["add"])
 
 
+def test_both_services_have_the_same_time_and_memory(pod: dict[str, Any], repository: Path) -> None:
+    """Less, and the last hour is not explained, or the process that explains it is killed."""
+    unit = (repository / "docs/monitoring/tlstax-watch.service").read_text()
+    settings = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
+    assert str(pod["terminationGracePeriodSeconds"]) == settings["TimeoutStopSec"]
+    limit = pod["containers"][0]["resources"]["limits"]["memory"]
+    assert limit == f"{settings['MemoryMax']}i"
+
+
 def test_the_image_is_made_of_the_wheel(repository: Path) -> None:
     text = (repository / "Containerfile").read_text()
     assert re.findall(r"^(?:FROM|COPY|ENTRYPOINT) (.*)$", text, re.MULTILINE) == [

@@ -41,6 +41,8 @@ class Counters:
         """How often each fired."""
         self.failed_count = 0
         self.lost_count = 0
+        self.unexplained_count = 0
+        """Hours whose findings or stacks were lost."""
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -95,6 +97,11 @@ class Counters:
         """A rollup could not be written."""
         with self._lock:
             self.failed_count += 1
+
+    def findings_lost(self) -> None:
+        """Findings or stacks of an hour were lost."""
+        with self._lock:
+            self.unexplained_count += 1
 
     def rollup_lost(self) -> None:
         """Rollups of an hour were given up."""

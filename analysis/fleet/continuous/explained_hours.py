@@ -4,6 +4,7 @@
 The table `interval` of an hour is written before: these rows only explain what is counted there.
 """
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -25,9 +26,11 @@ _PATIENCE_S: Final = 60.0
 class ExplainedHours:
     """Of one watch."""
 
-    def __init__(self, data: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, data: Path, tell: Callable[[str], None], lost: Callable[[], None]) -> None:
+        """`lost` is called for each hour whose findings or stacks are lost, which is told, too."""
         self._data = data
         self._tell = tell
+        self._lost = lost
         self._awaited: dict[int, Recording] = {}
         self._fired: dict[int, list[columns.Row]] = {}
         self._running: list[Explaining] = []
@@ -40,7 +43,9 @@ class ExplainedHours:
         """A segment is over: its triggers are written now, the rest once it is explained."""
         self._awaited[segment.of.source_id] = segment.of
         while len(self._awaited) > KEPT_MOST:
-            del self._awaited[next(iter(self._awaited))]
+            oldest = next(iter(self._awaited))
+            del self._awaited[oldest]
+            self._fired.pop(oldest, None)  # what fired is written by itself
         if segment.fired:
             rows: list[columns.Row] = [
                 columns.Finding(
@@ -50,15 +55,24 @@ class ExplainedHours:
                 for one in segment.fired
             ]
             self._fired[segment.of.source_id] = rows
-            while len(self._fired) > KEPT_MOST:
-                del self._fired[next(iter(self._fired))]
             self._unwritten.append((segment.of, {columns.Finding: rows}))
 
     def ask(self, capture: Path, source: int) -> None:
         """The raw windows of a source are in a capture."""
         of = self._awaited.pop(source, None)
-        if of is not None:
+        if of is None:
+            self._not_explained(capture, source, "later hours came first")
+            return
+        try:
             self._running.append(Explaining(RawHour(capture, of)))
+        except OSError as error:
+            self._not_explained(capture, source, str(error.strerror))
+
+    def _not_explained(self, capture: Path, source: int, why: str) -> None:
+        self._fired.pop(source, None)
+        self._lost()
+        reason = f" ({why})" if why else ""
+        self._tell(f"{capture} could not be explained{reason}: its hour has no stacks")
 
     def take(self) -> None:
         """Write what is explained by now."""
@@ -66,7 +80,7 @@ class ExplainedHours:
             self._running.remove(one)
             rows = one.rows()
             if rows is None:
-                self._tell(f"{one.hour.capture} could not be explained: its hour has no stacks")
+                self._not_explained(one.hour.capture, one.hour.of.source_id, "")
             else:
                 self._add(one.hour.of, rows)
         try:
@@ -77,17 +91,26 @@ class ExplainedHours:
             if not self._is_failing:
                 self._is_failing = True
                 self._tell(f"{error.what}: {error.why}; findings are kept in memory until it works")
-            del self._unwritten[:-KEPT_MOST]
+            self._give_up(len(self._unwritten) - KEPT_MOST)
         else:
             self._is_failing = False
 
     def close(self) -> None:
         """Wait for what is being explained, and write it."""
+        end = time.monotonic() + _PATIENCE_S
         for one in self._running:
-            one.wait(_PATIENCE_S)
+            one.wait(max(0.0, end - time.monotonic()))
         self.take()
-        if self._unwritten:
-            self._tell(f"findings of {len(self._unwritten)} hours could not be written")
+        self._give_up(len(self._unwritten))
+
+    def _give_up(self, count: int) -> None:
+        """Lose the oldest of what could not be written."""
+        if count <= 0:
+            return
+        del self._unwritten[:count]
+        self._tell(f"findings of {count} hours could not be written and are lost")
+        for _ in range(count):
+            self._lost()
 
     def _add(self, of: Recording, rows: Rows) -> None:
         """Together with the triggers of that hour: one file has both."""

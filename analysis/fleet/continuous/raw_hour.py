@@ -41,17 +41,22 @@ class Explaining:
     """The process that explains one hour."""
 
     def __init__(self, hour: RawHour) -> None:
+        """Begin. Raises OSError where no process or file can be made."""
         self.hour = hour
         self._answer: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by rows()
-        with tempfile.TemporaryFile() as asked:
-            pickle.dump(hour, asked)
-            asked.seek(0)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE],
-                stdin=asked,
-                stdout=self._answer,
-                process_group=0,
-            )
+        try:
+            with tempfile.TemporaryFile() as asked:
+                pickle.dump(hour, asked)
+                asked.seek(0)
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", MODULE],
+                    stdin=asked,
+                    stdout=self._answer,
+                    process_group=0,
+                )
+        except OSError:
+            self._answer.close()
+            raise
 
     @property
     def is_over(self) -> bool:

@@ -80,7 +80,7 @@ class Rollups:
         self._rotated_hour = 0
         self._is_failing = False
         self._triggers = Triggers()
-        self._explained = ExplainedHours(to.data, tell)
+        self._explained = ExplainedHours(to.data, tell, counters.findings_lost)
 
     # ---- as Sink ----
 

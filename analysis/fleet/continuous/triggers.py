@@ -118,8 +118,8 @@ def _p99(recent: list[_Minute], before: list[_Minute]) -> Fired | None:
     if now_ns <= TIMES * then_ns or now_ns - then_ns < P99_LEAST_NS:
         return None
     text = (
-        f"One in 100 TLS handshakes took longer than {now_ns / 1e6:.1f} ms, in the hour before "
-        f"{then_ns / 1e6:.1f} ms."
+        f"One in 100 TLS handshakes took longer than {now_ns / 1e6:.1f} ms, in the "
+        f"{len(before)} minutes before {then_ns / 1e6:.1f} ms."
     )
     return Fired(P99, 0.0, now_ns, text)
 
@@ -136,7 +136,8 @@ def _outcome(recent: list[_Minute], before: list[_Minute]) -> Fired | None:
         return None
     (outcome, version), count = max(new.items(), key=lambda item: item[1])
     text = (
-        f"{count} TLS handshakes ({version}) ended as {outcome}, of which the hour before had none."
+        f"{count} TLS handshakes ({version}) ended as {outcome}, of which the {len(before)} "
+        "minutes before had none."
     )
     return Fired(OUTCOME, count / sum(counts.values()), 0.0, text)
 
@@ -162,7 +163,10 @@ def _tls_cpu(recent: list[_Minute], before: list[_Minute]) -> Fired | None:
     )
     if now < TLS_SHARE_LEAST or now <= TIMES * then:
         return None
-    text = f"TLS handshakes took {now:.1%} of the server's CPU time, in the hour before {then:.1%}."
+    text = (
+        f"TLS handshakes took {now:.1%} of the server's CPU time, in the {len(before)} minutes "
+        f"before {then:.1%}."
+    )
     return Fired(TLS_CPU, now, 0.0, text)
 
 

@@ -4,8 +4,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from tlstax.analysis.classify.composition import Stacks, count_samples
-from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.classify.composition import Counts, Stacks, count_samples
+from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
 from tlstax.analysis.findings.gathered import findings_of
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
@@ -36,16 +36,15 @@ def read(path: Path, host: str = "", cluster: str = "") -> RolledUp:
 def roll_up(tables: Tables, path: str, host: str = "", cluster: str = "") -> RolledUp:
     """The same of a capture that was read."""
     of = identify(tables, path, host, cluster)
-    resolved, taxonomy = Stacks(tables.frames, tables.stacks), builtin()
-    counts = count_samples(tables.samples, resolved, taxonomy)
-    sums = intervals.sum_up(tables, of, counts)
+    counted = _count(tables)
+    sums = intervals.sum_up(tables, of, counted.samples)
     made: TierRows = {}
     for tier, seconds in TIERS.items():
         sums = intervals.merged(sums, seconds * SECOND_NS)
         shown = intervals.without_roles(sums) if tier == "10s" else sums
         made[tier] = intervals.rows(shown, of, is_longest=tier == "1h")
     made["1h"][columns.Host] = host_rows(tables, of)
-    made["1h"].update(explained(tables, of))
+    made["1h"].update(explained(tables, of, counted))
     for by_table in made.values():
         for rows in by_table.values():
             if not intervals.is_sane(rows):
@@ -53,10 +52,24 @@ def roll_up(tables: Tables, path: str, host: str = "", cluster: str = "") -> Rol
     return RolledUp(of, made)
 
 
-def explained(tables: Tables, of: Recording) -> dict[type[Row], list[Row]]:
-    """The rows about causes: findings, and the largest stacks of each hour."""
+class _Counted(NamedTuple):
+    """The samples of a capture by category, and what that was told by."""
+
+    stacks: Stacks
+    taxonomy: Taxonomy
+    samples: dict[int, Counts]
+
+
+def _count(tables: Tables) -> _Counted:
     resolved, taxonomy = Stacks(tables.frames, tables.stacks), builtin()
-    counts = count_samples(tables.samples, resolved, taxonomy)
+    return _Counted(resolved, taxonomy, count_samples(tables.samples, resolved, taxonomy))
+
+
+def explained(
+    tables: Tables, of: Recording, counted: _Counted | None = None
+) -> dict[type[Row], list[Row]]:
+    """The rows about causes: findings, and the largest stacks of each hour."""
+    resolved, taxonomy, counts = counted or _count(tables)
     found, _ = findings_of(capture_tables.groups(tables), tables, counts, resolved, taxonomy)
     first = min(of.start_of(window, HOUR_NS) for window in tables.windows)
     made: dict[type[Row], list[Row]] = {

@@ -68,6 +68,10 @@ def measures(counters: Counters) -> Iterator[Measure]:
         *("rollups_lost", "counter", "Rollups of an hour that were given up."),
         counters.lost_count,
     )
+    yield _one(
+        *("findings_lost", "counter", "Hours whose findings or stacks were lost."),
+        counters.unexplained_count,
+    )
     yield from _totals(counters)
 
 

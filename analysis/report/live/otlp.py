@@ -159,7 +159,8 @@ def _named(name: str) -> tuple[str, str]:
     for suffix, unit in _UNITS.items():
         if name.endswith(suffix):
             return f"tlstax.{name.removesuffix(suffix)}", unit
-    return f"tlstax.{name}", "1" if name.endswith("_up") else ""
+    # Not "1": a translation to Prometheus would append _ratio to a gauge.
+    return f"tlstax.{name}", ""
 
 
 def _package(name: str) -> Any:

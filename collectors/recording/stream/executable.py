@@ -27,11 +27,12 @@ def recorder_path(machine: str = "") -> Path:
     found = {machine_of(path): path for path in sorted(FOLDER.glob(f"{NAME}*"))}
     if wanted in found:
         return found[wanted]
+    command = "make recorder" if wanted == platform.machine() else f"make recorder ARCH={wanted}"
     present = ", ".join(sorted(name for name in found if name))
     raise TlstaxError(
         f"{NAME} for {wanted} is missing",
         f"it was not built; there is one for {present}" if present else "it was not built",
-        "run `make recorder`, or install a wheel that contains it",
+        f"run `{command}`, or install a wheel that contains it",
         ExitCode.HOST,
     )
 

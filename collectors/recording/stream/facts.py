@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a stream says of its recording as a whole: how programs recorded, how stacks were walked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.recording.engine.walker import WALK_ENDS
 from tlstax.collectors.recording.stream.recorded_files import without_table
 from tlstax.collectors.recording.stream.replay import Replay
+
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def engine_asked(replay: Replay, start_cpu_ns: int) -> dict[str, object]:
@@ -35,13 +39,18 @@ def stack_walk_facts(replay: Replay) -> dict[str, object]:
     return {"user_stacks": "unwind tables", "unwind_bytes": replay.start.unwind_bytes}
 
 
-def stream_walk_rows(replay: Replay) -> Iterator[schema.Row]:
-    """How many stacks were walked by unwind tables, how many whole, and what has no table."""
+def stream_walk_rows(
+    replay: Replay, walks: Mapping[str, int], earlier: Mapping[str, int] = _NONE
+) -> Iterator[schema.Row]:
+    """How many stacks were walked by unwind tables, how many whole, and what has no table.
+
+    `walks`: by WALK_COUNTS, of which earlier captures have `earlier`.
+    """
     if not replay.start.unwind_bytes:
         return
-    walks = replay.walk_counts()
-    yield schema.Meta("stack_walk_count", str(sum(walks[end] for end in WALK_ENDS)))
-    yield schema.Meta("stack_whole_count", str(walks["complete"]))
+    counts = {end: walks.get(end, 0) - earlier.get(end, 0) for end in WALK_ENDS}
+    yield schema.Meta("stack_walk_count", str(sum(counts.values())))
+    yield schema.Meta("stack_whole_count", str(counts["complete"]))
     if missing := without_table(replay.mappings):
         text = f"{', '.join(missing)}: callers there are found by frame pointers, or are missing."
         yield schema.Gap(1, "files without unwind tables", text)

@@ -121,6 +121,25 @@ def test_totals_are_cumulative_sums_with_labels(counters: Counters, collector: C
         assert plain in names or f"{plain}_info" in names
 
 
+def prometheus_name(metric: Any) -> str:
+    """As the translation of OpenTelemetry to Prometheus makes it."""
+    name = metric.name.replace(".", "_")
+    if unit := {"s": "seconds", "By": "bytes", "ns": "nanoseconds"}.get(metric.unit):
+        name += f"_{unit}"
+    if metric.unit == "1" and metric.HasField("gauge"):
+        name += "_ratio"
+    return f"{name}_total" if metric.HasField("sum") else name
+
+
+def test_names_in_prometheus_are_those_of_listen(counters: Counters, collector: Collector) -> None:
+    """Alerts and the dashboard ask for these."""
+    found = {prometheus_name(one) for one in sent(counters, collector).values()}
+    ends = {"counter": "_total", "info": "_info"}
+    expected = {f"tlstax_{one.name}{ends.get(one.kind, '')}" for one in measures(counters)}
+    assert expected <= found
+    assert "tlstax_server_up" in found
+
+
 def test_histograms_are_those_of_the_data_set(counters: Counters, collector: Collector) -> None:
     found = sent(counters, collector)
     for one in distributions(counters):

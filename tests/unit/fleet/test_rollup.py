@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.classify.composition import count_samples
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import TIERS, Row
 from tlstax.analysis.fleet.rollup import capture
@@ -167,3 +168,16 @@ def test_records_count_as_observed_only_where_they_are_boundaries(
     assert isinstance(row, columns.Interval)
     # Without samples nobody knows what part of the time was encryption.
     assert row.record_observed_ns == 0
+
+
+def test_samples_are_counted_once(demo_tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long capture that is half of the time."""
+    calls = []
+
+    def counting(*arguments: Any) -> Any:
+        calls.append(1)
+        return count_samples(*arguments)
+
+    monkeypatch.setattr(capture, "count_samples", counting)
+    capture.roll_up(demo_tables, "demo.tlstax", "db1")
+    assert len(calls) == 1

@@ -16,7 +16,7 @@ from tlstax.analysis.fleet.store import parquet_files
 
 # As `tlstax attach --ssh`: what it does depends on the name of the host.
 ATTACH = """
-import os, shutil, signal, sys, time
+import os, shutil, signal, subprocess, sys, tempfile, time
 words = sys.argv[1:]
 host, output = words[words.index("--ssh") + 1], words[words.index("--output") + 1]
 log = os.environ["ROUND_LOG"]
@@ -28,9 +28,20 @@ if host.startswith("dead"):
     print("tlstax: dead cannot be recorded: no route to host. Try ssh", file=sys.stderr)
     sys.exit(3)
 if host.startswith("stuck"):
-    time.sleep(600)
+    # As at login: files of its own, and an ssh that Ctrl-C does not end.
+    ssh = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(log)) as made:
+        child = subprocess.Popen([sys.executable, "-c", ssh])
+        try:
+            note(f"waits,{made},{child.pid}")
+            if "deaf" in host:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            time.sleep(600)
+        finally:
+            child.kill()
+            child.wait()
 if host.startswith("long"):
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))  # as a recording that was begun
     shutil.copy(os.environ["ROUND_CAPTURE"], output)
     note("waits")
     time.sleep(600)
@@ -112,11 +123,52 @@ def test_no_more_run_at_a_time_than_asked_for(log: Path, tmp_path: Path) -> None
 def test_a_host_that_is_stuck_is_ended_and_the_others_go_on(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "PATIENCE_S", 8.0)
-    wanted = Round([Host("stuck", ""), Host("db1", "")], (), 1.0, 1, 1, 0.0)
-    found = {one.host.name: one.why for one in record(wanted, tmp_path, lambda: False)}
-    assert found == {"stuck": "it took too long", "db1": ""}
-    assert "begin stuck" in log.read_text()
+    monkeypatch.setattr(rounds, "PATIENCE_S", 15.0)
+    monkeypatch.setattr(rounds, "_END_S", 8.0)
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    hosts = [Host("stuck", ""), Host("stuck-deaf", ""), Host("db1", "")]
+    found = {
+        one.host.name: one.why
+        for one in record(Round(hosts, (), 1.0, 3, 1, 0.0), folder, lambda: False)
+    }
+    assert found == {"stuck": "it took too long", "stuck-deaf": "it took too long", "db1": ""}
+    assert_nothing_is_left(log, {"stuck"}, {"stuck", "stuck-deaf"})
+
+
+def assert_nothing_is_left(log: Path, files: set[str], processes: set[str]) -> None:
+    """No files of the hosts `files` (one that is killed leaves its), no ssh of `processes`."""
+    waits = [line.split()[:2] for line in log.read_text().splitlines() if "waits," in line]
+    assert {host for _, host in waits} == processes
+    for text, host in waits:
+        _, made, pid = text.split(",")
+        assert not (host in files and Path(made).exists()), host
+        end = time.monotonic() + 60
+        while is_running(int(pid)) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not is_running(int(pid)), host
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_host_that_logs_in_when_the_round_is_interrupted_leaves_nothing(
+    log: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    end = time.monotonic() + 60
+
+    def should_stop() -> bool:
+        return "waits," in log.read_text() or time.monotonic() > end
+
+    (one,) = record(Round([Host("stuck", "")], (), 600.0, 1, 1, 0.0), folder, should_stop)
+    assert one.why
+    assert_nothing_is_left(log, {"stuck"}, {"stuck"})
 
 
 def test_a_round_that_is_interrupted_keeps_what_is_recorded(log: Path, tmp_path: Path) -> None:
@@ -130,6 +182,21 @@ def test_a_round_that_is_interrupted_keeps_what_is_recorded(log: Path, tmp_path:
     names = [(one.host.name, one.why) for one in found]
     assert names == [("long", "")]
     assert os.path.getsize(found[0].capture) > 1000
+
+
+def test_captures_of_a_round_have_no_name_of_an_earlier_one(log: Path, tmp_path: Path) -> None:
+    """A retention removes the older half of what --keep kept."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    wanted = Round([Host("db1", "")], (), 1.0, 1, 1, 0.0)
+    names: list[str] = []
+    for number in range(3):
+        (one,) = record(wanted, folder, lambda: False)
+        names.append(one.capture.name)
+        time.sleep(1.1)
+        if number == 1:
+            (folder / names[0]).unlink()
+    assert names == sorted(set(names))
 
 
 def test_hosts_begin_at_different_times(log: Path, tmp_path: Path) -> None:

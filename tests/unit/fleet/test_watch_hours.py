@@ -3,12 +3,14 @@
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.continuous import rollups
+from tlstax.analysis.fleet.continuous.explained_hours import KEPT_MOST, ExplainedHours
 from tlstax.analysis.fleet.continuous.triggers import Fired, Triggers
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.intervals import Sums
@@ -119,3 +121,39 @@ def test_raw_windows_that_cannot_be_read_are_told(
     assert "could not be explained" in watching.said[0]
     assert table(tmp_path / "data", columns.Stacks) == []
     assert table(tmp_path / "data", columns.Interval)
+    assert watching.counters.unexplained_count == 1
+
+
+def test_what_is_lost_is_told_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise output_error("it", OSError(28, "No space left on device"))
+
+    said: list[str] = []
+    lost: list[int] = []
+    hours = ExplainedHours(tmp_path, said.append, lambda: lost.append(1))
+    monkeypatch.setattr(hours, "_write", full)
+    for number in range(KEPT_MOST + 2):
+        of = SimpleNamespace(source_id=number, host="db1")
+        segment: Any = SimpleNamespace(of=of, hour_ns=number, fired=[FIRED])
+        hours.expect(segment)
+    assert set(hours._fired) == set(hours._awaited)
+    hours.take()
+    assert "findings are kept in memory" in said[0]
+    assert (said[1], len(lost)) == ("findings of 2 hours could not be written and are lost", 2)
+    hours.ask(tmp_path / "old.tlstax", 0)
+    assert "later hours came first" in said[2]
+    hours.close()
+    assert len(lost) == 2 + 1 + KEPT_MOST
+
+
+def test_an_hour_is_not_explained_where_no_process_can_be_started(
+    demo_tables: Tables, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("tlstax.analysis.fleet.continuous.raw_hour.subprocess.Popen", refused)
+    watching = watched(tmp_path / "data", demo_tables, capture)
+    watching.sink.close()
+    assert "could not be explained (Resource temporarily unavailable)" in watching.said[0]
+    assert watching.counters.unexplained_count == 1

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Triggers of a watch: each fires at its own change, once, and not without it."""
 
+import re
+
 import pytest
 
 from tlstax.analysis.fleet.columns import SECOND_NS
 from tlstax.analysis.fleet.continuous.triggers import (
     BEFORE,
+    BEFORE_LEAST,
     CLOSURE,
     MINUTE_NS,
     OUTCOME,
@@ -98,3 +101,9 @@ def test_failures_that_were_there_before_are_not_new() -> None:
     triggers = Triggers()
     for number in range(3 * BEFORE):
         assert triggers.add(minute(number, failures=5)) == []
+
+
+def test_a_sentence_says_how_long_it_looked_back() -> None:
+    (one,) = fired({"wall_ns": 40 * MS}, calm=BEFORE_LEAST + RECENT)
+    (minutes,) = re.findall(r" (\d+) minutes before", one.sentence)
+    assert BEFORE_LEAST <= int(minutes) < BEFORE_LEAST + 2 * RECENT

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Raw windows of a watch: a capture for each source, named, within a bound of bytes."""
 
-from collections.abc import Iterator
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 
@@ -14,7 +18,8 @@ from tlstax.collectors.capture.schema import Row
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.process.symbols import KernelSymbols
 from tlstax.collectors.recording.stack_store import KERNEL, Unnamed
-from tlstax.collectors.watching import naming
+from tlstax.collectors.recording.stream_capture import PartEnd
+from tlstax.collectors.watching import naming, raw_captures
 from tlstax.collectors.watching.raw_captures import KEPT, RawCaptures
 
 LARGE: Final = 64 << 20
@@ -30,9 +35,10 @@ class Recording:
     def begin(self) -> Iterator[Row]:
         yield schema.Gap(1, "what", "is missing")
 
-    def part_end(self) -> tuple[list[Row], Unnamed]:
+    def part_end(self, ahead: Sequence[Row] = ()) -> PartEnd:
+        del ahead
         rows: list[Row] = [schema.Frame(1, *KERNEL), schema.Stack(1, "1")]
-        return rows, Unnamed({(True, self.address): 1}, [])
+        return PartEnd(rows, Unnamed({(True, self.address): 1}, []), [])
 
 
 def window(number: int, *more: Row) -> list[Row]:
@@ -135,6 +141,89 @@ def test_an_hour_that_is_too_large_ends_early(tmp_path: Path) -> None:
     assert len(rows_of(found[0], schema.Window)) < 199
 
 
+def large(number: int) -> list[Row]:
+    """A window of some 30 kB."""
+    return window(number, *(thread(number * 1000 + at, 5) for at in range(600)))
+
+
+def named_at_once(_: object) -> Any:
+    """Naming that is over."""
+    return SimpleNamespace(poll=lambda: 0, returncode=0)
+
+
+def test_what_happens_after_an_early_end_keeps_the_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "start", named_at_once)
+    run = Run(tmp_path / "raw", most_bytes=1 << 20)
+    number = 0
+    while not run.said:
+        number += 1
+        run.raw.window(large(number), 11)
+    run.raw.keep()
+    run.raw.window(window(number + 1), 11)
+    assert run.finished == []  # its hour goes on
+    run.raw.window(window(number + 2), 12)
+    kept, _ = sorted(run.close(), key=lambda path: path.name)
+    assert kept.parent.name == KEPT
+    assert run.finished[0] == (kept, 11)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_an_hour_that_ended_early_stays_until_newer_ones_need_the_room(
+    tmp_path: Path, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "start", named_at_once)
+    most = 1 << 20
+    run = Run(tmp_path / "raw", most_bytes=most)
+    number, sizes = 0, list[list[int]]()
+    for source in (11, 12, 13, 14):
+        run.said.clear()
+        while not run.said:
+            number += 1
+            run.raw.window(large(number), source)
+            if is_kept:
+                run.raw.keep()
+            sizes.append([path.stat().st_size for path in run.folder.rglob("*.tlstax")])
+        assert source == 11 or len(sizes[-2]) >= 2
+    assert "more than a quarter" in run.said[0]
+    assert max(map(sum, sizes)) <= 1.2 * (most if is_kept else most // 2)
+    found = run.close()
+    assert max(path.name[-9:-7] for path in found) == "0e"
+    assert {path.parent.name for path in found} == {KEPT if is_kept else "raw"}
+
+
+def test_the_open_capture_takes_room_from_older_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "start", named_at_once)
+    most = 1 << 20
+    run = Run(tmp_path / "raw", most_bytes=most)
+    sizes: list[int] = []
+    for number in range(30):
+        run.raw.window(large(number), 1 + number // 5)
+    while not run.said:
+        run.raw.window(large(len(sizes)), 7)
+        sizes.append(sum(path.stat().st_size for path in run.folder.rglob("*.tlstax")))
+    assert max(sizes) <= most // 2 + (64 << 10)
+    assert len(run.close()) >= 2
+
+
+def test_the_newest_stays_whatever_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A smaller --raw than before must not remove the last hour."""
+    monkeypatch.setattr(naming, "start", named_at_once)
+    run = Run(tmp_path / "raw")
+    run.raw.window(large(1), 11)
+    run.raw.window(large(2), 12)
+    run.raw.detached()
+    run.raw.close()
+    run.raw._most_bytes = 1 << 10
+    run.raw._remove_oldest()
+    assert [path.name[-9:-7] for path in run.folder.glob("*.tlstax")] == ["0c"]
+
+
 def test_a_full_disk_costs_a_capture_and_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,4 +250,57 @@ def test_a_capture_whose_functions_cannot_be_named_is_told(
     run = Run(tmp_path / "raw")
     run.raw.window(window(1), 11)
     assert len(run.close()) == 1
+    assert "could not be named" in run.said[0]
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_capture_stays_where_no_process_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "start", no_room)
+    run = Run(tmp_path / "raw")
+    run.raw.window(window(1), 11)
+    run.raw.window(window(2), 12)
+    paths = run.close()
+    assert len(paths) == 2
+    assert [source for _, source in run.finished] == [11, 12]
+    assert all("could not be named" in line for line in run.said)
+
+
+def test_a_folder_that_is_removed_costs_the_hour(tmp_path: Path) -> None:
+    run = Run(tmp_path / "raw" / "db1")
+    run.raw.window(window(1), 11)
+    shutil.rmtree(tmp_path / "raw")
+    for number in range(2, 5):
+        run.raw.window(window(number), 11)
+    assert ["are not kept" in line for line in run.said] == [True]
+    run.raw.window(window(5), 12)
+    (path,) = run.close()
+    assert path.name.endswith("0c.tlstax")
+
+
+def test_captures_that_are_given_up_leave_no_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path / "raw")
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(CaptureWriter, "commit_if_free", no_room)
+    for number in range(1, 6):
+        run.raw.window(window(number), number)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert run.close() == []
+    assert len(run.said) == 1
+
+
+def test_naming_that_takes_too_long_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raw_captures, "_NAMING_S", 0)
+    run = Run(tmp_path / "raw")
+    run.raw.window(window(1), 11)
+    (path,) = run.close()
+    assert run.finished == [(path, 11)]
     assert "could not be named" in run.said[0]
