@@ -1,132 +1,205 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Record one process into one capture: plan, attach, cut windows, stop, detach everything.
+"""Record into one capture: plan, start the static recorder, store its windows as they come.
 
 Used by `tlstax attach` and by experiments, which record a private server.
+
+While probes are attached, this process reads a pipe and writes a capture; it does not look at the
+measured side. Names are looked up afterwards.
 """
 
+import os
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Self
 
-from tlstax import TlstaxError
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.capture.writer import BUSY_SECONDS, CaptureWriter
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
-from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.process.symbols import Symbolizer
+from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
+from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
+from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.target import require_host_pids
-from tlstax.collectors.process.target_fate import (
-    ExitWatch,
-    ended_error,
-    program_of,
-    require_same_program,
+from tlstax.collectors.process.target_fate import ended_error, require_same_program
+from tlstax.collectors.process.thread_room import thread_room
+from tlstax.collectors.recording.by_recorder.peers import AllClocks, PeerRequest, PeerSet
+from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession, code_of
+from tlstax.collectors.recording.by_recorder.stretch_times import stretch_plan
+from tlstax.collectors.recording.engine.expected_cost import (
+    FLOOR_CPUS,
+    budget_is_continuous,
+    budget_summary,
 )
-from tlstax.collectors.recording.engine.metering import Overhead
-from tlstax.collectors.recording.engine.native import Engine
-from tlstax.collectors.recording.engine.schedule import Schedule
-from tlstax.collectors.recording.engine_rows import (
-    described,
-    engine_facts,
-    engine_options,
-    fate_rows,
-    walk_rows,
-)
-from tlstax.collectors.recording.peers import PeerSet, peer_request
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
 from tlstax.collectors.recording.safe_request import limits_of, made_safe
-from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames
-from tlstax.collectors.recording.target_rows import probe_rows
-from tlstax.collectors.recording.thread_roles import ThreadRoles
-from tlstax.collectors.recording.windows import WindowCutter, WindowTotals
+from tlstax.collectors.recording.stream.tables_file import (
+    GrowingTables,
+    process_tables,
+    usable_tables,
+)
+from tlstax.collectors.recording.windows import WindowTotals
 from tlstax.workloads.results import RunTotals
 
-NS_PER_S: Final = 1_000_000_000
-_NAME_EVERY_WINDOWS: Final = 300
+_STEP_MS: Final = 1000
+_PATIENCE_S: Final = 0.05
+"""Who reads the capture meanwhile delays its windows, and nothing else."""
+NS_PER_MS: Final = 1_000_000
 
 
 class Recorder:
     """A recording in progress. Use as a context manager: leaving it detaches and finishes."""
 
     def __init__(self, request: Request) -> None:
-        self._used_before_ns = cpu_used_ns()
+        """Plan and attach. Raises TlstaxError; then no capture remains."""
+        used_before_ns = cpu_used_ns()
         require_host_pids()
-        assert not request.functions, "the static recorder counts them"
-        assert request.calibration_s is None, "the static recorder takes stretches"
         self.request = request = made_safe(request)
+        self.last: WindowTotals | None = None
+        """The last window that ended, for live display."""
         self.windows: list[WindowTotals] = []  # of the current run only
-        self.ending = ""  # how the target ended, as part of a sentence; "" while it runs
-        self._run_id: int | None = None
-        self._unnamed = UnnamedFrames()
-        self._peers = PeerSet(self._unnamed)
-        self._window_ns = int(request.window_s * NS_PER_S)
-        self._target, self._plan = plan_in_child(
+        self._peers = PeerSet()
+        self._error: TlstaxError | None = None
+        self._is_whole = False  # it ended because it was asked to
+        self._commit_ns = 0
+        self._target, plan = plan_in_child(
             request.pid, request.level, request.definitions, limits=limits_of(request)
         )
-        self._watch = ExitWatch(self._target.pid)
+        asked = (request.pid, request.functions, request.definitions)
+        functions = plan_functions_in_child(*asked) if request.functions else None
+        stretches = stretch_plan(request, plan)
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
-            self._start()
-        except BaseException:
-            self._watch.close()
+            safety = request.safety or Safety()
+            recorded = Recorded(self._target, plan, safety, functions, stretches)
+            self._session = RecorderSession(
+                recorded,
+                self._arguments(bool(stretches)),
+                self._own_tables(),
+                clocks=lambda replay: AllClocks(replay, self._peers),
+            )
+            try:
+                self._begin(cpu_used_ns() - used_before_ns)
+            except BaseException:
+                self._session.close()
+                self._stop_sources()
+                self._peers.close()
+                raise
+        except BaseException as error:
             self._writer.discard()
+            if isinstance(error, TlstaxError):
+                require_same_program(self._target)  # the reason of any error, if it ended
             raise
 
-    def _start(self) -> None:
+    def _own_tables(self) -> "GrowingTables | None":
+        """The unwind tables of the process; None where stacks are not walked by them."""
         request = self.request
-        self._engine = Engine(request.pid, self._plan, engine_options(request, self._target))
-        self.schedule = Schedule(self._engine, request.level, self._window_ns, request.sample_hz)
-        try:
-            self._symbolizer = Symbolizer(self._target)
-            self._stacks = StackStore(self._engine.stack_addresses, self._symbolizer)
-            try:
-                self.schedule.attach()
-            finally:
-                require_same_program(self._target)  # the reason of any error, if it ended
-            roles = ThreadRoles(self.request.pid, self._plan.role_marks)
-            start_cpu_ns = cpu_used_ns() - self._used_before_ns
-            self._cutter = WindowCutter(self._engine, self._stacks, roles)  # counts from here on
-            self._writer.add(engine_facts(request, self._engine, start_cpu_ns))
-            self._writer.add(described(request, self._target, self._engine))
-            if self.request.sources:
-                self._writer.add(self.request.sources.start())
-            self._writer.take_place()
-            self.schedule.begin()
-            for pid in self.request.clients:
-                self.add_client(pid)
-        except BaseException:
-            self._detach()
-            self._stop_sources()
-            self._peers.close()
-            raise
+        if not request.unwind_tables or not (request.safety or Safety()).user_stacks:
+            return None
+        return usable_tables(request.pid, process_tables(request.pid))
+
+    def _arguments(self, has_stretches: bool) -> list[str]:
+        request = self.request
+        room = request.threads_most or thread_room(request.pid)
+        values = {
+            "--pid": str(request.pid),
+            "--window": f"{request.window_s * 1000:.3f}ms",
+            "--sample-hz": str(request.sample_hz),
+            "--slots": str(room),
+        }
+        if request.budget is not None:
+            values |= {"--budget": f"{request.budget:%}", "--reader": str(os.getpid())}
+        if request.duration_s is not None:
+            values["--for"] = f"{request.duration_s * 1000:.3f}ms"
+        if has_stretches:
+            values["--calibrate"] = f"{(request.calibration_s or 0) * 1000:.3f}ms"
+        words = [word for pair in values.items() for word in pair]
+        words += ["--traced"] if "tracer" in request.accepted else []
+        return [*words, "--or-everything"] if request.budget_is_default else words
+
+    def _begin(self, planning_cpu_ns: int) -> None:
+        """Store what stands once."""
+        request, session = self.request, self._session
+        asked = session.facts(planning_cpu_ns)
+        self._writer.add(
+            recording_facts("native", request.level.name.lower(), **cpu_facts(), **asked)
+        )
+        self._writer.add(schema.Meta("effect_floor_cpus", f"{FLOOR_CPUS:g}"))
+        self._writer.add(session.rows.begin())
+        if request.sources:
+            self._writer.add(request.sources.start())
+        self._writer.take_place()
+        self._writer.set_patience(_PATIENCE_S)
+        self._store()  # with a budget: the trial
+        for pid in request.clients:
+            self.add_client(pid)
 
     # ---- while recording ----
 
+    @property
+    def pid(self) -> int:
+        """The process that is recorded."""
+        return self.request.pid
+
+    @property
+    def ending(self) -> str:
+        """How it ended, as part of a sentence; "" while it goes on, or if it ended as asked."""
+        if self._error is not None:
+            return self._error.why
+        return "" if self._is_whole else self._session.ending
+
+    @property
+    def budget_summary(self) -> str:
+        """How the budget is used; "" without one."""
+        budget = self._session.budget
+        return budget_summary(budget) if budget else ""
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether everything is on all the time, as far as is known at the start."""
+        budget = self._session.budget
+        return not budget or budget_is_continuous(budget)
+
+    def wake_on(self, descriptor: int) -> None:
+        """Make `poll` return at once when `descriptor` is readable."""
+        self._session.wake_on(descriptor)
+
     def poll(self, seconds: float) -> None:
-        """Cut the windows that end in the next `seconds`; ends early with the target (`ending`)."""
-        end_ns = monotonic_ns() + int(seconds * NS_PER_S)
-        while not self.ending:
-            now_ns = monotonic_ns()
-            if self._engine.maps.executed_ns():
-                self.ending = f"it executed {program_of(self.request.pid)} in the same process"
-                return
-            if now_ns >= self.schedule.next_ns:
-                self._cut()
-                continue
-            if now_ns >= end_ns:
-                return
-            wait_ms = max(1, (min(self.schedule.next_ns, end_ns) - now_ns) // 1_000_000)
-            ended, woken = self._watch.wait(wait_ms)
-            if ended:
-                self.ending = "it exited or was killed"
-            elif woken:
-                return
+        """Store the windows that arrive in the next `seconds`; ends early with the recording."""
+        end_ns = monotonic_ns() + int(seconds * 1e9)
+        while not self.ending and (left_ns := end_ns - monotonic_ns()) > 0:
+            is_quiet = self._session.wait(max(1, left_ns // NS_PER_MS))
+            self._store()
             if self.request.sources:
                 self._writer.add(self.request.sources.poll(monotonic_ns()))
+            if not is_quiet:
+                return
 
-    def wake_on(self, fd: int) -> None:
-        """Make `poll` return at once when `fd` is readable."""
-        self._watch.wake_on(fd)
+    def _store(self) -> None:
+        """Store the windows that are whole."""
+        self._keep(self._session.windows())
+
+    def _keep(self, windows: Iterable[tuple[list[schema.Row], WindowTotals]]) -> None:
+        run_id = self._session.run_id
+        for rows, self.last in windows:
+            self._writer.add(rows)
+            for rows in self._peers.cut(run_id, self.last.end_ns):
+                self._writer.add(rows)
+            if run_id is None:
+                self.windows.clear()
+                self._finish_peers()
+            self.windows.append(self.last)
+            self._commit()
+
+    def _cut(self) -> None:
+        """End the current window now, and store it."""
+        end_ns = monotonic_ns()
+        self._session.cut(end_ns)
+        while not self.ending and (self.last is None or self.last.end_ns < end_ns):
+            self._session.wait(_STEP_MS)
+            self._store()
+
+    # ---- clients, and the runs of an experiment ----
 
     def add_client(self, pid: int) -> None:
         """Record a client of the server from now on, until it ends.
@@ -137,16 +210,19 @@ class Recorder:
 
     def add_peer(self, pid: int, role: str, label: str = "") -> None:
         """As `add_client`, also for a tunnel or proxy; `label` is the name that reports show."""
-        peer = self._peers.attach(peer_request(self.request, pid, role, label))
+        peer = self._peers.attach(PeerRequest(pid, role, label, self.request))
         self._cut()
-        self._writer.add(self._peers.begin(peer, self.windows[-1].end_ns))
-        self._writer.commit()
+        if self.last is None or self.ending:
+            peer.close()
+            return
+        self._writer.add(self._peers.begin(peer, self.last.end_ns))
+        self._commit()
 
     def begin_run(self, run_id: int) -> None:
         """End the current window; the following ones belong to `run_id`."""
         self._cut()
-        self._run_id = run_id
-        self._tls_calls_before = tls_call_count(self._plan, self._engine.site_hits())
+        self._session.run_id = run_id
+        self._tls_calls_before = self._tls_call_count()
         self._peers.client_handshakes_count = 0
         self._has_client = self._peers.has_client
         self.windows.clear()
@@ -154,99 +230,85 @@ class Recorder:
     def end_run(self) -> RunTotals:
         """End the run's last window and return what was recorded since `begin_run`."""
         self._cut()
-        self._run_id = None
-        calls = tls_call_count(self._plan, self._engine.site_hits()) - self._tls_calls_before
+        self._session.run_id = None
+        if self.ending:
+            raise self.ended()
+        calls = self._tls_call_count() - self._tls_calls_before
         of_clients = self._peers.client_handshakes_count if self._has_client else None
         totals = run_totals(self.windows, calls, of_clients)
         self._finish_peers()
         self.windows.clear()
-        if self.ending:
-            raise self.ended()
         return totals
 
-    def ended(self) -> TlstaxError:
-        """The error for a target that ended: how, and that the capture is valid until then."""
-        return ended_error(self.request.pid, self.ending, self.request.capture)
+    def _tls_call_count(self) -> int:
+        replay = self._session.replay
+        return tls_call_count(replay.plan, replay.site_hits())
 
     def add(self, rows: Iterable[schema.Run | schema.Status]) -> None:
         """Store an experiment's own rows."""
         self._writer.add(rows)
-        self._writer.commit()
-
-    @property
-    def pid(self) -> int:
-        """The process that is recorded."""
-        return self.request.pid
-
-    @property
-    def last(self) -> WindowTotals | None:
-        """The last window that ended, for live display."""
-        return self.windows[-1] if self.windows else None
-
-    def _cut(self) -> None:
-        """Store the current window and its overhead."""
-        overhead = self.schedule.overhead()
-        self.schedule.cut(overhead, lambda: self._store(overhead))
-        if self.schedule.windows_count % _NAME_EVERY_WINDOWS == 0:
-            self._name_frames()
-
-    def _store(self, overhead: Overhead) -> None:
-        rows, totals = self._cutter.cut(self._run_id, None, self.schedule.window_level)
-        self._writer.add(rows)
-        self._writer.add(self.schedule.effect(self._cutter.windows_count, overhead))
-        for rows in self._peers.cut(self._run_id, totals.end_ns):
-            self._writer.add(rows)
-        self._writer.commit()
-        if self._run_id is None:
-            self.windows.clear()
-            self._finish_peers()
-        self.windows.append(totals)
-
-    # ---- the end ----
+        self._commit()
 
     def _finish_peers(self, all_of_them: bool = False) -> None:
         """Detach from clients that have ended; outside of runs, because that takes CPU time."""
         for rows in self._peers.finish(all_of_them):
             self._writer.add(rows)
-            self._writer.commit()
+
+    def _commit(self) -> None:
+        """Commit, unless somebody reads the capture just now, or did a moment ago."""
+        now_ns = monotonic_ns()
+        if now_ns >= self._commit_ns and not self._writer.commit_if_free():
+            self._commit_ns = now_ns + _STEP_MS * NS_PER_MS
+
+    def ended(self) -> TlstaxError:
+        """The error for a recording that ended before it was to."""
+        if self._session.why_broken:
+            return TlstaxError(
+                "the recorder's stream cannot be read",
+                self._session.why_broken,
+                f"{self.request.capture} has the windows until then; report this",
+            )
+        if self._error is not None:
+            return self._error
+        return ended_error(self.request.pid, self.ending, self.request.capture)
+
+    # ---- the end ----
 
     def close(self) -> None:
-        """Detach, store what the probes counted, close the capture."""
+        """Detach, store the rest, name the frames."""
         try:
-            self._cut()
-            self._writer.add(probe_rows(self._engine))
-            self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
-            self._writer.add(fate_rows(self._engine, self.ending))
-            self._writer.add(walk_rows(self._engine))
-            self._writer.add(self.schedule.facts())
-            self._detach()
-            self._writer.add(self._stop_sources())
+            self._keep(self._session.finish())
+            self._writer.set_patience(BUSY_SECONDS)
             self._finish_peers(all_of_them=True)
-            self._name_frames()
+            self._writer.add(self._stop_sources())
+            self._writer.add(self._session.rows.end(self._peers.unnamed))
+            self._writer.add(self._session.rows.facts())
+            self._writer.commit()
+            self._judge(self._session.close())
         finally:
             self.abandon()
 
-    def _name_frames(self) -> None:
-        self._stacks.leave(self._unnamed)
-        self._writer.add(self._unnamed.rows())
-        self._writer.commit()
-        self._peers.close_files()
-
-    def _detach(self) -> None:
-        self.schedule.close()
-        self._engine.close()
-
-    def _stop_sources(self) -> list[schema.Row]:
-        return self.request.sources.stop() if self.request.sources else []
+    def _judge(self, status: int) -> None:
+        """What the exit status says of the recording."""
+        if status in (ExitCode.OK, ExitCode.TARGET) and self._session.replay.end is not None:
+            self._is_whole = status == ExitCode.OK
+            return
+        self._error = TlstaxError(
+            f"the recording of process {self.request.pid} ended early",
+            self._session.said if status > 0 else f"the recorder ended with status {status}",
+            f"{self.request.capture} is complete until then",
+            code_of(status),
+        )
 
     def abandon(self) -> None:
         """Detach and keep the windows that were committed."""
-        self._detach()
-        self._stop_sources()
+        self._session.close()
         self._peers.close()
-        self._symbolizer.close()
-        self._watch.close()
+        self._stop_sources()
         self._writer.close()
+
+    def _stop_sources(self) -> list[schema.Row]:
+        return self.request.sources.stop() if self.request.sources else []
 
     def __enter__(self) -> Self:
         return self

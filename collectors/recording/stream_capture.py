@@ -29,7 +29,7 @@ from tlstax.collectors.recording.engine_rows import fate_rows
 from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.proc_clocks import Clocks, RecordedClocks
 from tlstax.collectors.recording.safe_request import safety_rows
-from tlstax.collectors.recording.stack_store import StackStore, Unnamed
+from tlstax.collectors.recording.stack_store import StackStore, Unnamed, UnnamedFrames
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import (
@@ -39,6 +39,7 @@ from tlstax.collectors.recording.stream.recorded_files import (
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.target_rows import (
+    SERVER_ID,
     calibration_rows,
     gap_rows,
     probe_rows,
@@ -113,21 +114,34 @@ class StreamRows:
     """The rows of a stream's recording, in order: what stands once, each window, the end."""
 
     def __init__(
-        self, replay: Replay, target: Target, symbolizer: Symbolizer, clocks: Clocks
+        self,
+        replay: Replay,
+        target: Target,
+        symbolizer: Symbolizer,
+        clocks: Clocks,
+        target_id: int = SERVER_ID,
+        label: str = "",
     ) -> None:
-        """The stream has been read up to its first totals; `symbolizer` is of `target`."""
+        """The stream has been read up to its first totals; `symbolizer` is of `target`.
+
+        `label` is the name that reports show of a process that is not the server.
+        """
+        self._target_id, self._label = target_id, label
         self.replay = replay
         self._target = target
         self._symbolizer = symbolizer
         self._stacks_most: int | None = None
         self._engine = cast(Engine, replay)
         self._plan = plan = replay.plan_file.plan
-        self._stacks = StackStore(replay.stack_addresses, symbolizer)
+        is_server = target_id == SERVER_ID
+        self._stacks = StackStore(replay.stack_addresses, symbolizer, target_id)
         self._cutter = WindowCutter(
             self._engine,
             self._stacks,
-            _RecordedRoles(replay, plan.role_marks),
+            _RecordedRoles(replay, plan.role_marks) if is_server else None,
+            target_id,
             start_ns=int(replay.window.end_ns),
+            all_clocks=plan.role not in ("server", "client"),
             clocks=clocks,
         )
         functions = replay.plan_file.functions
@@ -142,34 +156,41 @@ class StreamRows:
 
     def begin(self) -> Iterator[schema.Row]:
         """What was probed, and what is missing."""
-        yield target_row(self._target, self._plan)
-        yield from gap_rows(self._plan)
-        yield from calibration_rows(self._plan)
-        yield from safety_rows(self.replay.plan_file.safety)
+        yield target_row(self._target, self._plan, self._target_id, self._label)
+        yield from gap_rows(self._plan, self._target_id)
+        if self._target_id == SERVER_ID:
+            yield from calibration_rows(self._plan)
+        yield from safety_rows(self.replay.plan_file.safety, self._target_id)
         if self._functions:
             yield from self._functions.begin()
         yield from self._probes()
 
     def _probes(self) -> list[schema.Probe]:
         """All probes with their hits so far, those of functions at the end."""
-        rows = probe_rows(self._engine)
+        rows = probe_rows(self._engine, self._target_id)
         if self._functions:
             suffix = "_multi" if self.replay.multi else ""
             rows += self._functions.probes(len(rows) + 1, suffix)
         return rows
 
-    def next_window(self) -> tuple[list[schema.Row], WindowTotals] | None:
-        """The rows of the next window; None if no more follow."""
-        replay = self.replay
-        if not replay.next_window():
+    def next_window(
+        self, run_id: int | None = None
+    ) -> tuple[list[schema.Row], WindowTotals] | None:
+        """The rows of the next window, which belongs to a run; None if no more follow."""
+        if not self.replay.next_window():
             return None
-        now = replay.window
+        return self.of_window(run_id, int(self.replay.window.end_ns))
+
+    def of_window(self, run_id: int | None, end_ns: int) -> tuple[list[schema.Row], WindowTotals]:
+        """The rows of the window that was just read, taken to end then."""
+        now = self.replay.window
         level = text_of(now.level)
-        end_ns = int(now.end_ns)
         if now.restarts:
             self._cutter.resume(end_ns)
         level = "full" if level == Level.RECORD.name.lower() else level
-        rows, totals = self._cutter.cut(None, end_ns, level)
+        rows, totals = self._cutter.cut(run_id, end_ns, level)
+        if self._target_id != SERVER_ID:
+            return rows, totals
         effect = self._effect(self._cutter.windows_count)
         if not self._predicted:
             self._predicted = _shares_of_window(effect, rows, totals)
@@ -192,11 +213,25 @@ class StreamRows:
             yield schema.Meta("budget_share", f"{budget.share_ppm / 1e6:g}")
             yield schema.Meta("budget_choice", budget_summary(budget))
 
-    def end(self) -> list[schema.Row]:
-        """What the probes counted, how it ended, and the names of all frames."""
-        rows: list[schema.Row] = []
-        self._stacks.name_frames(rows)
-        return [*rows, *self._probes(), *self._end_rows()]
+    def end(self, unnamed: UnnamedFrames | None = None) -> list[schema.Row]:
+        """What the probes counted, how it ended, and the names of all frames.
+
+        `unnamed`: frames of processes that were recorded with this one.
+        """
+        unnamed = unnamed or UnnamedFrames()
+        self._stacks.leave(unnamed)
+        return [*unnamed.rows(), *self._probes(), *self._end_rows()]
+
+    def end_beside(self, unnamed: UnnamedFrames, *, is_over: bool, ending: str) -> list[schema.Row]:
+        """What the probes of a process that is not the server counted; its frames are left there.
+
+        `is_over`: it has ended. `ending`: why its recording ended before it, "" if it did not.
+        """
+        self._stacks.leave(unnamed, is_over=is_over)
+        rows: list[schema.Row] = [*self._probes()]
+        if ending:
+            rows.append(schema.Gap(self._target_id, "the end of its recording", ending))
+        return rows
 
     def bound_stacks(self, sent: int, stored: int) -> None:
         """Keep in memory so many stacks as they are sent, and so many of one capture."""

@@ -34,7 +34,7 @@ class RecorderChild:
         try:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if "--control" in arguments else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=passed,
@@ -86,6 +86,12 @@ class RecorderChild:
         """Give it more unwind tables; it looks for them at the end of a window."""
         os.pwrite(self._tables, content, 0)
 
+    def cut(self, end_ns: int) -> None:
+        """Let the present window end then; one that ended since is enough. With --control."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended
+            os.write(self._process.stdin.fileno(), f"cut {end_ns}\n".encode("ascii"))
+
     def end(self) -> None:
         """Let it end the recording in order; the rest of the stream follows."""
         with suppress(ProcessLookupError):
@@ -94,6 +100,8 @@ class RecorderChild:
     def close(self) -> int:
         """Wait until it has ended; its exit status. A stream that was not read is lost."""
         self.stream.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         status = self._process.wait()
         if not self._stderr.closed:
             self._listen()

@@ -16,7 +16,6 @@ import pytest
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.recording.by_recorder.recording import StaticRecording
 from tlstax.collectors.recording.proc_clocks import counters_of
 from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
@@ -52,7 +51,7 @@ def request_for(pid: int, repository: Path, capture: Path, **more: Any) -> Reque
     return Request(pid, capture, window_s=WINDOW_S, definitions=definitions, **more)
 
 
-def poll_for(recording: Recorder | StaticRecording, seconds: float) -> None:
+def poll_for(recording: Recorder | Recorder, seconds: float) -> None:
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
         recording.poll(0.1)
@@ -62,7 +61,7 @@ def captures(
     program: Path, started: Started, repository: Path, folder: Path, **more: Any
 ) -> Iterator[Path]:
     """The same work, recorded by the engine of this process, then by the recorder."""
-    for engine in (Recorder, StaticRecording):
+    for engine in (Recorder, Recorder):
         server = started(program, "tls", "s" * HANDSHAKES)
         capture = folder / f"{engine.__name__}.tlstax"
         with engine(request_for(server.pid, repository, capture, **more)) as recording:
@@ -130,7 +129,7 @@ def test_a_lower_level_records_less(
     server: "subprocess.Popen[bytes]", repository: Path, tmp_path: Path, level: Level
 ) -> None:
     capture = tmp_path / "a.tlstax"
-    with StaticRecording(request_for(server.pid, repository, capture, level=level)) as recording:
+    with Recorder(request_for(server.pid, repository, capture, level=level)) as recording:
         serve(server)
         poll_for(recording, 2 * WINDOW_S)
     expected = HANDSHAKES if level == Level.HANDSHAKE else 0
@@ -168,7 +167,7 @@ def test_a_reader_of_the_capture_delays_nothing(
 ) -> None:
     """The windows of that time are kept, and written when the reader is gone."""
     capture = tmp_path / "a.tlstax"
-    with StaticRecording(request_for(server.pid, repository, capture)) as recording:
+    with Recorder(request_for(server.pid, repository, capture)) as recording:
         reader = sqlite3.connect(capture, isolation_level=None)
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM meta").fetchone()
@@ -201,7 +200,7 @@ def test_a_recorder_that_is_killed_or_hangs_is_one_error(
     breakpoints: Breakpoints, leftover: Leftover,
 ) -> None:  # fmt: skip
     capture = tmp_path / "a.tlstax"
-    with StaticRecording(request_for(server.pid, repository, capture)) as recording:
+    with Recorder(request_for(server.pid, repository, capture)) as recording:
         poll_for(recording, 5 * WINDOW_S)
         os.kill(recorder_of(os.getpid()), number)
         recording.poll(5)
@@ -226,7 +225,7 @@ def test_code_that_is_mapped_later_gets_its_table(
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     capture = tmp_path / "a.tlstax"
-    with StaticRecording(request_for(process.pid, repository, capture, sample_hz=499)) as recording:
+    with Recorder(request_for(process.pid, repository, capture, sample_hz=499)) as recording:
         process.stdin.write(b"g")
         process.stdin.flush()
         # The mapping is noticed a second after the first walk that met it; then comes the table.
@@ -282,7 +281,7 @@ def test_throttling_by_a_quota_is_counted(repository: Path, spawn: Spawn, tmp_pa
     capture = tmp_path / "a.tlstax"
     with limited(process.pid):
         counters = counters_of(process.pid)
-        with StaticRecording(request_for(process.pid, repository, capture)) as recording:
+        with Recorder(request_for(process.pid, repository, capture)) as recording:
             process.stdin.write(b"g")
             process.stdin.flush()
             poll_for(recording, 1.5)
