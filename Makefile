@@ -232,11 +232,16 @@ tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 
 # The ledger's programs with one fault each: NAME-VALUE.bpf.o is built with -DMUTANT_NAME=VALUE.
 .PHONY: mutants
-mutants: packages-demo $(MUTANTS)
+mutants: packages-demo $(MUTANTS) tests/truth/mutants/bin/tlstax-recorder
 
 # The same for preemptible kernels (see probes/bpf/preemption.bpf.h).
 .PHONY: mutants-guarded
 mutants-guarded: packages-demo $(MUTANTS:.bpf.o=-guarded.bpf.o)
+
+# A recorder that loads the object that TLSTAX_PROGRAMS names.
+tests/truth/mutants/bin/tlstax-recorder: $(filter-out %/objects.c,$(RECORDER_SOURCES)) tests/recorder/objects_of_file.c $(RECORDER_HEADERS) | packages-demo
+	@mkdir -p $(@D)
+	clang $(RECORDER_FLAGS) -iquote collectors/recorder $(STATIC) -o $@ $(filter %.c,$^) -lbpf -lelf -lz
 
 tests/truth/mutants/bin/%.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
 	@mkdir -p $(@D)

@@ -4,9 +4,10 @@
 from functools import cache
 from pathlib import Path
 
+from tlstax.collectors.host.engine_trial import GUARDED
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.preflight.safety import restrictions
-from tlstax.collectors.recording.safe_request import programs_of
+from tlstax.tests.loader.libbpf import object_path
 
 
 @cache
@@ -15,4 +16,4 @@ def safe_programs() -> Path | None:
 
     On a preemptible kernel since Linux 6.13 the usual one can end the kernel (private-stacks).
     """
-    return programs_of(restrictions(examine(None)))
+    return object_path(GUARDED) if restrictions(examine(None)).guarded else None

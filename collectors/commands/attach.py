@@ -30,9 +30,9 @@ from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refus
 from tlstax.collectors.preflight.safety import Safety, at_level
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_LEAST, ROOM_MOST
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.by_recorder.stretch_times import interval_s
 from tlstax.collectors.recording.plain import PlainRecording
-from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import preflight, require_safe_sources
 from tlstax.collectors.recording.source_set import SourceSet

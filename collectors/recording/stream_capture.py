@@ -7,27 +7,22 @@ in the names of the kernel's functions that the stream holds.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.vocabulary import ROLES
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
-from tlstax.collectors.placement.model import RoleMark
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.expected_cost import (
+from tlstax.collectors.recording.function_windows import FunctionRows
+from tlstax.collectors.recording.proc_clocks import Clocks
+from tlstax.collectors.recording.programs.expected_cost import (
     FLOOR_CPUS,
     budget_summary,
     shares_of,
     shares_of_budget,
 )
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
-from tlstax.collectors.recording.engine.native import Engine
-from tlstax.collectors.recording.engine_rows import fate_rows
-from tlstax.collectors.recording.function_windows import FunctionRows
-from tlstax.collectors.recording.proc_clocks import Clocks, RecordedClocks
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore, Unnamed, UnnamedFrames
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
@@ -51,19 +46,6 @@ from tlstax.probes.model import Level
 
 _PARTS: Final = ("record_read", "command", "record_write")  # of stream_window
 _UNKNOWN_END: Final = "unknown: the stream was cut"
-
-
-class _RecordedRoles(ThreadRoles):
-    """Roles by names, and by what the recorder saw on the threads' stacks."""
-
-    def __init__(self, replay: Replay, marks: tuple[RoleMark, ...]) -> None:
-        super().__init__(replay.pid, marks)
-        self._replay = replay
-        self._roles = [mark.role for mark in marks for _ in mark.spans]
-
-    def _by_stack(self, slot: SlotView) -> str:
-        span = self._replay.span_of(slot)
-        return self._roles[span - 1] if 0 < span <= len(self._roles) else ROLES[0]
 
 
 class _RecordedSymbolizer(Symbolizer):
@@ -131,14 +113,13 @@ class StreamRows:
         self._target = target
         self._symbolizer = symbolizer
         self._stacks_most: int | None = None
-        self._engine = cast(Engine, replay)
         self._plan = plan = replay.plan_file.plan
         is_server = target_id == SERVER_ID
         self._stacks = StackStore(replay.stack_addresses, symbolizer, target_id)
         self._cutter = WindowCutter(
-            self._engine,
+            self.replay,
             self._stacks,
-            _RecordedRoles(replay, plan.role_marks) if is_server else None,
+            ThreadRoles(replay, plan.role_marks) if is_server else None,
             target_id,
             start_ns=int(replay.window.end_ns),
             all_clocks=plan.role not in ("server", "client"),
@@ -167,7 +148,7 @@ class StreamRows:
 
     def _probes(self) -> list[schema.Probe]:
         """All probes with their hits so far, those of functions at the end."""
-        rows = probe_rows(self._engine, self._target_id)
+        rows = probe_rows(self.replay, self._target_id)
         if self._functions:
             suffix = "_multi" if self.replay.multi else ""
             rows += self._functions.probes(len(rows) + 1, suffix)
@@ -250,7 +231,7 @@ class StreamRows:
         """
         unnamed = self._stacks.take_unnamed()
         self._renew_stacks()
-        rows = [*probe_rows(self._engine), *stream_walk_rows(self.replay)]
+        rows = [*probe_rows(self.replay), *stream_walk_rows(self.replay)]
         end_ns = int(self.replay.window.end_ns)
         return [*rows, schema.Meta("end_monotonic_ns", str(end_ns))], unnamed
 
@@ -273,7 +254,10 @@ class StreamRows:
         replay = self.replay
         yield schema.Meta("end_monotonic_ns", str(int(replay.window.end_ns)))
         ending = text_of(replay.end.ending) if replay.end else _UNKNOWN_END
-        yield from fate_rows(self._engine, ending)
+        yield schema.Meta("target_ending", ending)
+        if count := replay.forked_count():
+            text = f"{count} were started while it was recorded; they are not measured."
+            yield schema.Gap(1, "processes that it started", text)
         yield from stream_walk_rows(replay)
         merged = int(replay.end.merged_count if replay.end else replay.window.merged_count)
         if merged:
@@ -297,7 +281,7 @@ def _write(replay: Replay, writer: CaptureWriter) -> int:
     target = _target_of(replay)
     symbolizer = _RecordedSymbolizer(replay, target)
     try:
-        rows = StreamRows(replay, target, symbolizer, RecordedClocks(replay))
+        rows = StreamRows(replay, target, symbolizer, Clocks(replay))
         writer.add(_facts(replay))
         writer.add(rows.begin())
         while found := rows.next_window():

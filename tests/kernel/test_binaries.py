@@ -18,7 +18,7 @@ from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]

@@ -15,7 +15,7 @@ import pytest
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.patience import COMMAND_S
 from tlstax.tests.safe_programs import safe_programs
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from tlstax import ExitCode
 from tlstax.collectors.host.clock import monotonic_ns
-from tlstax.collectors.recording.engine.ledger_layout import (
+from tlstax.collectors.recording.function_windows import FunctionRows
+from tlstax.collectors.recording.programs.ledger_layout import (
     HandshakeRecord,
     OffcpuKey,
     OffcpuValue,
     SampleKey,
 )
-from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables

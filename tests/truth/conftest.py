@@ -22,11 +22,11 @@ from tlstax.collectors.host.features import HOST, Feature
 from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.views import SlotView
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.probes.model import Level
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.memory_cost import page_ns
 from tlstax.tests.safe_programs import safe_programs
 from tlstax.tests.truth.books import told_by_probes, told_by_sockets

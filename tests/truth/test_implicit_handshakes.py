@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.loader.native import Engine, Options
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 

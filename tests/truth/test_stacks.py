@@ -16,9 +16,9 @@ import pytest
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Symbolizer
-from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.probes.model import Level
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.truth.by_recorder import StackRecorder
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]

@@ -10,6 +10,7 @@ import os
 import select
 import subprocess
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from tlstax.collectors.recording.by_recorder.live_stream import LiveStream
@@ -22,9 +23,15 @@ _SAID_MOST: Final = 1 << 16
 class RecorderChild:
     """A running recorder, and its stream."""
 
-    def __init__(self, plan_text: str, tables: bytes | None, arguments: list[str]) -> None:
-        """Start it. Raises TlstaxError (HOST) if it was not built."""
-        program = recorder_path()
+    def __init__(
+        self,
+        plan_text: str,
+        tables: bytes | None,
+        arguments: list[str],
+        program: Path | None = None,
+    ) -> None:
+        """Start it, or another executable. Raises TlstaxError (HOST) if it was not built."""
+        program = program or recorder_path()
         plan = _in_memory("plan", plan_text.encode("utf-8", "surrogateescape"))
         self._tables = _in_memory("unwind", tables) if tables else -1
         passed = [plan, *([self._tables] if tables else [])]

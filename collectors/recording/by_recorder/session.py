@@ -5,6 +5,7 @@ It holds nothing that grows with the time that it runs but what its caller asks 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
@@ -41,6 +42,7 @@ class Recorded(NamedTuple):
     stretches: Plan | None = None
     target_id: int = SERVER_ID
     label: str = ""  # the name that reports show
+    recorder: Path | None = None  # another executable than the one that ships
 
 
 class RecorderSession:
@@ -76,7 +78,7 @@ class RecorderSession:
         text = plan_file_text(target, recorded.plan, *what)
         self._symbolizer = _LiveSymbolizer(target)
         try:
-            self._child = RecorderChild(text, content, arguments)
+            self._child = RecorderChild(text, content, arguments, recorded.recorder)
         except BaseException:
             self._symbolizer.close()
             raise

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.recording.engine.walker import WALK_ENDS
+from tlstax.collectors.recording.programs.names import WALK_ENDS
 from tlstax.collectors.recording.stream.recorded_files import without_table
 from tlstax.collectors.recording.stream.replay import Replay
 

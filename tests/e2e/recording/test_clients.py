@@ -19,7 +19,7 @@ from tlstax.analysis.model.clients import EndToEnd
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import System, Target
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
 from tlstax.workloads.drivers.model import DriveResult

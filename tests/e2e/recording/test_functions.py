@@ -19,7 +19,7 @@ from tlstax.analysis.model.primitives import PrimitiveLine, PrimitiveTable
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Loss
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.catalogue import find_kind

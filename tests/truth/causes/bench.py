@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tlstax.certs.generate import Certificates, KeyKind, generate
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.collectors.sources.status import ServerStatus

@@ -23,7 +23,7 @@ from tlstax.analysis.document.closing import close
 from tlstax.analysis.rows.closure import FIGURES, Figure
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.collectors.sources.status import ServerStatus

@@ -25,7 +25,7 @@ from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.by_recorder.peers import AllClocks, PeerRequest, PeerSet
 from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession, code_of
 from tlstax.collectors.recording.by_recorder.stretch_times import stretch_plan
-from tlstax.collectors.recording.engine.expected_cost import (
+from tlstax.collectors.recording.programs.expected_cost import (
     FLOOR_CPUS,
     budget_is_continuous,
     budget_summary,
@@ -71,7 +71,9 @@ class Recorder:
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
             safety = request.safety or Safety()
-            recorded = Recorded(self._target, plan, safety, functions, stretches)
+            recorded = Recorded(
+                self._target, plan, safety, functions, stretches, recorder=request.recorder
+            )
             self._session = RecorderSession(
                 recorded,
                 self._arguments(bool(stretches)),
