@@ -53,10 +53,10 @@ def verdicts(
         status = ServerStatus(option_file=server.directory.client / "status.cnf")
         capture = tmp_path / "capture"
         request = Request(server.pid, capture, sources=SourceSet([status]), recorder=recorder)
-        with Recorder(request) as recorder:
+        with Recorder(request) as recording:
             driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
             for name in loads:
-                driver.run(Load(SCENARIOS[name], 2, SECONDS), "tls", recorder.poll)
+                driver.run(Load(SCENARIOS[name], 2, SECONDS), "tls", recording.poll)
         with CaptureReader.open(capture) as reader:
             return {figure.key: figure.verdict for figure in close(load(reader)).figures}
 
