@@ -60,7 +60,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-chroots test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-arm64 test-chroots test-ssh check-stacks bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -292,10 +292,6 @@ test-truth: test-install ## measure programs with known phases, sleeps and spins
 test-e2e: test-install ## real server, clients and browser
 $(RUNGS:%=test-%): test-%:
 	$(PYTEST) -m "not long" tests/$*
-
-.PHONY: test-truth-recorder
-test-truth-recorder: root-test-truth-recorder test-install ## the truth tests through the static recorder
-	TLSTAX_TRUTH_BY=recorder $(PYTEST) tests/truth
 
 .PHONY: test-ssh
 test-ssh: root-test-ssh test-install ## recording over ssh from a real sshd: killed, stalled and dead lines (3 minutes)
