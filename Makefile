@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-chroots test-ssh check-stacks bench-crypto-loop test-truth-recorder bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-arm64 test-chroots test-ssh check-stacks bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -191,7 +191,7 @@ $(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER
 
 .PHONY: test-recorder-sanitizers
 test-recorder-sanitizers: root-test-recorder-sanitizers test-install $(addprefix $(SANITIZED)/,plan_fuzz tables_fuzz stream_load tlstax-recorder) ## fuzz the recorder's plan reader, and test all of it, with ASan and UBSan (5 minutes)
-	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/unit/remote tests/kernel/recorder/test_recorder.py tests/kernel/recorder/test_recorder_ends.py tests/kernel/recorder/test_budget_by_recorder.py \
+	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/unit/remote tests/kernel/recorder/test_recorder.py tests/kernel/recorder/test_recorder_ends.py tests/kernel/recorder/test_control.py tests/kernel/recorder/test_budget_by_recorder.py \
 		tests/kernel/recorder/test_stretches_by_recorder.py tests/kernel/recorder/test_privileges.py tests/truth/test_functions.py::test_a_plan_file_has_them_for_hosts_without_python
 
 .PHONY: assets
@@ -233,11 +233,16 @@ tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test
 
 # The ledger's programs with one fault each: NAME-VALUE.bpf.o is built with -DMUTANT_NAME=VALUE.
 .PHONY: mutants
-mutants: packages-demo $(MUTANTS)
+mutants: packages-demo $(MUTANTS) tests/truth/mutants/bin/tlstax-recorder
 
 # The same for preemptible kernels (see probes/bpf/preemption.bpf.h).
 .PHONY: mutants-guarded
 mutants-guarded: packages-demo $(MUTANTS:.bpf.o=-guarded.bpf.o)
+
+# A recorder that loads the object that TLSTAX_PROGRAMS names.
+tests/truth/mutants/bin/tlstax-recorder: $(filter-out %/objects.c,$(RECORDER_SOURCES)) tests/recorder/objects_of_file.c $(RECORDER_HEADERS) | packages-demo
+	@mkdir -p $(@D)
+	clang $(RECORDER_FLAGS) -iquote collectors/recorder $(STATIC) -o $@ $(filter %.c,$^) -lbpf -lelf -lz
 
 tests/truth/mutants/bin/%.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
 	@mkdir -p $(@D)
@@ -288,10 +293,6 @@ test-truth: test-install ## measure programs with known phases, sleeps and spins
 test-e2e: test-install ## real server, clients and browser
 $(RUNGS:%=test-%): test-%:
 	$(PYTEST) -m "not long" tests/$*
-
-.PHONY: test-truth-recorder
-test-truth-recorder: root-test-truth-recorder test-install ## the truth tests through the static recorder
-	TLSTAX_TRUTH_BY=recorder $(PYTEST) tests/truth
 
 .PHONY: test-ssh
 test-ssh: root-test-ssh test-install ## recording over ssh from a real sshd: killed, stalled and dead lines (3 minutes)

@@ -4,15 +4,21 @@
 from functools import cache
 from pathlib import Path
 
+from tlstax.collectors.host.engine_trial import GUARDED
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.preflight.safety import restrictions
-from tlstax.collectors.recording.safe_request import programs_of
+from tlstax.tests.loader.libbpf import object_path
 
 
 @cache
-def safe_programs() -> Path | None:
-    """The object that this kernel bears; None: the usual one.
+def is_guarded() -> bool:
+    """Whether this kernel needs programs that cannot be preempted.
 
-    On a preemptible kernel since Linux 6.13 the usual one can end the kernel (private-stacks).
+    On a preemptible kernel since Linux 6.13 the usual ones can end the kernel (private-stacks).
     """
-    return programs_of(restrictions(examine(None)))
+    return restrictions(examine(None)).guarded
+
+
+def safe_programs() -> Path | None:
+    """The object that this kernel bears; None: the usual one."""
+    return object_path(GUARDED) if is_guarded() else None

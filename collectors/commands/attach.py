@@ -30,10 +30,9 @@ from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refus
 from tlstax.collectors.preflight.safety import Safety, at_level
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_LEAST, ROOM_MOST
-from tlstax.collectors.recording.by_recorder.recording import StaticRecording
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.by_recorder.stretch_times import interval_s
 from tlstax.collectors.recording.plain import PlainRecording
-from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import preflight, require_safe_sources
 from tlstax.collectors.recording.source_set import SourceSet
@@ -43,7 +42,7 @@ from tlstax.probes.model import Level
 _POLL_S = 1.0
 _POLL_BUDGET_S = 10.0  # with a small budget every wake-up counts
 _SMALL_BUDGET = 0.02
-Recording = Recorder | StaticRecording | PlainRecording
+Recording = Recorder | PlainRecording
 
 
 def register(
@@ -205,8 +204,7 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet
     expensive = options.window or options.client or options.functions
     expensive = expensive or registry.uncounted(options.collect)
     share = share_of(options.budget, is_expensive=expensive)
-    kind = Recorder if options.client else StaticRecording
-    return kind(_request(options, pid, sources, safety, share)), sources, safety
+    return Recorder(_request(options, pid, sources, safety, share)), sources, safety
 
 
 def _request(
@@ -256,7 +254,7 @@ def _watch(
             print(f"tlstax: {text}", file=sys.stderr)
         # The default budget is printed only where it changes something.
         is_asked = options.budget is not None
-        if isinstance(recorder, StaticRecording):
+        if isinstance(recorder, Recorder):
             summary = recorder.budget_summary
             if summary and (is_asked or not recorder.is_continuous):
                 print(f"tlstax: {summary}", file=sys.stderr)
@@ -289,13 +287,6 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
             "--calibrate was given without --level flow",
             "calibration stretches belong to level flow",
             "give --level flow --calibrate",
-            ExitCode.USAGE,
-        )
-    if options.client and (options.functions or options.calibrate):
-        raise TlstaxError(
-            f"{'--functions' if options.functions else '--calibrate'} was given with --client",
-            "the recorder that does this records one process",
-            "give one or the other",
             ExitCode.USAGE,
         )
     if options.functions and (budgeted or options.level < Level.RECORD):

@@ -3,7 +3,7 @@
 
 A host may lack libbpf or BTF and doctor must still report what works, so its trials make the calls
 directly. libbpf 1.1 cannot attach uprobe_multi links and does not open perf events. The libbpf
-functions for maps and programs are used elsewhere (`recording.engine.loaded`).
+functions for maps and programs are used elsewhere.
 
 Numbers are the kernel's UAPI (linux/bpf.h, linux/perf_event.h). Every call raises OSError with the
 kernel's errno.

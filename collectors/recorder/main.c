@@ -15,6 +15,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "control.h"
 #include "engine.h"
 #include "failure.h"
 #include "function_probes.h"
@@ -87,7 +88,8 @@ static bool wait_for_event(u64 wake_ns)
 {
 	struct pollfd events[] = {{.fd = target.pidfd, .events = POLLIN},
 				  {.fd = signals_fd, .events = POLLIN},
-				  {.fd = serve_life_line(), .events = POLLIN}};
+				  {.fd = serve_life_line(), .events = POLLIN},
+				  {.fd = control_line(), .events = POLLIN}};
 	u64 now = monotonic_ns();
 	int patience_ms = wake_ns > now ? (int)((wake_ns - now + NS_PER_MS - 1) / NS_PER_MS) : 0;
 	struct lifecycle life;
@@ -103,7 +105,8 @@ static bool wait_for_event(u64 wake_ns)
 		end_target(target_program(&target));
 	else if (events[0].revents & POLLIN)
 		end_target(NULL);
-	return failure.code || events[1].revents & POLLIN || serve_is_over();
+	return failure.code || events[1].revents & POLLIN || serve_is_over() ||
+	       (events[3].revents && !control_take());
 }
 
 static void record(const struct options *options, int output)
@@ -111,9 +114,11 @@ static void record(const struct options *options, int output)
 	u64 end_ns = options->for_ns ? monotonic_ns() + options->for_ns : ~0ULL;
 
 	for (;;) {
-		u64 wake_ns = schedule_wake_ns();
+		u64 wake_ns = schedule_wake_ns(), cut_ns;
 		if (wait_for_event(wake_ns < end_ns ? wake_ns : end_ns))
 			return;
+		if (control_cut(&cut_ns))
+			schedule_end_window(cut_ns);
 		if (monotonic_ns() >= end_ns || watchdog_check() || is_reader_lost(output) ||
 		    schedule_step())
 			return;
@@ -269,6 +274,8 @@ int main(int count, char **arguments)
 	if (!done)
 		text = options.is_serving ? serve(&options, &plan, &length)
 					  : start_read_plan(options.plan, &plan, &length);
+	if (text && options.is_controlled)
+		control_open();
 	if (text && !block_signals())
 		output = open_output(&options);
 	if (output >= 0 && !watchdog_start(output) && !output_open(output, options.queue_bytes)) {

@@ -38,6 +38,8 @@ static const char help[] =
 	"  --any-kernel     use a plan that was made on another kernel release\n"
 	"  --traced         record a process that a debugger or strace traces, which may end it\n"
 	"  --output FILE    write there instead of standard output; the file must not exist\n"
+	"  --control        take commands from standard input: `cut NS` ends a window at that\n"
+	"                   time of CLOCK_MONOTONIC, its end ends the recording\n"
 	"  --serve          take requests from standard input instead: for `tlstax attach --ssh`\n"
 	"  --remove-self    with --serve: delete this executable first\n"
 	"  --version, --help\n"
@@ -61,6 +63,7 @@ static const struct option names[] = {
 	{"queue", required_argument, NULL, 'q'},
 	{"any-kernel", no_argument, NULL, 'k'},
 	{"output", required_argument, NULL, 'o'},
+	{"control", no_argument, NULL, 'y'},
 	{"serve", no_argument, NULL, 'r'},
 	{"remove-self", no_argument, NULL, 'd'},
 	{"version", no_argument, NULL, 'v'},
@@ -193,6 +196,9 @@ static bool take(struct options *options, int letter, const char *value)
 		return true;
 	case 'q':
 		return size(value, &options->queue_bytes);
+	case 'y':
+		options->is_controlled = true;
+		return true;
 	case 'r':
 		options->is_serving = true;
 		return true;
@@ -237,6 +243,10 @@ int options_parse(struct options *options, int count, char **arguments)
 	}
 	if (optind < count)
 		return fail(EXIT_CODE_USAGE, "unknown argument: %s. See --help", arguments[optind]);
+	if (options->is_controlled && (options->budget > 0 || options->is_serving))
+		return fail(EXIT_CODE_USAGE,
+			    "--control goes neither with --budget, which chooses when windows "
+			    "end, nor with --serve. See --help");
 	if (options->is_serving && !options->plan && !options->pid)
 		return 0;
 	if (options->is_serving || options->removes_itself)

@@ -23,6 +23,7 @@ struct options {
 	size_t queue_bytes;
 	bool any_kernel, may_be_traced;
 	bool is_serving, removes_itself;
+	bool is_controlled; /* standard input says when windows end */
 };
 
 /* -1: failure says what is wrong. 1: help or version was printed. */

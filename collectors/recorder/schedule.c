@@ -68,6 +68,8 @@ bool cut(int level, bool restarts)
 	struct window_end end = {.ns = now.time_ns, .level = level, .restarts = restarts};
 	u64 before_ns = own_cpu_ns();
 
+	if (state.asked_ns > state.last_end_ns && state.asked_ns < now.time_ns)
+		end.ns = state.asked_ns;
 	meter_span(&sent, &now, level, &end.span);
 	end.span.spent.probes_ns += state.sent_more_ns;
 	if (stretch.begins)
@@ -81,6 +83,8 @@ bool cut(int level, bool restarts)
 	if (is_cut) {
 		sent = now;
 		state.sent_more_ns = 0;
+		state.asked_ns = 0;
+		state.last_end_ns = end.ns;
 	}
 	return is_cut;
 }
@@ -116,11 +120,12 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 	state.is_trial = state.budget > 0;
 	state.turn_ns = -1;
 	budget_set_floor(options->floor_cpus);
-	window_set_walks(options->walks_most);
+	window_set_walks(engine, options->walks_most, plan->role == 0);
 	meter_prepare(engine, plan, target);
 	pace_open(&state.pace, options->budget, state.most, options->window_ns, (u64)target->pid);
 	if (!window_cut(windows, engine, target, &base))
 		return false;
+	state.last_end_ns = base.ns;
 	meter_read(&now);
 	stretches_spent_ns(); /* up to here it belongs to attaching */
 	sent = settled = watched = now;
@@ -261,6 +266,14 @@ static int begin_stretch(void)
 	stretch.end_ns = state.next_ns = now.time_ns + STRETCH_NS;
 	state.look_ns = state.budget > 0 ? now.time_ns + STRETCH_LOOK_NS : ~0ULL;
 	return 0;
+}
+
+void schedule_end_window(u64 ns)
+{
+	if (ns && ns <= state.last_end_ns)
+		return;
+	state.asked_ns = ns;
+	state.next_ns = monotonic_ns();
 }
 
 /* Its window has ended. One that cost too much ended early; it is not told. */

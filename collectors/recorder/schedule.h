@@ -18,6 +18,10 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 /* When schedule_step() has something to do. */
 u64 schedule_wake_ns(void);
 
+/* The present window ends at this time, or now if that is to come; one that ended since is enough.
+ */
+void schedule_end_window(u64 ns);
+
 /* Do what is due. -1: it cannot go on. */
 int schedule_step(void);
 

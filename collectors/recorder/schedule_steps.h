@@ -18,6 +18,8 @@ extern struct schedule {
 	bool is_trial;
 	struct pace pace;
 	u64 next_ns, look_ns, drain_ns, watch_ns;
+	u64 asked_ns;		/* when the present window was asked to end; 0: nobody asked */
+	u64 last_end_ns;	/* when the last window ended */
 	u64 reader_ns;		/* at the end of the last window */
 	double cut_ns, turn_ns; /* CPU time, below 0: nothing was attached or detached */
 	/* What the probes of stretches cost since `sent`, `settled` and `watched`. */

@@ -89,8 +89,11 @@ static u32 slots_for(u32 threads_count)
 int start_settings(const struct options *options, const struct plan *plan,
 		   const struct target *target, struct settings *settings)
 {
+	/* A plan of a client says by its sites how much is probed: its ledger is always on. */
+	enum level whole = plan->role ? LEVEL_RECORD : plan->level;
+
 	*settings = (struct settings){
-		.level = options->level < 0 ? plan->level : (enum level)options->level,
+		.level = options->level < 0 ? whole : (enum level)options->level,
 		.sample_hz = plan->has_samples ? options->sample_hz : 0,
 		.slots = options->slots ? options->slots : slots_for(target->threads_count),
 	};

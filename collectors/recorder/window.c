@@ -17,6 +17,9 @@
 /* Fewer than a tenth of the walks of waits that may be: twice as many are made. */
 enum { FEW = 10, SHARE_MOST = 1 << 12, ATTEMPTS = 3, MUCH = 8 };
 
+/* A client waits once per query, and their rate is unknown at first: few stacks are walked. */
+enum { SHARE_OF_CLIENT = 64 };
+
 /* Exits without entries, and repairs: no losses while probes are attached or detached. */
 static const enum loss of_turning[] = {LOSS_HEALED, LOSS_UNMATCHED_EXIT, LOSS_SWITCH_MISSED,
 				       LOSS_CLOCK_RETRY_FAILED};
@@ -25,9 +28,11 @@ static u32 wait_share = 1;
 static double walks_most = 2000; /* a second */
 static u64 before_turning[COUNT(of_turning)], left_out[COUNT(of_turning)];
 
-void window_set_walks(double most)
+void window_set_walks(struct engine *engine, double most, bool is_server)
 {
 	walks_most = most;
+	if (!is_server)
+		engine_set_wait_share(engine, wait_share = SHARE_OF_CLIENT);
 }
 
 void window_turning(const struct engine *engine)

@@ -31,7 +31,7 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 		const struct window_end *end);
 
 /* Walks of waits in a second beyond which fewer waits are walked. */
-void window_set_walks(double most);
+void window_set_walks(struct engine *engine, double most, bool is_server);
 
 /*
  * Probes are about to be attached or detached, or were: exits without entries meanwhile are no

@@ -5,11 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.recording.engine.ledger_layout import (
-    PHASE_CELLS,
-    STATE_CELLS,
-)
-from tlstax.collectors.recording.engine.ledger_maps import UNREAD, Counts
+from tlstax.collectors.recording.programs.ledger_layout import PHASE_CELLS, STATE_CELLS
+from tlstax.collectors.recording.programs.views import UNREAD, Counts
 
 _CELLS: Final = PHASE_CELLS * STATE_CELLS
 

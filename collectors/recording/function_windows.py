@@ -4,7 +4,7 @@
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import PHASES
 from tlstax.collectors.placement.model import FunctionPlan
-from tlstax.collectors.recording.engine.ledger_layout import bucket_bounds
+from tlstax.collectors.recording.programs.ledger_layout import bucket_bounds
 from tlstax.collectors.recording.stream.function_totals import (
     Calls,
     FunctionTotals,

@@ -4,10 +4,7 @@
 from collections.abc import Iterable
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.recording.engine.ledger_layout import (
-    OUTCOMES,
-    HandshakeRecord,
-)
+from tlstax.collectors.recording.programs.ledger_layout import OUTCOMES, HandshakeRecord
 from tlstax.collectors.recording.tls_names import cipher_name, version_name
 
 

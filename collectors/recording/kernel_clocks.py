@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.recording.accounts import ThreadAccount
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
-from tlstax.collectors.recording.engine.native import Engine
+from tlstax.collectors.recording.programs.views import SlotView
+from tlstax.collectors.recording.stream.replay import Replay
 
 
 @dataclass
@@ -29,7 +28,7 @@ class _Sums:
 class KernelClocks:
     """The counts of one target from window to window."""
 
-    def __init__(self, engine: Engine, now_ns: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(self, engine: Replay, now_ns: Callable[[], int]) -> None:
         self._engine = engine
         self._now_ns = now_ns
         self._sums = _Sums()

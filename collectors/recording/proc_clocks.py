@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""CPU times of the host, memory of this process, CPU quota and TCP timers of a target."""
+"""The clocks of a recording: CPU times of the host, of what records, quota and TCP of a target."""
 
 import os
 from collections.abc import Callable
@@ -7,21 +7,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tlstax.collectors.host.child import own_cpu_ns
-from tlstax.collectors.host.clock import cpu_used_ns
-from tlstax.collectors.preflight.cgroups import group_of
 from tlstax.collectors.recording.stream.replay import UNKNOWN, Replay
 
-_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-
-
-def host_times() -> tuple[int, int, int, int, int]:
-    """User, system, interrupt, steal and idle time of the host in ns (10 ms resolution)."""
-    with open("/proc/stat", "rb", buffering=0) as file:
-        fields = [int(field) for field in file.read(256).split(b"\n", 1)[0].split()[1:9]]
-    user, nice, system, idle, iowait, irq, softirq, steal = fields
-    times = (user + nice, system, irq + softirq, steal, idle + iowait)
-    return tuple(ticks * _TICK_NS for ticks in times)  # type: ignore[return-value]
 
 
 def resident_bytes() -> int:
@@ -40,7 +28,7 @@ class Counters(NamedTuple):
 
 
 Readings = tuple[dict[int, tuple[int, int]], tuple[int | None, int | None]]
-"""Periods and throttled periods of a quota by group; `tcp_counts`."""
+"""Periods and throttled periods by group; DelayedACKs and ListenOverflows of the network."""
 
 
 class TargetCounters:
@@ -72,82 +60,15 @@ class TargetCounters:
         return Counters(max(0, periods), max(0, throttled), acks, drops)
 
 
-def counters_of(pid: int) -> TargetCounters:
-    """Those of a process on this host."""
-    group = group_of(pid, "cpu")
-    quotas = [place / "cpu.stat" for place in group.upwards()] if group else []
-    netstat = Path(f"/proc/{pid}/net/netstat")
-
-    def read() -> Readings:
-        periods = {number: quota_periods(_text(path)) for number, path in enumerate(quotas)}
-        return periods, tcp_counts(_text(netstat))
-
-    return TargetCounters(read)
-
-
-def quota_periods(cpu_stat: str) -> tuple[int, int]:
-    """Periods of a quota, and how many of them were throttled, by cpu.stat of a cgroup."""
-    values = dict(line.partition(" ")[::2] for line in cpu_stat.splitlines())
-    periods, throttled = (values.get(name, "") for name in ("nr_periods", "nr_throttled"))
-    if not periods.isdigit() or not throttled.isdigit():
-        return 0, 0
-    return int(periods), int(throttled)
-
-
-def tcp_counts(netstat: str) -> tuple[int | None, int | None]:
-    """DelayedACKs and ListenOverflows of /proc/PID/net/netstat; None where they are not there.
-
-    Its lines are pairs of names and values.
-    """
-    known: dict[str, str] = {}
-    lines = netstat.splitlines()
-    for names, values in zip(lines[::2], lines[1::2], strict=False):
-        known |= dict(zip(names.split(), values.split(), strict=False))
-    acks, drops = (
-        int(known[name]) if known.get(name, "").isdigit() else None
-        for name in ("DelayedACKs", "ListenOverflows")
-    )
-    return acks, drops
-
-
-def _text(path: Path) -> str:
-    """The text of a file of the kernel; "" where it is not there."""
-    try:
-        return path.read_text("ascii", "replace")
-    except OSError:
-        return ""
-
-
 class Clocks:
-    """The clocks of a recording by this process, and the memory that it uses."""
-
-    def __init__(self, now_ns: Callable[[], int]) -> None:
-        """`now_ns`: CLOCK_MONOTONIC."""
-        self.now_ns = now_ns
-
-    def host_times(self) -> tuple[int, int, int, int, int]:
-        """As the function of that name."""
-        return host_times()
-
-    def own_cpu_ns(self) -> int:
-        """CPU time of the recorder, with the children that work for it."""
-        return own_cpu_ns()
-
-    def resident_bytes(self) -> int:
-        """Memory of the recorder."""
-        return resident_bytes()
-
-    def target_counters(self, pid: int) -> TargetCounters | None:
-        """Quota and TCP timers of the target; None where they are not recorded."""
-        return counters_of(pid)
-
-
-class RecordedClocks(Clocks):
     """The recorder's clocks at the end of the present window."""
 
     def __init__(self, replay: Replay) -> None:
-        super().__init__(lambda: int(replay.window.read_ns))
         self._replay = replay
+
+    def now_ns(self) -> int:
+        """When the window's accounts had been read."""
+        return int(self._replay.window.read_ns)
 
     def host_times(self) -> tuple[int, int, int, int, int]:
         """Of the host that recorded."""
@@ -178,16 +99,16 @@ class RecordedClocks(Clocks):
         return int(self._replay.window.resident_bytes)
 
 
-class BothClocks(RecordedClocks):
+class BothClocks(Clocks):
     """CPU time and memory of the recorder and of this process."""
 
     def __init__(self, replay: Replay) -> None:
         super().__init__(replay)
-        self._before_ns = cpu_used_ns()
+        self._before_ns = own_cpu_ns()
 
     def own_cpu_ns(self) -> int:
         """CPU time of both since the recording began."""
-        return super().own_cpu_ns() + cpu_used_ns() - self._before_ns
+        return super().own_cpu_ns() + own_cpu_ns() - self._before_ns
 
     def resident_bytes(self) -> int:
         """Memory of both."""

@@ -32,4 +32,4 @@ class Request:
     safety: Safety | None = None  # what preflight found; None: the recorder asks it
     duration_s: float | None = None  # end after this long; None: when it is closed
     calibration_s: float | None = None  # at level flow, mean time between calibration stretches
-    programs: Path | None = None  # BPF object to load instead of the one that ships: for tests
+    recorder: Path | None = None  # executable to start instead of the one that ships: for tests

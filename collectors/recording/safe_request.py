@@ -3,17 +3,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.host.engine_trial import GUARDED
 from tlstax.collectors.host.open_files import require_open_files
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.preflight.safety import Safety, at_level, safety_of
-from tlstax.collectors.recording.engine.libbpf import object_path
 from tlstax.collectors.recording.request import Request
 
 # What other engines do to a process, as the variants that leave it out.
@@ -64,11 +61,6 @@ def require_functions(safety: Safety) -> None:
 def limits_of(request: Request) -> Limits:
     """The kinds of probes that the plan may have."""
     return request.safety.limits if request.safety else NO_LIMITS
-
-
-def programs_of(safety: Safety | None) -> Path | None:
-    """The BPF object to load; None: the usual one."""
-    return object_path(GUARDED) if safety and safety.guarded else None
 
 
 def require_safe_sources(safety: Safety, names: Iterable[str]) -> None:

@@ -7,31 +7,26 @@ in the names of the kernel's functions that the stream holds.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import BinaryIO, Final
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.vocabulary import ROLES
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
-from tlstax.collectors.placement.model import RoleMark
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.expected_cost import (
+from tlstax.collectors.recording.function_windows import FunctionRows
+from tlstax.collectors.recording.proc_clocks import Clocks
+from tlstax.collectors.recording.programs.expected_cost import (
     FLOOR_CPUS,
     budget_summary,
     shares_of,
     shares_of_budget,
 )
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
-from tlstax.collectors.recording.engine.native import Engine
-from tlstax.collectors.recording.engine_rows import fate_rows
-from tlstax.collectors.recording.function_windows import FunctionRows
-from tlstax.collectors.recording.proc_clocks import Clocks, RecordedClocks
 from tlstax.collectors.recording.safe_request import safety_rows
-from tlstax.collectors.recording.stack_store import StackStore, Unnamed, stacks_of
+from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, stacks_of
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
-from tlstax.collectors.recording.stream.part_counts import Counts, counts_of, since
+from tlstax.collectors.recording.stream.part_counts import Counts, PartEnd, counts_of, since
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import (
     recorded_objects,
@@ -40,6 +35,7 @@ from tlstax.collectors.recording.stream.recorded_files import (
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.target_rows import (
+    SERVER_ID,
     calibration_rows,
     gap_rows,
     probe_rows,
@@ -51,19 +47,6 @@ from tlstax.probes.model import Level
 
 _PARTS: Final = ("record_read", "command", "record_write")  # of stream_window
 _UNKNOWN_END: Final = "unknown: the stream was cut"
-
-
-class _RecordedRoles(ThreadRoles):
-    """Roles by names, and by what the recorder saw on the threads' stacks."""
-
-    def __init__(self, replay: Replay, marks: tuple[RoleMark, ...]) -> None:
-        super().__init__(replay.pid, marks)
-        self._replay = replay
-        self._roles = [mark.role for mark in marks for _ in mark.spans]
-
-    def _by_stack(self, slot: SlotView) -> str:
-        span = self._replay.span_of(slot)
-        return self._roles[span - 1] if 0 < span <= len(self._roles) else ROLES[0]
 
 
 class _RecordedSymbolizer(Symbolizer):
@@ -110,34 +93,36 @@ def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -
     return text
 
 
-class PartEnd(NamedTuple):
-    """The end of a capture, while its recording goes on in another."""
-
-    rows: list[schema.Row]
-    """Its last rows."""
-    unnamed: Unnamed
-    """What is to be named in it."""
-    carried: list[schema.Row]
-    """Frames and stacks for the next capture, where a window refers to them."""
-
-
 class StreamRows:
     """The rows of a stream's recording, in order: what stands once, each window, the end."""
 
     def __init__(
-        self, replay: Replay, target: Target, symbolizer: Symbolizer, clocks: Clocks
+        self,
+        replay: Replay,
+        target: Target,
+        symbolizer: Symbolizer,
+        clocks: Clocks,
+        target_id: int = SERVER_ID,
+        label: str = "",
     ) -> None:
-        """The stream has been read up to its first totals; `symbolizer` is of `target`."""
+        """The stream has been read up to its first totals; `symbolizer` is of `target`.
+
+        `label` is the name that reports show of a process that is not the server.
+        """
+        self._target_id, self._label = target_id, label
         self.replay = replay
         self._target = target
-        self._engine = cast(Engine, replay)
+        self._symbolizer = symbolizer
         self._plan = plan = replay.plan_file.plan
-        self._stacks = StackStore(replay.stack_addresses, symbolizer)
+        is_server = target_id == SERVER_ID
+        self._stacks = StackStore(replay.stack_addresses, symbolizer, target_id)
         self._cutter = WindowCutter(
-            self._engine,
+            self.replay,
             self._stacks,
-            _RecordedRoles(replay, plan.role_marks),
+            ThreadRoles(replay, plan.role_marks) if is_server else None,
+            target_id,
             start_ns=int(replay.window.end_ns),
+            all_clocks=plan.role not in ("server", "client"),
             clocks=clocks,
         )
         functions = replay.plan_file.functions
@@ -153,35 +138,42 @@ class StreamRows:
 
     def begin(self) -> Iterator[schema.Row]:
         """What was probed, and what is missing."""
-        yield target_row(self._target, self._plan)
-        yield from gap_rows(self._plan)
-        yield from calibration_rows(self._plan)
-        yield from safety_rows(self.replay.plan_file.safety)
+        yield target_row(self._target, self._plan, self._target_id, self._label)
+        yield from gap_rows(self._plan, self._target_id)
+        if self._target_id == SERVER_ID:
+            yield from calibration_rows(self._plan)
+        yield from safety_rows(self.replay.plan_file.safety, self._target_id)
         if self._functions:
             yield from self._functions.begin()
         yield from self._probes()
 
     def _probes(self) -> list[schema.Probe]:
         """All probes with their hits so far in this capture, those of functions at the end."""
-        rows = since(probe_rows(self._engine), self._earlier)
+        rows = since(self._all_probes(), self._earlier)
         if self._functions:
             suffix = "_multi" if self.replay.multi else ""
             rows += self._functions.probes(len(rows) + 1, suffix)
         return rows
 
-    def next_window(self) -> tuple[list[schema.Row], WindowTotals] | None:
-        """The rows of the next window; None if no more follow."""
-        replay = self.replay
+    def next_window(
+        self, run_id: int | None = None
+    ) -> tuple[list[schema.Row], WindowTotals] | None:
+        """The rows of the next window, which belongs to a run; None if no more follow."""
         self._before = self._counts()
-        if not replay.next_window():
+        if not self.replay.next_window():
             return None
-        now = replay.window
+        return self.of_window(run_id, int(self.replay.window.end_ns))
+
+    def of_window(self, run_id: int | None, end_ns: int) -> tuple[list[schema.Row], WindowTotals]:
+        """The rows of the window that was just read, taken to end then."""
+        now = self.replay.window
         level = text_of(now.level)
-        end_ns = int(now.end_ns)
         if now.restarts:
             self._cutter.resume(end_ns)
         level = "full" if level == Level.RECORD.name.lower() else level
-        rows, totals = self._cutter.cut(None, end_ns, level)
+        rows, totals = self._cutter.cut(run_id, end_ns, level)
+        if self._target_id != SERVER_ID:
+            return rows, totals
         effect = self._effect(self._cutter.windows_count)
         if not self._predicted:
             self._predicted = _shares_of_window(effect, rows, totals)
@@ -204,11 +196,25 @@ class StreamRows:
             yield schema.Meta("budget_share", f"{budget.share_ppm / 1e6:g}")
             yield schema.Meta("budget_choice", budget_summary(budget))
 
-    def end(self) -> list[schema.Row]:
-        """What the probes counted, how it ended, and the names of all frames."""
-        rows: list[schema.Row] = []
-        self._stacks.name_frames(rows)
-        return [*rows, *self._probes(), *self._end_rows()]
+    def end(self, unnamed: UnnamedFrames | None = None) -> list[schema.Row]:
+        """What the probes counted, how it ended, and the names of all frames.
+
+        `unnamed`: frames of processes that were recorded with this one.
+        """
+        unnamed = unnamed or UnnamedFrames()
+        self._stacks.leave(unnamed)
+        return [*unnamed.rows(), *self._probes(), *self._end_rows()]
+
+    def end_beside(self, unnamed: UnnamedFrames, *, is_over: bool, ending: str) -> list[schema.Row]:
+        """What the probes of a process that is not the server counted; its frames are left there.
+
+        `is_over`: it has ended. `ending`: why its recording ended before it, "" if it did not.
+        """
+        self._stacks.leave(unnamed, is_over=is_over)
+        rows: list[schema.Row] = [*self._probes()]
+        if ending:
+            rows.append(schema.Gap(self._target_id, "the end of its recording", ending))
+        return rows
 
     def bound_stacks(self, sent: int, stored: int) -> None:
         """Keep in memory so many stacks as they are sent, and so many of one capture."""
@@ -225,7 +231,7 @@ class StreamRows:
         end_ns = min(starts, default=int(self.replay.window.end_ns))
         now = self._before if ahead else self._counts()
         rows = [
-            *since(now.of(probe_rows(self._engine)), self._earlier),
+            *since(now.of(self._all_probes()), self._earlier),
             *stream_walk_rows(self.replay, now.walks, self._earlier.walks),
             schema.Meta("end_monotonic_ns", str(end_ns)),
         ]
@@ -233,7 +239,10 @@ class StreamRows:
         return PartEnd(rows, unnamed, carried)
 
     def _counts(self) -> Counts:
-        return counts_of(probe_rows(self._engine), self.replay.walk_counts())
+        return counts_of(self._all_probes(), self.replay.walk_counts())
+
+    def _all_probes(self) -> list[schema.Probe]:
+        return probe_rows(self.replay, self._target_id)
 
     def _target_cpu_ns(self) -> int:
         return self.replay.read().process_cpu_ns or 0
@@ -254,7 +263,10 @@ class StreamRows:
         replay = self.replay
         yield schema.Meta("end_monotonic_ns", str(int(replay.window.end_ns)))
         ending = text_of(replay.end.ending) if replay.end else _UNKNOWN_END
-        yield from fate_rows(self._engine, ending)
+        yield schema.Meta("target_ending", ending)
+        if count := replay.forked_count():
+            text = f"{count} were started while it was recorded; they are not measured."
+            yield schema.Gap(1, "processes that it started", text)
         yield from stream_walk_rows(replay, replay.walk_counts())
         merged = int(replay.end.merged_count if replay.end else replay.window.merged_count)
         if merged:
@@ -278,7 +290,7 @@ def _write(replay: Replay, writer: CaptureWriter) -> int:
     target = _target_of(replay)
     symbolizer = _RecordedSymbolizer(replay, target)
     try:
-        rows = StreamRows(replay, target, symbolizer, RecordedClocks(replay))
+        rows = StreamRows(replay, target, symbolizer, Clocks(replay))
         writer.add(_facts(replay))
         writer.add(rows.begin())
         while found := rows.next_window():

@@ -7,8 +7,8 @@ from typing import Final
 from tlstax.collectors.capture import schema
 from tlstax.collectors.placement.model import Library, Plan, Site
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.native import SOCKET_TRACEPOINTS, Engine
-from tlstax.collectors.recording.engine.sampler import SAMPLER
+from tlstax.collectors.recording.programs.names import SAMPLER, SOCKET_TRACEPOINTS
+from tlstax.collectors.recording.stream.replay import Replay
 
 SERVER_ID: Final = 1
 """target_id of the server."""
@@ -54,7 +54,7 @@ def gap_rows(plan: Plan, target_id: int = SERVER_ID) -> Iterator[schema.Gap]:
         yield schema.Gap(target_id, "TLS library", f"{note}.")
 
 
-def probe_rows(engine: Engine, target_id: int = SERVER_ID) -> list[schema.Probe]:
+def probe_rows(engine: Replay, target_id: int = SERVER_ID) -> list[schema.Probe]:
     """Every probe of an engine with its hits so far and the calibrated cost of one."""
     suffix = "_multi" if engine.multi else ""
     sites = engine.plan.sites

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Turn the engine's running totals into the rows of one window after another.
+"""Turn the recorder's running totals into the rows of one window after another.
 
 The totals never decrease. A window is the difference from what earlier windows contain, plus the
 open interval of each thread (from its last charge to the end of the window), which is added to its
@@ -19,26 +19,22 @@ from tlstax.collectors.capture.vocabulary import (
     ROLES,
     STATES,
 )
-from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.recording.accounts import ThreadAccount, spent_since
-from tlstax.collectors.recording.engine.ledger_layout import (
+from tlstax.collectors.recording.handshake_rows import handshake_row
+from tlstax.collectors.recording.kernel_clocks import KernelClocks
+from tlstax.collectors.recording.proc_clocks import Clocks
+from tlstax.collectors.recording.programs.ledger_layout import (
     LATENCY_BUCKETS,
     STATE_CELLS,
     HandshakeRecord,
     bucket_bounds,
 )
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
-from tlstax.collectors.recording.engine.native import Engine
-from tlstax.collectors.recording.handshake_rows import handshake_row
-from tlstax.collectors.recording.kernel_clocks import KernelClocks
-from tlstax.collectors.recording.proc_clocks import Clocks
+from tlstax.collectors.recording.programs.views import SlotView
 from tlstax.collectors.recording.stack_store import StackStore
+from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
 from tlstax.collectors.recording.thread_roles import ThreadRoles
 
-_WAITS_MANY: Final = 2000
-_WAITS_FEW: Final = 200
-_SHARE_LIMIT: Final = 1 << 12
 _RESTING_THREADS: Final = 256
 """Threads that used no CPU in a window and have a clock row in it even so."""
 _SEEN: Final[Mapping[str, frozenset[str]]] = {
@@ -68,19 +64,19 @@ class WindowCutter:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Replay,
         stacks: StackStore,
         roles: ThreadRoles | None = None,
         target_id: int = SERVER_ID,
         start_ns: int | None = None,
-        wait_share: int = 1,
         all_clocks: bool = False,
-        clocks: Clocks | None = None,
+        *,
+        clocks: Clocks,
     ) -> None:
         """Everything up to `start_ns`, or to now, is excluded from the first window.
 
-        The stacks of one wait in `wait_share` are walked at first. Clocks are kept of threads that
-        serve connections, or of all of them (`all_clocks`). `clocks`: of another recorder.
+        Clocks are kept of threads that serve connections, or of all of them (`all_clocks`).
+        `clocks`: of the recorder.
         """
         self._roles = roles
         self._engine = engine
@@ -91,9 +87,8 @@ class WindowCutter:
         self._latency: dict[int, tuple[int, ...]] = {}
         self._counted: dict[int, tuple[int, ...]] | None = None  # when the ledger restarted
         self._losses: dict[str, int] = {}
-        self._wait_share = wait_share
         self._all_clocks = all_clocks
-        self._recorder = clocks or Clocks(lambda: monotonic_ns())
+        self._recorder = clocks
         self._host = self._recorder.host_times()
         self._own_cpu_ns = self._recorder.own_cpu_ns()
         self._target_counters = self._recorder.target_counters(engine.pid)
@@ -155,9 +150,8 @@ class WindowCutter:
         rows.extend(handshakes)
         phase_counts = self._cut_latency(rows, window, seen, counted)
         self._cut_samples(rows, window, seen)
-        self._cut_waits(rows, window, end_ns - start_ns, level)
+        self._cut_waits(rows, window, level)
         losses = self._cut_losses(rows, window)
-        self._engine.keep_up()
         if self._target_id == SERVER_ID:
             rows.append(self._system(window))
         return rows, WindowTotals(start_ns, end_ns, handshakes, phase_counts, losses, on_cpu_ns)
@@ -273,13 +267,11 @@ class WindowCutter:
             phase = PHASES[key.phase] if PHASES[key.phase] in seen else "unknown"
             rows.append(schema.SampleStack(window, phase, key.syscall, user, kernel, count))
 
-    def _cut_waits(self, rows: list[schema.Row], window: int, span_ns: int, level: str) -> None:
-        walked = 0
+    def _cut_waits(self, rows: list[schema.Row], window: int, level: str) -> None:
         if level not in LEDGER_LEVELS:
             self._engine.maps.waits()
             return
         for wait, value in self._engine.maps.waits():
-            walked += value.wait_count
             rows.append(
                 schema.OffcpuStack(
                     window,
@@ -292,18 +284,6 @@ class WindowCutter:
                     value.time_ns,
                 )
             )
-        self._tune_waits(walked / self._wait_share / max(span_ns / 1e9, 0.05))
-
-    def _tune_waits(self, walks_per_second: float) -> None:
-        """Keep stack walks of waits cheap: halve or double the share that is walked."""
-        share = self._wait_share
-        if walks_per_second > _WAITS_MANY and share < _SHARE_LIMIT:
-            share *= 2
-        elif walks_per_second < _WAITS_FEW and share > 1:
-            share //= 2
-        if share != self._wait_share:
-            self._engine.walk_one_wait_in(share)
-            self._wait_share = share
 
     def _cut_losses(self, rows: list[schema.Row], window: int) -> dict[str, int]:
         now = self._engine.loss_counts() | {"stack_forgotten": self._stacks.forgotten_count}

@@ -12,7 +12,7 @@ from typing import IO, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.printable import visible
-from tlstax.collectors.recording.engine.expected_cost import budget_summary
+from tlstax.collectors.recording.programs.expected_cost import budget_summary
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames, record
 from tlstax.collectors.recording.stream_capture import import_stream

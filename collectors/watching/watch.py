@@ -14,7 +14,7 @@ from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
 from tlstax.collectors.process.find_process import find_by_name, pids_of_name
 from tlstax.collectors.process.target_fate import program_of
 from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession
-from tlstax.collectors.recording.engine.expected_cost import budget_summary
+from tlstax.collectors.recording.programs.expected_cost import budget_summary
 from tlstax.collectors.recording.windows import WindowTotals
 from tlstax.collectors.watching.preparation import Prepared, prepare
 from tlstax.collectors.watching.raw_captures import RawCaptures

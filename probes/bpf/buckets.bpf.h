@@ -33,7 +33,7 @@ static __always_inline u32 log2_floor(u64 value)
 	return bits + (u32)(value >> 1);
 }
 
-/* Inverse: bucket_bounds() in collectors/recording/engine/ledger_layout.py. */
+/* Inverse: bucket_bounds() in collectors/recording/programs/ledger_layout.py. */
 static __always_inline u32 latency_bucket(u64 value)
 {
 	if (value < (1 << LATENCY_SUBBITS))

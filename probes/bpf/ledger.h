@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the ledger's programs and its reader (collectors/recording/engine/ledger_layout.py) share.
+ * What the ledger's programs and its reader (collectors/recording/programs/ledger_layout.py) share.
  *
  * The order of the enumerations is the order of collectors/capture/vocabulary.py; a test compares
  * them. All times are CLOCK_MONOTONIC nanoseconds.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the stack walker (unwind.bpf.h) and its reader (collectors/recording/engine/walker.py)
+ * What the stack walker (unwind.bpf.h) and its reader (tests/loader/walker.py)
  * share. Rows and rules: collectors/unwinding/row_format.py; a test compares the enumerations.
  */
 #ifndef TLSTAX_UNWIND_H

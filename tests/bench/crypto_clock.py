@@ -20,7 +20,7 @@ from typing import Final
 
 from tlstax import TlstaxError
 from tlstax.certs.generate import KeyKind
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.tests.bench.preloaded_clock import between, inner_calls_pass, preloaded
 from tlstax.tests.bench.second_clock import (

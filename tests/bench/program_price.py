@@ -25,11 +25,11 @@ from statistics import median, quantiles
 
 from tlstax.collectors.capture.vocabulary import PHASES
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine.loaded import enable_statistics
-from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.probes.model import Level
 from tlstax.tests.background_load import in_background
 from tlstax.tests.bench.watching import TABLE_ROWS, interval
+from tlstax.tests.loader.loaded import enable_statistics
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 

@@ -42,7 +42,7 @@ from tlstax.collectors.capture.ciphers import SUITES
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Run, Status
 from tlstax.collectors.microbench import micro_costs
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers.model import DriveResult, Latencies
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Scenario, Sysbench

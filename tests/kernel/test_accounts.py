@@ -17,7 +17,7 @@ import pytest
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Loss, ProcessClock, System, Thread
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]

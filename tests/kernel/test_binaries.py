@@ -9,6 +9,7 @@ import lzma
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,10 +17,12 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.native import Engine, Options
-from tlstax.tests.safe_programs import safe_programs
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.tests.safe_programs import is_guarded
+from tlstax.tests.truth.by_recorder import record
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -154,7 +157,7 @@ def test_a_nameless_static_program_is_refused_with_the_consequence(
 
 
 class Measured:
-    """A run of the truth program under the engine, and what its probes are called."""
+    """A run of the truth program under the recorder, and what its probes are called."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", has_server: bool = True) -> None:
         definitions = Path(__file__).resolve().parents[1] / "testprogs"
@@ -162,19 +165,21 @@ class Measured:
         own = [site for site in self.plan.sites if site.boundary in OWN_BOUNDARIES]
         assert {site.boundary for site in own} == (OWN_BOUNDARIES if has_server else set())
         self.sources = _sources(target, self.plan)
-        engine = Engine(process.pid, self.plan, Options(sample_hz=0, programs=safe_programs()))
-        try:
-            engine.attach()
+
+        def go() -> None:
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write(b"g")
             while b'"done"' not in (line := process.stdout.readline()):
                 assert line, "the target ended"
-            records = engine.maps.handshake_records()
-            hits = dict(zip(self.plan.sites, engine.site_hits(), strict=True))
-        finally:
-            engine.close()
-        self.handshakes_count = sum(record.outcome == 0 for record in records)
+
+        text = plan_file_text(target, self.plan, Safety(guarded=is_guarded()))
+        with TemporaryDirectory() as folder:
+            recorded = record(process.pid, text, Path(folder), go)
+        records = recorded.handshake_records()
+        hits = dict(zip(self.plan.sites, recorded.site_hits(), strict=True))
+        assert process.stdin is not None
+        self.handshakes_count = sum(each.outcome == 0 for each in records)
         bounds = [count for site, count in hits.items() if site.boundary == "handshake"]
         assert bounds == [2] * len(bounds)
         process.stdin.write(b"x")

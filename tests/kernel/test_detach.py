@@ -14,10 +14,7 @@ import pytest
 
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Window
-from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.tests.patience import COMMAND_S
-from tlstax.tests.safe_programs import safe_programs
 
 DETACHED_S = 5.0
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -66,35 +63,16 @@ def windows(capture: Path) -> int:
         return sum(1 for _ in reader.rows(Window))
 
 
-def test_the_engine_attaches_and_leaves_nothing(
-    target: Target, leftover: Leftover, breakpoints: Breakpoints, repository: Path
-) -> None:
-    assert breakpoints(target.pid) == 0
-    _, plan = plan_in_child(target.pid, extra=repository / "tests/testprogs")
-    engine = Engine(target.pid, plan, Options(programs=safe_programs()))
-    try:
-        engine.attach()
-        assert breakpoints(target.pid) > 10
-    finally:
-        engine.close()
-    assert breakpoints(target.pid) == 0
-    assert leftover() == set()
-    go_and_finish(target)
-
-
 def test_detaching_while_the_target_is_busy(
-    target: Target, leftover: Leftover, repository: Path
+    start: Start, target: Target, leftover: Leftover, tmp_path: Path
 ) -> None:
-    _, plan = plan_in_child(target.pid, extra=repository / "tests/testprogs")
     assert target.stdin is not None
     target.stdin.write(b"g")
-    for _ in range(3):
-        engine = Engine(target.pid, plan, Options(programs=safe_programs()))
-        try:
-            engine.attach()
-            time.sleep(0.1)
-        finally:
-            engine.close()
+    for number in range(3):
+        process = start(tmp_path / f"{number}.tlstax")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=COMMAND_S)
+        assert process.returncode == 0, errors
     assert leftover() == set()
     assert target.stdout is not None
     while b'"done"' not in (line := target.stdout.readline()):

@@ -17,9 +17,9 @@ from tlstax import ExitCode
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger, SampleStack, Window
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.programs import ledger_layout as layout
 from tlstax.tests.kernel.tracing import traced
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.patience import COMMAND_S
 from tlstax.tests.safe_programs import safe_programs
 

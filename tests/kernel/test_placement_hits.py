@@ -18,8 +18,8 @@ from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.process.target import open_target
-from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.probes.definitions import load_definitions
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]

@@ -13,7 +13,7 @@ from tlstax.collectors.preflight.hazards import load_hazards
 from tlstax.collectors.preflight.judge import Finding, Status
 from tlstax.collectors.preflight.kernel_build import has_symbol
 from tlstax.collectors.preflight.safety import Safety, restrictions
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
 from tlstax.tests.patience import COMMAND_S

@@ -13,13 +13,13 @@ import pytest
 
 from tlstax.collectors.capture.vocabulary import LOSS_KINDS, LOSSES, PHASES, STATES
 from tlstax.collectors.host.libbpf import tracepoint_argument_counts
-from tlstax.collectors.recording.engine import counts_layout
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.libbpf import BpfObject
-from tlstax.collectors.recording.engine.native import SOCKET_TRACEPOINTS
+from tlstax.collectors.recording.programs import counts_layout
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.names import SOCKET_TRACEPOINTS
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.function_points import SOURCES
 from tlstax.collectors.recording.stream.function_totals import LOSS_NAMES
+from tlstax.tests.loader.libbpf import BpfObject
 
 BPF_FOLDER = Path(__file__).resolve().parents[2] / "probes/bpf"
 OBJECTS = sorted(path.with_suffix(".o") for path in BPF_FOLDER.glob("*.bpf.c"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The truth program under the static recorder instead of the engine of this process."""
+"""Programs of the tests under the static recorder."""
 
 import os
 import subprocess
@@ -10,13 +10,13 @@ from typing import Any
 
 from tlstax import ExitCode
 from tlstax.collectors.host.clock import monotonic_ns
-from tlstax.collectors.recording.engine.ledger_layout import (
+from tlstax.collectors.recording.function_windows import FunctionRows
+from tlstax.collectors.recording.programs.ledger_layout import (
     HandshakeRecord,
     OffcpuKey,
     OffcpuValue,
     SampleKey,
 )
-from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
@@ -73,15 +73,18 @@ class Recorded(Replay):
 
 
 class StackRecorder:
-    """The static recorder with unwind tables, in place of an `Engine` whose stacks are read."""
+    """The static recorder with unwind tables, whose stacks are read."""
 
-    def __init__(self, pid: int, plan_text: str, folder: Path, hz: int, spawn: Spawn) -> None:
+    def __init__(
+        self, pid: int, plan_text: str, folder: Path, hz: int, spawn: Spawn, *, tables: bool = True
+    ) -> None:
         self._pid, self._spawn = pid, spawn
         self._plan, self._stream = folder / "stacks.plan", folder / "stacks.stream"
         self._plan.write_text(plan_text)
         made = process_tables(pid)
         assert made is not None
-        write_tables(self._plan, made, overwrite=False)
+        if tables:
+            write_tables(self._plan, made, overwrite=False)
         self._made = made
         self._options = ["--pid", str(pid), "--window", "200ms", "--sample-hz", str(hz)]
         self._from_ns = 0

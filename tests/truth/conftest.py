@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The truth program under the native engine: what it says it did, beside what was measured.
+"""The truth program under the recorder: what it says it did, beside what was measured.
 
 Every figure of a `Measured` is in nanoseconds. Cells are keyed "phase/state".
 """
@@ -22,13 +22,13 @@ from tlstax.collectors.host.features import HOST, Feature
 from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.views import SlotView
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.probes.model import Level
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.memory_cost import page_ns
-from tlstax.tests.safe_programs import safe_programs
+from tlstax.tests.safe_programs import is_guarded, safe_programs
 from tlstax.tests.truth.books import told_by_probes, told_by_sockets
 from tlstax.tests.truth.by_recorder import Recorded, record
 
@@ -40,9 +40,7 @@ TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
 # A trap costs an emulated CPU some hundred microseconds.
 EMULATED_SHARE, EMULATED_NS = 0.25, 25_000_000
 OUTCOMES = ("success", "failure", "abandoned")
-ENGINES = ["kernel-tells", "uprobes-only", "flow"]
-if os.environ.get("TLSTAX_TRUTH_BY") == "recorder":
-    ENGINES = ["recorder", "recorder-flow"]
+WAYS = ["recorder", "recorder-flow", "uprobes-only"]
 Losses = Callable[[Mapping[str, int]], dict[str, int]]
 
 
@@ -225,7 +223,9 @@ def measured_by_recorder(
         process.stdin.write(b"g")
         lines.extend(lines_until(process, "done", level))
 
-    text = plan_file_text(*plan_in_child(process.pid, level, definitions), Safety())
+    text = plan_file_text(
+        *plan_in_child(process.pid, level, definitions), Safety(guarded=is_guarded())
+    )
     recorded = record(process.pid, text, folder, go)
     return measured_of(process.pid, lines, recorded, level, real_losses)
 
@@ -256,23 +256,20 @@ def measured_of(
     )
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=WAYS)
 def measure(
     request: pytest.FixtureRequest, truth_program: Path, repository: Path, real_losses: Losses,
     tmp_path: Path,
 ) -> Callable[..., Measured]:  # fmt: skip
-    """Run the program under the engine, with every boundary seen.
+    """Run the program, with every boundary seen.
 
-    Once with what the kernel's own events tell, where it has them, once with probes only, and once
-    at level `flow`. With TLSTAX_TRUTH_BY=recorder the static recorder does it
-    (`make test-truth-recorder`).
+    By the recorder at levels `record` and `flow`; with probes only, as on kernels before 6.3, by
+    what loads programs for tests.
     """
     level = Level.FLOW if request.param.endswith("flow") else Level.RECORD
     if level == Level.FLOW and not HOST.socket_tracepoints:
         pytest.skip("this kernel lacks events of sockets (Linux 6.3)")
-    features = HOST
-    if request.param == "uprobes-only":  # as on kernels before 6.3
-        features = replace(HOST, socket_tracepoints=Feature(nothing))
+    features = replace(HOST, socket_tracepoints=Feature(nothing))
     options = Options(features=features, programs=safe_programs())
 
     def run(*arguments: object) -> Measured:

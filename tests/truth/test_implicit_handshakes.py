@@ -4,13 +4,15 @@
 import subprocess
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.tests.safe_programs import is_guarded
+from tlstax.tests.truth.by_recorder import record
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -32,7 +34,11 @@ def pem(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("how", ["implicit", "explicit"])
 def test_each_side_of_a_connection_is_one_handshake(
-    how: str, pem: Path, repository: Path, real_losses: Callable[..., dict[str, int]]
+    how: str,
+    pem: Path,
+    repository: Path,
+    real_losses: Callable[..., dict[str, int]],
+    tmp_path: Path,
 ) -> None:
     program = repository / "tests/testprogs/both_sides.py"
     # The system's Python: its ssl module is linked to the system's libssl.
@@ -43,21 +49,26 @@ def test_each_side_of_a_connection_is_one_handshake(
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        _, plan = plan_in_child(process.pid)
-        with closing(Engine(process.pid, plan, Options())) as engine:
-            engine.attach()
+        target, plan = plan_in_child(process.pid)
+
+        def go() -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
             process.stdin.write("go\n")
             assert process.stdout.readline() == "done\n"
-            records = engine.maps.handshake_records()
-            hits: Counter[str] = Counter()
-            for site, count in zip(plan.sites, engine.site_hits(), strict=True):
-                if site.boundary == "handshake_call":
-                    hits[site.event] += count
-            losses = real_losses(engine.loss_counts())
+
+        text = plan_file_text(target, plan, Safety(guarded=is_guarded()))
+        recorded = record(process.pid, text, tmp_path, go)
+        records = recorded.handshake_records()
+        hits: Counter[str] = Counter()
+        for site, count in zip(plan.sites, recorded.site_hits(), strict=True):
+            if site.boundary == "handshake_call":
+                hits[site.event] += count
+        losses = real_losses(recorded.loss_counts())
         process.stdin.write("end\n")
-    assert [record.outcome for record in records] == [0] * (2 * COUNT)
-    assert {record.tls_version for record in records} == {TLS13}
+    assert [each.outcome for each in records] == [0] * (2 * COUNT)
+    assert {each.tls_version for each in records} == {TLS13}
     assert losses == {}
     # The client's tickets pass through the same functions, and belong to no record.
     assert hits["enter"] == hits["exit"]
-    assert hits["enter"] >= sum(record.call_count for record in records) + COUNT
+    assert hits["enter"] >= sum(each.call_count for each in records) + COUNT

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.programs.views import SlotView
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]

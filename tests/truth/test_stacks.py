@@ -16,9 +16,9 @@ import pytest
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Symbolizer
-from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.probes.model import Level
+from tlstax.tests.safe_programs import is_guarded
 from tlstax.tests.truth.by_recorder import StackRecorder
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -51,16 +51,14 @@ def program(repository: Path) -> Path:
     return repository / "tests/testprogs/bin/stacks"
 
 
-@pytest.fixture(params=["native", "recorder"])
-def record(
-    request: pytest.FixtureRequest, program: Path, spawn: Spawn, tmp_path: Path
-) -> Callable[[str], Stacks]:
-    """Record a kind of stacks by the engine of this process, or by the static recorder."""
-    return lambda kind: recorded(program, kind, spawn, folder=tmp_path, by=request.param)
+@pytest.fixture
+def record(program: Path, spawn: Spawn, tmp_path: Path) -> Callable[[str], Stacks]:
+    """Record a kind of stacks."""
+    return lambda kind: recorded(program, kind, spawn, folder=tmp_path)
 
 
 def recorded(
-    program: Path, kind: str, spawn: Spawn, tables: bool = True, *, folder: Path, by: str = "native"
+    program: Path, kind: str, spawn: Spawn, tables: bool = True, *, folder: Path
 ) -> tuple[Counter[Stack], dict[str, int], Counter[Stack]]:
     """Sampled stacks of a kind, innermost first, counts of the walks, stacks of its waits."""
     process = spawn([program, kind, str(SPIN_MS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -69,12 +67,8 @@ def recorded(
     assert process.stdout.readline() == b"ready\n"
     target, plan = plan_in_child(process.pid, Level.RECORD, program.parent.parent)
     symbolizer = Symbolizer(target)
-    engine: Engine | StackRecorder
-    if by == "recorder":
-        text = plan_file_text(target, plan, Safety())
-        engine = StackRecorder(process.pid, text, folder, HZ, spawn)
-    else:
-        engine = Engine(process.pid, plan, Options(sample_hz=HZ, unwind_tables=tables))
+    text = plan_file_text(target, plan, Safety(guarded=is_guarded()))
+    engine = StackRecorder(process.pid, text, folder, HZ, spawn, tables=tables)
     try:
         engine.attach()
         process.stdin.write(b"g")
@@ -91,8 +85,7 @@ def recorded(
         process.stdin.write(b"g")
         process.stdin.flush()
         process.wait(30)
-        if isinstance(engine, StackRecorder):
-            engine.finish()
+        engine.finish()
 
         def named(leaf: int, stack: int) -> Stack:
             addresses = [leaf] if leaf else []

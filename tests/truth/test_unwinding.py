@@ -23,10 +23,10 @@ from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.trial_code import count_program, counter_map, kept
 from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.views import SlotView
 from tlstax.probes.model import Level
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.safe_programs import safe_programs
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tlstax.tests.truth.conftest import ENGINES
+from tlstax.tests.truth.conftest import WAYS
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -15,7 +15,7 @@ Compare = Callable[..., dict[str, tuple[float, float]]]
 ROUNDS = 4
 UNIT_MS = 10
 SHORT_RESULT, RECORDS, CLOSE, LATE_BODY = 1, 2, 4, 11
-BY_SOCKETS = [name for name in ENGINES if name.endswith("flow")]
+BY_SOCKETS = [name for name in WAYS if name.endswith("flow")]
 
 
 @pytest.mark.timing(emulated=True)

@@ -10,6 +10,7 @@ import os
 import select
 import subprocess
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from tlstax.collectors.recording.by_recorder.live_stream import LiveStream
@@ -22,9 +23,15 @@ _SAID_MOST: Final = 1 << 16
 class RecorderChild:
     """A running recorder, and its stream."""
 
-    def __init__(self, plan_text: str, tables: bytes | None, arguments: list[str]) -> None:
-        """Start it. Raises TlstaxError (HOST) if it was not built."""
-        program = recorder_path()
+    def __init__(
+        self,
+        plan_text: str,
+        tables: bytes | None,
+        arguments: list[str],
+        program: Path | None = None,
+    ) -> None:
+        """Start it, or another executable. Raises TlstaxError (HOST) if it was not built."""
+        program = program or recorder_path()
         plan = _in_memory("plan", plan_text.encode("utf-8", "surrogateescape"))
         self._tables = _in_memory("unwind", tables) if tables else -1
         passed = [plan, *([self._tables] if tables else [])]
@@ -34,7 +41,7 @@ class RecorderChild:
         try:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if "--control" in arguments else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=passed,
@@ -86,6 +93,12 @@ class RecorderChild:
         """Give it more unwind tables; it looks for them at the end of a window."""
         os.pwrite(self._tables, content, 0)
 
+    def cut(self, end_ns: int) -> None:
+        """Let the present window end then; one that ended since is enough. With --control."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended
+            os.write(self._process.stdin.fileno(), f"cut {end_ns}\n".encode("ascii"))
+
     def end(self) -> None:
         """Let it end the recording in order; the rest of the stream follows."""
         with suppress(ProcessLookupError):
@@ -94,6 +107,8 @@ class RecorderChild:
     def close(self) -> int:
         """Wait until it has ended; its exit status. A stream that was not read is lost."""
         self.stream.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         status = self._process.wait()
         if not self._stderr.closed:
             self._listen()

@@ -4,7 +4,8 @@
 It holds nothing that grows with the time that it runs but what its caller asks it to keep.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
@@ -16,13 +17,15 @@ from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.target_fate import require_same_program
 from tlstax.collectors.recording.by_recorder.child import RecorderChild
-from tlstax.collectors.recording.proc_clocks import BothClocks
+from tlstax.collectors.recording.proc_clocks import BothClocks, Clocks
+from tlstax.collectors.recording.stack_store import UnnamedFrames
 from tlstax.collectors.recording.stream.facts import engine_asked, text_of
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import GrowingTables
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.stream_capture import StreamRows
+from tlstax.collectors.recording.target_rows import SERVER_ID
 from tlstax.collectors.recording.windows import WindowTotals
 
 START_NS: Final = 60_000_000_000
@@ -37,6 +40,9 @@ class Recorded(NamedTuple):
     safety: Safety
     functions: FunctionPlan | None = None
     stretches: Plan | None = None
+    target_id: int = SERVER_ID
+    label: str = ""  # the name that reports show
+    recorder: Path | None = None  # another executable than the one that ships
 
 
 class RecorderSession:
@@ -48,14 +54,19 @@ class RecorderSession:
         arguments: Sequence[str],
         tables: "GrowingTables | bytes | None" = None,
         stacks_most: tuple[int, int] | None = None,
+        clocks: Callable[[Replay], Clocks] = BothClocks,
     ) -> None:
         """Start it and wait until it is attached, with --budget until it has made its choice.
 
         `tables`: the unwind tables, which grow with the process if they can. `stacks_most`: stacks
-        in memory, see `StreamRows.bound_stacks`. Raises TlstaxError if the process cannot be
-        recorded.
+        in memory, see `StreamRows.bound_stacks`. `clocks`: of all that records. Without --budget
+        windows also end on command. Raises TlstaxError if the process cannot be recorded.
         """
         self.target = target = recorded.target
+        self.run_id: int | None = None
+        """Which the windows that arrive belong to."""
+        self._recorded, self._clocks = recorded, clocks
+        arguments = [*arguments, *([] if "--budget" in arguments else ["--control"])]
         self.ending = ""
         """How it ended, as part of a sentence; "" while it goes on."""
         self.why_broken = ""
@@ -63,10 +74,11 @@ class RecorderSession:
         self._early: list[tuple[list[schema.Row], WindowTotals]] = []
         self._growing = tables if isinstance(tables, GrowingTables) else None
         content = tables.content() if isinstance(tables, GrowingTables) else tables
-        text = plan_file_text(*recorded)
+        what = (recorded.safety, recorded.functions, recorded.stretches)
+        text = plan_file_text(target, recorded.plan, *what)
         self._symbolizer = _LiveSymbolizer(target)
         try:
-            self._child = RecorderChild(text, content, list(arguments))
+            self._child = RecorderChild(text, content, arguments, recorded.recorder)
         except BaseException:
             self._symbolizer.close()
             raise
@@ -74,7 +86,7 @@ class RecorderSession:
             self.replay = self._begun()
             self._symbolizer.replay = self.replay
             self._begun_cpu_ns = cpu_used_ns()  # from here on the windows have it
-            self.rows = StreamRows(self.replay, target, self._symbolizer, BothClocks(self.replay))
+            self.rows = self._new_rows()
             if stacks_most:
                 self.rows.bound_stacks(*stacks_most)
             if "--budget" in arguments:
@@ -84,6 +96,19 @@ class RecorderSession:
             raise
 
     # ---- the start ----
+
+    def _new_rows(self) -> StreamRows:
+        of, clocks = self._recorded, self._clocks(self.replay)
+        return StreamRows(
+            self.replay, self.target, self._symbolizer, clocks, of.target_id, of.label
+        )
+
+    def begin_at(self, start_ns: int) -> None:
+        """Leave out what was recorded up to this time: the first window begins there."""
+        self.cut(start_ns)
+        if self._take_window():
+            self.replay.window.end_ns = start_ns
+            self.rows = self._new_rows()
 
     def _begun(self) -> Replay:
         stream = self._child.stream
@@ -147,6 +172,10 @@ class RecorderSession:
         """Take what arrives in this time; whether that, and not another event, ended the wait."""
         return self._child.wait(time_ms)
 
+    def cut(self, end_ns: int) -> None:
+        """Let the present window end at this time, which was just now."""
+        self._child.cut(end_ns)
+
     def windows(self) -> Iterator[tuple[list[schema.Row], WindowTotals]]:
         """The windows that have arrived whole."""
         early, self._early = self._early, []
@@ -157,7 +186,7 @@ class RecorderSession:
         stream = self._child.stream
         while stream.is_readable_to_a_window and not self.ending:
             try:
-                found = self.rows.next_window()
+                found = self.rows.next_window(self.run_id)
             except StreamError as error:
                 found, self.why_broken = None, str(error)
             stream.window_taken()
@@ -167,6 +196,45 @@ class RecorderSession:
             if self._growing and self._growing.grow(self.replay.mappings):
                 self._child.replace_tables(self._growing.content())
             yield found
+
+    def window_ending(
+        self, run_id: int | None, end_ns: int
+    ) -> tuple[list[schema.Row], WindowTotals] | None:
+        """The next window, taken to end then: `cut` asked for it, or the process ended before.
+
+        None after the end.
+        """
+        if not self._take_window():
+            return None
+        if self._growing and self._growing.grow(self.replay.mappings):
+            self._child.replace_tables(self._growing.content())
+        return self.rows.of_window(run_id, end_ns)
+
+    def _take_window(self) -> bool:
+        """Wait for the next window and read it; False: no more follow."""
+        stream = self._child.stream
+        while not stream.is_readable_to_a_window:
+            self._child.wait(STEP_MS)
+        try:
+            is_there = not self.ending and self.replay.next_window()
+        except StreamError as error:
+            is_there, self.why_broken = False, str(error)
+        stream.window_taken()
+        if not is_there and not self.ending:
+            self.ending = self._how_it_ended()
+        return is_there
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the recorder has ended; there may be windows to read."""
+        if not self._child.stream.is_over:
+            self._child.wait(0)
+        return self._child.stream.is_over
+
+    @property
+    def own_costs(self) -> tuple[int, int]:
+        """CPU time in ns that the recorder used by the last window, and bytes of its memory."""
+        return int(self.replay.window.own_cpu_ns), int(self.replay.window.resident_bytes)
 
     def _how_it_ended(self) -> str:
         if self.why_broken:
@@ -182,6 +250,32 @@ class RecorderSession:
         while not self.ending:
             self._child.wait(STEP_MS)
             yield from self.windows()
+
+    def finish_unnamed(self, unnamed: UnnamedFrames) -> list[schema.Row]:
+        """Detach; the last rows of a process that is recorded with another one.
+
+        What was recorded since its last window is left out, the frames without names are left to
+        `unnamed`.
+        """
+        is_over = self.has_ended
+        self._child.end()
+        while self._take_window():
+            pass
+        return self.rows.end_beside(unnamed, is_over=is_over, ending=self._trouble())
+
+    def _trouble(self) -> str:
+        """Why its recording ended early although the process did not end; "" if it did not."""
+        error, end = self.replay.error, self.replay.end
+        if self.why_broken or end is None:
+            return self.ending
+        is_end = int(end.exit_code) in (ExitCode.OK, ExitCode.TARGET)
+        return "" if is_end or error is None else text_of(error.text)
+
+    def end_child(self) -> Symbolizer:
+        """Wait for the recorder's end; the process's files, which the caller closes."""
+        self._child.end()
+        self._child.close()
+        return self._symbolizer
 
     def close(self) -> int:
         """Detach at once if it still is attached; the exit status of the recorder."""

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tlstax.collectors.capture import schema
-from tlstax.collectors.recording.engine.walker import WALK_ENDS
+from tlstax.collectors.recording.programs.names import WALK_ENDS
 from tlstax.collectors.recording.stream.recorded_files import without_table
 from tlstax.collectors.recording.stream.replay import Replay
 

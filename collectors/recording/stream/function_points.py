@@ -14,7 +14,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.placement.model import FunctionPlan, ProbedFunction, Site
 from tlstax.collectors.placement.plan_text import made_of, plain_of
 from tlstax.collectors.process.mappings import MappedObject, open_mapped
-from tlstax.collectors.recording.engine.registers import REGISTER_NUMBERS
+from tlstax.collectors.recording.programs.registers import REGISTER_NUMBERS
 
 CODE_BYTES: Final = 16
 POINTS_MOST: Final = 512  # PLAN_POINTS_MOST of plan.h

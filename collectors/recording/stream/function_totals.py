@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from tlstax.collectors.placement.model import MAX_FUNCTIONS, FunctionPlan
-from tlstax.collectors.recording.engine import ledger_layout as layout
+from tlstax.collectors.recording.programs import ledger_layout as layout
 from tlstax.collectors.recording.stream.frames import record, records
 
 SIZE_CLASSES: Final = 33

@@ -20,9 +20,8 @@ from tlstax.collectors.placement.plan_text import NoFitError, made_of, plain_of
 from tlstax.collectors.preflight.safety import Note, Safety
 from tlstax.collectors.process.mappings import PROC, MappedObject, TextSegment
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.ledger_layout import MAX_SITES
-from tlstax.collectors.recording.engine.native import dense
-from tlstax.collectors.recording.engine.site_cookies import cookie_of
+from tlstax.collectors.recording.programs.ledger_layout import MAX_SITES
+from tlstax.collectors.recording.programs.site_cookies import cookie_of, dense
 from tlstax.collectors.recording.stream.function_points import (
     code_at,
     function_lines,

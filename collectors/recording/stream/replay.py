@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A stream as an engine: the totals of one window after another, for what reads a live engine.
-
-`WindowCutter` and `KernelClocks` make the same rows of both, so no logic is written twice.
-"""
+"""A stream as the maps that it was read from: the totals of one window after another."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tlstax.collectors.placement.model import Plan, Site
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.counts_layout import Lifecycle
-from tlstax.collectors.recording.engine.kernel_counts import CpuReading, ProcessReading
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
-from tlstax.collectors.recording.engine.native import (
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.counts_layout import Lifecycle
+from tlstax.collectors.recording.programs.names import (
     DENSE_TRACEPOINTS,
+    LOSS_KINDS,
     RARE_TRACEPOINTS,
+    SAMPLER,
     SOCKET_TRACEPOINTS,
+    WALK_COUNTS,
 )
-from tlstax.collectors.recording.engine.sampler import SAMPLER
-from tlstax.collectors.recording.engine.walker import LOSS_KINDS, WALK_COUNTS
+from tlstax.collectors.recording.programs.views import CpuReading, ProcessReading, SlotView
 from tlstax.collectors.recording.stream.totals import Totals
 
 UNKNOWN: Final = (1 << 64) - 1
@@ -26,9 +23,9 @@ UNKNOWN: Final = (1 << 64) - 1
 
 
 class Replay(Totals):
-    """What `LedgerMaps`, `KernelCounts` and `Engine` say, of a stream."""
+    """What the recorder's programs counted, as of the last window of its stream that was read."""
 
-    # ---- as LedgerMaps ----
+    # ---- the maps ----
 
     def slots(self) -> Iterator[SlotView]:
         """Every thread's account; those that ended stay until `recycle`."""
@@ -83,7 +80,7 @@ class Replay(Totals):
         """What the programs counted of threads without an account."""
         return Lifecycle(untracked_count=self.window.untracked_count)
 
-    # ---- as KernelCounts ----
+    # ---- the kernel's counts ----
 
     def read(self) -> ProcessReading:
         """The counts of the process at the end of the window."""
@@ -98,7 +95,7 @@ class Replay(Totals):
             tuple(self.cpus.get(cpu, nothing) for cpu in range(self.start.cpus_count)),
         )
 
-    # ---- as Engine ----
+    # ---- the recording ----
 
     @property
     def maps(self) -> "Replay":
@@ -165,9 +162,3 @@ class Replay(Totals):
             kind = "perf_event" if name == SAMPLER else "tp_btf"
             costs[name] = (kind, runs, run_ns / runs if runs else None)
         return costs
-
-    def keep_up(self) -> None:
-        """The recorder did."""
-
-    def walk_one_wait_in(self, share: int) -> None:
-        """The recorder did."""

@@ -45,6 +45,11 @@ def process_tables(pid: int) -> Addition | None:
     return made if made and _usable(made.layout) else None
 
 
+def usable_tables(pid: int, made: Addition | None) -> "GrowingTables | None":
+    """Tables that grow with the process; None if no file has one."""
+    return GrowingTables(pid, made) if made and _usable(made.layout) else None
+
+
 def tables_bytes(layout: Layout, words: bytes) -> bytes:
     """The file: `words` are those of the layout from the first one on."""
     placed = _usable(layout)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tlstax.collectors.capture.syscalls_arm64 import number_of_x86
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.kernel_counts import CpuReading
-from tlstax.collectors.recording.engine.ledger_maps import Counts, SlotView
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.views import Counts, CpuReading, SlotView
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import (
     Frame,

@@ -15,7 +15,7 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers import DRIVERS, make_driver
 from tlstax.workloads.drivers.model import Driver, DriveRequest, DriveResult, Tick

@@ -23,7 +23,7 @@ from tlstax.analysis.report.commands.report import render_report
 from tlstax.collectors.capture.join import join_captures
 from tlstax.collectors.commands.experiment import open_recorder
 from tlstax.collectors.placement.library_code import crypto_instructions
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.workloads.matrix import runner
 from tlstax.workloads.stages import Stages
 

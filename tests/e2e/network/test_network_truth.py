@@ -27,7 +27,7 @@ import pytest
 from tlstax.collectors.capture.order_statistics import median_bounds
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Target, Window
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers import make_driver
 from tlstax.workloads.drivers.model import DriveRequest, Tick

@@ -15,9 +15,9 @@ from typing import Final
 from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
 from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine.ledger_layout import STATE_CELLS
-from tlstax.collectors.recording.engine.native import Engine, Options
+from tlstax.collectors.recording.programs.ledger_layout import STATE_CELLS
 from tlstax.probes.model import Level
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.safe_programs import safe_programs
 
 SERVING: Final = frozenset({"connection", "pool_worker", "x_plugin"})

@@ -3,6 +3,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -18,8 +19,15 @@ from tlstax.analysis.document import explain
 from tlstax.analysis.model.clients import EndToEnd
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import System, Target
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.capture.schema import (
+    CommandPart,
+    Handshake,
+    PrimitiveCalls,
+    System,
+    Target,
+    Window,
+)
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
 from tlstax.workloads.drivers.model import DriveResult
@@ -154,6 +162,42 @@ def test_the_recorder_stays_small(
         assert {row.role for row in reader.rows(Target)} == {"server", "client"}
         own_bytes = max(row.engine_rss_bytes for row in reader.rows(System))
         assert own_bytes - int(reader.meta()["thread_room_bytes"]) < RESIDENT_BYTES
+
+
+@pytest.mark.parametrize(
+    "more",
+    [("--functions", "cipher"), ("--level", "flow", "--calibrate")],
+    ids=["functions", "stretches"],
+)
+def test_what_else_is_recorded_goes_with_a_client(
+    server: PrivateServer, spawn: Callable[..., "subprocess.Popen[str]"], tmp_path: Path,
+    more: tuple[str, ...],
+) -> None:  # fmt: skip
+    capture = tmp_path / "capture"
+    command = [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet", *more]
+    recorders: list[subprocess.Popen[str]] = []
+
+    def at_gate(pid: int) -> None:
+        words = [*command, "--client", str(pid), "-o", str(capture)]
+        recorder = spawn(words, stderr=subprocess.PIPE, text=True)
+        recorders.append(recorder)
+        assert recorder.stderr is not None
+        while "attached" not in (line := recorder.stderr.readline()):
+            assert line, "it ended"
+
+    load = Load(SCENARIOS["connect"], 2, 3 * SECONDS)
+    driven = Sysbench.of_server(server, table_rows=100).run(load, "tls", time.sleep, at_gate)
+    recorders[0].send_signal(signal.SIGINT)
+    _, said = recorders[0].communicate(timeout=60)
+    assert recorders[0].returncode == 0, said
+    with CaptureReader.open(capture) as reader:
+        assert {row.role for row in reader.rows(Target)} == {"server", "client"}
+        windows = {row.window_id: row.target_id for row in reader.rows(Window)}
+        found = Counter(windows[row.window_id] for row in reader.rows(Handshake))
+        assert found[1] == found[2] == driven.connection_count
+        of_functions = {windows[row.window_id] for row in reader.rows(PrimitiveCalls)}
+        of_stretches = {windows[row.window_id] for row in reader.rows(CommandPart)}
+    assert (of_functions, of_stretches) == (({1}, set()) if "--functions" in more else (set(), {1}))
 
 
 class Strange(NamedTuple):

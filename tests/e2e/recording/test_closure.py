@@ -9,7 +9,7 @@ import pytest
 
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger, Thread, ThreadClock, Window
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer

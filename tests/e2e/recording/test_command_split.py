@@ -19,13 +19,13 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.by_recorder.recording import StaticRecording
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.by_recorder.stretch_times import STRETCH_MS
-from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
 from tlstax.tests.background_load import in_background
 from tlstax.tests.e2e.recording.both_levels import Watcher
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.safe_programs import safe_programs
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.results import Arm
@@ -67,7 +67,7 @@ def recorded(server: PrivateServer, arm: Arm, capture: Path) -> tuple[Tables, di
     engine = Engine(server.pid, plan, Options(sample_hz=0, programs=safe_programs()))
     try:
         request = Request(server.pid, capture, level=Level.FLOW, calibration_s=OFTEN_S)
-        with StaticRecording(request) as recorder:
+        with Recorder(request) as recorder:
             engine.attach()
             probes = Watcher(engine)
             with point_selects(server, arm):

@@ -21,8 +21,8 @@ from tlstax.__main__ import main
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger, PhaseCount, Window
 from tlstax.collectors.host.features import HOST
-from tlstax.collectors.recording.engine.ledger_layout import bucket_bounds
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
+from tlstax.collectors.recording.programs.ledger_layout import bucket_bounds
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
 from tlstax.tests.e2e.recording.both_levels import Both, watched

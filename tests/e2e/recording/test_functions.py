@@ -19,7 +19,7 @@ from tlstax.analysis.model.primitives import PrimitiveLine, PrimitiveTable
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Loss
-from tlstax.collectors.recording.by_recorder.recording import StaticRecording
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.catalogue import find_kind
@@ -94,7 +94,7 @@ def server(server_name: str, npm: None, lab_directory: Path) -> Iterator[Private
 def record(server: PrivateServer, driver: Sysbench, query_count: int, capture: Path) -> Recorded:
     """Count ciphers and digests while one TLS connection asks its questions."""
     request = Request(server.pid, capture, functions=("cipher", "digest"))
-    with server.open_status() as status, StaticRecording(request) as recorder:
+    with server.open_status() as status, Recorder(request) as recorder:
         before, baseline_count = status.read(), socket_count(server.pid)
         load = Load(SCENARIOS["point_select"], 1, 0, query_count)
         assert driver.run(load, "tls", recorder.poll).operation_count == query_count

@@ -12,7 +12,7 @@ import pytest
 from tlstax.analysis.document.closing import close
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.collectors.sources.status import ServerStatus
@@ -40,19 +40,23 @@ def server() -> Iterator[PrivateServer]:
 
 
 @pytest.fixture
-def verdicts(server: PrivateServer, repository: Path, tmp_path: Path) -> Verdicts:
+def verdicts(
+    server: PrivateServer, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Verdicts:
     """The verdict of each figure over some loads, by a mutant or by the programs that ship ("")."""
 
     def record(mutant: str, loads: list[str]) -> dict[str, str]:
         kind = "-guarded" if safe_programs() else ""
-        programs = repository / f"tests/truth/mutants/bin/{mutant}{kind}.bpf.o" if mutant else None
+        mutants = repository / "tests/truth/mutants/bin"
+        monkeypatch.setenv("TLSTAX_PROGRAMS", str(mutants / f"{mutant}{kind}.bpf.o"))
+        recorder = mutants / "tlstax-recorder" if mutant else None
         status = ServerStatus(option_file=server.directory.client / "status.cnf")
         capture = tmp_path / "capture"
-        request = Request(server.pid, capture, sources=SourceSet([status]), programs=programs)
-        with Recorder(request) as recorder:
+        request = Request(server.pid, capture, sources=SourceSet([status]), recorder=recorder)
+        with Recorder(request) as recording:
             driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
             for name in loads:
-                driver.run(Load(SCENARIOS[name], 2, SECONDS), "tls", recorder.poll)
+                driver.run(Load(SCENARIOS[name], 2, SECONDS), "tls", recording.poll)
         with CaptureReader.open(capture) as reader:
             return {figure.key: figure.verdict for figure in close(load(reader)).figures}
 

@@ -16,7 +16,7 @@ import pytest
 from tlstax.analysis.rows import ledger
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger, Loss, PhaseCount, Thread, Window
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.workloads.servers.configuration import DATABASE, USER_TLS
 from tlstax.workloads.servers.mariadb import PrivateServer

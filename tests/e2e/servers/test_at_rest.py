@@ -16,7 +16,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.rows import ledger
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger, Loss, Metric, Thread, Window
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.collectors.sources.iostat import Iostat

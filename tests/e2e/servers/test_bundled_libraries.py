@@ -23,7 +23,7 @@ from tlstax.certs.generate import Certificates, KeyKind, generate
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Loss, Target
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]

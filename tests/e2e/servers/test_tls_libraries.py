@@ -19,7 +19,7 @@ from tlstax.analysis.document.closing import close
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame, Handshake, Loss, SampleStack, Stack, Target
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.catalogue import find_kind

@@ -18,10 +18,8 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.host.clock import cpu_used_ns
-from tlstax.collectors.recording.by_recorder.recording import StaticRecording
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.by_recorder.session import RecorderSession
-from tlstax.collectors.recording.proc_clocks import counters_of
-from tlstax.collectors.recording.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
 from tlstax.tests.kernel.recorder_runs import (
@@ -56,77 +54,32 @@ def request_for(pid: int, repository: Path, capture: Path, **more: Any) -> Reque
     return Request(pid, capture, window_s=WINDOW_S, definitions=definitions, **more)
 
 
-def poll_for(recording: Recorder | StaticRecording, seconds: float) -> None:
+def poll_for(recording: Recorder, seconds: float) -> None:
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
         recording.poll(0.1)
 
 
-def captures(
-    program: Path, started: Started, repository: Path, folder: Path, **more: Any
-) -> Iterator[Path]:
-    """The same work, recorded by the engine of this process, then by the recorder."""
-    for engine in (Recorder, StaticRecording):
-        server = started(program, "tls", "s" * HANDSHAKES)
-        capture = folder / f"{engine.__name__}.tlstax"
-        with engine(request_for(server.pid, repository, capture, **more)) as recording:
-            serve(server)
-            poll_for(recording, 3 * WINDOW_S)
-        yield capture
-
-
-def spent(capture: Path) -> Counter[tuple[str, str]]:
-    """The ledger of threads that served a connection."""
-    roles = {row.thread_id: row.role for row in rows_of(capture, schema.Thread)}
-    cells: Counter[tuple[str, str]] = Counter()
-    for row in rows_of(capture, schema.Ledger):
-        if roles[row.thread_id] == "connection":
-            cells[row.phase, row.state] += row.time_ns
-    return cells
-
-
-def test_the_same_contents_as_by_the_engine(
+def test_a_recording_has_what_reports_need(
     program: Path, started: Started, repository: Path, tmp_path: Path
 ) -> None:
-    by_engine, by_recorder = captures(program, started, repository, tmp_path)
-    filled = [
-        {table for table in schema.TABLES if rows_of(capture, table)}
-        for capture in (by_engine, by_recorder)
-    ]
-    assert filled[0] - {schema.Loss} <= filled[1]
-    assert filled[1] - {schema.Loss, schema.CpuClock} <= filled[0]
-    keys = [{row.key for row in rows_of(c, schema.Meta)} for c in (by_engine, by_recorder)]
-    assert keys[0] == keys[1]
-    for capture in (by_engine, by_recorder):
-        systems = rows_of(capture, schema.System)
-        assert all(row.delayed_ack_count is not None for row in systems)
-        assert all(row.listen_drop_count is not None for row in systems)
-    for table in (schema.Target, schema.Gap, schema.Calibration):
-        assert [row._replace(**_others(row)) for row in rows_of(by_engine, table)] == [
-            row._replace(**_others(row)) for row in rows_of(by_recorder, table)
-        ]
-    probed = [
-        [(row.boundary, row.event, row.offset_bytes, row.kind) for row in rows_of(c, schema.Probe)]
-        for c in (by_engine, by_recorder)
-    ]
-    assert probed[0] == probed[1]
-    counts: list[Counter[str]] = [Counter(), Counter()]
-    for capture, ended in zip((by_engine, by_recorder), counts, strict=True):
-        outcomes = Counter(row.outcome for row in rows_of(capture, schema.Handshake))
-        assert outcomes == {"success": HANDSHAKES}
-        for row in rows_of(capture, schema.PhaseCount):
-            ended[row.phase] += row.ended_count
-    assert counts[0]["handshake"] == HANDSHAKES
-    assert counts[0] == counts[1]
-    cells = [spent(capture) for capture in (by_engine, by_recorder)]
-    # What a handshake computes is the same twice; waits depend on what else runs.
-    for phase in ("sign", "keygen", "derive"):
-        first, second = (each[phase, "on_cpu"] for each in cells)
-        assert abs(first - second) < 0.3 * first, (phase, first, second)
-
-
-def _others(row: Any) -> dict[str, int]:
-    return {"pid": 0, "own_pid": 0} if isinstance(row, schema.Target) else {}
+    server = started(program, "tls", "s" * HANDSHAKES)
+    capture = tmp_path / "a.tlstax"
+    with Recorder(request_for(server.pid, repository, capture)) as recording:
+        serve(server)
+        poll_for(recording, 3 * WINDOW_S)
+    systems = rows_of(capture, schema.System)
+    assert all(row.delayed_ack_count is not None for row in systems)
+    assert all(row.listen_drop_count is not None for row in systems)
+    assert Counter(row.outcome for row in rows_of(capture, schema.Handshake)) == {
+        "success": HANDSHAKES
+    }
+    ended: Counter[str] = Counter()
+    for row in rows_of(capture, schema.PhaseCount):
+        ended[row.phase] += row.ended_count
+    assert ended["handshake"] == HANDSHAKES
+    assert rows_of(capture, schema.Calibration)
+    assert rows_of(capture, schema.Probe)
 
 
 @pytest.mark.parametrize("level", [Level.HANDSHAKE, Level.SAMPLE])
@@ -134,7 +87,7 @@ def test_a_lower_level_records_less(
     server: "subprocess.Popen[bytes]", repository: Path, tmp_path: Path, level: Level
 ) -> None:
     capture = tmp_path / "a.tlstax"
-    with StaticRecording(request_for(server.pid, repository, capture, level=level)) as recording:
+    with Recorder(request_for(server.pid, repository, capture, level=level)) as recording:
         serve(server)
         poll_for(recording, 2 * WINDOW_S)
     expected = HANDSHAKES if level == Level.HANDSHAKE else 0
@@ -172,7 +125,7 @@ def test_a_reader_of_the_capture_delays_nothing(
 ) -> None:
     """The windows of that time are kept, and written when the reader is gone."""
     capture = tmp_path / "a.tlstax"
-    with StaticRecording(request_for(server.pid, repository, capture)) as recording:
+    with Recorder(request_for(server.pid, repository, capture)) as recording:
         reader = sqlite3.connect(capture, isolation_level=None)
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM meta").fetchone()
@@ -213,7 +166,7 @@ def test_a_full_disk_at_the_start_keeps_the_earlier_capture(
     before = capture.read_bytes()
     monkeypatch.setattr(RecorderSession, "windows", full)
     with pytest.raises(TlstaxError, match="disk is full"):
-        StaticRecording(request_for(server.pid, repository, capture, overwrite=True))
+        Recorder(request_for(server.pid, repository, capture, overwrite=True))
     assert capture.read_bytes() == before
     assert list(tmp_path.iterdir()) == [capture]
     assert breakpoints(server.pid) == 0
@@ -236,7 +189,7 @@ def test_own_cpu_time_is_counted_once(
     monkeypatch.setattr(RecorderSession, "_await_choice", busy)
     capture = tmp_path / "a.tlstax"
     before_ns = cpu_used_ns()
-    with StaticRecording(request_for(server.pid, repository, capture, budget=0.05)) as recording:
+    with Recorder(request_for(server.pid, repository, capture, budget=0.05)) as recording:
         poll_for(recording, 3 * WINDOW_S)
     used_ns = cpu_used_ns() - before_ns  # the recorder has ended: it is in there
     meta = {row.key: row.value for row in rows_of(capture, schema.Meta)}
@@ -251,7 +204,7 @@ def test_a_recorder_that_is_killed_or_hangs_is_one_error(
     breakpoints: Breakpoints, leftover: Leftover,
 ) -> None:  # fmt: skip
     capture = tmp_path / "a.tlstax"
-    with StaticRecording(request_for(server.pid, repository, capture)) as recording:
+    with Recorder(request_for(server.pid, repository, capture)) as recording:
         poll_for(recording, 5 * WINDOW_S)
         os.kill(recorder_of(os.getpid()), number)
         recording.poll(5)
@@ -276,7 +229,7 @@ def test_code_that_is_mapped_later_gets_its_table(
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     capture = tmp_path / "a.tlstax"
-    with StaticRecording(request_for(process.pid, repository, capture, sample_hz=499)) as recording:
+    with Recorder(request_for(process.pid, repository, capture, sample_hz=499)) as recording:
         process.stdin.write(b"g")
         process.stdin.flush()
         # The mapping is noticed a second after the first walk that met it; then comes the table.
@@ -304,8 +257,11 @@ def test_code_that_is_mapped_later_gets_its_table(
 
 
 @contextmanager
-def limited(pid: int) -> Iterator[None]:
-    """The process may use a fifth of a CPU, by a control group of the test's own."""
+def limited(pid: int) -> Iterator[Callable[[], int]]:
+    """The process may use a fifth of a CPU, by a control group of the test's own.
+
+    A function that says how often it was throttled.
+    """
     is_old = (CGROUPS / "cpu").is_dir()
     parent = CGROUPS / "cpu" if is_old else CGROUPS
     if not is_old:
@@ -315,8 +271,13 @@ def limited(pid: int) -> Iterator[None]:
     group.mkdir()
     (group / ("cpu.cfs_quota_us" if is_old else "cpu.max")).write_text("20000")
     (group / "cgroup.procs").write_text(str(pid))
+
+    def throttled_count() -> int:
+        values = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+        return int(values["nr_throttled"])
+
     try:
-        yield
+        yield throttled_count
     finally:
         (parent / "cgroup.procs").write_text(str(pid))
         group.rmdir()
@@ -330,15 +291,15 @@ def test_throttling_by_a_quota_is_counted(repository: Path, spawn: Spawn, tmp_pa
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     capture = tmp_path / "a.tlstax"
-    with limited(process.pid):
-        counters = counters_of(process.pid)
-        with StaticRecording(request_for(process.pid, repository, capture)) as recording:
+    with limited(process.pid) as counted:
+        before = counted()
+        with Recorder(request_for(process.pid, repository, capture)) as recording:
             process.stdin.write(b"g")
             process.stdin.flush()
             poll_for(recording, 1.5)
-        counted = counters.growth()
+        grown = counted() - before
     rows = rows_of(capture, schema.System)
     throttled = sum(row.throttled_period_count for row in rows)
     assert throttled > 3
-    assert abs(throttled - counted.throttled_period_count) <= 2
+    assert abs(throttled - grown) <= 2
     assert sum(row.quota_period_count for row in rows) >= throttled

@@ -20,7 +20,6 @@ from tlstax import TlstaxError
 from tlstax.__main__ import main
 from tlstax.collectors.capture.schema import Gap, Handshake, Ledger, Meta, Probe, Thread, Window
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.recording.engine.native import Engine, Options
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
 from tlstax.collectors.recording.stream_capture import import_stream
@@ -40,6 +39,7 @@ from tlstax.tests.kernel.recorder_runs import (
     serve,
 )
 from tlstax.tests.kernel.tracing import traced
+from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]

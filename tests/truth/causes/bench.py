@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tlstax.certs.generate import Certificates, KeyKind, generate
-from tlstax.collectors.recording.by_recorder.recording import StaticRecording
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.collectors.sources.status import ServerStatus
@@ -125,7 +124,7 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
             functions=injection.functions, overwrite=True, budget=injection.budget,
         )  # fmt: skip
         stack.enter_context(ahead_ourselves())
-        with (Recorder if injection.record_client else StaticRecording)(request) as recorder:
+        with Recorder(request) as recorder:
             recorder.poll(injection.seconds)
             assert client.poll() is None, "the load ended before the recording"
 

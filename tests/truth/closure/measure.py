@@ -23,8 +23,7 @@ from tlstax.analysis.document.closing import close
 from tlstax.analysis.rows.closure import FIGURES, Figure
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.recording.by_recorder.recording import StaticRecording
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.collectors.sources.status import ServerStatus
@@ -72,7 +71,7 @@ def record(server: PrivateServer, case: Case, capture: Path) -> None:
     request = Request(
         server.pid, capture, sources=SourceSet([status]), budget=case.budget, overwrite=True
     )
-    with (Recorder if case.budget is None else StaticRecording)(request) as recorder:
+    with Recorder(request) as recorder:
         if not case.scenario:
             recorder.poll(case.seconds)
             return

@@ -19,7 +19,7 @@ from tlstax.analysis.model.trust import Closure
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.host.features import HOST
-from tlstax.collectors.recording.recorder import Recorder
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
 from tlstax.tests.safe_programs import safe_programs
@@ -57,21 +57,25 @@ Closed = Callable[[str, Level], Closure]
 
 @pytest.fixture
 def closed(
-    run_watched: Callable[..., list[dict[str, Any]]], repository: Path, tmp_path: Path
-) -> Closed:
+    run_watched: Callable[..., list[dict[str, Any]]], repository: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Closed:  # fmt: skip
     """Closure of a recording of the load by a mutant, or by the programs that ship ("")."""
 
     def run(mutant: str, level: Level) -> Closure:
         kind = "-guarded" if safe_programs() else ""
         mutants = repository / "tests/truth/mutants/bin"
-        programs = mutants / f"{mutant}{kind}.bpf.o" if mutant else None
+        monkeypatch.setenv("TLSTAX_PROGRAMS", str(mutants / f"{mutant}{kind}.bpf.o"))
         attached = Event()
         recording: list[Future[None]] = []
 
         def record(pid: int) -> None:
             definitions = repository / "tests/testprogs"
             capture = tmp_path / "capture"
-            request = Request(pid, capture, level=level, definitions=definitions, programs=programs)
+            request = Request(
+                pid, capture, level=level, definitions=definitions,
+                recorder=mutants / "tlstax-recorder" if mutant else None,
+            )  # fmt: skip
             try:
                 with Recorder(request) as recorder:
                     attached.set()

@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.collectors.host.bpf import enable_perf_event, open_cpu_clock
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.libbpf import BpfObject, Link
-from tlstax.collectors.recording.engine.sampler import online_cpus
-from tlstax.collectors.recording.engine.walker import WALK_COUNTS, Walker
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.names import WALK_COUNTS
+from tlstax.tests.loader.libbpf import BpfObject, Link
+from tlstax.tests.loader.sampler import online_cpus
+from tlstax.tests.loader.walker import Walker
 from tlstax.tests.truth.stacks.libdw import Debugger
 
 OBJECT: Final = Path(__file__).parent / "bin" / "stackcheck.bpf.o"

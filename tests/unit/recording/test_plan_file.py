@@ -15,7 +15,7 @@ from tlstax.collectors.placement.model import FunctionPlan, Plan
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.preflight.safety import Note, Safety
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.engine.site_cookies import cookie_of
+from tlstax.collectors.recording.programs.site_cookies import cookie_of
 from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.function_points import cookie
 from tlstax.collectors.recording.stream.plan_file import (

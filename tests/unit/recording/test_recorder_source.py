@@ -9,8 +9,8 @@ import pytest
 
 from tlstax import ExitCode, __version__
 from tlstax.collectors.placement.model import MAX_FUNCTIONS
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.native import _ACCESSORS
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.names import ACCESSORS
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.function_points import POINTS_MOST
@@ -64,7 +64,7 @@ def test_names_in_a_plan_are_the_same() -> None:
         for start in ("level_names[LEVELS] = {", "accessors[ACCESSORS] = {")
     )
     assert levels == [level.name.lower() for level in Level]
-    assert set(accessors) == set(_ACCESSORS)
+    assert set(accessors) == set(ACCESSORS)
 
 
 def test_it_has_the_version_of_tlstax() -> None:

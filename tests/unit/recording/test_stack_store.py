@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Stacks whose callers are kept apart from the instruction: each sample must get its own leaf."""
 
-import re
-import struct
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -11,8 +8,6 @@ import pytest
 from tlstax.collectors.capture import schema
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.recording import stack_store
-from tlstax.collectors.recording.engine import sent_stacks
-from tlstax.collectors.recording.engine.sent_stacks import SentStacks
 from tlstax.collectors.recording.stack_store import StackStore
 
 CALLERS = {7: (0x2001, 0x3001)}
@@ -93,38 +88,6 @@ def test_a_lost_stack_is_counted_each_time() -> None:
     store.user(WALKED, rows, 0x1000, 2)
     store.user(-1, rows, 0x1000, 100)
     assert store.forgotten_count == 4 + 3 + 2
-
-
-def record(number: int, *addresses: int) -> bytes:
-    """A stack as the ring holds it."""
-    return struct.pack(f"=II{len(addresses)}Q", number, len(addresses), *addresses)
-
-
-def test_a_stack_is_known_for_one_more_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits that began in the last round end in this one: their stacks must still be there."""
-    monkeypatch.setattr(sent_stacks, "STACKS_MOST", 10)
-    sent = SentStacks()
-    sent.keep(record(1, 0x10, 0x20))
-    assert not sent.end_round()
-    for round_number in (1, 2):
-        assert sent.addresses(1) == (0x10, 0x20)
-        assert 1 in sent
-        for number in range(10):
-            sent.keep(record(round_number * 100 + number, 0x30))
-        sent.keep(record(round_number * 100 + 10, 0x30))
-        assert sent.end_round()
-        assert not sent.end_round()
-    assert sent.addresses(1) == ()
-    assert 1 not in sent
-    assert sent.addresses(205) == (0x30,)
-
-
-def test_the_programs_remember_more_than_a_round(repository: Path) -> None:
-    """Otherwise their table is full before they are told to forget, and stacks are sent again."""
-    header = (repository / "probes/bpf/unwind.h").read_text()
-    found = re.search(r"UNWIND_STACKS = (\d+)", header)
-    assert found
-    assert 0.8 * int(found[1]) >= sent_stacks.STACKS_MOST
 
 
 def test_beyond_its_bound_a_store_keeps_the_leaf_and_counts_the_loss() -> None:

@@ -14,8 +14,8 @@ from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import open_target
-from tlstax.collectors.recording.engine.walker import WALK_COUNTS
-from tlstax.collectors.recording.proc_clocks import RecordedClocks
+from tlstax.collectors.recording.proc_clocks import Clocks
+from tlstax.collectors.recording.programs.names import WALK_COUNTS
 from tlstax.collectors.recording.stream.facts import engine_asked
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.replay import Replay
@@ -96,7 +96,7 @@ class Run:
         head += (("PLAN", raw[at : at + 65536]) for at in range(0, len(raw), 65536))
         replay = Replay(io.BytesIO(stream([*head, *parts])))
         self.rows = StreamRows(
-            replay, _target_of(replay), cast(Symbolizer, Places()), RecordedClocks(replay)
+            replay, _target_of(replay), cast(Symbolizer, Places()), Clocks(replay)
         )
         self.said: list[str] = []
         self.folder = folder

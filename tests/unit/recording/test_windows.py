@@ -7,7 +7,6 @@ memory; tests/truth and tests/kernel use the real one.
 
 from typing import Any, cast
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +14,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.recording import windows
-from tlstax.collectors.recording.engine.kernel_counts import ProcessReading
-from tlstax.collectors.recording.engine.ledger_layout import (
+from tlstax.collectors.recording.programs.ledger_layout import (
     LATENCY_BUCKETS,
     PHASE_CELLS,
     PHASE_INDEX,
@@ -27,7 +25,7 @@ from tlstax.collectors.recording.engine.ledger_layout import (
     SampleKey,
     bucket_bounds,
 )
-from tlstax.collectors.recording.engine.ledger_maps import SlotView
+from tlstax.collectors.recording.programs.views import ProcessReading, SlotView
 from tlstax.collectors.recording.stack_store import StackStore
 from tlstax.collectors.recording.tls_names import cipher_name, version_name
 from tlstax.tests.unit.recording.test_stack_store import Places
@@ -100,9 +98,6 @@ class StillEngine:
     def executed_ns(self) -> int:
         return 0
 
-    def keep_up(self) -> None:
-        pass
-
     def loss_counts(self) -> dict[str, int]:
         return {"healed": 0}
 
@@ -110,38 +105,64 @@ class StillEngine:
         return {}
 
 
-def cut_at(
-    monkeypatch: pytest.MonkeyPatch, looks: list[tuple[int, SlotView]]
-) -> list[list[schema.Ledger]]:
+class StillClocks:
+    """What WindowCutter asks of the recorder's clocks."""
+
+    def __init__(self, time_ns: int = 0) -> None:
+        self.time_ns = time_ns
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+    def host_times(self) -> tuple[int, int, int, int, int]:
+        return (0, 0, 0, 0, 0)
+
+    def own_cpu_ns(self) -> int:
+        return 0
+
+    def resident_bytes(self) -> int:
+        return 0
+
+    def target_counters(self, pid: int) -> None:
+        """There are none."""
+
+
+def cutter_of(
+    engine: StillEngine, stacks: object, clocks: StillClocks | None = None
+) -> windows.WindowCutter:
+    """A cutter of stand-ins."""
+    clocks = clocks or StillClocks()
+    return windows.WindowCutter(engine, stacks, clocks=clocks)  # type: ignore[arg-type]
+
+
+def cut_at(looks: list[tuple[int, SlotView]]) -> list[list[schema.Ledger]]:
     """The ledger rows of each window; the first look is the start."""
-    engine = StillEngine()
-    clock = [looks[0][0]]
-    monkeypatch.setattr(windows, "monotonic_ns", lambda: clock[0])
+    engine, clocks = StillEngine(), StillClocks(looks[0][0])
     engine.views = [looks[0][1]]
-    cutter = windows.WindowCutter(engine, NoStacks())  # type: ignore[arg-type]
+    cutter = cutter_of(engine, NoStacks(), clocks)
     result = []
-    for clock[0], view in looks[1:]:
+    for clocks.time_ns, view in looks[1:]:
         engine.views = [view]
         rows, _ = cutter.cut(None)
         result.append([row for row in rows if isinstance(row, schema.Ledger)])
     return result
 
 
-def test_the_open_interval_belongs_to_where_the_thread_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_open_interval_belongs_to_where_the_thread_is() -> None:
     start = slot({}, 100, "idle", "blocked_network")
-    (first, second) = cut_at(monkeypatch, [(100, start), (1100, start), (2100, start)])
+    (first, second) = cut_at([(100, start), (1100, start), (2100, start)])
     for rows in (first, second):
         assert [(r.phase, r.state, r.time_ns) for r in rows] == [("idle", "blocked_network", 1000)]
 
 
-def test_a_charge_after_the_end_waits_for_the_next_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_charge_after_the_end_waits_for_the_next_window() -> None:
     start = slot({}, 0, "command", "on_cpu")
     # Between the clock and the look at memory the thread was charged 50 ns past the end.
     late = slot({("command", "on_cpu"): 1050}, 1050, "record_write", "on_cpu")
     after = slot(
         {("command", "on_cpu"): 1050, ("record_write", "on_cpu"): 950}, 2000, "idle", "on_cpu"
     )
-    first, second = cut_at(monkeypatch, [(0, start), (1000, late), (2000, after)])
+    first, second = cut_at([(0, start), (1000, late), (2000, after)])
     assert sum(row.time_ns for row in first) == 1000
     assert sum(row.time_ns for row in second) == 1000
     assert {row.phase: row.time_ns for row in second} == {"command": 50, "record_write": 950}
@@ -169,8 +190,7 @@ def test_windows_add_up_to_the_whole(steps: list[tuple[str, str, int, bool]]) ->
             cells[owner, state] = cells.get((owner, state), 0) + time_ns - last
             owner, state = phase, name
         looks.append((time_ns, slot(cells, sum(cells.values()), owner, state)))
-    with pytest.MonkeyPatch.context() as patch:
-        rows = [row for window in cut_at(patch, looks) for row in window]
+    rows = [row for window in cut_at(looks) for row in window]
     assert sum(row.time_ns for row in rows) == time_ns
 
 
@@ -178,7 +198,7 @@ def test_a_wait_that_lost_its_stack_is_counted() -> None:
     """A wait of an hour outlasts the stacks that are remembered: the report must say so."""
     engine = StillEngine()
     store = StackStore(lambda stack: (1, 2) if stack == KNOWN else (), cast(Symbolizer, Places()))
-    cutter = windows.WindowCutter(engine, store)  # type: ignore[arg-type]
+    cutter = cutter_of(engine, store)
     engine.ended = [(wait_on(KNOWN), OffcpuValue(5, 50)), (wait_on(KNOWN + 1), OffcpuValue(3, 30))]
     engine.taken = [(SampleKey(user_stack=KNOWN + 2, kernel_stack=-1, user_ip=4), 7)]
     rows, totals = cutter.cut(None)

@@ -35,7 +35,7 @@ ROOMS: Final = (
     "collectors.unwinding",
     "collectors.placement",
     "collectors.preflight",
-    "collectors.recording.engine",
+    "collectors.recording.programs",
     "collectors.recording.stream",
     "collectors.recording",
     "collectors.recording.by_recorder",
@@ -182,10 +182,10 @@ def test_import_graph_has_no_circle(sources: dict[str, str]) -> None:
     "planted",
     [
         "from tlstax.collectors.recording import recorder\n",
-        "def plan():\n    from tlstax.collectors.recording.recorder import Recorder\n",
-        "if False:\n    from tlstax.collectors.recording.recorder import Recorder\n",
+        "def plan():\n    from tlstax.collectors.recording.by_recorder.recorder import Recorder\n",
+        "if False:\n    from tlstax.collectors.recording.by_recorder.recorder import Recorder\n",
         "from tlstax.analysis.rows import tables\n",
-        'MODULE = "tlstax.collectors.recording.recorder"\n',
+        'MODULE = "tlstax.collectors.recording.by_recorder.recorder"\n',
         "def late():\n    from tlstax.__main__ import main\n",
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture.vocabulary import WALK_LOSS_KINDS
 from tlstax.collectors.process.target import Target, open_target
-from tlstax.collectors.recording.engine import walker
+from tlstax.collectors.recording.programs import names as program_names
 from tlstax.collectors.unwinding import process_tables, table_cache
 from tlstax.collectors.unwinding.file_table import build, to_bytes
 from tlstax.collectors.unwinding.process_tables import (
@@ -35,6 +35,7 @@ from tlstax.collectors.unwinding.row_format import (
     RuleKind,
     Saved,
 )
+from tlstax.tests.loader import walker
 
 LIBC = Path("/usr/lib/x86_64-linux-gnu/libc.so.6")
 HEADER = Path(__file__).resolve().parents[3] / "probes/bpf/unwind.h"
@@ -180,10 +181,10 @@ def test_the_header_agrees(enumeration: str, prefix: str, mirror: type[IntEnum])
 def test_the_header_agrees_on_counts_and_sizes() -> None:
     text = HEADER.read_text(encoding="utf-8")
     names = [name.removeprefix("WALK_").lower() for name in names_of("walk_count")]
-    assert tuple(names[:-1]) == walker.WALK_COUNTS
+    assert tuple(names[:-1]) == program_names.WALK_COUNTS
     assert f"UNWIND_RANGES = {RANGES_MOST}," in text
     assert f"UNWIND_CHUNK_WORDS = {walker.CHUNK_WORDS}," in text
     assert "WALKED_STACK = 1 << 29 " in text
     assert walker.WALKED_STACK == 1 << 29
     assert RULES_MOST == 4096
-    assert tuple(walker.LOSS_KINDS.values()) == tuple(kind.name for kind in WALK_LOSS_KINDS)
+    assert tuple(program_names.LOSS_KINDS.values()) == tuple(kind.name for kind in WALK_LOSS_KINDS)

@@ -10,41 +10,17 @@ import mmap
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from tlstax.collectors.recording.engine import loaded
-from tlstax.collectors.recording.engine.counts_layout import CpuCounts, ProcessCounts
-from tlstax.collectors.recording.engine.libbpf import BpfObject
+from tlstax.collectors.recording.programs.counts_layout import CpuCounts, ProcessCounts
+from tlstax.collectors.recording.programs.views import CpuReading, ProcessReading
+from tlstax.tests.loader import loaded
+from tlstax.tests.loader.libbpf import BpfObject
 
 _PROGRAM: Final = "each_counts"
 _CPU_BYTES: Final = ctypes.sizeof(CpuCounts)
 _ATTEMPTS: Final = 3
 _SCHEDULER_CLOCK: Final = 2  # CPUCLOCK_SCHED, linux/posix-timers.h
-
-
-class CpuReading(NamedTuple):
-    """One CPU since the programs were loaded."""
-
-    target_cpu_ns: int
-    """CPU time of the target on it, by the scheduler."""
-    sample_count: int
-    """CPU samples in threads whose states were recorded."""
-
-
-class ProcessReading(NamedTuple):
-    """The process at one instant. Counts include threads that have ended."""
-
-    process_cpu_ns: int | None
-    """By the CPU clock of the process; None when it is gone."""
-    switch_count: int
-    """Voluntary and involuntary switches of all threads."""
-    thread_count: int
-    """Threads that live."""
-    account_count: int
-    """Those of them that have an account in the ledger."""
-    has_wait: bool
-    """Whether the kernel counts the time that threads wait for a CPU."""
-    cpus: tuple[CpuReading, ...]
 
 
 def prepare(bpf: BpfObject) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Record one process through the static recorder: plan, start it, store its windows as they come.
+"""Record into one capture: plan, start the static recorder, store its windows as they come.
+
+Used by `tlstax attach` and by experiments, which record a private server.
 
 While probes are attached, this process reads a pipe and writes a capture; it does not look at the
 measured side. Names are looked up afterwards.
@@ -20,17 +22,24 @@ from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.target import require_host_pids
 from tlstax.collectors.process.target_fate import ended_error, require_same_program
 from tlstax.collectors.process.thread_room import thread_room
+from tlstax.collectors.recording.by_recorder.peers import AllClocks, PeerRequest, PeerSet
 from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession, code_of
 from tlstax.collectors.recording.by_recorder.stretch_times import stretch_plan
-from tlstax.collectors.recording.engine.expected_cost import (
+from tlstax.collectors.recording.programs.expected_cost import (
     FLOOR_CPUS,
     budget_is_continuous,
     budget_summary,
 )
 from tlstax.collectors.recording.request import Request
+from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
 from tlstax.collectors.recording.safe_request import limits_of, made_safe
-from tlstax.collectors.recording.stream.tables_file import GrowingTables, process_tables
+from tlstax.collectors.recording.stream.tables_file import (
+    GrowingTables,
+    process_tables,
+    usable_tables,
+)
 from tlstax.collectors.recording.windows import WindowTotals
+from tlstax.workloads.results import RunTotals
 
 _STEP_MS: Final = 1000
 _PATIENCE_S: Final = 0.05
@@ -38,7 +47,7 @@ _PATIENCE_S: Final = 0.05
 NS_PER_MS: Final = 1_000_000
 
 
-class StaticRecording:
+class Recorder:
     """A recording in progress. Use as a context manager: leaving it detaches and finishes."""
 
     def __init__(self, request: Request) -> None:
@@ -47,6 +56,9 @@ class StaticRecording:
         require_host_pids()
         self.request = request = made_safe(request)
         self.last: WindowTotals | None = None
+        """The last window that ended, for live display."""
+        self.windows: list[WindowTotals] = []  # of the current run only
+        self._peers = PeerSet()
         self._error: TlstaxError | None = None
         self._is_whole = False  # it ended because it was asked to
         self._commit_ns = 0
@@ -59,14 +71,21 @@ class StaticRecording:
         self._writer = CaptureWriter.create(request.capture, request.overwrite)
         try:
             safety = request.safety or Safety()
-            recorded = Recorded(self._target, plan, safety, functions, stretches)
-            arguments = self._arguments(bool(stretches))
-            self._session = RecorderSession(recorded, arguments, self._own_tables())
+            recorded = Recorded(
+                self._target, plan, safety, functions, stretches, recorder=request.recorder
+            )
+            self._session = RecorderSession(
+                recorded,
+                self._arguments(bool(stretches)),
+                self._own_tables(),
+                clocks=lambda replay: AllClocks(replay, self._peers),
+            )
             try:
                 self._begin(used_before_ns)
             except BaseException:
                 self._session.close()
                 self._stop_sources()
+                self._peers.close()
                 raise
         except BaseException as error:
             self._writer.discard()
@@ -79,8 +98,7 @@ class StaticRecording:
         request = self.request
         if not request.unwind_tables or not (request.safety or Safety()).user_stacks:
             return None
-        made = process_tables(request.pid)
-        return GrowingTables(request.pid, made) if made else None
+        return usable_tables(request.pid, process_tables(request.pid))
 
     def _arguments(self, has_stretches: bool) -> list[str]:
         request = self.request
@@ -113,6 +131,8 @@ class StaticRecording:
         if request.sources:
             self._writer.add(request.sources.start())
         self._store()  # with a budget: the trial
+        for pid in request.clients:
+            self.add_client(pid)
         self._writer.take_place()  # last: what fails until here leaves an earlier capture there
         self._writer.set_patience(_PATIENCE_S)  # of the connection to where it is now
 
@@ -162,9 +182,79 @@ class StaticRecording:
         self._keep(self._session.windows())
 
     def _keep(self, windows: Iterable[tuple[list[schema.Row], WindowTotals]]) -> None:
+        run_id = self._session.run_id
         for rows, self.last in windows:
             self._writer.add(rows)
+            for rows in self._peers.cut(run_id, self.last.end_ns):
+                self._writer.add(rows)
+            if run_id is None:
+                self.windows.clear()
+                self._finish_peers()
+            self.windows.append(self.last)
             self._commit()
+
+    def _cut(self) -> None:
+        """End the current window now, and store it."""
+        end_ns = monotonic_ns()
+        self._session.cut(end_ns)
+        while not self.ending and (self.last is None or self.last.end_ns < end_ns):
+            self._session.wait(_STEP_MS)
+            self._store()
+
+    # ---- clients, and the runs of an experiment ----
+
+    def add_client(self, pid: int) -> None:
+        """Record a client of the server from now on, until it ends.
+
+        Raises TlstaxError when it cannot be recorded; the recording of the server goes on.
+        """
+        self.add_peer(pid, "client")
+
+    def add_peer(self, pid: int, role: str, label: str = "") -> None:
+        """As `add_client`, also for a tunnel or proxy; `label` is the name that reports show."""
+        peer = self._peers.attach(PeerRequest(pid, role, label, self.request))
+        self._cut()
+        if self.last is None or self.ending:
+            peer.close()
+            return
+        self._writer.add(self._peers.begin(peer, self.last.end_ns))
+        self._commit()
+
+    def begin_run(self, run_id: int) -> None:
+        """End the current window; the following ones belong to `run_id`."""
+        self._cut()
+        self._session.run_id = run_id
+        self._tls_calls_before = self._tls_call_count()
+        self._peers.client_handshakes_count = 0
+        self._has_client = self._peers.has_client
+        self.windows.clear()
+
+    def end_run(self) -> RunTotals:
+        """End the run's last window and return what was recorded since `begin_run`."""
+        self._cut()
+        self._session.run_id = None
+        if self.ending:
+            raise self.ended()
+        calls = self._tls_call_count() - self._tls_calls_before
+        of_clients = self._peers.client_handshakes_count if self._has_client else None
+        totals = run_totals(self.windows, calls, of_clients)
+        self._finish_peers()
+        self.windows.clear()
+        return totals
+
+    def _tls_call_count(self) -> int:
+        replay = self._session.replay
+        return tls_call_count(replay.plan, replay.site_hits())
+
+    def add(self, rows: Iterable[schema.Run | schema.Status]) -> None:
+        """Store an experiment's own rows."""
+        self._writer.add(rows)
+        self._commit()
+
+    def _finish_peers(self, all_of_them: bool = False) -> None:
+        """Detach from clients that have ended; outside of runs, because that takes CPU time."""
+        for rows in self._peers.finish(all_of_them):
+            self._writer.add(rows)
 
     def _commit(self) -> None:
         """Commit, unless somebody reads the capture just now, or did a moment ago."""
@@ -191,8 +281,9 @@ class StaticRecording:
         try:
             self._keep(self._session.finish())
             self._writer.set_patience(BUSY_SECONDS)
+            self._finish_peers(all_of_them=True)
             self._writer.add(self._stop_sources())
-            self._writer.add(self._session.rows.end())
+            self._writer.add(self._session.rows.end(self._peers.unnamed))
             self._writer.add(self._session.rows.facts())
             self._writer.commit()
             self._judge(self._session.close())
@@ -214,6 +305,7 @@ class StaticRecording:
     def abandon(self) -> None:
         """Detach and keep the windows that were committed."""
         self._session.close()
+        self._peers.close()
         self._stop_sources()
         self._writer.close()
 

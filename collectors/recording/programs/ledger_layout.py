@@ -10,8 +10,8 @@ from enum import IntEnum
 from typing import Final
 
 from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
-from tlstax.collectors.recording.engine.counts_layout import ThreadCounts
-from tlstax.collectors.recording.engine.registers import REGISTER_NUMBERS
+from tlstax.collectors.recording.programs.counts_layout import ThreadCounts
+from tlstax.collectors.recording.programs.registers import REGISTER_NUMBERS
 
 PHASE_CELLS: Final = 16
 STATE_CELLS: Final = 8

@@ -8,10 +8,9 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.bpf import enable_perf_event, open_cpu_clock
-from tlstax.collectors.recording.engine.libbpf import BpfObject, Link
+from tlstax.collectors.recording.programs.names import SAMPLER
+from tlstax.tests.loader.libbpf import BpfObject, Link
 
-SAMPLER: Final = "on_sample"
-"""The program that takes a sample."""
 _ONLINE: Final = Path("/sys/devices/system/cpu/online")
 
 

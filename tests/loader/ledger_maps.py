@@ -6,14 +6,14 @@ import mmap
 import struct
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from operator import add
-from typing import Final, NamedTuple
+from typing import Final
 
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine import loaded
-from tlstax.collectors.recording.engine.counts_layout import Lifecycle
-from tlstax.collectors.recording.engine.libbpf import BpfObject
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.counts_layout import Lifecycle
+from tlstax.collectors.recording.programs.views import Counts, SlotView
+from tlstax.tests.loader import loaded
+from tlstax.tests.loader.libbpf import BpfObject
 
 _ADDRESS_BYTES: Final = 8
 _RECORDS_CALLBACK: Final = ctypes.CFUNCTYPE(
@@ -28,56 +28,6 @@ _FIRST_COUNTS_OFFSET: Final = layout.ThreadSlot.first_counts.offset
 _KERNEL_COUNTS_OFFSET: Final = layout.ThreadSlot.counts.offset
 _HISTOGRAM: Final = struct.Struct(f"={layout.LATENCY_BUCKETS}Q")
 _EMPTY_HISTOGRAM: Final = bytes(layout.LATENCY_BUCKETS * 8)
-
-
-class Counts(NamedTuple):
-    """What the kernel counted of a thread since its birth, read at `time_ns` (0: not yet)."""
-
-    time_ns: int = 0
-    cpu_ns: int = 0
-    wait_ns: int = 0
-    switch_count: int = 0
-    seen_count: int = 0
-
-
-UNREAD: Final = Counts()
-
-
-@dataclass
-class SlotView:
-    """A thread's account at one instant."""
-
-    index: int
-    tid: int
-    exited: bool
-    paused: bool  # since detach_dense(): its cells do not change
-    role: int
-    comm: bytes
-    thread_start_ns: int
-    first_ns: int
-    last_ns: int
-    state: int
-    owner: int
-    uncertain_ns: int
-    steal_ns: int
-    handed_ns: int
-    healed_count: int
-    cells: tuple[int, ...]  # [phase][state], flat, ns
-    counts: tuple[int, ...]  # finished instances by phase
-    first_counts: Counts = UNREAD  # when it got its account
-    kernel_counts: Counts = UNREAD  # at the last KernelCounts.read(), or when it ended
-    stack_base: int = 0  # address behind the thread's stack; 0: not known
-
-    def settled(self, end_ns: int) -> list[int]:
-        """The cells at `end_ns`: the interval since the last charge belongs to where the thread is.
-
-        Charged past the end already, the interval is negative. The sum is the thread's age either
-        way.
-        """
-        cells = list(self.cells)
-        if not self.exited:
-            cells[self.owner * layout.STATE_CELLS + self.state] += end_ns - self.last_ns
-        return cells
 
 
 class LedgerMaps:

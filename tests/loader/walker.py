@@ -15,9 +15,7 @@ from typing import Final
 
 from tlstax import TlstaxError
 from tlstax.collectors.process.mappings import MappedObject
-from tlstax.collectors.recording.engine import loaded
-from tlstax.collectors.recording.engine.libbpf import BpfObject
-from tlstax.collectors.recording.engine.sent_stacks import SentStacks
+from tlstax.collectors.recording.programs.names import LOSS_KINDS, WALK_COUNTS
 from tlstax.collectors.unwinding.process_tables import (
     Addition,
     Layout,
@@ -26,6 +24,9 @@ from tlstax.collectors.unwinding.process_tables import (
     maps_of,
 )
 from tlstax.collectors.unwinding.row_format import RULE_FORMAT, RULES_MOST
+from tlstax.tests.loader import loaded
+from tlstax.tests.loader.libbpf import BpfObject
+from tlstax.tests.loader.sent_stacks import SentStacks
 
 WALKED_STACK: Final = 1 << 29
 CHUNK_WORDS: Final = 1024
@@ -35,28 +36,6 @@ _LOOK_SECONDS: Final = 1.0
 _LOOK_ANYWAY_SECONDS: Final = 30.0
 _CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _REALTIME: Final = Path("/sys/kernel/realtime")
-
-WALK_COUNTS: Final = (
-    "complete",
-    "no_mapping",
-    "no_row",
-    "unsupported",
-    "unreadable",
-    "too_deep",
-    "by_frame_pointer",
-    "not_sent",
-)
-WALK_ENDS: Final = WALK_COUNTS[:6]
-"""Of these, exactly one for each walk."""
-LOSS_KINDS: Final = {
-    "no_mapping": "walk_no_mapping",
-    "no_row": "walk_no_row",
-    "unsupported": "walk_unsupported",
-    "unreadable": "walk_unreadable",
-    "too_deep": "walk_too_deep",
-    "not_sent": "walk_not_sent",
-}
-"""Counts that are losses, by their kind in a capture."""
 
 
 class Walker:

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The attach cookie of a site of the plan: what a hit of its probe means to the programs."""
+"""What a hit of a probe means to the programs: its attach cookie, and how often it is crossed."""
+
+from typing import Final
 
 from tlstax.collectors.placement.model import Site
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.ledger_layout import Action
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.ledger_layout import Action
+
+_DENSE_ACTIONS: Final = (
+    *("await_command", "await_receive", "phase_open", "phase_close", "phase_send", "wait", "call"),
+)
 
 
 def cookie_of(number: int, site: Site) -> int:
@@ -39,3 +45,8 @@ def _phase(site: Site) -> str | None:
     if site.action in ("handshake_bound", "handshake_call"):
         return "handshake"
     return site.phase or None
+
+
+def dense(site: Site) -> bool:
+    """Whether every command crosses it; others are crossed at most once per connection."""
+    return site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The native engine: load the ledger's BPF programs, attach them as planned, read their maps.
+"""Load the ledger's BPF programs, attach them as planned, read their maps: for tests of programs.
+
+The recorder in C is what tlstax records with. Tests that look into maps between two events, or load
+faulty programs, do it here.
 
 File descriptors of this process hold everything: when it ends, even if it is killed, the kernel
 removes every probe, link and map.
@@ -16,40 +19,25 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.features import HOST, Features
 from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.process.mappings import MappedObject
-from tlstax.collectors.recording.engine import kernel_counts, loaded
-from tlstax.collectors.recording.engine import ledger_layout as layout
-from tlstax.collectors.recording.engine.kernel_counts import KernelCounts
-from tlstax.collectors.recording.engine.ledger_maps import LedgerMaps
-from tlstax.collectors.recording.engine.libbpf import BpfObject, LinkGroup, object_path
-from tlstax.collectors.recording.engine.sampler import SAMPLER, Sampler, online_cpus
-from tlstax.collectors.recording.engine.site_cookies import cookie_of
-from tlstax.collectors.recording.engine.uprobe_links import (
-    Attachment,
-    File,
-    ProbedFiles,
-    UprobeAttacher,
+from tlstax.collectors.recording.programs import ledger_layout as layout
+from tlstax.collectors.recording.programs.names import (
+    ACCESSORS,
+    DENSE_TRACEPOINTS,
+    RARE_TRACEPOINTS,
+    SAMPLER,
+    SOCKET_TRACEPOINTS,
 )
-from tlstax.collectors.recording.engine.walker import WALKED_STACK, Walker
+from tlstax.collectors.recording.programs.site_cookies import cookie_of, dense
 from tlstax.collectors.unwinding.process_tables import SharedTables
+from tlstax.tests.loader import kernel_counts, loaded
+from tlstax.tests.loader.kernel_counts import KernelCounts
+from tlstax.tests.loader.ledger_maps import LedgerMaps
+from tlstax.tests.loader.libbpf import BpfObject, LinkGroup, object_path
+from tlstax.tests.loader.sampler import Sampler, online_cpus
+from tlstax.tests.loader.uprobe_links import Attachment, File, ProbedFiles, UprobeAttacher
+from tlstax.tests.loader.walker import WALKED_STACK, Walker
 
 OBJECT_NAME: Final = "ledger.bpf.o"
-RARE_TRACEPOINTS: Final = ("on_fork", "on_exit_thread", "on_exec")
-DENSE_TRACEPOINTS: Final = ("on_switch", "on_wakeup")
-SOCKET_TRACEPOINTS: Final = {"on_receive": "sock_recv_length", "on_send": "sock_send_length"}
-_DENSE_ACTIONS: Final = (
-    *("await_command", "await_receive", "phase_open", "phase_close", "phase_send", "wait", "call"),
-)
-_ACCESSORS: Final = {
-    "ssl_version": "off_version",
-    "ssl_rwstate": "off_rwstate",
-    "ssl_shutdown": "off_shutdown",
-    "ssl_state": "off_state",
-    "ssl_hit": "off_hit",
-    "ssl_session": "off_session",
-    "session_cipher": "off_session_cipher",
-    "cipher_id": "off_cipher_id",
-    "ssl_server": "off_server",
-}
 
 
 @dataclass(frozen=True)
@@ -132,7 +120,7 @@ class Engine:
         config.flow = self.plan.is_flow
         config.no_user_stacks = not self.options.user_stacks
         config.slots, config.shards = self.options.slots_count, self._shards_count
-        for accessor, name in _ACCESSORS.items():
+        for accessor, name in ACCESSORS.items():
             setattr(config, name, self.plan.accessors.get(accessor, -1))
         kinds = layout.wait_kinds()
         ctypes.memmove(config.wait_kind, kinds, len(kinds))
@@ -298,8 +286,3 @@ class Engine:
         self._rare.close()
         self._always.close()
         self._stack.close()
-
-
-def dense(site: Site) -> bool:
-    """Whether every command crosses it; others are crossed at most once per connection."""
-    return site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in)

@@ -11,7 +11,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host import bpf
 from tlstax.collectors.process.build_id import require_same_build
 from tlstax.collectors.process.mappings import MappedObject, open_mapped
-from tlstax.collectors.recording.engine.libbpf import BpfObject, LinkGroup
+from tlstax.tests.loader.libbpf import BpfObject, LinkGroup
 
 
 class ProbedFiles:

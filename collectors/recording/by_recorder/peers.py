@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A second process in a recording: a client, or a tunnel or proxy between client and server.
+
+It has a recorder of its own, and writes windows with the same start and end as the server's into
+the same capture. It may start and end while the server is recorded.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tlstax.collectors.capture import schema
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.process.symbols import Symbolizer
+from tlstax.collectors.process.thread_room import thread_room
+from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession
+from tlstax.collectors.recording.proc_clocks import BothClocks
+from tlstax.collectors.recording.request import Request
+from tlstax.collectors.recording.safe_request import preflight
+from tlstax.collectors.recording.stack_store import UnnamedFrames
+from tlstax.collectors.recording.stream.replay import Replay
+from tlstax.collectors.recording.stream.tables_file import usable_tables
+from tlstax.collectors.recording.target_rows import SERVER_ID
+from tlstax.collectors.recording.windows import WindowTotals
+from tlstax.collectors.unwinding.process_tables import SharedTables, maps_of
+
+ROOM_LEAST: Final = 256
+"""Room for threads of a client."""
+TUNNEL_ROOM_LEAST: Final = 2048
+"""Of a tunnel or proxy: some start a thread per connection, which counts until the next cut."""
+_ON_COMMAND: Final = "1440m"
+"""Length of a window that nobody ends: a day."""
+
+
+class PeerRequest(NamedTuple):
+    """What to record of a client, or of a tunnel or proxy."""
+
+    pid: int
+    role: str  # "client", "tunnel" or "proxy"
+    label: str  # the name that reports show
+    request: Request  # the server's
+
+
+class Peer:
+    """A client that is being recorded."""
+
+    def __init__(self, target_id: int, peer: PeerRequest, tables: SharedTables) -> None:
+        """Attach to it. Raises TlstaxError when it has ended or cannot be a client.
+
+        It is examined before, as the server is (`safe_request.preflight`).
+        """
+        request = peer.request
+        self.role = peer.role
+        safety = preflight(peer.pid, request.accepted)
+        level = min(request.client_level, safety.level_most)
+        target, plan = plan_in_child(peer.pid, level, request.definitions, peer.role, safety.limits)
+        least = ROOM_LEAST if peer.role == "client" else TUNNEL_ROOM_LEAST
+        values = {
+            "--pid": str(peer.pid),
+            "--window": _ON_COMMAND,
+            "--sample-hz": str(request.sample_hz if safety.samples else 0),
+            "--slots": str(thread_room(peer.pid, least)),
+        }
+        arguments = [word for pair in values.items() for word in pair]
+        arguments += ["--traced"] if "tracer" in request.accepted else []
+        growing = None
+        if request.unwind_tables and safety.user_stacks and (maps := maps_of(peer.pid)):
+            growing = usable_tables(peer.pid, tables.lay_out(peer.pid, maps, target.objects))
+        recorded = Recorded(target, plan, safety, target_id=target_id, label=peer.label)
+        self._session = RecorderSession(recorded, arguments, growing)
+
+    def begin(self, start_ns: int) -> list[schema.Row]:
+        """Its first window begins then; the rows that describe it."""
+        self._session.begin_at(start_ns)
+        return list(self._session.rows.begin())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its recorder has ended, because the process did or for another reason."""
+        return self._session.has_ended
+
+    @property
+    def own_costs(self) -> tuple[int, int]:
+        """CPU time in ns that its recorder used by the last window, and bytes of its memory."""
+        return self._session.own_costs
+
+    def ask(self, end_ns: int) -> None:
+        """Its window ends then, which `cut` takes."""
+        self._session.cut(end_ns)
+
+    def cut(self, run_id: int | None, end_ns: int) -> tuple[list[schema.Row], WindowTotals] | None:
+        """Its window, which ends with the server's; None after its end."""
+        return self._session.window_ending(run_id, end_ns)
+
+    def finish(self, unnamed: UnnamedFrames) -> tuple[list[schema.Row], Symbolizer]:
+        """Detach; what the probes counted, and its files for the names of its functions."""
+        rows = self._session.finish_unnamed(unnamed)
+        return rows, self._session.end_child()
+
+    def close(self) -> None:
+        """Detach and close everything. Closing twice does nothing."""
+        self._session.close()
+
+
+class PeerSet:
+    """The processes that are recorded in addition to the server; they may start and end.
+
+    Their functions are named at the end of the recording, with those of the server: clients that
+    come one after the other are mostly at the same places.
+    """
+
+    def __init__(self) -> None:
+        self.unnamed = UnnamedFrames()
+        self._peers: list[Peer] = []
+        self._ended: list[Symbolizer] = []  # whose files are needed to name functions
+        self._ended_cpu_ns = 0
+        self._tables = SharedTables()
+        self._last_target_id = SERVER_ID
+        self.client_handshakes_count = 0
+        """Handshakes that clients finished since the caller set it to 0."""
+
+    @property
+    def has_client(self) -> bool:
+        """Whether one of them is a client."""
+        return any(peer.role == "client" for peer in self._peers)
+
+    @property
+    def own_cpu_ns(self) -> int:
+        """CPU time of their recorders."""
+        return self._ended_cpu_ns + sum(peer.own_costs[0] for peer in self._peers)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of their recorders."""
+        return sum(peer.own_costs[1] for peer in self._peers)
+
+    def attach(self, request: PeerRequest) -> Peer:
+        """Attach to another one, which `begin` adds to the set. Raises what Peer raises."""
+        peer = Peer(self._last_target_id + 1, request, self._tables)
+        self._last_target_id += 1
+        return peer
+
+    def begin(self, peer: Peer, start_ns: int) -> list[schema.Row]:
+        """Its first window begins then; the rows that describe it."""
+        self._peers.append(peer)
+        return peer.begin(start_ns)
+
+    def cut(self, run_id: int | None, end_ns: int) -> Iterator[list[schema.Row]]:
+        """End the window of each of them."""
+        for peer in self._peers:
+            peer.ask(end_ns)
+        for peer in self._peers:
+            found = peer.cut(run_id, end_ns)
+            if found is None:
+                continue
+            rows, totals = found
+            yield rows
+            if peer.role == "client":
+                good = (one for one in totals.handshakes if one.outcome == "success")
+                self.client_handshakes_count += sum(1 for _ in good)
+
+    def finish(self, all_of_them: bool = False) -> Iterator[list[schema.Row]]:
+        """Detach from those that have ended, or from all; their last rows."""
+        for peer in list(self._peers):
+            if all_of_them or peer.has_ended:
+                rows, symbolizer = peer.finish(self.unnamed)
+                self._peers.remove(peer)
+                self._ended_cpu_ns += peer.own_costs[0]
+                if self.unnamed.needs(symbolizer):
+                    self._ended.append(symbolizer)
+                else:
+                    symbolizer.close()
+                yield rows
+
+    def close_files(self) -> None:
+        """Close the files of those that have ended; their functions have been named."""
+        for symbolizer in self._ended:
+            symbolizer.close()
+        self._ended.clear()
+
+    def close(self) -> None:
+        """Detach from all of them, without their last rows."""
+        for peer in self._peers:
+            peer.close()
+        self._peers.clear()
+        self.close_files()
+
+
+class AllClocks(BothClocks):
+    """CPU time and memory of all recorders and of this process."""
+
+    def __init__(self, replay: Replay, peers: PeerSet) -> None:
+        super().__init__(replay)
+        self._peers = peers
+
+    def own_cpu_ns(self) -> int:
+        """CPU time of all of them."""
+        return super().own_cpu_ns() + self._peers.own_cpu_ns
+
+    def resident_bytes(self) -> int:
+        """Memory of all of them."""
+        return super().resident_bytes() + self._peers.resident_bytes

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Names of the ledger's programs, of how their stack walks end, and of what a plan tells them."""
+
+from typing import Final
+
+RARE_TRACEPOINTS: Final = ("on_fork", "on_exit_thread", "on_exec")
+DENSE_TRACEPOINTS: Final = ("on_switch", "on_wakeup")
+SOCKET_TRACEPOINTS: Final = {"on_receive": "sock_recv_length", "on_send": "sock_send_length"}
+"""Programs at events of sockets, by the tracepoint of each."""
+SAMPLER: Final = "on_sample"
+"""The program that takes a sample."""
+
+ACCESSORS: Final = {
+    "ssl_version": "off_version",
+    "ssl_rwstate": "off_rwstate",
+    "ssl_shutdown": "off_shutdown",
+    "ssl_state": "off_state",
+    "ssl_hit": "off_hit",
+    "ssl_session": "off_session",
+    "session_cipher": "off_session_cipher",
+    "cipher_id": "off_cipher_id",
+    "ssl_server": "off_server",
+}
+"""Fields of the programs' configuration, by what a plan calls them."""
+
+WALK_COUNTS: Final = (
+    "complete",
+    "no_mapping",
+    "no_row",
+    "unsupported",
+    "unreadable",
+    "too_deep",
+    "by_frame_pointer",
+    "not_sent",
+)
+WALK_ENDS: Final = WALK_COUNTS[:6]
+"""Of these, exactly one for each walk."""
+LOSS_KINDS: Final = {
+    "no_mapping": "walk_no_mapping",
+    "no_row": "walk_no_row",
+    "unsupported": "walk_unsupported",
+    "unreadable": "walk_unreadable",
+    "too_deep": "walk_too_deep",
+    "not_sent": "walk_not_sent",
+}
+"""Counts that are losses, by their kind in a capture."""

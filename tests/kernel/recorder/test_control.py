@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""--control: whoever started the recorder says when windows end, and that the recording is over."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.recording.stream.replay import Replay
+from tlstax.tests.kernel.recorder_runs import (
+    OK,
+    PROGRAM,
+    Breakpoints,
+    await_attached,
+    plan_text,
+)
+from tlstax.tests.patience import COMMAND_S
+
+USAGE = 2
+CUTS, PAUSE_S = 3, 0.2
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+
+@pytest.fixture
+def plan(recorded_server: "subprocess.Popen[bytes]", repository: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "a.plan"
+    path.write_text(plan_text(recorded_server.pid, repository))
+    return path
+
+
+def command_of(server: "subprocess.Popen[bytes]", plan: Path, *more: str) -> list[str]:
+    return [str(PROGRAM), "--plan", str(plan), "--pid", str(server.pid), "--control", *more]
+
+
+def ends_of(path: Path) -> list[int]:
+    """The ends of all windows, that of the first totals first."""
+    with path.open("rb") as stream:
+        replay = Replay(stream)
+        ends = [int(replay.window.end_ns)]
+        while replay.next_window():
+            ends.append(int(replay.window.end_ns))
+    assert replay.end is not None
+    return ends
+
+
+def test_windows_end_at_the_times_that_are_given(
+    recorded_server: "subprocess.Popen[bytes]", plan: Path, tmp_path: Path,
+    breakpoints: Breakpoints,
+) -> None:  # fmt: skip
+    out = tmp_path / "a.stream"
+    command = command_of(recorded_server, plan, "--window", "10m", "--output", str(out))
+    asked_ns = []
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    ) as recorder:
+        await_attached(recorder)
+        assert recorder.stdin is not None
+        assert recorder.stderr is not None
+        for _ in range(CUTS):
+            time.sleep(PAUSE_S)
+            asked_ns.append(monotonic_ns())
+            line = f"cut {asked_ns[-1]}\n".encode()
+            recorder.stdin.write(line[:3])  # in two parts
+            recorder.stdin.write(line[3:])
+        time.sleep(PAUSE_S)
+        recorder.stdin.write(f"cut {asked_ns[0]}\n".encode())  # it ended since
+        time.sleep(PAUSE_S)
+        recorder.stdin.close()
+        errors = recorder.stderr.read()
+        assert recorder.wait(COMMAND_S) == OK, errors
+    assert breakpoints(recorded_server.pid) == 0
+    first_ns, *told_ns, last_ns = ends_of(out)
+    assert told_ns == asked_ns
+    assert first_ns < asked_ns[0]
+    assert last_ns > asked_ns[-1]
+
+
+@pytest.mark.parametrize("line", [b"cut\n", b"cut x\n", b"stop\n", b"c" * 40])
+def test_what_is_no_command_ends_it_with_a_sentence(
+    recorded_server: "subprocess.Popen[bytes]", plan: Path, tmp_path: Path, line: bytes
+) -> None:
+    command = command_of(recorded_server, plan, "--output", str(tmp_path / "a.stream"))
+    done = subprocess.run(command, input=line, capture_output=True, timeout=COMMAND_S, check=False)
+    assert done.returncode == USAGE
+    assert b"standard input has a line that is no command" in done.stderr
+
+
+def test_a_budget_chooses_its_windows_itself(
+    recorded_server: "subprocess.Popen[bytes]", plan: Path
+) -> None:
+    done = subprocess.run(
+        command_of(recorded_server, plan, "--budget", "5%"),
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == USAGE
+    assert b"--control" in done.stderr
