@@ -21,19 +21,19 @@ _LINES: Final = 10
 def print_top(document: Json) -> None:
     """A ranking."""
     screen = console.screen()
-    _head(screen, document)
+    head(screen, document)
     unit = document["metric"]["unit"]
     lines = document["hosts"]
     table = console.table(document["metric"]["label"], "host", "value", "cluster", "TLS library")
     for line in lines:
         mark = " !" if line["is_outlier"] else ""
         table.add_row(
-            _short(line["host"]) + mark,
+            short(line["host"]) + mark,
             figures.value_text(unit, line["value"]),
-            _short(line["cluster"]),
-            _short(line["tls_library"]),
+            short(line["cluster"]),
+            short(line["tls_library"]),
         )
-    fleet = _figure(document["fleet"])
+    fleet = figure_of(document["fleet"])
     middle = (
         f"median of {figures.hosts_text(fleet.host_count)}: {figures.value_text(unit, fleet.value)}"
     )
@@ -49,7 +49,7 @@ def print_top(document: Json) -> None:
                 texts.name(line["finding"]),
                 quantities.count(line["host_count"]),
                 quantities.share(line["share"]["value"]),
-                _short(", ".join(line["hosts"][:2])),
+                short(", ".join(line["hosts"][:2])),
             )
         screen.print(console.titled(table, screen.width))
     if document["latencies"]:
@@ -59,7 +59,7 @@ def print_top(document: Json) -> None:
 def print_comparison(document: Json) -> None:
     """What changed."""
     screen = console.screen()
-    _head(screen, document)
+    head(screen, document)
     for name in ("before", "after"):
         screen.print(console.sentence(document[name], screen.width, mark=f"{name:7}", style="dim"))
     for group in document["groups"]:
@@ -73,7 +73,7 @@ def print_comparison(document: Json) -> None:
             _print_hosts(screen, group)
     table = console.table("all hosts", "", "before", "after", "change", "bounds", "verdict")
     for line in document["metrics"]:
-        unit, change = line["metric"]["unit"], _figure(line["change"])
+        unit, change = line["metric"]["unit"], figure_of(line["change"])
         table.add_row(
             texts.clean(line["metric"]["label"]),
             figures.value_text(unit, line["before"]),
@@ -92,7 +92,7 @@ def _print_hosts(screen: Console, group: Json) -> None:
     for line in group["lines"][:_LINES]:
         ends = (figures.change_text(line[end], is_factor=is_factor) for end in ("low", "high"))
         table.add_row(
-            _short(line["host"]),
+            short(line["host"]),
             figures.value_text(unit, line["before"]),
             figures.value_text(unit, line["after"]),
             figures.change_text(line["change"], is_factor=is_factor),
@@ -105,12 +105,12 @@ def _print_hosts(screen: Console, group: Json) -> None:
 def print_explanation(document: Json) -> None:
     """One host among its peers."""
     screen = console.screen()
-    _head(screen, document)
+    head(screen, document)
     if document["report"]:
         screen.print(console.sentence(document["report"], screen.width, style="dim"))
     table = console.table("among its peers", "", "value", "median", "bounds", "rank")
     for line in document["metrics"]:
-        unit, peers = line["metric"]["unit"], _figure(line["peers"])
+        unit, peers = line["metric"]["unit"], figure_of(line["peers"])
         table.add_row(
             texts.clean(line["metric"]["label"]) + (" !" if line["is_outlier"] else ""),
             figures.value_text(unit, line["value"]),
@@ -151,7 +151,7 @@ def print_explanation(document: Json) -> None:
 def _print_latencies(screen: Console, lines: Sequence[Json], column: str = "group") -> None:
     table = console.table("wall times", "", "hosts", "count", "p50", "p95", "p99", "p99 bounds")
     for line in lines:
-        found = [_figure(one["figure"]) for one in line["quantiles"]]
+        found = [figure_of(one["figure"]) for one in line["quantiles"]]
         table.add_row(
             texts.name(line[column]),
             quantities.count(line["host_count"]),
@@ -171,7 +171,8 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(text.ljust(width) for text, width in pairs).rstrip())
 
 
-def _head(screen: Console, document: Json) -> None:
+def head(screen: Console, document: Json) -> None:
+    """The answer in one sentence, and what was asked."""
     scope = document["scope"]
     screen.print(console.sentence(document["sentence"], screen.width, style="bold"))
     where = f"{scope['start']} to {scope['end']}, {figures.hosts_text(scope['host_count'])}, tier "
@@ -179,10 +180,12 @@ def _head(screen: Console, document: Json) -> None:
     screen.print(console.sentence(where, screen.width, style="dim"))
 
 
-def _figure(plain: Json) -> Figure:
+def figure_of(plain: Json) -> Figure:
+    """A figure of a document."""
     return Figure(plain["value"], plain["low"], plain["high"], plain["host_count"])
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """A name, cut if it is long."""
     cleaned = texts.clean(text)
     return cleaned if len(cleaned) <= _HOST_WIDTH else f"{cleaned[: _HOST_WIDTH - 1]}…"
