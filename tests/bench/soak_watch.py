@@ -59,7 +59,8 @@ def family(pid: int) -> Iterator[int]:
     """A process and its descendants that live."""
     yield pid
     try:
-        texts = [task.joinpath("children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        texts = [task.joinpath("children").read_text() for task in tasks]
     except OSError:  # it has ended
         return
     for child in itertools.chain.from_iterable(text.split() for text in texts):
