@@ -299,6 +299,6 @@ class FleetForecast:
     ]
     is_wide: Annotated[bool, "this share is above 20 %: no prediction to act on"]
     per_host: Annotated[Figure, "median of the predicted hosts, in CPUs"]
-    hosts: Annotated[list[HostSaving], "the first ones, those that save most"]
+    hosts: Annotated[list[HostSaving], "the first ones, those that change most"]
     left: Annotated[list[LeftHosts], "hosts that are not predicted, by reason"]
     assumptions: Annotated[list[str], "what was taken for granted"]

@@ -139,7 +139,7 @@ def _lines(
     saved: Ends,
     most: int,
 ) -> list[HostSaving]:
-    """The hosts that save most first."""
+    """The hosts that change most first."""
     lines = []
     for at, row in enumerate(chosen):
         host = inputs.hosts[row]
@@ -156,7 +156,7 @@ def _lines(
                 report=question.report(host),
             )
         )
-    return sorted(lines, key=lambda line: (-line.saved.value, line.host))[:most]
+    return sorted(lines, key=lambda line: (-abs(line.saved.value), line.host))[:most]
 
 
 def _left(inputs: Inputs, verdicts: Verdicts, now: Floats | None = None) -> list[LeftHosts]:

@@ -2,7 +2,8 @@
 """`tlstax fleet record` on real sshds: every host is in the data set, or named with its reason.
 
 Each host is an sshd in network and mount namespaces of its own, whose /proc does not have the
-servers of the others. `make test-fleet-rounds` records 200 times.
+servers of the others. The servers are the truth program, which rests. `make test-fleet-rounds`
+records 200 times.
 """
 
 import os
@@ -50,6 +51,19 @@ def ssh(boxes: Sequence[RemoteHost], tmp_path: Path) -> Path:
     return ssh_of(tmp_path / "bin", config)
 
 
+def running(program: Path) -> list[int]:
+    """The processes of a program: servers, and the clients that each has started."""
+    links = (entry / "exe" for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [int(link.parent.name) for link in links if _target(link) == str(program)]
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:  # it has ended, or is of the kernel
+        return ""
+
+
 def recorded(data: Path) -> list[tuple[str, int]]:
     """Host and recording of each complete row of facts."""
     files = selection.select(data, "1h", [columns.Host, columns.Interval])
@@ -69,8 +83,8 @@ def test_each_host_of_a_round_is_recorded_or_named(
 ) -> None:  # fmt: skip
     server = Path(shutil.copy(program, tmp_path / f"round{os.getpid() % 100_000}"))
     servers = [started(server, "tls", "s" * HANDSHAKES) for _ in range(HOSTS)]
-    for number, box in enumerate(boxes[:-1]):
-        box.hide(one.pid for place, one in enumerate(servers) if place != number)
+    for box, own in zip(boxes[:-1], servers, strict=True):
+        box.hide(pid for pid in running(server) if pid != own.pid)
     hosts, data = tmp_path / "hosts", tmp_path / "data"
     names = [f"box{number}" for number in range(HOSTS)]
     hosts.write_text("".join(f"{name} c{at % 3}\n" for at, name in enumerate([*names, "dead"])))

@@ -131,7 +131,7 @@ def test_later_commands_of_a_connection_stay_as_they_are() -> None:
 def test_a_host_that_says_too_little_is_left_out_by_name(
     changed: dict[str, float], says: str
 ) -> None:
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.array([value, *getattr(fleet(), name)[1:]]) for name, value in changed.items()
     }
     found, chosen, _ = predict(fleet(**arrays), Wish(key="ec:p256", resume=0.9))
