@@ -201,6 +201,7 @@ def _assumptions(wish: Wish, costs: Sequence[MicroCosts]) -> list[str]:
     found = [
         "The load does not change: the same number of connections, commands and clients.",
         "The present CPU time includes the overhead of the recording.",
+        "The bounds leave out how much times differ: ask for others with --from and --to.",
     ]
     if wish.key or wish.resume is not None:
         names = ", ".join(dict.fromkeys(f"{one.library} on {one.cpu_model}" for one in costs))

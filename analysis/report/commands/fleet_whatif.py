@@ -16,7 +16,7 @@ from tlstax.analysis.report.commands.fleet_options import (
     question_of,
 )
 from tlstax.analysis.report.commands.whatif import SIGNATURES, queries, share
-from tlstax.analysis.report.terminal import fleet_whatif as terminal
+from tlstax.analysis.report.terminal import fleet as terminal
 from tlstax.collectors.capture import micro_costs
 
 

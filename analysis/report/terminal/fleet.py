@@ -21,19 +21,19 @@ _LINES: Final = 10
 def print_top(document: Json) -> None:
     """A ranking."""
     screen = console.screen()
-    head(screen, document)
+    _head(screen, document)
     unit = document["metric"]["unit"]
     lines = document["hosts"]
     table = console.table(document["metric"]["label"], "host", "value", "cluster", "TLS library")
     for line in lines:
         mark = " !" if line["is_outlier"] else ""
         table.add_row(
-            short(line["host"]) + mark,
+            _short(line["host"]) + mark,
             figures.value_text(unit, line["value"]),
-            short(line["cluster"]),
-            short(line["tls_library"]),
+            _short(line["cluster"]),
+            _short(line["tls_library"]),
         )
-    fleet = figure_of(document["fleet"])
+    fleet = _figure(document["fleet"])
     middle = (
         f"median of {figures.hosts_text(fleet.host_count)}: {figures.value_text(unit, fleet.value)}"
     )
@@ -49,7 +49,7 @@ def print_top(document: Json) -> None:
                 texts.name(line["finding"]),
                 quantities.count(line["host_count"]),
                 quantities.share(line["share"]["value"]),
-                short(", ".join(line["hosts"][:2])),
+                _short(", ".join(line["hosts"][:2])),
             )
         screen.print(console.titled(table, screen.width))
     if document["latencies"]:
@@ -59,7 +59,7 @@ def print_top(document: Json) -> None:
 def print_comparison(document: Json) -> None:
     """What changed."""
     screen = console.screen()
-    head(screen, document)
+    _head(screen, document)
     for name in ("before", "after"):
         screen.print(console.sentence(document[name], screen.width, mark=f"{name:7}", style="dim"))
     for group in document["groups"]:
@@ -73,7 +73,7 @@ def print_comparison(document: Json) -> None:
             _print_hosts(screen, group)
     table = console.table("all hosts", "", "before", "after", "change", "bounds", "verdict")
     for line in document["metrics"]:
-        unit, change = line["metric"]["unit"], figure_of(line["change"])
+        unit, change = line["metric"]["unit"], _figure(line["change"])
         table.add_row(
             texts.clean(line["metric"]["label"]),
             figures.value_text(unit, line["before"]),
@@ -92,7 +92,7 @@ def _print_hosts(screen: Console, group: Json) -> None:
     for line in group["lines"][:_LINES]:
         ends = (figures.change_text(line[end], is_factor=is_factor) for end in ("low", "high"))
         table.add_row(
-            short(line["host"]),
+            _short(line["host"]),
             figures.value_text(unit, line["before"]),
             figures.value_text(unit, line["after"]),
             figures.change_text(line["change"], is_factor=is_factor),
@@ -105,12 +105,12 @@ def _print_hosts(screen: Console, group: Json) -> None:
 def print_explanation(document: Json) -> None:
     """One host among its peers."""
     screen = console.screen()
-    head(screen, document)
+    _head(screen, document)
     if document["report"]:
         screen.print(console.sentence(document["report"], screen.width, style="dim"))
     table = console.table("among its peers", "", "value", "median", "bounds", "rank")
     for line in document["metrics"]:
-        unit, peers = line["metric"]["unit"], figure_of(line["peers"])
+        unit, peers = line["metric"]["unit"], _figure(line["peers"])
         table.add_row(
             texts.clean(line["metric"]["label"]) + (" !" if line["is_outlier"] else ""),
             figures.value_text(unit, line["value"]),
@@ -148,10 +148,62 @@ def print_explanation(document: Json) -> None:
         )
 
 
+def print_savings(document: Json) -> None:
+    """The forecast of a fleet."""
+    screen = console.screen()
+    _head(screen, document)
+    if document["hosts"]:
+        _print_savers(screen, document)
+    if document["left"]:
+        table = console.table("not predicted", "reason", "hosts", "CPUs", "such as")
+        for line in document["left"]:
+            table.add_row(
+                line["reason"],
+                quantities.count(line["host_count"]),
+                quantities.three_digits(line["cpus"]),
+                _short(", ".join(line["hosts"][:2])),
+            )
+        screen.print(console.titled(table, screen.width))
+    for text in document["assumptions"]:
+        screen.print(console.sentence(text, screen.width, mark="- ", style="dim"))
+
+
+def _print_savers(screen: Console, document: Json) -> None:
+    table = console.table("saved CPUs", "host", "now", "saved", "bounds", "key", "TLS library")
+    for line in document["hosts"]:
+        table.add_row(
+            _short(line["host"]),
+            quantities.three_digits(line["now"]),
+            quantities.three_digits(line["saved"]["value"]),
+            _bounds(line["saved"]),
+            line["key"],
+            _short(line["tls_library"]),
+        )
+    each = _figure(document["per_host"])
+    middle = (
+        f"median of {figures.hosts_text(each.host_count)}: "
+        f"{quantities.three_digits(each.value)} {figures.value_bounds('count', each)}".strip()
+    )
+    over = document["over_hosts"]
+    resampled = f"the sum over as many such hosts: {_bounds(over)}" if over else ""
+    has_it = document["unchanged_count"]
+    same = f"{figures.hosts_text(has_it)} with it already" if has_it else ""
+    screen.print(
+        console.titled(
+            table, screen.width, "; ".join(one for one in (middle, resampled, same) if one)
+        )
+    )
+
+
+def _bounds(saving: Json) -> str:
+    low, high = (quantities.three_digits(saving[end]) for end in ("low", "high"))
+    return f"[{low}, {high}]"
+
+
 def _print_latencies(screen: Console, lines: Sequence[Json], column: str = "group") -> None:
     table = console.table("wall times", "", "hosts", "count", "p50", "p95", "p99", "p99 bounds")
     for line in lines:
-        found = [figure_of(one["figure"]) for one in line["quantiles"]]
+        found = [_figure(one["figure"]) for one in line["quantiles"]]
         table.add_row(
             texts.name(line[column]),
             quantities.count(line["host_count"]),
@@ -171,8 +223,7 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(text.ljust(width) for text, width in pairs).rstrip())
 
 
-def head(screen: Console, document: Json) -> None:
-    """The answer in one sentence, and what was asked."""
+def _head(screen: Console, document: Json) -> None:
     scope = document["scope"]
     screen.print(console.sentence(document["sentence"], screen.width, style="bold"))
     where = f"{scope['start']} to {scope['end']}, {figures.hosts_text(scope['host_count'])}, tier "
@@ -180,12 +231,10 @@ def head(screen: Console, document: Json) -> None:
     screen.print(console.sentence(where, screen.width, style="dim"))
 
 
-def figure_of(plain: Json) -> Figure:
-    """A figure of a document."""
+def _figure(plain: Json) -> Figure:
     return Figure(plain["value"], plain["low"], plain["high"], plain["host_count"])
 
 
-def short(text: str) -> str:
-    """A name, cut if it is long."""
+def _short(text: str) -> str:
     cleaned = texts.clean(text)
     return cleaned if len(cleaned) <= _HOST_WIDTH else f"{cleaned[: _HOST_WIDTH - 1]}…"

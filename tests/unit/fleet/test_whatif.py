@@ -12,13 +12,20 @@ import pytest
 
 from tlstax import ExitCode
 from tlstax.__main__ import main
+from tlstax.analysis.compare import selections
+from tlstax.analysis.compare.selections import RecordingSelection
+from tlstax.analysis.fleet.question import Question
+from tlstax.analysis.fleet.rollup import capture
 from tlstax.analysis.fleet.store import adding
 from tlstax.analysis.fleet.whatif import judging, savings, states
 from tlstax.analysis.fleet.whatif.inputs import Inputs
 from tlstax.analysis.fleet.whatif.judging import Peers, Verdicts, Wish
 from tlstax.analysis.fleet.whatif.states import Ends
 from tlstax.analysis.rows.ledger import SERVED_PHASES
+from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.units import Floats
+from tlstax.analysis.whatif import predict as predicting
+from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture import micro_costs
 from tlstax.collectors.capture.micro_costs import Cost, HandshakeCost, KeyCosts, MicroCosts
 
@@ -189,6 +196,41 @@ def test_hosts_differ_and_bounds_over_them_say_so() -> None:
     plain, over = savings._total(saved), savings._over_hosts(saved)
     assert over.low < plain.low
     assert plain.high < over.high
+
+
+@pytest.mark.parametrize(
+    ("wish", "scenario"),
+    [
+        (Wish(key="rsa:4096"), Scenario(key="rsa:4096", present_key="rsa:2048")),
+        (Wish(key="ec:p256"), Scenario(key="ec:p256", present_key="rsa:2048")),
+        (Wish(resume=0.9), Scenario(resume=0.9, present_key="rsa:2048")),
+    ],
+)
+def test_a_host_is_predicted_like_its_recording(
+    demo_tables: Tables, tmp_path: Path, wish: Wish, scenario: Scenario
+) -> None:
+    group = selections.matching(demo_tables, "connect/tls")[0]
+    one = predicting.predict(RecordingSelection("demo", demo_tables, group), scenario, COSTS)
+    line = one.forecasts[0]
+    assert line.then is not None
+    assert line.then.low_ns is not None
+    assert line.then.high_ns is not None
+    adding.add(capture.roll_up(of_group(demo_tables, group), "demo", host="db1"), tmp_path)
+    found = savings.savings(Question(tmp_path), wish, [COSTS], 1)
+    assert found.saved is not None
+    # Costs of an operation against CPUs: both relative to now. Rounds differ by 7 % here.
+    share = 1 - found.saved.value / found.now
+    assert line.then.low_ns < share * line.now.value_ns < line.then.high_ns
+    assert share == pytest.approx(line.then.value_ns / line.now.value_ns, rel=0.07)
+
+
+def of_group(tables: Tables, group: Group) -> Tables:
+    """What was recorded in its windows."""
+    changed: dict[str, Any] = {"runs": [], "losses": []}
+    for name in ("windows", "ledger", "latencies", "handshakes", "phase_counts", "samples"):
+        rows = getattr(tables, name)
+        changed[name] = [row for row in rows if row.window_id in group.window_ids]
+    return replace(tables, **changed)
 
 
 def test_the_command_on_a_data_set(demo: Path, rolled: Any, tmp_path: Path, capsys: Any) -> None:
