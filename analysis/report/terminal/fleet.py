@@ -158,7 +158,7 @@ def print_savings(document: Json) -> None:
         table = console.table("not predicted", "reason", "hosts", "CPUs", "such as")
         for line in document["left"]:
             table.add_row(
-                line["reason"],
+                texts.clean(line["reason"]),
                 quantities.count(line["host_count"]),
                 quantities.three_digits(line["cpus"]),
                 _short(", ".join(line["hosts"][:2])),
