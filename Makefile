@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-chroots test-ssh check-stacks bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -298,6 +298,12 @@ $(RUNGS:%=test-%): test-%:
 test-ssh: root-test-ssh test-install ## recording over ssh from a real sshd: killed, stalled and dead lines (3 minutes)
 	$(PYTEST) tests/kernel/remote
 
+.PHONY: test-fleet-rounds
+test-fleet-rounds: HOSTS ?= 20
+test-fleet-rounds: ROUNDS ?= 10
+test-fleet-rounds: root-test-fleet-rounds test-install ## 200 recordings over ssh by `tlstax fleet record`, of 20 hosts in namespaces (HOSTS=20 ROUNDS=10)
+	TLSTAX_ROUND_HOSTS=$(HOSTS) TLSTAX_ROUNDS=$(ROUNDS) $(PYTEST) tests/kernel/remote/test_rounds.py
+
 .PHONY: lint
 lint: packages-lint python-dev ## ruff, mypy --strict, clang-format, shellcheck
 	$(BIN)/ruff check .
@@ -377,6 +383,11 @@ bench-fleet-small: test-install ## the same of 100 hosts, into lab-out/fleet.md
 
 bench-watch-bytes: test-install ## bytes of a replayed day of tlstax watch, by table
 	$(BIN)/python tests/bench/watch_bytes.py
+
+.PHONY: soak-watch
+soak-watch: HOURS ?= 3
+soak-watch: root-soak-watch test-install ## tlstax watch for HOURS=3 of changing load, two restarts and an upgrade: cost, memory, sums
+	$(BIN)/python tests/bench/soak_watch.py --hours $(HOURS)
 
 test-fleet-engines: test-install packages-servers engines ## the same answers from DuckDB, ClickHouse and Spark on the same files (needs Java)
 	$(PYTEST) tests/fleet_engines

@@ -31,8 +31,8 @@ later versions without notice; a changed meaning changes `version` (now {version
 `tlstax diff --json` prints a [Difference](#difference), whose own `version` is
 {difference_version}, and `tlstax whatif --json` a [Prediction](#prediction), of version
 {prediction_version}; both are described at the end, as are the answers of `tlstax fleet --json`
-(version {fleet_version}): [FleetTop](#fleettop), [FleetComparison](#fleetcomparison) and
-[FleetExplanation](#fleetexplanation).
+(version {fleet_version}): [FleetTop](#fleettop), [FleetComparison](#fleetcomparison),
+[FleetExplanation](#fleetexplanation) and [FleetForecast](#fleetforecast).
 """
 
 
@@ -48,6 +48,7 @@ def report_markdown() -> str:
         *(document.Document, document_difference.Difference, document_whatif.Prediction),
         *(document_fleet.FleetTop, document_fleet.FleetComparison),
         document_fleet.FleetExplanation,
+        document_fleet.FleetForecast,
     )
     kinds = dict.fromkeys(kind for root in roots for kind in _kinds(root))
     parts = [head, *(_section(kind) for kind in kinds)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The shape of the answers about many hosts: `tlstax fleet top`, `compare` and `explain`."""
+"""The shape of the answers about many hosts: `tlstax fleet top`, `compare`, `explain`, `whatif`."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Final
@@ -243,3 +243,62 @@ class FleetExplanation:
     phases: Annotated[list[PhaseLine], "most time first"]
     handshakes: Annotated[list[HandshakeLine], "most frequent first"]
     latencies: Annotated[list[LatencyLine], "by phase"]
+
+
+@dataclass(frozen=True)
+class Saving:
+    """CPUs that a change saves (below 0: that it costs), with bounds that cover every model."""
+
+    value: Annotated[float, "middle of the bounds"]
+    low: Annotated[float, "bound"]
+    high: Annotated[float, "bound"]
+
+
+@dataclass(frozen=True)
+class HostSaving:
+    """What a host would save."""
+
+    host: Annotated[str, "host"]
+    cluster: Annotated[str, "cluster, or ''"]
+    tls_library: Annotated[str, "TLS library with its version"]
+    key: Annotated[str, "kind of the present key, by the time of a signature; '' = not needed"]
+    now: Annotated[float, "CPU time of connections now, in CPUs"]
+    saved: Saving
+    report: Report = ""
+
+
+@dataclass(frozen=True)
+class LeftHosts:
+    """Hosts of which nothing is predicted."""
+
+    reason: Annotated[str, "why"]
+    host_count: Annotated[int, "hosts"]
+    cpus: Annotated[float, "CPU time of their connections now, in CPUs"]
+    hosts: Annotated[list[str], "those with most of it, at most 5"]
+
+
+@dataclass(frozen=True)
+class FleetForecast:
+    """What a change of every host would save."""
+
+    version: Annotated[int, "version of this object"]
+    title: Annotated[str, "the question"]
+    scope: FleetScope
+    sentence: Annotated[str, "the answer in one sentence"]
+    wishes: Annotated[list[str], "what is to change"]
+    predicted_count: Annotated[int, "hosts that are predicted"]
+    unchanged_count: Annotated[int, "hosts that have it already: they save nothing"]
+    now: Annotated[float, "CPU time of connections on both now, in CPUs"]
+    saved: Annotated[Saving | None, "sum over the predicted hosts; null: there is none"]
+    over_hosts: Annotated[
+        Saving | None,
+        "the same for as many other hosts like these, by resampling; null: fewer than 8",
+    ]
+    half_width_share: Annotated[
+        float | None, "half of the bounds of the sum, as a share of the CPU time after the change"
+    ]
+    is_wide: Annotated[bool, "this share is above 20 %: no prediction to act on"]
+    per_host: Annotated[Figure, "median of the predicted hosts, in CPUs"]
+    hosts: Annotated[list[HostSaving], "the first ones, those that change most"]
+    left: Annotated[list[LeftHosts], "hosts that are not predicted, by reason"]
+    assumptions: Annotated[list[str], "what was taken for granted"]

@@ -26,7 +26,7 @@ from tlstax.analysis.rows.ledger import on_cpu
 from tlstax.analysis.rows.tables import Tables
 from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.statistics.units import Floats
-from tlstax.analysis.whatif.forecast import COLD, RECORDING, State, draw
+from tlstax.analysis.whatif.forecast import COLD, RECORDING, Draws, State, draw
 from tlstax.collectors.capture.ciphers import SUITES, bulk_cipher
 from tlstax.collectors.capture.micro_costs import Cost, RecordCosts
 
@@ -236,12 +236,12 @@ def with_cipher(
     )
 
 
-def _loop(draws: ErrorSources, costs: RecordCosts, sent: Flow, received: Flow) -> Floats:
+def _loop(draws: Draws, costs: RecordCosts, sent: Flow, received: Flow) -> Floats:
     """Records of an operation as they cost in a loop."""
     return _of(draws, costs.sent, sent) + _of(draws, costs.received, received)
 
 
-def _of(draws: ErrorSources, curve: Mapping[int, Cost], flow: Flow) -> Floats:
+def _of(draws: Draws, curve: Mapping[int, Cost], flow: Flow) -> Floats:
     low, high = _segment(curve, flow.mean_bytes)
     share = (flow.mean_bytes - low) / (high - low)
     first, second = draw(draws, curve[low]), draw(draws, curve[high])

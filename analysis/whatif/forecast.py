@@ -9,7 +9,7 @@ caches). The interval covers both.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -44,11 +44,22 @@ WARM: Final = "warm"
 """Recordings whose units differ: sources of error."""
 
 
+class Draws(Protocol):
+    """What makes rows of a measured value."""
+
+    def draw(self, value: float, low: float, high: float) -> Floats:
+        """A measured value with its 95 % interval as rows."""
+        ...
+
+
 @dataclass(frozen=True)
 class State:
-    """CPU time per operation, by row of the error sources: of the server by part, of the client."""
+    """CPU time per operation, by row of the error sources: of the server by part, of the client.
 
-    sources: ErrorSources
+    Of many hosts the rows have a column for each host, and an operation is a second.
+    """
+
+    sources: Draws
     parts: Mapping[str, Floats]
     """Of the handshake, by step of the waterfall."""
     lump: Floats
@@ -59,7 +70,7 @@ class State:
     query_low: Floats
     client: Floats
     client_low: Floats
-    handshakes: float
+    handshakes: Floats | float
     """Per operation."""
     less: Floats | float = 0.0
     more: Floats | float = 0.0
@@ -114,14 +125,14 @@ def present(side: Replicates, sources: ErrorSources, name: str = RECORDING) -> S
     )
 
 
-def draw(sources: ErrorSources, cost: Cost) -> Floats:
+def draw(sources: Draws, cost: Cost) -> Floats:
     """A micro-cost with its uncertainty."""
     return sources.draw(cost.value_ns, cost.low_ns, cost.high_ns)
 
 
 def cold_factor(state: State, key: KeyCosts) -> Floats:
     """The ratio between a signature in the server and in a loop."""
-    per_handshake = state.parts["handshake_sign"] / max(state.handshakes, 1e-9)
+    per_handshake = state.parts["handshake_sign"] / np.maximum(state.handshakes, 1e-9)
     return np.clip(per_handshake / key.sign.value_ns, *COLD)
 
 
@@ -133,10 +144,10 @@ def cold_rest(state: State, key: KeyCosts) -> Floats:
     assert key.full is not None
     rest = state.by_parts - state.parts["handshake_sign"] - state.parts[KERNEL]
     looped = max(key.full.server.value_ns - key.sign.value_ns, 1.0)
-    return np.clip(rest / max(state.handshakes, 1e-9) / looped, *COLD)
+    return np.clip(rest / np.maximum(state.handshakes, 1e-9) / looped, *COLD)
 
 
-def _rest(draws: ErrorSources, costs: MicroCosts, key: KeyCosts, which: str) -> Floats:
+def _rest(draws: Draws, costs: MicroCosts, key: KeyCosts, which: str) -> Floats:
     """A handshake in memory at the server, less its public-key operations."""
     shake = key.full if which == "full" else key.resumed
     assert shake is not None
@@ -199,7 +210,7 @@ def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float
     assert key.full is not None
     assert key.resumed is not None
     cold, rest_cold = cold_factor(state, key), cold_rest(state, key)
-    per = max(state.handshakes, 1e-9)
+    per = np.maximum(state.handshakes, 1e-9)
     # A resumed handshake has no chain checks, so they are excluded from what is scaled.
     certificates = state.parts["handshake_certificate"] / per / cold
     full = np.maximum(_rest(draws, costs, key, "full") - certificates, 1.0)
@@ -232,7 +243,11 @@ def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float
 
 
 def with_pool(
-    state: State, connections: float, queries: float, wished: int, warm: State | None
+    state: State,
+    connections: Floats | float,
+    queries: Floats | float,
+    wished: int,
+    warm: State | None,
 ) -> State:
     """Per query, on connections with `wished` queries each; both counts are per present operation.
 
@@ -241,14 +256,14 @@ def with_pool(
     """
     each = queries / connections
     asked = state.query / connections
-    further = max(0.0, wished - each)
-    kept = min(1.0, wished / each)
+    further = np.maximum(0.0, wished - each)
+    kept = np.minimum(1.0, wished / each)
     if warm is None:
         ends = asked / (each + FIRST_MOST - 1), asked / each
     else:
         ends = warm.query, warm.query * PARTED
     scale = 1 / (connections * wished)
-    client = np.zeros(len(asked))
+    client = np.zeros_like(asked)
     return replace(
         state,
         parts={name: values * scale for name, values in state.parts.items()},
@@ -266,6 +281,6 @@ def with_pool(
 
 def with_library(state: State, other: State) -> State:
     """The handshake of another recording, whose server has the other library."""
-    scale = state.handshakes / max(other.handshakes, 1e-9)
+    scale = state.handshakes / np.maximum(other.handshakes, 1e-9)
     parts = {name: values * scale for name, values in other.parts.items()}
     return replace(state, parts=parts, lump=other.lump * scale)

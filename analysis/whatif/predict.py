@@ -75,9 +75,9 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
         later = forecast.present(warm, sources, forecast.WARM) if warm else None
         state = forecast.with_pool(state, connections, queries, scenario.pool, later)
         operation = "query"
-    forecasts = [_server(base, now, state, operation, scenario)]
+    forecasts = [_server(base, (now, state), operation, scenario, sources)]
     if by_driver:
-        forecasts.append(_latency(base, now, state, scenario, warm))
+        forecasts.append(_latency(base, (now, state), scenario, warm, sources))
     return Prediction(
         version=PREDICTION_VERSION,
         title="What an operation would cost",
@@ -146,18 +146,23 @@ def _record_costs(scenario: Scenario, costs: MicroCosts | None) -> tuple[RecordC
 
 
 def _server(
-    base: Replicates, now: State, then: State, operation: str, scenario: Scenario
+    base: Replicates,
+    states: tuple[State, State],
+    operation: str,
+    scenario: Scenario,
+    sources: ErrorSources,
 ) -> Forecast:
     """The server's CPU time."""
+    now, then = states
     present = now.by_parts + now.connection + now.query
     if scenario.pool is not None:
         present = present / recorded.per_operation(base)[1]
     return _forecast(
         "server_cpu",
         f"CPU time of the server per {operation}",
-        _present(present, now.sources),
+        _present(present, sources),
         then.totals(),
-        now.sources,
+        sources,
         "the recording has no further queries on an open connection; record a client that makes "
         "them, and pass that capture with --warm"
         if scenario.pool is not None and scenario.warm is None
@@ -168,12 +173,17 @@ def _server(
 
 
 def _latency(
-    base: Replicates, now: State, then: State, scenario: Scenario, warm: Replicates | None
+    base: Replicates,
+    states: tuple[State, State],
+    scenario: Scenario,
+    warm: Replicates | None,
+    sources: ErrorSources,
 ) -> Forecast:
     """The latency of an operation at the client."""
+    now, then = states
     per_unit = base.weights @ base.arm.latency_ns / base.operations
-    latency = now.sources.rows_of(forecast.RECORDING, per_unit)
-    now_measure = _present(latency, now.sources)
+    latency = sources.rows_of(forecast.RECORDING, per_unit)
+    now_measure = _present(latency, sources)
     label = "latency at the client"
     reason = ""
     if scenario.pool is not None and (
@@ -183,7 +193,7 @@ def _latency(
     elif scenario.pool is not None and (warm is None or not warm.side.group.runs):
         reason = "a recording of connects does not have the latency of a query alone"
     elif scenario.pool is not None and warm is not None:
-        return _pooled_latency(base, latency, scenario.pool, warm, now.sources)
+        return _pooled_latency(base, latency, scenario.pool, warm, sources)
     elif scenario.library is not None:
         reason = "the client's cost of another library was not measured"
     elif not float(now.client[0]):
@@ -206,7 +216,7 @@ def _latency(
                 latency + high - present + then.client - now.client,
             )
         models[name] = (np.minimum(*ends), np.maximum(*ends))
-    return _forecast("client_latency", label, now_measure, models, now.sources, "")
+    return _forecast("client_latency", label, now_measure, models, sources, "")
 
 
 def _pooled_latency(

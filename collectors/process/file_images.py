@@ -6,6 +6,7 @@ reads it like the file, and `tlstax import` finds names in it.
 """
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,13 +25,19 @@ def kept_image(build_id: str) -> Path | None:
         return None
     path = cache_directory() / FOLDER / build_id
     with suppress(OSError):
-        os.utime(path)  # the images that were used last are kept
+        # The images that were used last are kept. Another recording may read this one: for it the
+        # time of modification stays.
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         return path
     return None
 
 
 def keep_image(build_id: str, write: Callable[[int], None]) -> Path:
-    """Make an image: `write` is given its descriptor. Raises TlstaxError (IO)."""
+    """Make an image: `write` is given its descriptor. Raises TlstaxError (IO).
+
+    Of recordings that fetch a build at the same time the first one's image stays: the others may
+    have examined it already.
+    """
     folder = cache_directory() / FOLDER
     path, scratch = folder / build_id, folder / f".{build_id}.{os.getpid()}"
     try:
@@ -38,12 +45,12 @@ def keep_image(build_id: str, write: Callable[[int], None]) -> Path:
         descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             write(descriptor)
-            scratch.replace(path)
+            with suppress(FileExistsError):
+                os.link(scratch, path)
         finally:
             os.close(descriptor)
             scratch.unlink(missing_ok=True)
-        by_age = sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)
-        for old in by_age[:-IMAGES_MOST]:
+        for old in sorted(folder.iterdir(), key=_used_ns)[:-IMAGES_MOST]:
             old.unlink(missing_ok=True)
     except OSError as error:
         raise TlstaxError(
@@ -53,3 +60,10 @@ def keep_image(build_id: str, write: Callable[[int], None]) -> Path:
             ExitCode.IO,
         ) from error
     return path
+
+
+def _used_ns(path: Path) -> int:
+    """When an image was last used; one that is gone or begun meanwhile counts as just used."""
+    with suppress(OSError):
+        return path.stat().st_atime_ns
+    return time.time_ns()

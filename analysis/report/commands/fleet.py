@@ -8,13 +8,14 @@
     tlstax fleet compare --data fleet --at 2026-11-22T12:00    what changed at that time
     tlstax fleet explain db17 --data fleet             one host among its peers
     tlstax fleet flamegraph --data fleet -o fleet.svg  the stacks of all hosts
+    tlstax fleet whatif --data fleet --key ec:p256 --costs FILE   what another key would save
     tlstax fleet sql "SELECT ..." --data fleet         read-only SQL over the tables
 
 The data set needs pyarrow and DuckDB: pip install 'tlstax[fleet]'. docs/fleet.md explains it, and
 docs/fleet-columns.md its tables.
-Exit status: 0; 1 an engine could not answer; 2 wrong arguments; 3 a package is missing; 4 some
-hosts of a round could not be recorded; 5 a capture or file is damaged or too new; 6 a file cannot
-be written.
+Exit status: 0; 1 an engine could not answer, or no prediction within 20 %; 2 wrong arguments; 3 a
+package is missing; 4 some hosts of a round could not be recorded; 5 a capture or file is damaged or
+too new, or no host can be predicted; 6 a file cannot be written.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from tlstax.analysis import quantities
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.rollup import capture
 from tlstax.analysis.fleet.store import adding, compaction
-from tlstax.analysis.report.commands import fleet_questions, fleet_record, fleet_sql
+from tlstax.analysis.report.commands import fleet_questions, fleet_record, fleet_sql, fleet_whatif
 from tlstax.analysis.report.commands.fleet_options import add_command
 from tlstax.collectors.capture.printable import complain
 
@@ -50,6 +51,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_command(commands, "compact", "merge the files of each hour", _compact)
     fleet_record.register(commands)
     fleet_questions.register(commands)
+    fleet_whatif.register(commands)
     fleet_sql.register(commands)
 
 

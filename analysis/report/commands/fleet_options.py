@@ -2,12 +2,18 @@
 """Options that the commands of `tlstax fleet` share."""
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from tlstax import ExitCode
 from tlstax.analysis.fleet.columns import TIERS
 from tlstax.analysis.fleet.engines.opening import ENGINES
 from tlstax.analysis.fleet.question import Question, parse_time
+from tlstax.analysis.model.report import to_plain
+from tlstax.analysis.report.export import jsondoc
+from tlstax.analysis.report.output import STANDARD_OUTPUT, write
 
 
 def add_command(
@@ -73,3 +79,22 @@ def question_of(options: argparse.Namespace) -> Question:
         tuple(options.where),
         getattr(options, "reports", ""),
     )
+
+
+def answer(
+    options: argparse.Namespace,
+    found: Any,
+    show: Callable[[Mapping[str, Any]], None],
+    draw: Callable[[Mapping[str, Any]], str] | None = None,
+) -> int:
+    """Write every requested form of an answer."""
+    document: dict[str, Any] = to_plain(found)
+    for text in document["scope"]["left_out"]:
+        print(f"tlstax: {text}", file=sys.stderr)
+    if draw is not None and options.html is not None:
+        write(options.html, draw(document))
+    if options.json is not None:
+        write(options.json, jsondoc.render(document))
+    if options.json != STANDARD_OUTPUT:
+        show(document)
+    return int(ExitCode.OK)

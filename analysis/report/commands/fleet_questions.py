@@ -3,8 +3,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import quantities
@@ -18,15 +17,14 @@ from tlstax.analysis.fleet.question import (
     require_sides,
 )
 from tlstax.analysis.fleet.rollup.intervals import WALL
-from tlstax.analysis.model.report import to_plain
 from tlstax.analysis.report.commands.fleet_options import (
     add_command,
     add_outputs,
     add_question,
     add_reports,
+    answer,
     question_of,
 )
-from tlstax.analysis.report.export import jsondoc
 from tlstax.analysis.report.html import fleet as page
 from tlstax.analysis.report.html import svg
 from tlstax.analysis.report.output import STANDARD_OUTPUT, write
@@ -87,25 +85,6 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     graph.add_argument("--before", metavar="FROM..TO", help="draw the difference from this time")
 
 
-def _answer(
-    options: argparse.Namespace,
-    found: Any,
-    show: Callable[[Mapping[str, Any]], None],
-    draw: Callable[[Mapping[str, Any]], str] | None = None,
-) -> int:
-    """Write every requested form of an answer."""
-    document: dict[str, Any] = to_plain(found)
-    for text in document["scope"]["left_out"]:
-        print(f"tlstax: {text}", file=sys.stderr)
-    if draw is not None and options.html is not None:
-        write(options.html, draw(document))
-    if options.json is not None:
-        write(options.json, jsondoc.render(document))
-    if options.json != STANDARD_OUTPUT:
-        show(document)
-    return int(ExitCode.OK)
-
-
 def _top(options: argparse.Namespace) -> int:
     question = question_of(options)
     if options.most < 1:
@@ -121,7 +100,7 @@ def _top(options: argparse.Namespace) -> int:
     else:
         metric = metrics.of_name(options.by)
         found = ranking.top(question, metric, options.most, options.group_by or "", options.phase)
-    return _answer(options, found, terminal.print_top, page.top)
+    return answer(options, found, terminal.print_top, page.top)
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -146,12 +125,12 @@ def _compare(options: argparse.Namespace) -> int:
             sides = parse_span(options.before), parse_span(options.after)
         require_sides(*sides)
         found = changes.between_times(question, *sides, with_load=options.load)
-    return _answer(options, found, terminal.print_comparison, page.comparison)
+    return answer(options, found, terminal.print_comparison, page.comparison)
 
 
 def _explain(options: argparse.Namespace) -> int:
     found = peers.explain(question_of(options), options.host)
-    return _answer(options, found, terminal.print_explanation)
+    return answer(options, found, terminal.print_explanation)
 
 
 def _flamegraph(options: argparse.Namespace) -> int:

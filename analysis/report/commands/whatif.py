@@ -64,7 +64,7 @@ def register(
         "--from-key", choices=SIGNATURES, help="the recorded key, if signatures do not reveal it"
     )
     parser.add_argument(
-        "--resume", type=_share, metavar="SHARE", help="this share of handshakes resumed: 0.9"
+        "--resume", type=share, metavar="SHARE", help="this share of handshakes resumed: 0.9"
     )
     parser.add_argument(
         "--cipher", choices=SUITES, metavar="NAME", help=f"records with it: {', '.join(SUITES)}"
@@ -75,7 +75,7 @@ def register(
         metavar="NAME",
         help="the recorded cipher, if the capture does not have it",
     )
-    parser.add_argument("--pool", type=_queries, metavar="N", help="N queries on each connection")
+    parser.add_argument("--pool", type=queries, metavar="N", help="N queries on each connection")
     parser.add_argument(
         "--library", metavar="NAME", help="another TLS library, such as openssl-3.5 or wolfssl"
     )
@@ -99,18 +99,20 @@ def register(
     parser.set_defaults(run=run, measure=measure, host_library=host_library)
 
 
-def _share(text: str) -> float:
+def share(text: str) -> float:
+    """A share as an argument. Raises ArgumentTypeError."""
     number = text.removesuffix("%")
     try:
-        share = float(number) / (100 if text.endswith("%") else 1)
+        value = float(number) / (100 if text.endswith("%") else 1)
     except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
+        value = -1.0
+    if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a share such as 0.9 or 90%")
-    return share
+    return value
 
 
-def _queries(text: str) -> int:
+def queries(text: str) -> int:
+    """A number of queries as an argument. Raises ArgumentTypeError."""
     if not text.isdigit() or not 1 <= int(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of queries from 1 on")
     return int(text)

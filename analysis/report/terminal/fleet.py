@@ -148,6 +148,58 @@ def print_explanation(document: Json) -> None:
         )
 
 
+def print_savings(document: Json) -> None:
+    """The forecast of a fleet."""
+    screen = console.screen()
+    _head(screen, document)
+    if document["hosts"]:
+        _print_savers(screen, document)
+    if document["left"]:
+        table = console.table("not predicted", "reason", "hosts", "CPUs", "such as")
+        for line in document["left"]:
+            table.add_row(
+                texts.clean(line["reason"]),
+                quantities.count(line["host_count"]),
+                quantities.three_digits(line["cpus"]),
+                _short(", ".join(line["hosts"][:2])),
+            )
+        screen.print(console.titled(table, screen.width))
+    for text in document["assumptions"]:
+        screen.print(console.sentence(text, screen.width, mark="- ", style="dim"))
+
+
+def _print_savers(screen: Console, document: Json) -> None:
+    table = console.table("saved CPUs", "host", "now", "saved", "bounds", "key", "TLS library")
+    for line in document["hosts"]:
+        table.add_row(
+            _short(line["host"]),
+            quantities.three_digits(line["now"]),
+            quantities.three_digits(line["saved"]["value"]),
+            _bounds(line["saved"]),
+            line["key"],
+            _short(line["tls_library"]),
+        )
+    each = _figure(document["per_host"])
+    middle = (
+        f"median of {figures.hosts_text(each.host_count)}: "
+        f"{quantities.three_digits(each.value)} {figures.value_bounds('count', each)}".strip()
+    )
+    over = document["over_hosts"]
+    resampled = f"the sum over as many such hosts: {_bounds(over)}" if over else ""
+    has_it = document["unchanged_count"]
+    same = f"{figures.hosts_text(has_it)} with it already" if has_it else ""
+    screen.print(
+        console.titled(
+            table, screen.width, "; ".join(one for one in (middle, resampled, same) if one)
+        )
+    )
+
+
+def _bounds(saving: Json) -> str:
+    low, high = (quantities.three_digits(saving[end]) for end in ("low", "high"))
+    return f"[{low}, {high}]"
+
+
 def _print_latencies(screen: Console, lines: Sequence[Json], column: str = "group") -> None:
     table = console.table("wall times", "", "hosts", "count", "p50", "p95", "p99", "p99 bounds")
     for line in lines:

@@ -4,16 +4,15 @@
 import json
 import math
 import re
-import shutil
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tlstax.tests.e2e.recording import prometheus_server
+from tlstax.tests.e2e.recording.prometheus_server import Ask, query
 from tlstax.tests.e2e.recording.watch_runs import (
     THREADS,
     WatchRun,
@@ -30,50 +29,14 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 COUNT = 20
 BUSY_S = 3
-CONFIGURATION = """\
-global: {{scrape_interval: 1s, evaluation_interval: 1s}}
-rule_files: [{rules}]
-scrape_configs:
-  - job_name: tlstax
-    static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
-"""
-Ask = Callable[[str], list[dict[str, Any]]]
 
 
 @pytest.fixture
 def prometheus(tmp_path: Path, repository: Path, spawn: Callable[..., Any]) -> Callable[[int], Ask]:
     """Starts one that scrapes a port; asks it."""
-    program = shutil.which("prometheus")
-    assert program, "run `make packages-test`"
-
-    def start(port: int) -> Ask:
-        rules = (repository / "docs/monitoring/tlstax-alerts.yml").read_text()
-        hurried = tmp_path / "rules.yml"
-        hurried.write_text(re.sub(r"for: \d+m", "for: 1s", rules))
-        file, own = tmp_path / "prometheus.yml", free_port()
-        file.write_text(CONFIGURATION.format(rules=hurried, port=port))
-        spawn(
-            [
-                program, f"--config.file={file}", f"--storage.tsdb.path={tmp_path / 'tsdb'}",
-                f"--web.listen-address=127.0.0.1:{own}", "--log.level=error",
-            ]
-        )  # fmt: skip
-
-        def ask(path: str) -> list[dict[str, Any]]:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{own}/api/v1/{path}") as answer:
-                    data = json.load(answer)["data"]
-            except OSError:
-                return []
-            return list(data.get("result", data.get("alerts")))
-
-        return ask
-
-    return start
-
-
-def query(text: str) -> str:
-    return "query?" + urllib.parse.urlencode({"query": text})
+    rules = (repository / "docs/monitoring/tlstax-alerts.yml").read_text()
+    hurried = re.sub(r"for: \d+m", "for: 1s", rules)
+    return lambda port: prometheus_server.start(tmp_path, hurried, port, spawn)
 
 
 def require_panels(server: PrivateServer, ask: Ask, repository: Path) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +36,7 @@ KbdInteractiveAuthentication no
 AllowUsers {user}
 """
 _SSH: Final = """\
-Host box
+Host {name}
   User {user}
   IdentityFile {folder}/key
   IdentitiesOnly yes
@@ -49,14 +49,14 @@ Host box
 
 
 class RemoteHost:
-    """The host `box` of an ssh that is in `path`, to be put before PATH."""
+    """The host of that name of an ssh that is in `path`, to be put before PATH."""
 
-    def __init__(self, folder: Path, recorder: Path, python: str) -> None:
+    def __init__(self, folder: Path, recorder: Path, python: str, name: str = "box") -> None:
         self.folder = folder
         folder.mkdir(mode=0o755)
         self._write_accounts(recorder)
-        for name in ("host_key", "key"):
-            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+        for file in ("host_key", "key"):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / file)]
             subprocess.run(command, check=True)
         (folder / "authorized_keys").write_bytes((folder / "key.pub").read_bytes())
         (folder / "authorized_keys").chmod(0o644)
@@ -69,13 +69,10 @@ class RemoteHost:
             stdout=self._log,
         )
         line = Path(__file__).with_name("line.py")
-        config = _SSH.format(**settings, python=python, line=line, pid=self.sshd.pid)
-        (folder / "ssh_config").write_text(config)
-        self.path = folder / "bin"
-        self.path.mkdir()
-        wrapper = self.path / "ssh"
-        wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {folder}/ssh_config "$@"\n')
-        wrapper.chmod(0o755)
+        config = _SSH.format(**settings, python=python, line=line, pid=self.sshd.pid, name=name)
+        self.ssh_config = folder / "ssh_config"
+        self.ssh_config.write_text(config)
+        self.path = ssh_of(folder / "bin", self.ssh_config)
         self._await_listening()
 
     def _write_accounts(self, recorder: Path) -> None:
@@ -108,6 +105,13 @@ class RemoteHost:
             assert time.monotonic() < end, log.read_text()
             time.sleep(0.05)
 
+    def hide(self, pids: Iterable[int]) -> None:
+        """Leave these processes out of its /proc: they are those of other hosts."""
+        for pid in pids:
+            target = ["nsenter", "--mount", "--target", str(self.sshd.pid)]
+            hidden = f"mkdir -p /run/hidden && mount --bind /run/hidden /proc/{pid:d}"
+            subprocess.run([*target, "sh", "-c", hidden], check=True)
+
     def processes(self, name: str = "") -> list[int]:
         """Those in its mount namespace besides sshd itself, or those of that name."""
         own = os.stat(f"/proc/{self.sshd.pid}/ns/mnt").st_ino
@@ -136,6 +140,15 @@ class RemoteHost:
         self.sshd.kill()
         self.sshd.wait()
         self._log.close()
+
+
+def ssh_of(folder: Path, config: Path) -> Path:
+    """A folder with an ssh that reads this configuration."""
+    folder.mkdir()
+    wrapper = folder / "ssh"
+    wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {config} "$@"\n')
+    wrapper.chmod(0o755)
+    return folder
 
 
 def _pids() -> Iterator[int]:

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Of which hosts a change can be predicted, which have it already, and why the others are left out.
+
+The rules are those of `tlstax whatif` for one recording: costs of the same library and CPU, a key
+that the time of a signature identifies, no resumption that would already be in the figures.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tlstax.analysis.fleet.whatif.inputs import Inputs
+from tlstax.analysis.whatif.recorded import ALIKE
+from tlstax.collectors.capture.micro_costs import MicroCosts
+
+LEAST_SEEN: Final = 20
+"""Handshakes below which a host says too little."""
+RESUMED_MOST: Final = 0.02
+"""Share of resumed handshakes that the models bear in a recording."""
+_TOLD_LEAST: Final = 0.98
+_RESUMED_ALIKE: Final = 0.05
+_VERIFIES_NS: Final = 1000.0
+"""Signature checks that take less wall time per handshake do not take place."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to change on every host."""
+
+    key: str = ""
+    resume: float | None = None
+    pool: int | None = None
+    library: str = ""
+    present_key: str = ""
+    """The present key of every host, if signatures do not reveal it."""
+
+    def summary(self) -> list[str]:
+        """The changes, for people."""
+        found = [f"a key of kind {self.key}"] if self.key else []
+        found += [f"the TLS library {self.library}"] if self.library else []
+        if self.resume is not None:
+            found.append(f"{self.resume * 100:.3g} % of the handshakes resumed")
+        found += [f"{self.pool} commands on each connection"] if self.pool else []
+        return found
+
+
+@dataclass
+class Verdicts:
+    """One place for each host."""
+
+    costs: list[int]
+    """Which of the costs is the host's; -1: none is needed."""
+    keys: list[str]
+    """Kind of the present key; '': not needed."""
+    why: list[str]
+    """Why it is left out; '': it is not."""
+    has_it: list[bool] = field(default_factory=list)
+    """Whether nothing changes for it."""
+
+
+def judge(inputs: Inputs, wish: Wish, costs: Sequence[MicroCosts]) -> Verdicts:
+    """A verdict on each host, for a change of key, resumption or pooling."""
+    count = len(inputs.hosts)
+    found = Verdicts([-1] * count, [""] * count, [""] * count, [False] * count)
+    libraries, cpus = inputs.fact("tls_library"), inputs.fact("cpu_model")
+    for row in range(count):
+        found.why[row] = _unseen(inputs, row, wish)
+        if found.why[row]:
+            continue
+        if wish.pool and not (wish.key or wish.resume is not None):
+            found.has_it[row] = _is_pooled(inputs, row, wish.pool)
+            continue
+        kind = (libraries[row], cpus[row], inputs.versions[row])
+        mutual = bool(inputs.verify_ns[row] > _VERIFIES_NS)
+        found.costs[row], found.why[row] = _costs_of(kind, costs, mutual=mutual)
+        if found.why[row]:
+            continue
+        mine = costs[found.costs[row]]
+        resumed_why, has_resumed = _resumption(inputs, row, wish)
+        found.keys[row], key_why = _key(float(inputs.sign_ns[row]), mine, wish)
+        found.why[row] = resumed_why or key_why or _unmeasured(found.keys[row], mine, wish)
+        has_key = not wish.key or found.keys[row] == wish.key
+        is_pooled = not wish.pool or _is_pooled(inputs, row, wish.pool)
+        found.has_it[row] = has_key and has_resumed and is_pooled
+    return found
+
+
+def _unseen(inputs: Inputs, row: int, wish: Wish) -> str:
+    if not inputs.served_cpu[row] > 0:
+        return "no ledger was kept"
+    if inputs.seen[row] < LEAST_SEEN:
+        return f"fewer than {LEAST_SEEN} handshakes were seen"
+    if wish.pool and not inputs.commands[row] > 0:
+        return "no command was seen"
+    return ""
+
+
+def _is_pooled(inputs: Inputs, row: int, wished: int) -> bool:
+    """Whether a connection has as many commands already, or none was set up."""
+    return bool(inputs.commands[row] >= wished * inputs.connections[row])
+
+
+def _costs_of(
+    kind: tuple[str, str, str], costs: Sequence[MicroCosts], *, mutual: bool
+) -> tuple[int, str]:
+    """The costs of a library, CPU and TLS version, or why there are none."""
+    library, cpu_model, version = kind
+    for number, one in enumerate(costs):
+        mine = (branch(one.library), one.cpu_model, one.tls_version, one.mutual)
+        if mine == (branch(library), cpu_model, version, mutual):
+            return number, ""
+    clients = "with" if mutual else "without"
+    return -1, (
+        f"no --costs for {library}, {version or 'no TLS'} {clients} client certificates, on "
+        f"{cpu_model or 'an unknown CPU'}"
+    )
+
+
+def branch(library: str) -> str:
+    """`OpenSSL 3.0.19` is of the branch `OpenSSL 3.0`; of other names the whole."""
+    name, _, version = library.rpartition(" ")
+    return f"{name} {'.'.join(version.split('.')[:2])}" if name == "OpenSSL" else library
+
+
+def _resumption(inputs: Inputs, row: int, wish: Wish) -> tuple[str, bool]:
+    """Why resumption makes a prediction impossible, and whether it is as wished already."""
+    resumed, told = float(inputs.resumed_share[row]), float(inputs.told_share[row])
+    if wish.resume is None:
+        return "", True
+    if told < _TOLD_LEAST or not math.isfinite(resumed):
+        return "its library does not tell whether handshakes were resumed", False
+    if resumed >= wish.resume:
+        return "", True
+    if resumed > RESUMED_MOST:
+        return "some of its handshakes were resumed already", False
+    return "", False
+
+
+def _key(sign_ns: float, costs: MicroCosts, wish: Wish) -> tuple[str, str]:
+    """The present key, identified by the time of a signature, or why it is not known."""
+    if wish.present_key:
+        return wish.present_key, ""
+    if not math.isfinite(sign_ns) or sign_ns <= 0:
+        return "", "too few signatures were seen to identify its key"
+    near = min(
+        (abs(math.log(sign_ns / key.sign.value_ns)), name) for name, key in costs.keys.items()
+    )
+    if near[0] > math.log(ALIKE):
+        return "", "its key cannot be identified by the time of a signature (see --from-key)"
+    return near[1], ""
+
+
+def _unmeasured(key: str, costs: MicroCosts, wish: Wish) -> str:
+    """Why the costs do not suffice."""
+    for name in (key, wish.key or key):
+        one = costs.keys.get(name)
+        if one is None or one.full is None or one.resumed is None or one.client_setup is None:
+            return f"--costs of {costs.library} have no handshake with a key of kind {name}"
+    return ""
+
+
+class Peers:
+    """Hosts that have another library already, to be compared with the others."""
+
+    def __init__(self, inputs: Inputs, rows: Sequence[int]) -> None:
+        self._rows = np.array(rows, dtype=np.int64)
+        kinds = zip(inputs.fact("cpu_model"), inputs.versions, strict=True)
+        checks = inputs.verify_ns > _VERIFIES_NS
+        names = [f"{cpu}\n{version}" if cpu else "" for cpu, version in kinds]
+        self._kinds = np.array(
+            [f"{n}\n{c}" if n else "" for n, c in zip(names, checks, strict=True)]
+        )
+        self._resumed = np.nan_to_num(inputs.resumed_share)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self._signs = np.log(inputs.sign_ns)
+
+    def like(self, row: int) -> npt.NDArray[np.int64]:
+        """Those that differ from a host in nothing that changes a handshake but the library.
+
+        That is CPU, TLS version, client certificates, resumption, and the time of a signature
+        within a factor that tells kinds of key apart.
+        """
+        rows = self._rows
+        if not len(rows) or not self._kinds[row] or not np.isfinite(self._signs[row]):
+            return np.zeros(0, dtype=np.int64)
+        is_like = self._kinds[rows] == self._kinds[row]
+        is_like &= np.abs(self._signs[rows] - self._signs[row]) < math.log(ALIKE)
+        is_like &= np.abs(self._resumed[rows] - self._resumed[row]) <= _RESUMED_ALIKE
+        found: npt.NDArray[np.int64] = rows[is_like]
+        return found
+
+
+def judge_library(inputs: Inputs, wanted: str) -> Verdicts:
+    """A verdict on each host, for another library; who has it is compared with, not predicted."""
+    count = len(inputs.hosts)
+    names = [name.lower().replace(" ", "-") for name in inputs.fact("tls_library")]
+    return Verdicts(
+        costs=[-1] * count,
+        keys=[""] * count,
+        why=[_unseen(inputs, row, Wish()) for row in range(count)],
+        has_it=[wanted.lower() in name for name in names],
+    )
