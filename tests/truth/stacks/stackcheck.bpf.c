@@ -29,6 +29,7 @@ struct checked_sample {
 	u64 pc;
 	u32 end; /* enum walk_count */
 	u32 tables_first;
+	u64 depth_bytes; /* from the stack pointer to that of the outermost frame */
 	u64 reg[16];
 	u64 frame[UNWIND_FRAMES + 1];
 	u64 pointer_frame[UNWIND_FRAMES + 1];
@@ -86,6 +87,7 @@ static __always_inline int check(void *ctx, u32 key)
 	sample->pc = user->ip;
 	sample->end = walk->ended;
 	sample->count = walk->stack.count;
+	sample->depth_bytes = walk->sp - user->sp;
 	__builtin_memcpy(sample->reg, walk->reg, sizeof(sample->reg));
 	__builtin_memcpy(sample->frame, walk->stack.frame, sizeof(sample->frame));
 	u64 from = user->sp - RED_ZONE_BYTES;
