@@ -36,7 +36,10 @@ def kept_table(build_id: str, debug: str = "") -> FileTable | None:
 
 
 def keep_table(table: FileTable, debug: str = "") -> None:
-    """Store a table that was built with this debug file; if that fails, the next run builds it again. The oldest of too many go."""
+    """Store a table that was built with this debug file; the oldest of too many go.
+
+    If that fails, the next run builds it again.
+    """
     if not table.build_id:
         return
     path = _path(table.build_id, debug)

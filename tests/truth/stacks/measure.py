@@ -26,7 +26,8 @@ from tlstax.tests.truth.stacks.perf_run import PerfRun, PerfSeen
 from tlstax.tests.truth.stacks.samples import StackCheck, Verdict
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.catalogue import find_kind
-from tlstax.workloads.servers.lab_server import LabServer, open_server
+from tlstax.workloads.servers.lab_server import open_server
+from tlstax.workloads.servers.mariadb import PrivateServer
 
 LOADS: Final = {
     "TLS connects": ("connect", 2),
@@ -92,7 +93,7 @@ def measure(name: str, loads: Sequence[str], options: argparse.Namespace) -> lis
 
 
 def _slice(
-    server: LabServer,
+    server: PrivateServer,
     driver: Sysbench,
     outcome: Outcome,
     functions: Functions,

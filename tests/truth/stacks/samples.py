@@ -21,7 +21,7 @@ from tlstax.tests.truth.stacks.perf_run import COPY_BYTES
 
 OBJECT: Final = Path(__file__).parent / "bin" / "stackcheck.bpf.o"
 FRAMES: Final = 127
-HEAD: Final = struct.Struct("=IIiIQQQIIQ16Q")
+HEAD: Final = struct.Struct("=IIiIQQQQQIIQ16Q")
 START_FRAMES: Final = 3  # clone3, start_thread, and the function that the thread was given
 RED_ZONE_BYTES: Final = 128
 _CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -38,6 +38,8 @@ class Verdict:
     ends: Counter[str] = field(default_factory=Counter)
     tables_ns: list[int] = field(default_factory=list)
     pointers_ns: list[int] = field(default_factory=list)
+    tables_again_ns: list[int] = field(default_factory=list)  # once more in the same sample
+    pointers_again_ns: list[int] = field(default_factory=list)
     frames: list[int] = field(default_factory=list)
     by_tables: Counter[str] = field(default_factory=Counter)  # file -> samples that reach the start
     pointer_ends: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -121,8 +123,8 @@ class StackCheck:
 
     def _judge(self, raw: bytes) -> None:
         head = HEAD.unpack_from(raw)
-        _, count, pointer_bytes, copied, tables_ns, pointers_ns, pc, end, first = head[:9]
-        depth_bytes, registers = head[9], head[10:]
+        _, count, pointer_bytes, copied, tables_ns, pointers_ns = head[:6]
+        pc, end, first, depth_bytes, *registers = head[8:]
         at = HEAD.size
         frames = struct.unpack_from(f"={count}Q", raw, at)
         at += (FRAMES + 1) * 8
@@ -135,6 +137,8 @@ class StackCheck:
         verdict.ends[WALK_COUNTS[end]] += 1
         verdict.by_file[name] += 1
         verdict.frames.append(count + 1)
+        verdict.tables_again_ns.append(head[6])
+        verdict.pointers_again_ns.append(head[7])
         if first:
             verdict.tables_ns.append(tables_ns)
         else:

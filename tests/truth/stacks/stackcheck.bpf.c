@@ -26,6 +26,8 @@ struct checked_sample {
 	u32 copied_bytes;  /* from RED_ZONE_BYTES below the stack pointer on */
 	u64 tables_ns;
 	u64 pointers_ns;
+	u64 tables_again_ns; /* with warm caches */
+	u64 pointers_again_ns;
 	u64 pc;
 	u32 end; /* enum walk_count */
 	u32 tables_first;
@@ -82,6 +84,8 @@ static __always_inline int check(void *ctx, u32 key)
 		sample->pointers_ns = by_pointers(ctx, sample);
 		sample->tables_ns = by_tables(walk, task);
 	}
+	sample->tables_again_ns = by_tables(walk, task);
+	sample->pointers_again_ns = by_pointers(ctx, sample);
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
 	sample->tid = task->pid;
 	sample->pc = user->ip;

@@ -41,15 +41,15 @@ def library(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]
     whole, stripped, root = tmp_path / "whole.so", tmp_path / "bare.so", tmp_path / "root"
     source = tmp_path / "bare.c"
     source.write_text(SOURCE)
-    sized = [*FLAGS, "-fno-inline", "-Wl,--build-id=sha1", "-o", whole]
-    subprocess.run(["gcc", *sized, source], check=True)
+    sized = [*FLAGS, "-fno-inline", "-Wl,--build-id=sha1", "-o", str(whole)]
+    subprocess.run(["gcc", *sized, str(source)], check=True)
     with Elf(whole) as elf:
         build_id = elf.build_id
     debug = root / "usr/lib/debug/.build-id" / build_id[:2] / f"{build_id[2:]}.debug"
     debug.parent.mkdir(parents=True)
     kind = "zlib" if request.param == "compressed" else "none"
-    keep = ["objcopy", "--only-keep-debug", f"--compress-debug-sections={kind}", whole, debug]
-    subprocess.run(keep, check=True)
+    keep = ["objcopy", "--only-keep-debug", f"--compress-debug-sections={kind}"]
+    subprocess.run([*keep, str(whole), str(debug)], check=True)
     subprocess.run(["strip", "-o", stripped, whole], check=True)
     with Elf(debug) as elf:
         section = elf.section(".debug_frame")

@@ -24,7 +24,8 @@
     return Boolean(state.term) && node.data.name.toLowerCase().includes(state.term);
   }
 
-  function summary(results, sum, total) {
+  function summary(results, sum) {
+    const total = state.flame.root.value; // not what is zoomed
     const what = state.category ? tlstax.name(state.category) : `\u201c${state.typed}\u201d`;
     const part = total ? ` (${tlstax.format.share(sum / total)} of the graph)` : "";
     return results.length
@@ -165,8 +166,8 @@
       .setLabelHandler(label)
       .setDetailsHandler(say)
       .setSearchMatch(matches)
-      .setSearchHandler((results, sum, total) => {
-        state.found = summary(results, sum, total);
+      .setSearchHandler((results, sum) => {
+        state.found = summary(results, sum);
       })
       .onClick((node) => {
         state.zoomed = node;
