@@ -13,7 +13,6 @@ from tlstax.tests.truth.stacks.paths import (
     Route,
     compare,
     describe,
-    outermost_first,
 )
 from tlstax.tests.truth.stacks.perf_run import PerfSeen, add_text
 
@@ -69,8 +68,7 @@ def test_stacks_that_perf_prints() -> None:
     seen = PerfSeen()
     add_text(seen, text, {0xAC0}, Functions(os.getpid()))
     assert (seen.samples, seen.whole) == (2, 1)
-    server, library = (Function(name, NOT_DESCRIBED) for name in ("server", "no such file"))
-    assert seen.routes == {outermost_first((library, server)): 1}
+    assert not seen.routes, "code without call frame information is not compared"
     assert sum(seen.broken.values()) == 1
 
 

@@ -22,7 +22,7 @@ def page(outcomes: Sequence["Outcome"]) -> str:
         _table("server | load | samples | equal to libdw | guessed | copy short", _equal(outcomes)),
         ["", "A stack is whole if it ends in a function that threads begin with.", ""],
         _table(
-            "server | load | by tables | pointers | perf | perf lost | paths over 1 % | differ",
+            "server | load | by tables | pointers | perf | perf lost | compared | paths | differ",
             _whole(outcomes),
         ),
         *(
@@ -55,11 +55,12 @@ def _whole(outcomes: Sequence["Outcome"]) -> Iterable[Sequence[object]]:
         v, perf = each.verdict, each.perf
         whole = share(v.ends["complete"], v.samples), share(v.by_pointers.total(), v.samples)
         if not perf.samples:
-            yield each.server, each.load, *whole, "", "", "", ""
+            yield each.server, each.load, *whole, "", "", "", "", ""
             continue
         theirs = f"{share(perf.whole, perf.samples)} of {perf.samples:,}"
-        differ = len(each.disagreements)
-        yield each.server, each.load, *whole, theirs, f"{perf.lost:,}", each.paths, differ
+        compared = f"{v.routes.total():,} and {perf.routes.total():,}"
+        counts = f"{perf.lost:,}", compared, each.paths, len(each.disagreements)
+        yield each.server, each.load, *whole, theirs, *counts
 
 
 def _files(outcomes: Sequence["Outcome"]) -> Iterable[Sequence[object]]:

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tlstax.tests.truth.stacks.paths import Functions, Route, file_name, outermost_first
+from tlstax.tests.truth.stacks.paths import (
+    NOT_DESCRIBED,
+    Functions,
+    Route,
+    file_name,
+    outermost_first,
+)
 
 COPY_BYTES: Final = 16384
 """Of each stack, from the stack pointer on."""
@@ -29,7 +35,8 @@ class PerfSeen:
     samples: int = 0
     whole: int = 0
     lost: int = 0  # by its own count
-    routes: Counter[Route] = field(default_factory=Counter)  # of whole stacks
+    routes: Counter[Route] = field(default_factory=Counter)
+    """Whole stacks of code with call frame information: other code may be walked by luck only."""
     broken: Counter[tuple[int, str]] = field(default_factory=Counter)
     """Others, by the number of frames and the outermost function."""
 
@@ -38,14 +45,16 @@ class PerfRun:
     """perf, recording a process until `end`."""
 
     def __init__(self, pid: int, hz: int, path: Path) -> None:
-        """Returns when it records. Samples of kernel mode, too: they have user stacks.
+        """Returns when it records.
 
+        Only code in user mode: near a switch of threads, clocks of threads, which perf uses, and of
+        CPUs count differently.
         OSError if perf ends before that.
         """
         self._path = path
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
-        command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(hz), "-m", _BUFFER]
+        command = ["perf", "record", "-q", "-e", "cpu-clock:u", "-F", str(hz), "-m", _BUFFER]
         command += ["--delay", "-1", "--control", f"fd:{orders},{answers}", "-p", str(pid)]
         self._process = subprocess.Popen(
             [*command, "--call-graph", f"dwarf,{COPY_BYTES}", "-o", str(path)],
@@ -99,4 +108,5 @@ def add_text(seen: PerfSeen, text: str, ends: Collection[int], functions: Functi
             seen.broken[len(frames), functions.name(places[-1])] += 1
             continue
         seen.whole += 1
-        seen.routes[outermost_first(places)] += 1
+        if places[0].start != NOT_DESCRIBED:
+            seen.routes[outermost_first(places)] += 1

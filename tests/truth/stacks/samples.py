@@ -16,7 +16,7 @@ from tlstax.collectors.recording.engine.loaded import map_memory
 from tlstax.collectors.recording.engine.sampler import online_cpus
 from tlstax.collectors.recording.engine.walker import WALK_COUNTS, Walker
 from tlstax.tests.truth.stacks.libdw import Debugger
-from tlstax.tests.truth.stacks.paths import Functions, Route, outermost_first
+from tlstax.tests.truth.stacks.paths import NOT_DESCRIBED, Functions, Route, outermost_first
 from tlstax.tests.truth.stacks.perf_run import COPY_BYTES
 
 OBJECT: Final = Path(__file__).parent / "bin" / "stackcheck.bpf.o"
@@ -47,7 +47,7 @@ class Verdict:
     starts: Counter[int] = field(default_factory=Counter)  # outermost addresses of whole stacks
     differences: list[str] = field(default_factory=list)
     routes: Counter[Route] = field(default_factory=Counter)
-    """Whole stacks that perf's copy of the stack would have held, as well."""
+    """Whole stacks of code in user mode with call frame information that perf's copy would hold."""
     lost: int = 0  # found no room in the ring
 
     @property
@@ -123,7 +123,7 @@ class StackCheck:
 
     def _judge(self, raw: bytes) -> None:
         head = HEAD.unpack_from(raw)
-        _, count, pointer_bytes, copied, tables_ns, pointers_ns = head[:6]
+        in_user, count, pointer_bytes, copied, tables_ns, pointers_ns = head[:6]
         pc, end, first, depth_bytes, *registers = head[8:]
         at = HEAD.size
         frames = struct.unpack_from(f"={count}Q", raw, at)
@@ -146,9 +146,10 @@ class StackCheck:
         if WALK_COUNTS[end] == "complete" and frames:
             verdict.by_tables[name] += 1
             verdict.starts.update(frames[-START_FRAMES:])
-            if depth_bytes <= COPY_BYTES:
+            leaf = functions.at(pc)
+            if in_user and depth_bytes <= COPY_BYTES and leaf.start != NOT_DESCRIBED:
                 callers = (functions.at(address - 1) for address in frames)
-                verdict.routes[outermost_first((functions.at(pc), *callers))] += 1
+                verdict.routes[outermost_first((leaf, *callers))] += 1
         verdict.pointer_ends[name, pointers[-1] if pointers else 0] += 1
         start = registers[7] - RED_ZONE_BYTES
         walked = self._debugger.walk(registers, pc, start, memory)
