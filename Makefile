@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -364,8 +364,15 @@ check-closure: root-check-closure test-install packages-servers ## the figures o
 
 STACKS := tests/truth/stacks
 .PHONY: check-stacks
-check-stacks: root-check-stacks test-install packages-servers $(STACKS)/bin/stackcheck.bpf.o ## walked stacks of a busy MariaDB, compared with libdw, frame pointers and perf (5 minutes)
+check-stacks: root-check-stacks test-install packages-servers $(STACKS)/bin/stackcheck.bpf.o ## walked stacks of four busy servers, compared with libdw, frame pointers and perf (15 minutes)
 	$(BIN)/python $(STACKS)/measure.py --page docs/measurements/stacks.md
+
+.PHONY: check-stack-losses bench-walks
+check-stack-losses: root-check-stack-losses test-install ## recordings at 499 and 999 Hz lose no stack for want of room (8 minutes)
+	$(BIN)/python $(STACKS)/losses.py
+
+bench-walks: root-bench-walks test-install $(STACKS)/bin/stackcheck.bpf.o ## what a walk by tables costs more than by frame pointers, and throughput in 40 turns (8 minutes, quiet host)
+	$(BIN)/python tests/bench/walks.py
 
 .PHONY: bench-report
 bench-report: test-install ## time and memory of a report by size of the capture; folding compared with other tools

@@ -80,15 +80,16 @@ class Blocks:
     def __init__(self, units: Units) -> None:
         self.units = units
         self.count = units.count
-        self._series: Series = {}
+        self._series: dict[str, list[float]] = {}  # adding to one element of an array is slow
         self._weights = unit_weights(units.count)
         self._sums: Series = {}
 
     def add(self, name: str, block: int, value: float) -> None:
         """Add to a sum."""
-        if name not in self._series:
-            self._series[name] = np.zeros(self.count)
-        self._series[name][block] += value
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = [0.0] * self.count
+        series[block] += value
 
     def sums(self, *names: str) -> Floats:
         """The sum of these series: of all units, then of each."""
@@ -96,7 +97,7 @@ class Blocks:
         for name in names:
             if name in self._series:
                 if name not in self._sums:
-                    self._sums[name] = self._weights @ self._series[name]
+                    self._sums[name] = self._weights @ np.array(self._series[name])
                 total = total + self._sums[name]
         return total
 
@@ -116,8 +117,8 @@ class Blocks:
 
     def share(self, hits: str, *others: str) -> Metric:
         """The share of one series among several, which are counts of single things."""
-        mine = self._series.get(hits, np.zeros(self.count))
-        rest = [self._series[name] for name in others if name in self._series]
+        mine = np.array(self._series.get(hits, [0.0] * self.count))
+        rest = [np.array(self._series[name]) for name in others if name in self._series]
         return counted(mine, np.sum([mine, *rest], axis=0), self.units)
 
 

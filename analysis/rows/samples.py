@@ -4,7 +4,7 @@
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from typing import Final, cast, overload
 
 import numpy as np
@@ -88,17 +88,14 @@ class Samples(Sequence[SampleStack]):
         """Samples by window, then by the label of their place; others are left out."""
         of_place = np.array([labels.get(place, -1) for place in self.places], np.int64)
         mine = of_place[self._numbers] if len(of_place) else np.empty(0, np.int64)
-        order = np.lexsort((mine, self._windows))
-        windows, mine, counts = self._windows[order], mine[order], self._counts[order]
-        is_new = np.ones(len(mine), bool)
-        is_new[1:] = (windows[1:] != windows[:-1]) | (mine[1:] != mine[:-1])
-        starts = np.flatnonzero(is_new)
-        sums = np.add.reduceat(counts, starts) if len(starts) else counts
+        changes = np.flatnonzero(np.diff(self._windows)) + 1  # rows of a window are together
         made: dict[int, dict[int, int]] = {}
-        found = zip(windows[starts].tolist(), mine[starts].tolist(), sums.tolist(), strict=True)
-        for window_id, label, sampled in found:
-            if label >= 0 and sampled > 0:
-                made.setdefault(window_id, {})[label] = sampled
+        for start, end in pairwise((0, *changes.tolist(), len(mine))):
+            sums = _sums(mine[start:end], self._counts[start:end])
+            if sums:
+                window = made.setdefault(int(self._windows[start]), {})
+                for label, sampled in sums:
+                    window[label] = window.get(label, 0) + sampled
         return made
 
     def _chosen(self, window_ids: Collection[int]) -> NDArray[np.bool_]:
@@ -128,6 +125,21 @@ class Samples(Sequence[SampleStack]):
             for window_id, number, sampled in zip(*(c.tolist() for c in columns), strict=True):
                 phase, syscall, user, kernel = self.places[number]
                 yield SampleStack(window_id, phase, syscall, user, kernel, sampled)
+
+
+def _sums(labels: NDArray[np.int64], counts: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(label, sum of its counts) in order of labels; without labels below 0 and sums below 1."""
+    if not len(labels):
+        return []
+    if labels.max() >= 2 * len(labels):  # a table of all labels would be mostly empty
+        labels, positions = np.unique(labels, return_inverse=True)
+        sums = np.bincount(positions, weights=counts)
+    else:
+        sums = np.bincount(labels + 1, weights=counts)
+        labels = np.arange(-1, len(sums) - 1)
+    chosen = (labels >= 0) & (sums > 0)
+    found = zip(labels[chosen].tolist(), sums[chosen].tolist(), strict=True)
+    return [(label, round(sampled)) for label, sampled in found]
 
 
 def columns_of(rows: Iterable[SampleStack]) -> Samples:

@@ -31,6 +31,7 @@ SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, valu
 CODE_TYPES = frozenset({2, 10})  # STT_FUNC, STT_GNU_IFUNC
 SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr: name, type, flags, address, offset, size, link
 SHT_NULL, SHT_NOBITS = 0, 8
+SHF_EXECINSTR, SHF_COMPRESSED = 0x4, 0x800
 SEGMENT = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr: type, flags, offset, 2 addresses, 2 sizes, align
 PT_LOAD, PT_NOTE = 1, 4
 
@@ -45,6 +46,7 @@ class Section(NamedTuple):
     size: int
     link: int
     executable: bool
+    compressed: bool = False
 
 
 class Segment(NamedTuple):
@@ -166,7 +168,8 @@ class Elf:
         for name, kind, flags, address, start, size, link, *_ in rows:
             text = names[name : names.find(b"\0", name)].decode("utf-8", "surrogateescape")
             in_file = kind not in (SHT_NULL, SHT_NOBITS)
-            sections.append(Section(text, in_file, address, start, size, link, bool(flags & 4)))
+            kinds = bool(flags & SHF_EXECINSTR), bool(flags & SHF_COMPRESSED)
+            sections.append(Section(text, in_file, address, start, size, link, *kinds))
         return sections
 
     def _build_id(self, offset: int, size: int) -> str:

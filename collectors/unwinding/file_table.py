@@ -9,12 +9,14 @@ applies until the next one, also beyond its bucket. The bytes: docs/unwinding.md
 import re
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.unwinding.debug_frames import SECTION_BYTES_MOST, frames_in
 from tlstax.collectors.unwinding.frame_entries import Entries, Function, read_entries
 from tlstax.collectors.unwinding.frame_program import Packer, Programs, Rows
 from tlstax.collectors.unwinding.row_format import (
@@ -31,7 +33,6 @@ from tlstax.collectors.unwinding.row_format import (
 
 BUCKET_BITS: Final = 8
 TEXT_BYTES_MOST: Final = 1 << 30
-SECTION_BYTES_MOST: Final = 1 << 26
 ROWS_MOST: Final = 1 << 22
 """Rows of a file before they are compacted; a hostile file of 64 MB could have 60 million."""
 PADDING_MOST: Final = 16
@@ -84,8 +85,11 @@ class FileTable(NamedTuple):
         return int(self.rows[found])
 
 
-def build(elf: Elf) -> FileTable | None:
-    """The table of a file; None if it has no call frame information for its code, or too much."""
+def build(elf: Elf, debug_frames: tuple[bytes, int] = (b"", 0)) -> FileTable | None:
+    """The table of a file; None if it has no call frame information for its code, or too much.
+
+    `debug_frames`: .debug_frame of its debug file, and the section's address.
+    """
     registers = REGISTERS.get(elf.machine)
     if registers is None:
         return None
@@ -99,11 +103,8 @@ def build(elf: Elf) -> FileTable | None:
     packer = Packer(registers)
     starts, ends, programs, damaged_count = [], [], [], 0
     results = _Results()
-    for name in (".eh_frame", ".debug_frame"):
-        section = elf.section(name)
-        if section is None or not section.in_file or section.size > SECTION_BYTES_MOST:
-            continue
-        entries = read_entries(elf.content(name), section.address, name == ".debug_frame")
+    for content, address, is_debug in _sections(elf, debug_frames):
+        entries = read_entries(content, address, is_debug)
         damaged_count += entries.damaged_count
         for function, number in results.run(entries, packer):
             starts.append(function.start)
@@ -125,6 +126,18 @@ def build(elf: Elf) -> FileTable | None:
     rows[1:] = words | (addresses & 0xFF).astype(np.uint32)
     rules = tuple(packer.rules)
     return FileTable(base, index, rows, rules, len(starts), damaged_count, elf.build_id)
+
+
+def _sections(elf: Elf, debug_frames: tuple[bytes, int]) -> Iterator[tuple[bytes, int, bool]]:
+    """(contents, address, whether it is .debug_frame): of several entries of a function the first
+    is used.
+    """
+    section = elf.section(".eh_frame")
+    if section is not None and section.in_file and section.size <= SECTION_BYTES_MOST:
+        yield elf.content(".eh_frame"), section.address, False
+    for content, address in (frames_in(elf), debug_frames):
+        if content:
+            yield content, address, True
 
 
 def _signal_frames(elf: Elf) -> list[Function]:

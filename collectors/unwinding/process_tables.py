@@ -197,7 +197,7 @@ def _lay_out(
         key = _key_of(mapped)
         placed = files.get(key)
         if placed is None:
-            placed = _place(mapped, words)._replace(name=mapped.name, build_id=mapped.build_id)
+            placed = _place(mapped, words, pid)._replace(name=mapped.name, build_id=mapped.build_id)
             files[key] = placed
         ranges += [_range_of(segment, mapped.headers, placed) for segment in mapped.segments]
     for start, end, name in read_special_maps(pid):
@@ -228,12 +228,14 @@ def _range_of(
     return segment.start, segment.end, 0, 0, 0
 
 
-def _place(mapped: MappedObject, words: _Words) -> Placed:
+def _place(mapped: MappedObject, words: _Words, pid: int) -> Placed:
     from tlstax.collectors.binary.elf import Elf
+    from tlstax.collectors.unwinding.debug_frames import debug_file, frames_of, identity
     from tlstax.collectors.unwinding.file_table import build
     from tlstax.collectors.unwinding.table_cache import keep_table, kept_table
 
-    table = kept_table(mapped.build_id)
+    debug = debug_file(mapped.build_id, PROC / str(pid) / "root")
+    table = kept_table(mapped.build_id, identity(debug))
     if table is None:
         if not mapped.open_path:
             return Placed(missing=mapped.unreachable or "it is not an ELF file")
@@ -241,7 +243,7 @@ def _place(mapped: MappedObject, words: _Words) -> Placed:
         try:
             descriptor = open_mapped(mapped)
             with Elf(f"/proc/self/fd/{descriptor}", mapped.headers) as elf:
-                table = build(elf)
+                table = build(elf, frames_of(debug, mapped.build_id))
         except TlstaxError as error:
             return Placed(missing=error.why)
         finally:
@@ -249,7 +251,7 @@ def _place(mapped: MappedObject, words: _Words) -> Placed:
                 os.close(descriptor)
         if table is None:
             return Placed(missing="it has no call frame information that can be used")
-        keep_table(table)
+        keep_table(table, identity(debug))
     return words.place(table)
 
 

@@ -19,12 +19,15 @@ TABLES_MOST: Final = 512
 FILE_BYTES_MOST: Final = 1 << 26
 
 
-def kept_table(build_id: str) -> FileTable | None:
-    """The table of a file; None if none is kept, or it cannot be used."""
+def kept_table(build_id: str, debug: str = "") -> FileTable | None:
+    """The table of a file; None if none is kept, or it cannot be used.
+
+    `debug`: the identity of its debug file (debug_frames.identity).
+    """
     if not build_id:
         return None
     with suppress(OSError, ValueError):
-        path = _path(build_id)
+        path = _path(build_id, debug)
         if path.stat().st_size <= FILE_BYTES_MOST:
             table = from_bytes(path.read_bytes())
             if table.build_id == build_id:
@@ -32,11 +35,14 @@ def kept_table(build_id: str) -> FileTable | None:
     return None
 
 
-def keep_table(table: FileTable) -> None:
-    """Store a table; if that fails, the next run builds it again. The oldest of too many go."""
+def keep_table(table: FileTable, debug: str = "") -> None:
+    """Store a table that was built with this debug file; the oldest of too many go.
+
+    If that fails, the next run builds it again.
+    """
     if not table.build_id:
         return
-    path = _path(table.build_id)
+    path = _path(table.build_id, debug)
     scratch = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -51,8 +57,9 @@ def keep_table(table: FileTable) -> None:
             old.unlink()
 
 
-def _path(build_id: str) -> Path:
-    return cache_directory() / FOLDER / f"{build_id}-{_code()}.table"
+def _path(build_id: str, debug: str) -> Path:
+    parts = [build_id, _code(), *([debug] if debug else [])]
+    return cache_directory() / FOLDER / f"{'-'.join(parts)}.table"
 
 
 def _code() -> str:

@@ -127,6 +127,54 @@ def test_address_keeps_what_the_flame_graph_shows(
     context.close()
 
 
+def top_of(page: Page, name: str) -> float:
+    box = page.locator(f'#flame g.frame[name="{name}"]').first.bounding_box()
+    assert box is not None
+    return box["y"]
+
+
+def test_icicle(page: Page, browser: Browser) -> None:
+    """Callees hang below their callers; zoom and search stay, and a link shows the same."""
+    choose_storm(page)
+    assert top_of(page, "all") > top_of(page, "handshake") > top_of(page, "EVP_MD_fetch")
+    page.locator('#flame g.frame[name="handshake"]').click()
+    page.locator("#flame-search").fill("EVP_MD")
+    page.wait_for_timeout(SETTLE_MS)
+    found = page.locator("#flame-details").inner_text()
+    page.locator('[data-tabs="flame-view"] label', has_text="icicle").click()
+    page.wait_for_timeout(SETTLE_MS)
+    assert top_of(page, "all") < top_of(page, "handshake") < top_of(page, "EVP_MD_fetch")
+    assert width_of(page, "handshake") == pytest.approx(width_of(page, "all"), rel=0.01)
+    assert page.locator("#flame-search").input_value() == "EVP_MD"
+    assert page.locator("#flame-details").inner_text() == found
+    assert page.locator("#flame g.frame.dim").count() > 0
+    link = str(page.evaluate("location.href"))
+    assert "&view=icicle&frame=" in link
+    context = browser.new_context(viewport={"width": 1000, "height": 900}, offline=True)
+    other = context.new_page()
+    other.goto(link)
+    other.wait_for_timeout(SETTLE_MS)
+    assert other.locator('[data-tabs="flame-view"] input[value="1"]').is_checked()
+    assert top_of(other, "all") < top_of(other, "handshake")
+    assert width_of(other, "handshake") == pytest.approx(width_of(other, "all"), rel=0.01)
+    assert other.evaluate("location.href") == link
+    other.set_viewport_size({"width": 700, "height": 900})
+    other.wait_for_timeout(SETTLE_MS)
+    assert top_of(other, "all") < top_of(other, "handshake")
+    context.close()
+    page.locator("#flame-reset").click()
+    page.wait_for_timeout(SETTLE_MS)
+    page.locator('#flame g.frame[name="all"]').focus()
+    page.keyboard.press("ArrowDown")
+    assert focused(page) == "sign"
+    page.keyboard.press("ArrowUp")
+    assert focused(page) == "all"
+    page.locator('[data-tabs="flame-view"] label', has_text="callees above").click()
+    page.wait_for_timeout(SETTLE_MS)
+    assert top_of(page, "all") > top_of(page, "handshake")
+    assert "view=" not in str(page.evaluate("location.href"))
+
+
 def drawn(page: Page, side: str) -> list[str]:
     """Names of the frames on one side of the sandwich."""
     frames = page.locator(f"#sandwich-{side} g.frame").all()

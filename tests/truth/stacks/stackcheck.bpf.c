@@ -17,18 +17,22 @@
 char LICENSE[] SEC("license") = "GPL";
 
 enum { COPY_BYTES = 61440, PART_BYTES = 2048, RED_ZONE_BYTES = 128, SWITCHES_EACH = 16 };
+enum { USER_RING = 3 };
 enum { EXITING = 4 }; /* PF_EXITING: the thread has no stack any more */
 
 struct checked_sample {
-	u32 tid;
+	u32 in_user;	   /* interrupted in user mode */
 	u32 count;	   /* frames by tables, without the interrupted instruction */
 	s32 pointer_bytes; /* of frames by frame pointers; negative: there are none */
 	u32 copied_bytes;  /* from RED_ZONE_BYTES below the stack pointer on */
 	u64 tables_ns;
 	u64 pointers_ns;
+	u64 tables_again_ns; /* with warm caches */
+	u64 pointers_again_ns;
 	u64 pc;
 	u32 end; /* enum walk_count */
 	u32 tables_first;
+	u64 depth_bytes; /* from the stack pointer to that of the outermost frame */
 	u64 reg[16];
 	u64 frame[UNWIND_FRAMES + 1];
 	u64 pointer_frame[UNWIND_FRAMES + 1];
@@ -58,7 +62,7 @@ static __always_inline u64 by_pointers(void *ctx, struct checked_sample *sample)
 	return bpf_ktime_get_ns() - start;
 }
 
-static __always_inline int check(void *ctx, u32 key)
+static __always_inline int check(void *ctx, u32 key, bool in_user)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
@@ -81,11 +85,14 @@ static __always_inline int check(void *ctx, u32 key)
 		sample->pointers_ns = by_pointers(ctx, sample);
 		sample->tables_ns = by_tables(walk, task);
 	}
+	sample->tables_again_ns = by_tables(walk, task);
+	sample->pointers_again_ns = by_pointers(ctx, sample);
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
-	sample->tid = task->pid;
+	sample->in_user = in_user;
 	sample->pc = user->ip;
 	sample->end = walk->ended;
 	sample->count = walk->stack.count;
+	sample->depth_bytes = walk->sp - user->sp;
 	__builtin_memcpy(sample->reg, walk->reg, sizeof(sample->reg));
 	__builtin_memcpy(sample->frame, walk->stack.frame, sizeof(sample->frame));
 	u64 from = user->sp - RED_ZONE_BYTES;
@@ -104,7 +111,7 @@ static __always_inline int check(void *ctx, u32 key)
 SEC("perf_event")
 int check_sample(struct bpf_perf_event_data *ctx)
 {
-	return check(ctx, WALKER_SAMPLE);
+	return check(ctx, WALKER_SAMPLE, ctx->regs.cs & USER_RING);
 }
 
 SEC("tp_btf/sched_switch")
@@ -114,5 +121,5 @@ int check_switch(u64 *ctx)
 
 	if (task->flags & EXITING || bpf_get_prandom_u32() % SWITCHES_EACH)
 		return 0;
-	return check(ctx, WALKER_WAIT);
+	return check(ctx, WALKER_WAIT, false);
 }

@@ -60,11 +60,14 @@ def rule_of_word(word: int, rules: tuple[Rule, ...]) -> Rule | Kind:
     )
 
 
-def functions(path: Path, every: int = 1) -> Iterator[tuple[int, int, list[dict[Any, Any]], bool]]:
+def functions(
+    path: Path, every: int = 1, *, is_debug: bool = False
+) -> Iterator[tuple[int, int, list[dict[Any, Any]], bool]]:
     """(start, end, decoded lines, of a signal frame) of one function in `every`."""
     with path.open("rb") as file:
         dwarf = ELFFile(file).get_dwarf_info()
-        entries = [entry for entry in dwarf.EH_CFI_entries() if isinstance(entry, FDE)]
+        found = dwarf.CFI_entries() if is_debug else dwarf.EH_CFI_entries()
+        entries = [entry for entry in found if isinstance(entry, FDE)]
         for entry in entries[::every]:
             start = entry["initial_location"]
             assert entry.cie is not None
@@ -102,11 +105,14 @@ def expected(line: dict[Any, Any], is_signal: bool) -> Rule | Kind | None:
     return None
 
 
-def compare(path: Path, table: FileTable, every: int) -> Counter[str]:
-    """Rows that were compared, and those that the reference does not put into words."""
+def compare(path: Path, table: FileTable, every: int, *, is_debug: bool = False) -> Counter[str]:
+    """Rows that were compared, and those that the reference does not put into words.
+
+    `is_debug`: with .debug_frame of the file instead of .eh_frame.
+    """
     seen: Counter[str] = Counter()
     wrong: list[str] = []
-    for start, end, lines, is_signal in functions(path, every):
+    for start, end, lines, is_signal in functions(path, every, is_debug=is_debug):
         if end <= start:
             continue
         edges = [line["pc"] for line in lines] + [end]

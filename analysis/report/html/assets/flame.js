@@ -24,7 +24,8 @@
     return Boolean(state.term) && node.data.name.toLowerCase().includes(state.term);
   }
 
-  function summary(results, sum, total) {
+  function summary(results, sum) {
+    const total = state.flame.root.value; // not what is zoomed
     const what = state.category ? tlstax.name(state.category) : `\u201c${state.typed}\u201d`;
     const part = total ? ` (${tlstax.format.share(sum / total)} of the graph)` : "";
     return results.length
@@ -91,8 +92,8 @@
   }
 
   const KEYS = {
-    ArrowUp: (node) => focus(widestChild(node)),
-    ArrowDown: (node) => focus(node.parent),
+    ArrowUp: (node) => focus(state.isIcicle ? node.parent : widestChild(node)),
+    ArrowDown: (node) => focus(state.isIcicle ? widestChild(node) : node.parent),
     ArrowLeft: (node) => focus(siblings(node)[siblings(node).indexOf(node) - 1]),
     ArrowRight: (node) => focus(siblings(node)[siblings(node).indexOf(node) + 1]),
     Home: () => focus(state.root),
@@ -161,11 +162,12 @@
     }
     box.replaceChildren();
     state.chart = flameChart(state.flame.root, width)
+      .inverted(Boolean(state.isIcicle))
       .setLabelHandler(label)
       .setDetailsHandler(say)
       .setSearchMatch(matches)
-      .setSearchHandler((results, sum, total) => {
-        state.found = summary(results, sum, total);
+      .setSearchHandler((results, sum) => {
+        state.found = summary(results, sum);
       })
       .onClick((node) => {
         state.zoomed = node;
@@ -208,6 +210,7 @@
 
   // The tabs choose a workload and a kind by their position among those that occur.
   function choose(group, index) {
+    if (group === "flame-view") return turn(index === 1);
     state[group] = index;
     const { flames } = tlstax.document;
     const arm = [...new Set(flames.map(armOf))][state["flame-arm"] ?? 0];
@@ -215,6 +218,15 @@
     state.flame = flames.find((flame) => armOf(flame) === arm && flame.kind === kind);
     show();
     keep();
+  }
+
+  // An icicle has callees below their callers. What is zoomed and searched for stays.
+  function turn(isIcicle) {
+    if (Boolean(state.isIcicle) === isIcicle) return;
+    state.isIcicle = isIcicle;
+    if (!state.isOpen) return;
+    keep();
+    redraw();
   }
 
   // The address of what is shown: which graph, the zoomed frame by its position among its
@@ -228,7 +240,8 @@
       .reverse();
     const frame = positions.join(".");
     const { typed, category, sandwiched } = state;
-    const parts = { graph: state.flame.name, frame, function: sandwiched, search: typed, category };
+    const view = state.isIcicle ? "icicle" : "";
+    const parts = { graph: state.flame.name, view, frame, function: sandwiched, search: typed, category };
     if (!state.term) delete parts.search;
     const filled = Object.entries(parts).filter(([, text]) => text);
     history.replaceState(null, "", LINK + new URLSearchParams(filled));
@@ -270,6 +283,7 @@
       return true;
     }
     state.isOpen = false;
+    pick("flame-view", link.get("view") === "icicle" ? 1 : 0);
     pick("flame-arm", [...new Set(flames.map(armOf))].indexOf(armOf(flame)));
     pick("flame-kind", [...new Set(flames.map((one) => one.kind))].indexOf(flame.kind));
     const node = state.chart && frameAt((link.get("frame") ?? "").split(".").filter(Boolean));
@@ -297,6 +311,13 @@
     if (name && state.chart) sandwich(name);
   }
 
+  function redraw() {
+    state.isOpen = false;
+    show();
+    restore();
+    state.isOpen = true;
+  }
+
   tlstax.flameLabel = label;
   tlstax.startFlame = function () {
     if (!tlstax.document.flames.length) return { choose() {}, resize() {}, restore() {} };
@@ -321,12 +342,7 @@
     const across = () => by("flame").parentElement.clientWidth;
     let width = across();
     const resize = () => {
-      if (across() !== width) {
-        state.isOpen = false;
-        show();
-        restore();
-        state.isOpen = true;
-      }
+      if (across() !== width) redraw();
       width = across();
     };
     const open = () => {
