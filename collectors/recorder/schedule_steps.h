@@ -16,6 +16,7 @@ extern struct schedule {
 	double budget; /* 0: none */
 	int most, level;
 	bool is_trial;
+	struct level_choice chosen; /* base_ns 0: it was given */
 	struct pace pace;
 	u64 next_ns, look_ns, drain_ns, watch_ns;
 	u64 reader_ns;		/* at the end of the last window */
@@ -46,6 +47,9 @@ int stay(void);
 
 /* Go on to the level of a step. */
 int follow(struct step step, bool is_cut);
+
+/* Whether the trial has used up what the budget earns in a second. */
+bool trial_overspends(const struct span *span, double share);
 
 /* The trial is over: choose by what it cost. */
 int judge(void);

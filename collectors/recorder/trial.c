@@ -26,10 +26,22 @@ static int put_budget(void)
 	budget->scheduler_ns = (u64)choice->predicted.scheduler_ns;
 	budget->samples_ns = (u64)choice->predicted.samples_ns;
 	budget->recorder_ns = (u64)choice->predicted.recorder_ns;
+	budget->level_base_ns = (u64)state.chosen.base_ns;
+	budget->flow_ns = (u64)state.chosen.flow_ns;
+	budget->record_ns = (u64)state.chosen.record_ns;
 	strcpy(budget->dense, level_names[choice->dense]);
 	strcpy(budget->light, choice->light == LEVEL_NONE ? "none" : level_names[choice->light]);
 	output_commit();
 	return 0;
+}
+
+bool trial_overspends(const struct span *span, double share)
+{
+	double length_ns = span->length_ns ? (double)span->length_ns : 1;
+	double cpus = (double)span->target_cpu_ns / length_ns;
+	double base_ns = (cpus > budget_floor() ? cpus : budget_floor()) * (double)NS_PER_S;
+
+	return overhead_total(&span->spent) > share * base_ns;
 }
 
 /* What is on between dense windows, most likely. */

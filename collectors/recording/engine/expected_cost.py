@@ -44,10 +44,24 @@ def budget_summary(budget: Any) -> str:
     start = f"Budget {budget.share_ppm / 1e4:g}% of the server's CPU time"
     what = _WHAT[budget.dense.decode("ascii")]
     if budget_is_continuous(budget):
-        return f"{start}: {what}, all the time; expected cost {share:.2%}."
+        return f"{start}: {what}, all the time; expected cost {share:.2%}.{_why_level(budget)}"
     per_second = budget.dense_ns / budget.cycle_ns * 1000
     return (
         f"{start}: {what}, in windows of {budget.dense_ns // 1_000_000} ms, about "
         f"{per_second:.0f} of 1,000 ms; in between {_WHAT[budget.light.decode('ascii')]}; "
-        f"expected cost {share:.2%}."
+        f"expected cost {share:.2%}.{_why_level(budget)}"
     )
+
+
+def _why_level(budget: Any) -> str:
+    """Why the recorder chose its level; "" where it was given."""
+    if not budget.level_base_ns:
+        return ""
+    level = budget.dense.decode("ascii")
+    flow, exact = (f"{ns / budget.level_base_ns:.2%}" for ns in (budget.flow_ns, budget.record_ns))
+    first = f" Level {level}: by the events of the server and their price,"
+    if level == "flow":
+        return f"{first} record would cost {exact}, flow {flow} without samples; --level overrides."
+    if budget_is_continuous(budget):
+        return f"{first} it costs {exact} without samples; --level overrides."
+    return f"{first} record costs {exact} and flow {flow} without samples; --level overrides."
