@@ -15,33 +15,33 @@
 #define OTHER_RUNS_A_SWITCH 2
 #define TRAPS_AN_ANSWER 2 /* where a command is executed, and where it is answered */
 
-/* The mean price of a trap of those that a command crosses. */
-static double trap_ns(const struct plan *plan)
+double plan_trap_ns(const struct plan *plan)
 {
-	double sum_ns = 0;
-	u32 count = 0;
+	double sum_ns[2] = {0};
+	u32 count[2] = {0};
 
 	for (u32 i = 0; i < plan->stretch_sites_count; i++) {
 		const struct plan_site *site = &plan->stretch_sites[i];
-		if (site->is_dense && site->price_ns > 0) {
-			sum_ns += site->price_ns;
-			count++;
+		if (site->price_ns > 0) {
+			sum_ns[site->is_dense] += site->price_ns;
+			count[site->is_dense]++;
 		}
 	}
-	return count ? sum_ns / count : TRAP_NS;
+	bool has_dense = count[true] > 0;
+	return count[has_dense] ? sum_ns[has_dense] / count[has_dense] : TRAP_NS;
 }
 
-void level_choose(const struct rates *rates, const struct plan *plan, double share,
-		  double floor_cpus, struct level_choice *choice)
+void level_choose(const struct rates *rates, double trap_ns, double share, double floor_cpus,
+		  struct level_choice *choice)
 {
-	double trap = trap_ns(plan), event = EVENT_PART * trap;
+	double event = EVENT_PART * trap_ns;
 	double own = RUNS_A_SWITCH * rates->own_switches + rates->own_receives + rates->own_sends;
 	double other = OTHER_RUNS_A_SWITCH * rates->other_switches + rates->other_messages;
 	double base_ns = (rates->cpus > floor_cpus ? rates->cpus : floor_cpus) * NS;
 	double room_ns = ROOM * share * base_ns;
 	double flow_ns = event * (own + OTHER_PART * other);
-	double record_ns = flow_ns + TRAPS_AN_ANSWER * rates->own_sends *
-					     (IN_SITU * trap + BODY_PART * trap);
+	double record_ns =
+		flow_ns + TRAPS_AN_ANSWER * rates->own_sends * (IN_SITU + BODY_PART) * trap_ns;
 	bool is_flow = record_ns > room_ns && flow_ns <= room_ns;
 
 	*choice = (struct level_choice){

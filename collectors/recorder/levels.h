@@ -26,9 +26,13 @@ struct level_choice {
 	double flow_ns, record_ns; /* expected overhead of the ledger's events a second */
 };
 
-/* Choose for a plan of level flow with sites for stretches. */
-void level_choose(const struct rates *rates, const struct plan *plan, double share,
-		  double floor_cpus, struct level_choice *choice);
+/* The mean price of a trap that every command crosses, or of others where none does, for a plan
+ * with sites for stretches. */
+double plan_trap_ns(const struct plan *plan);
+
+/* Choose for a share of the target's CPU time; of `floor_cpus` if it uses less. */
+void level_choose(const struct rates *rates, double trap_ns, double share, double floor_cpus,
+		  struct level_choice *choice);
 
 /* Make it a plan of level record: its sites are those of stretches. */
 void plan_for_record(struct plan *plan);

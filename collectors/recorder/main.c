@@ -217,7 +217,7 @@ static void choose_level(struct options *options)
 
 	if (!options->chooses_level || !rates_count(target.pid, &rates))
 		return;
-	level_choose(&rates, &plan, options->budget, options->floor_cpus, &choice);
+	level_choose(&rates, plan_trap_ns(&plan), options->budget, options->floor_cpus, &choice);
 	schedule_note_level(&choice);
 	if (choice.level == LEVEL_RECORD) {
 		plan_for_record(&plan);
@@ -231,12 +231,11 @@ static int begin(struct options *options, const char *text, size_t length, bool 
 	struct settings settings;
 
 	if (start_check(options, &plan) || target_open(&target, options->pid) ||
-	    (!options->may_be_traced && target_is_traced(&target)) ||
-	    target_verify(&target, &plan))
+	    (!options->may_be_traced && target_is_traced(&target)) || target_verify(&target, &plan))
 		return -1;
 	choose_level(options);
-	if (start_settings(options, &plan, &target, &settings) ||
-	    start_tables(options, &plan) || engine_load(&engine, &plan, &target, &settings) ||
+	if (start_settings(options, &plan, &target, &settings) || start_tables(options, &plan) ||
+	    engine_load(&engine, &plan, &target, &settings) ||
 	    function_probes_load(&engine, &plan, &target) ||
 	    stretches_load(options->calibrate_ns, &engine, &plan, &target) ||
 	    totals_prepare(&engine, &plan, &target) || links_prepare())

@@ -99,9 +99,9 @@ bool rates_count(int pid, struct rates *rates)
 			.other_switches = count_of(map, 2 * EVENT_SWITCH) * second,
 			.own_receives = count_of(map, 2 * EVENT_RECEIVE + 1) * second,
 			.own_sends = count_of(map, 2 * EVENT_SEND + 1) * second,
-			.other_messages = (count_of(map, 2 * EVENT_RECEIVE) +
-					   count_of(map, 2 * EVENT_SEND)) *
-					  second,
+			.other_messages =
+				(count_of(map, 2 * EVENT_RECEIVE) + count_of(map, 2 * EVENT_SEND)) *
+				second,
 		};
 	}
 	if (map >= 0)

@@ -228,8 +228,7 @@ static void look(void)
 	state.look_ns = now.time_ns + (stretch.is_on ? STRETCH_LOOK_NS : state.watch_ns);
 	bool overspends = state.is_trial ? trial_overspends(&span, state.budget)
 					 : pace_overspends(&state.pace, &span);
-	if (overspends ||
-	    (stretch.is_on && stretch.spent_ns > stretch.allowed_ns))
+	if (overspends || (stretch.is_on && stretch.spent_ns > stretch.allowed_ns))
 		state.next_ns = now.time_ns;
 }
 

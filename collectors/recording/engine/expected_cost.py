@@ -6,6 +6,8 @@ from typing import Any, Final
 
 FLOOR_CPUS: Final = 0.1
 """A server that uses less CPU is counted as using this much: FLOOR_CPUS of budget.h."""
+EVENTS_PART: Final = 0.6
+"""The share of a budget for the ledger's events: ROOM of levels.c."""
 _CAUSES: Final = ("probe", "scheduler", "sample", "engine")
 _WHAT: Final = {
     "none": "nothing",
@@ -57,11 +59,14 @@ def _why_level(budget: Any) -> str:
     """Why the recorder chose its level; "" where it was given."""
     if not budget.level_base_ns:
         return ""
-    level = budget.dense.decode("ascii")
-    flow, exact = (f"{ns / budget.level_base_ns:.2%}" for ns in (budget.flow_ns, budget.record_ns))
-    first = f" Level {level}: by the events of the server and their price,"
-    if level == "flow":
-        return f"{first} record would cost {exact}, flow {flow} without samples; --level overrides."
-    if budget_is_continuous(budget):
-        return f"{first} it costs {exact} without samples; --level overrides."
-    return f"{first} record costs {exact} and flow {flow} without samples; --level overrides."
+    costs_ns = budget.record_ns, budget.flow_ns
+    exact, flow = (f"{ns / budget.level_base_ns:.2%}" for ns in costs_ns)
+    room_ns = EVENTS_PART * budget.share_ppm / 1e6 * budget.level_base_ns
+    if budget.record_ns <= room_ns:
+        text = f"record: its events were expected to cost {exact}"
+        text += "" if budget_is_continuous(budget) else "; the trial cost more"
+    elif budget.flow_ns <= room_ns:
+        text = f"flow: its events were expected to cost {flow}, those of level record {exact}"
+    else:
+        text = f"record: even the events of level flow were expected to cost {flow}"
+    return f" Level {text}. --level sets another."

@@ -101,7 +101,8 @@ class Totals:
         if not (has_totals and self._plan_parts and self._has_start()):
             raise StreamError(self._why() or "it ends before the first window")
         text = b"".join(self._plan_parts).decode("utf-8", "surrogateescape")
-        level = self.start.level.decode("ascii", "replace")
+        start: Any = self.start
+        level = start.level.decode("ascii", "replace")
         self.plan_file: PlanFile = read_plan_file(text).as_recorded(level)
         try:
             self.functions.limit(self.plan_file.functions)
