@@ -48,9 +48,6 @@ int stay(void);
 /* Go on to the level of a step. */
 int follow(struct step step, bool is_cut);
 
-/* Whether the trial has used up what the budget earns in a second. */
-bool trial_overspends(const struct span *span, double share);
-
 /* The trial is over: choose by what it cost. */
 int judge(void);
 

@@ -35,15 +35,6 @@ static int put_budget(void)
 	return 0;
 }
 
-bool trial_overspends(const struct span *span, double share)
-{
-	double length_ns = span->length_ns ? (double)span->length_ns : 1;
-	double cpus = (double)span->target_cpu_ns / length_ns;
-	double base_ns = (cpus > budget_floor() ? cpus : budget_floor()) * (double)NS_PER_S;
-
-	return overhead_total(&span->spent) > share * base_ns;
-}
-
 /* What is on between dense windows, most likely. */
 static int light_of(int most)
 {

