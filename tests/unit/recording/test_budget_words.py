@@ -17,7 +17,12 @@ SOURCE = Path(__file__).resolve().parents[3] / "collectors/recorder/levels.c"
 
 def budget(**values: Any) -> Any:
     """5 % of a CPU, everything all the time, at a level that was given."""
-    usual = {"share_ppm": 50_000, "base_ns": SECOND, "dense_ns": SECOND, "cycle_ns": SECOND}
+    usual: dict[str, Any] = {
+        "share_ppm": 50_000,
+        "base_ns": SECOND,
+        "dense_ns": SECOND,
+        "cycle_ns": SECOND,
+    }
     usual |= {"dense": b"record", "light": b"none", "probes_ns": 10_000_000}
     return definition().layout("budget")(**usual | values)
 
