@@ -243,8 +243,8 @@ struct stream_budget {
 	u64 level_base_ns; /* the same while the level was chosen; 0: it was given */
 	u64 flow_ns;	   /* what the ledger's events were then expected to cost at level flow */
 	u64 record_ns;	   /* and at level record */
-	char dense[16]; /* what is on in these windows, or all the time */
-	char light[16]; /* and between them */
+	char dense[16];	   /* what is on in these windows, or all the time */
+	char light[16];	   /* and between them */
 };
 
 /* What the probes of a function cost, measured before they were attached. */
