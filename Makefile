@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -328,6 +328,11 @@ bench-overhead: root-bench-overhead test-install packages-bench ## overhead of t
 	$(BIN)/python tests/bench/switched.py --rate 6000
 	$(BIN)/python tests/bench/overhead.py
 	$(BIN)/python tests/bench/budget.py
+
+.PHONY: bench-levels
+bench-levels: root-bench-levels test-install packages-bench ## what levels flow and record cost, by switched stretches: the tables of docs/measurements/flow.md (20 minutes, quiet host)
+	$(BIN)/python tests/bench/switched.py --page docs/measurements/flow.md
+	$(BIN)/python tests/bench/switched.py --rate 6000 --page docs/measurements/flow.md
 
 bench-placement: root-bench-placement test-install ## overhead of planned probes against probes at function start
 	$(BIN)/python tests/bench/placement.py

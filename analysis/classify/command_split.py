@@ -46,7 +46,7 @@ _CALLS: Final = {
 }
 _NO_STRETCHES: Final = (
     "Reading, executing and answering commands are one phase: the recording has no calibration "
-    "stretch. `tlstax attach --level flow --calibrate` takes them."
+    "stretch. `tlstax attach --level flow --calibrate` takes them as far as the budget has room."
 )
 _NOTHING_DONE: Final = (
     "Reading, executing and answering commands are one phase: the calibration stretches have no "

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.commands.levels import budget_share, settle_level
 from tlstax.collectors.commands.options import (
     NO_BUDGET,
     accept_option,
     budget,
     duration,
     functions_option,
-    share_of,
     target_options,
     target_pid,
 )
@@ -113,11 +113,12 @@ def register(
     parser.add_argument(
         "--level",
         type=level,
-        default=Level.RECORD,
         metavar="LEVEL",
         help="how much is probed: sample (CPU samples only), handshake (and each handshake), flow "
         "(and the ledger, without a probe in a command), command (and where a command is read and "
-        "executed) or record (and the records of a command) (record)",
+        "executed) or record (and the records of a command) (with a budget: record all the time if "
+        "that fits, else flow all the time with --calibrate, else record in windows; without a "
+        "budget: record)",
     )
     parser.add_argument(
         "--budget",
@@ -167,6 +168,7 @@ def sample_hz(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Record until the time is up, Ctrl-C, or the end of the server."""
+    settle_level(options)
     _refuse_contradictions(options)
     require_ssh(options)
     if options.ssh:
@@ -201,10 +203,8 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet
     sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:
         return PlainRecording(pid, options.output, sources, options.force), sources, safety
-    expensive = options.window or options.client or options.functions
-    expensive = expensive or registry.uncounted(options.collect)
-    share = share_of(options.budget, is_expensive=expensive)
-    return Recorder(_request(options, pid, sources, safety, share)), sources, safety
+    request = _request(options, pid, sources, safety, budget_share(options))
+    return Recorder(request), sources, safety
 
 
 def _request(
@@ -226,6 +226,7 @@ def _request(
         level=options.level,
         threads_most=options.max_threads,
         calibration_s=interval_s(options.duration_s) if options.calibrate else None,
+        chooses_level=options.chooses_level,
         budget=share,
         budget_is_default=options.budget is None,
         definitions=options.definitions,
@@ -256,7 +257,7 @@ def _watch(
         is_asked = options.budget is not None
         if isinstance(recorder, Recorder):
             summary = recorder.budget_summary
-            if summary and (is_asked or not recorder.is_continuous):
+            if summary and (is_asked or options.chooses_level or not recorder.is_continuous):
                 print(f"tlstax: {summary}", file=sys.stderr)
         recorder.wake_on(stop.fd)
         is_small = options.budget is not None and options.budget < _SMALL_BUDGET

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.options import share_of, target_group
+from tlstax.collectors.commands.levels import budget_share
+from tlstax.collectors.commands.options import target_group
+from tlstax.collectors.recording.by_recorder.stretch_times import interval_s
 from tlstax.probes.model import Level
 
 if TYPE_CHECKING:
@@ -78,7 +80,9 @@ def attach_there(options: argparse.Namespace) -> int:
         sample_hz=options.sample_hz,
         slots_count=options.max_threads,
         may_be_traced="tracer" in options.accept,
-        budget=share_of(options.budget, is_expensive=options.window),
+        calibration_s=interval_s(options.duration_s) if options.calibrate else None,
+        chooses_level=options.chooses_level,
+        budget=budget_share(options),
         budget_is_default=options.budget is None,
     )
     asked = _plan_request(options)
@@ -139,9 +143,16 @@ def _plan_request(options: argparse.Namespace) -> "PlanRequest":
             ExitCode.USAGE,
         )
     level = options.level if isinstance(options.level, Level) else Level[options.level.upper()]
-    role = "client" if options.client else "server"
     return PlanRequest(
-        options.pid, options.name, level, role, options.definitions, tuple(options.accept), group
+        options.pid,
+        options.name,
+        level,
+        "client" if options.client else "server",
+        options.definitions,
+        tuple(options.accept),
+        group,
+        has_stretches=bool(options.calibrate),
+        chooses_level=getattr(options, "chooses_level", False),
     )
 
 
@@ -151,7 +162,6 @@ def _refuse_local_options(options: argparse.Namespace) -> None:
         "--stacks tables": options.stacks == "tables",
         "--client": bool(options.client),
         "--functions": bool(options.functions),
-        "--calibrate": bool(options.calibrate),
         "--collect": tuple(options.collect) != ("native",),
     }
     for name, is_given in given.items():

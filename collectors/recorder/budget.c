@@ -184,6 +184,14 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 	return false;
 }
 
+bool trial_overspends(const struct span *span, double share)
+{
+	double length_ns = span->length_ns ? (double)span->length_ns : 1;
+	double cpus = larger((double)span->target_cpu_ns / length_ns, floor_cpus);
+
+	return overhead_total(&span->spent) > share * cpus * NS;
+}
+
 void budget_refuse(const struct load *load, double share)
 {
 	struct choice least = budget_everything(load, LEVEL_SAMPLE, LONGEST_WINDOW_NS);

@@ -100,6 +100,9 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 /* Everything all the time, whatever it costs. */
 struct choice budget_everything(const struct load *load, int most, u64 window_ns);
 
+/* Whether a trial has used up what the budget earns in a second. */
+bool trial_overspends(const struct span *span, double share);
+
 /* Say why nothing fits, and the budget that suffices. */
 void budget_refuse(const struct load *load, double share);
 

@@ -19,12 +19,14 @@
 #include "engine.h"
 #include "failure.h"
 #include "function_probes.h"
+#include "levels.h"
 #include "links.h"
 #include "options.h"
 #include "metering.h"
 #include "output.h"
 #include "privileges.h"
 #include "quota.h"
+#include "rates.h"
 #include "schedule.h"
 #include "serve.h"
 #include "start.h"
@@ -212,15 +214,33 @@ static int open_output(const struct options *options)
 	return fd;
 }
 
+/* Flow or record, by what their events would cost: before anything of a ledger is attached. */
+static void choose_level(struct options *options)
+{
+	struct level_choice choice;
+	struct rates rates;
+
+	if (!options->chooses_level || !rates_count(target.pid, &rates))
+		return;
+	level_choose(&rates, plan_trap_ns(&plan), options->budget, options->floor_cpus, &choice);
+	schedule_note_level(&choice);
+	if (choice.level == LEVEL_RECORD) {
+		plan_for_record(&plan);
+		options->calibrate_ns = 0;
+	}
+}
+
 /* Everything up to the first window; what is attached is detached by finish(). */
-static int begin(const struct options *options, const char *text, size_t length, bool *is_attached)
+static int begin(struct options *options, const char *text, size_t length, bool *is_attached)
 {
 	struct settings settings;
 
 	if (start_check(options, &plan) || target_open(&target, options->pid) ||
-	    (!options->may_be_traced && target_is_traced(&target)) ||
-	    target_verify(&target, &plan) || start_settings(options, &plan, &target, &settings) ||
-	    start_tables(options, &plan) || engine_load(&engine, &plan, &target, &settings) ||
+	    (!options->may_be_traced && target_is_traced(&target)) || target_verify(&target, &plan))
+		return -1;
+	choose_level(options);
+	if (start_settings(options, &plan, &target, &settings) || start_tables(options, &plan) ||
+	    engine_load(&engine, &plan, &target, &settings) ||
 	    function_probes_load(&engine, &plan, &target) ||
 	    stretches_load(options->calibrate_ns, &engine, &plan, &target) ||
 	    totals_prepare(&engine, &plan, &target) || links_prepare())

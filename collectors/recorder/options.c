@@ -31,6 +31,9 @@ static const char help[] =
 	"  --level LEVEL    record less than the plan: sample or handshake\n"
 	"  --calibrate TIME at level flow: a calibration stretch about every TIME\n"
 	"  --budget SHARE   what it may cost, of the process's CPU time: 0.1% to 50% (no limit)\n"
+	"  --choose-level   with --budget and --calibrate: record all the time if that fits, else "
+	"flow\n"
+	"                   with stretches, else record in dense windows\n"
 	"  --floor-cpus N   with --budget: CPUs that the process counts as using at least (0.1)\n"
 	"  --or-everything  if nothing fits the budget, record everything without a limit\n"
 	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
@@ -72,6 +75,7 @@ static const struct option names[] = {
 	{"calibrate", required_argument, NULL, 'a'},
 	{"wait-walks", required_argument, NULL, 'x'},
 	{"floor-cpus", required_argument, NULL, 'm'},
+	{"choose-level", no_argument, NULL, 'g'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -189,6 +193,9 @@ static bool take(struct options *options, int letter, const char *value)
 	case 'n':
 		options->or_everything = true;
 		return true;
+	case 'g':
+		options->chooses_level = true;
+		return true;
 	case 'e':
 		if (!number(value, 1, 1 << 30, &count))
 			return false;
@@ -251,6 +258,9 @@ int options_parse(struct options *options, int count, char **arguments)
 		return 0;
 	if (options->is_serving || options->removes_itself)
 		return fail(EXIT_CODE_USAGE, "--serve goes with --remove-self only. See --help");
+	if (options->chooses_level && (options->budget <= 0 || !options->calibrate_ns))
+		return fail(EXIT_CODE_USAGE,
+			    "--choose-level goes with --budget and --calibrate only. See --help");
 	if (!options->plan || !options->pid)
 		return fail(EXIT_CODE_USAGE, "give --plan FILE and --pid N. See --help");
 	return 0;

@@ -12,6 +12,7 @@
 #define DRAIN_NS (250 * NS_PER_MS)
 #define DRAIN_SOON_NS (25 * NS_PER_MS) /* after a drain that found much */
 #define RETRY_NS (100 * NS_PER_MS)     /* after a window that had no room */
+#define TRIAL_LOOK_NS (10 * NS_PER_MS)
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
 #define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */
 
@@ -130,9 +131,15 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 	stretches_spent_ns(); /* up to here it belongs to attaching */
 	sent = settled = watched = now;
 	state.next_ns = now.time_ns + (state.is_trial ? TRIAL_NS : options->window_ns);
-	state.look_ns = ~0ULL;
+	state.look_ns = state.is_trial ? now.time_ns + TRIAL_LOOK_NS : ~0ULL;
+	state.watch_ns = TRIAL_LOOK_NS;
 	state.drain_ns = now.time_ns + DRAIN_NS;
 	return true;
+}
+
+void schedule_note_level(const struct level_choice *choice)
+{
+	state.chosen = *choice;
 }
 
 u64 schedule_wake_ns(void)
@@ -224,8 +231,9 @@ static void look(void)
 	meter_span(&watched, &now, state.level, &span);
 	span.spent.probes_ns += state.watched_more_ns;
 	state.look_ns = now.time_ns + (stretch.is_on ? STRETCH_LOOK_NS : state.watch_ns);
-	if (pace_overspends(&state.pace, &span) ||
-	    (stretch.is_on && stretch.spent_ns > stretch.allowed_ns))
+	bool overspends = state.is_trial ? trial_overspends(&span, state.budget)
+					 : pace_overspends(&state.pace, &span);
+	if (overspends || (stretch.is_on && stretch.spent_ns > stretch.allowed_ns))
 		state.next_ns = now.time_ns;
 }
 

@@ -8,8 +8,12 @@
 #ifndef TLSTAX_SCHEDULE_H
 #define TLSTAX_SCHEDULE_H
 
+#include "levels.h"
 #include "options.h"
 #include "window.h"
+
+/* Why the level is what it is; for the frame of the budget. */
+void schedule_note_level(const struct level_choice *choice);
 
 /* Attached: the first window begins. False: the queue has no room for its totals. */
 bool schedule_begin(const struct options *options, struct windows *windows, struct engine *engine,

@@ -16,6 +16,7 @@ extern struct schedule {
 	double budget; /* 0: none */
 	int most, level;
 	bool is_trial;
+	struct level_choice chosen; /* base_ns 0: it was given */
 	struct pace pace;
 	u64 next_ns, look_ns, drain_ns, watch_ns;
 	u64 asked_ns;		/* when the present window was asked to end; 0: nobody asked */

@@ -14,7 +14,7 @@
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 4,
+	STREAM_VERSION = 5,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
 };
@@ -240,8 +240,11 @@ struct stream_budget {
 	u64 scheduler_ns;
 	u64 samples_ns;
 	u64 recorder_ns;
-	char dense[16]; /* what is on in these windows, or all the time */
-	char light[16]; /* and between them */
+	u64 level_base_ns; /* the same while the level was chosen; 0: it was given */
+	u64 flow_ns;	   /* what the ledger's events were then expected to cost at level flow */
+	u64 record_ns;	   /* and at level record */
+	char dense[16];	   /* what is on in these windows, or all the time */
+	char light[16];	   /* and between them */
 };
 
 /* What the probes of a function cost, measured before they were attached. */

@@ -26,6 +26,9 @@ static int put_budget(void)
 	budget->scheduler_ns = (u64)choice->predicted.scheduler_ns;
 	budget->samples_ns = (u64)choice->predicted.samples_ns;
 	budget->recorder_ns = (u64)choice->predicted.recorder_ns;
+	budget->level_base_ns = (u64)state.chosen.base_ns;
+	budget->flow_ns = (u64)state.chosen.flow_ns;
+	budget->record_ns = (u64)state.chosen.record_ns;
 	strcpy(budget->dense, level_names[choice->dense]);
 	strcpy(budget->light, choice->light == LEVEL_NONE ? "none" : level_names[choice->light]);
 	output_commit();

@@ -32,4 +32,5 @@ class Request:
     safety: Safety | None = None  # what preflight found; None: the recorder asks it
     duration_s: float | None = None  # end after this long; None: when it is closed
     calibration_s: float | None = None  # at level flow, mean time between calibration stretches
+    chooses_level: bool = False  # record instead, by what it would cost: needs budget and stretches
     recorder: Path | None = None  # executable to start instead of the one that ships: for tests

@@ -36,6 +36,8 @@ class PlanRequest:
     definitions: Path | None = None  # further ones
     accepted: Sequence[str] = ()
     group: Group = _ANYWHERE  # with `name`: what it must belong to
+    has_stretches: bool = False  # at level flow: also the probes of calibration stretches
+    chooses_level: bool = False  # without socket events everything is recorded, not `command`
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class RemotePlan:
     plan: Plan
     safety: Safety
     findings: tuple[Finding, ...]
+    stretches: Plan | None = None
 
     @property
     def has_socket_tracepoints(self) -> bool:
@@ -54,7 +57,7 @@ class RemotePlan:
 
     def text(self) -> str:
         """As a plan file; only while the image is there."""
-        return plan_file_text(self.target, self.plan, self.safety)
+        return plan_file_text(self.target, self.plan, self.safety, stretches=self.stretches)
 
 
 def _has_tracepoints(proc: Path) -> bool:
@@ -81,11 +84,15 @@ def plan_there(image: Image, request: PlanRequest, tell: Tell, *, refuse: bool) 
     image.add_process(pid, SYMBOLS, tell)
     findings = findings_on(image, pid, request.accepted)
     safety = safety_of(pid, findings) if refuse else restrictions(findings)
-    safety, level = at_level(safety, request.level, _has_tracepoints(image.proc))
-    target, plan = plan_in_child(
-        pid, level, request.definitions, request.role, safety.limits, image.proc
-    )
-    return RemotePlan(target, plan, safety, findings)
+    has_tracepoints = _has_tracepoints(image.proc)
+    asked = Level.RECORD if request.chooses_level and not has_tracepoints else request.level
+    safety, level = at_level(safety, asked, has_tracepoints)
+    rest = request.definitions, request.role, safety.limits, image.proc
+    target, plan = plan_in_child(pid, level, *rest)
+    stretches = None
+    if request.has_stretches and plan.is_flow:
+        stretches = plan_in_child(pid, Level.RECORD, *rest)[1]
+    return RemotePlan(target, plan, safety, findings, stretches)
 
 
 SYMBOLS: Final = tuple(sorted({hazard.symbol for hazard in load_hazards() if hazard.symbol}))

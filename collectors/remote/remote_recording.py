@@ -36,16 +36,21 @@ class RecordRequest:
     sample_hz: int
     slots_count: int | None  # None: by the threads that the process has
     may_be_traced: bool = False  # by a debugger or strace
+    calibration_s: float | None = None  # at level flow, mean time between calibration stretches
+    chooses_level: bool = False  # flow with stretches, or record, by what they would cost
     budget: float | None = None  # share of the process's CPU time; None: no limit
     budget_is_default: bool = False  # if nothing fits, everything is recorded without a limit
 
-    def options(self, pid: int) -> str:
+    def options(self, pid: int, has_stretches: bool) -> str:
         """Those of the recorder."""
         words = [f"--pid {pid} --window {self.window_s:.3f}s --sample-hz {self.sample_hz}"]
         if self.for_s is not None:
             words.append(f"--for {self.for_s:.3f}s")
         if self.budget is not None:
             words.append(f"--budget {self.budget:%}")
+        if has_stretches and self.calibration_s is not None:
+            words.append(f"--calibrate {self.calibration_s:.3f}s")
+            words += ["--choose-level"] if self.chooses_level else []
         if self.budget_is_default:
             words.append("--or-everything")
         if self.slots_count is not None:
@@ -83,7 +88,7 @@ def record_there(
     text = made.text().encode()
     with _create(path) as file:
         try:
-            line = connection.record(request.options(pid), text)
+            line = connection.record(request.options(pid, made.stretches is not None), text)
         except BaseException:
             path.unlink()
             raise

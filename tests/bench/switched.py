@@ -14,11 +14,14 @@ part of it (overhead.py has that), and samples, if any, are on all the time. A v
 """
 
 import argparse
+import os
+import platform
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -192,6 +195,16 @@ def loaded(server: PrivateServer, options: argparse.Namespace) -> list[str]:
     return table(turns, Latencies(sorted(server.client_directory.glob("latencies.*"))))
 
 
+def put(page: Path, name: str, text: str) -> None:
+    """Replace what stands between the marks of this name in a page."""
+    begin, end = f"<!-- switched {name}: begin -->", f"<!-- switched {name}: end -->"
+    before, found, rest = page.read_text().partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (found and ended):
+        raise SystemExit(f"switched.py: {page} has no lines {begin} and {end}")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
 def main() -> int:
     """One table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -202,6 +215,11 @@ def main() -> int:
     parser.add_argument("--sample-hz", type=int, default=0, help="of all stretches (none)")
     parser.add_argument("--levels", type=lambda text: text.split(","), default=["flow", "record"])
     parser.add_argument("--output", type=Path, help="also append the table to this file")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        help="also put it into this page, between its marks: saturated, at-RATE",
+    )
     options = parser.parse_args()
     with PrivateServer() as server:
         lines = loaded(server, options)
@@ -211,6 +229,10 @@ def main() -> int:
     if options.output:
         with options.output.open("a") as stream:
             stream.write(text)
+    if options.page:
+        name = f"at-{options.rate:g}" if options.rate else "saturated"
+        when = f"Run on {date.today()}, Linux {platform.release()}, {os.cpu_count()} CPUs."
+        put(options.page, name, f"{text.rstrip()}\n\n{when}")
     return 0
 
 

@@ -31,7 +31,7 @@ RUNGS = (
     "tests/probes/test_objects.py",
     "tests/truth",
     *(f"tests/kernel/recorder/test_{name}.py" for name in (
-        "budget_by_recorder", "privileges", "recorder", "stretches_by_recorder")),
+        "budget_by_recorder", "level_choice", "privileges", "recorder", "stretches_by_recorder")),
     *(f"tests/kernel/test_{name}.py" for name in (
         "accounts", "calibration", "detach", "doctor", "edges", "perf", "placement_hits",
         "places", "preflight", "tracefs")),

@@ -33,6 +33,7 @@ from tlstax.collectors.recording.programs.expected_cost import (
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
 from tlstax.collectors.recording.safe_request import limits_of, made_safe
+from tlstax.collectors.recording.stream.facts import text_of
 from tlstax.collectors.recording.stream.tables_file import (
     GrowingTables,
     process_tables,
@@ -116,6 +117,7 @@ class Recorder:
         if has_stretches:
             values["--calibrate"] = f"{(request.calibration_s or 0) * 1000:.3f}ms"
         words = [word for pair in values.items() for word in pair]
+        words += ["--choose-level"] if has_stretches and request.chooses_level else []
         words += ["--traced"] if "tracer" in request.accepted else []
         return [*words, "--or-everything"] if request.budget_is_default else words
 
@@ -123,9 +125,8 @@ class Recorder:
         """Store what stands once."""
         request, session = self.request, self._session
         asked = session.facts(used_before_ns)
-        self._writer.add(
-            recording_facts("native", request.level.name.lower(), **cpu_facts(), **asked)
-        )
+        level = text_of(session.replay.start.level)
+        self._writer.add(recording_facts("native", level, **cpu_facts(), **asked))
         self._writer.add(schema.Meta("effect_floor_cpus", f"{FLOOR_CPUS:g}"))
         self._writer.add(session.rows.begin())
         if request.sources:

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 FLOOR_CPUS: Final = 0.1
 """A server that uses less CPU is counted as using this much: FLOOR_CPUS of budget.h."""
+EVENTS_PART: Final = 0.6
+"""The share of a budget for the ledger's events: ROOM of levels.c."""
 _CAUSES: Final = ("probe", "scheduler", "sample", "engine")
 _WHAT: Final = {
     "none": "nothing",
@@ -44,10 +46,27 @@ def budget_summary(budget: Any) -> str:
     start = f"Budget {budget.share_ppm / 1e4:g}% of the server's CPU time"
     what = _WHAT[budget.dense.decode("ascii")]
     if budget_is_continuous(budget):
-        return f"{start}: {what}, all the time; expected cost {share:.2%}."
+        return f"{start}: {what}, all the time; expected cost {share:.2%}.{_why_level(budget)}"
     per_second = budget.dense_ns / budget.cycle_ns * 1000
     return (
         f"{start}: {what}, in windows of {budget.dense_ns // 1_000_000} ms, about "
         f"{per_second:.0f} of 1,000 ms; in between {_WHAT[budget.light.decode('ascii')]}; "
-        f"expected cost {share:.2%}."
+        f"expected cost {share:.2%}.{_why_level(budget)}"
     )
+
+
+def _why_level(budget: Any) -> str:
+    """Why the recorder chose its level; "" where it was given."""
+    if not budget.level_base_ns:
+        return ""
+    costs_ns = budget.record_ns, budget.flow_ns
+    exact, flow = (f"{ns / budget.level_base_ns:.2%}" for ns in costs_ns)
+    room_ns = EVENTS_PART * budget.share_ppm / 1e6 * budget.level_base_ns
+    if budget.record_ns <= room_ns:
+        text = f"record: its events were expected to cost {exact}"
+        text += "" if budget_is_continuous(budget) else "; the trial cost more"
+    elif budget.flow_ns <= room_ns:
+        text = f"flow: its events were expected to cost {flow}, those of level record {exact}"
+    else:
+        text = f"record: even the events of level flow were expected to cost {flow}"
+    return f" Level {text}. --level sets another."

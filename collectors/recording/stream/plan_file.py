@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -33,6 +33,7 @@ FORMAT_VERSION: Final = 3
 _PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%")
 _WHOLE: Final = 1 << 62  # bytes: a file whose mappings are not known is one segment
 _ABOUT: Final = ("libraries", "missing", "role_marks", "notes", "host_costs", "gaps")
+_OWN_ABOUT: Final = ("missing", "notes", "gaps")
 _SITE: Final = re.compile(
     r"(?:stretch-)?site (\d+) file=(\d+) offset=(0x[0-9a-f]+) event=(\w+) kind=(\w+) often=(yes|no)"
     r" unless=(never|socket-tracepoints) cookie=(0x[0-9a-f]+) price-ns=\d+"
@@ -59,8 +60,14 @@ class PlanFile:
     kernel: str
     safety: Safety
     objects: tuple[MappedObject, ...]
-    stretch_sites: tuple[Site, ...] = ()  # probed in calibration stretches
+    stretches: Plan | None = None  # probed in calibration stretches, or where all is recorded
     functions: FunctionPlan | None = None
+
+    def as_recorded(self, level: str) -> "PlanFile":
+        """The plan that was probed: the recorder may choose that of the stretches."""
+        if self.stretches is None or level != self.stretches.level.name.lower():
+            return self
+        return replace(self, plan=self.stretches, stretches=None)
 
 
 def plan_file_text(
@@ -99,6 +106,7 @@ def plan_file_text(
         *_span_lines(plan, objects),
         *_site_lines("site", plan, objects),
         *(_site_lines("stretch-site", stretches, objects) if stretches else ()),
+        *(_stretch_lines(stretches, objects) if stretches else ()),
         *(function_lines(functions, objects) if functions else ()),
         f"about exe {json.dumps(target.exe)}",
         f"about safety {json.dumps([list(note) for note in safety.notes])}",
@@ -152,6 +160,12 @@ def _site_lines(name: str, plan: Plan, objects: Sequence[MappedObject]) -> Itera
             f"{name} {number} file={objects.index(site.object)} {_words(number, site, plan)}"
             f" bytes={code_at(site).hex()} {_json(plain_of(site, objects))}"
         )
+
+
+def _stretch_lines(stretches: Plan, objects: Sequence[MappedObject]) -> Iterator[str]:
+    """What is said of the plan of stretches, where that differs from the plan itself."""
+    said = {key: plain_of(getattr(stretches, key), objects) for key in _OWN_ABOUT}
+    yield f"about stretches {_json(said)}"
 
 
 def _words(number: int, site: Site, plan: Plan) -> str:
@@ -242,9 +256,12 @@ def _read(lines: list[str]) -> PlanFile:
     }
     plan: Plan = made_of(Plan, plain, objects)
     _require_words(sites["site"], plan)
-    plain["sites"] = [_site(number, line) for number, line in enumerate(sites["stretch-site"])]
-    stretches: Plan = made_of(Plan, plain, objects)
-    _require_words(sites["stretch-site"], stretches)
+    stretches: Plan | None = None
+    if lines_of_stretches := sites["stretch-site"]:
+        plain |= {"level": int(Level.RECORD), **about["stretches"]}
+        plain["sites"] = [_site(number, line) for number, line in enumerate(lines_of_stretches)]
+        stretches = made_of(Plan, plain, objects)
+        _require_words(lines_of_stretches, stretches)
     notes = tuple(Note(str(hazard), str(text)) for hazard, text in about["safety"])
     safety = Safety(
         samples=words["samples"] == "yes",
@@ -259,7 +276,7 @@ def _read(lines: list[str]) -> PlanFile:
         of_functions["function"], of_functions["point"], about.get("functions"), objects
     )
     host = words["architecture"], words["kernel"]
-    return PlanFile(plan, exe, *host, safety, tuple(objects), stretches.sites, functions)
+    return PlanFile(plan, exe, *host, safety, tuple(objects), stretches, functions)
 
 
 def _require_words(lines: Sequence[str], plan: Plan) -> None:

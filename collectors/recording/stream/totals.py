@@ -99,9 +99,10 @@ class Totals:
         has_totals = self.next_window()
         if not (has_totals and self._plan_parts and self._has_start()):
             raise StreamError(self._why() or "it ends before the first window")
-        self.plan_file: PlanFile = read_plan_file(
-            b"".join(self._plan_parts).decode("utf-8", "surrogateescape")
-        )
+        text = b"".join(self._plan_parts).decode("utf-8", "surrogateescape")
+        start: Any = self.start
+        level = start.level.decode("ascii", "replace")
+        self.plan_file: PlanFile = read_plan_file(text).as_recorded(level)
         try:
             self.functions.limit(self.plan_file.functions)
         except ValueError as error:

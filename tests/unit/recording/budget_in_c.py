@@ -135,6 +135,8 @@ def library() -> Any:
         ctypes.c_uint64,
     )
     loaded.pace_begin.restype = loaded.pace_overspends.restype = ctypes.c_bool
+    loaded.trial_overspends.restype = ctypes.c_bool
+    loaded.trial_overspends.argtypes = (ctypes.POINTER(Span), ctypes.c_double)
     loaded.pace_affords.restype = ctypes.c_bool
     loaded.pace_affords.argtypes = (ctypes.POINTER(PaceState), ctypes.c_double)
     loaded.pace_first.restype = loaded.pace_ended.restype = Step

@@ -236,3 +236,12 @@ def test_a_watch_counts_an_idle_server_as_more() -> None:
         assert "less than 1 counts" in refusal(load, 0.0001)
     finally:
         library().budget_set_floor(FLOOR_CPUS)
+
+
+@pytest.mark.parametrize("cpus", [0.0, 0.05, 2.0])
+def test_a_trial_ends_when_it_has_used_what_a_second_earns(cpus: float) -> None:
+    earned_ns = 0.05 * max(cpus, FLOOR_CPUS) * SECOND
+    for part, is_over in ((0.99, False), (1.01, True)):
+        spent = Overhead(probes_ns=0.6 * part * earned_ns, scheduler_ns=0.4 * part * earned_ns)
+        trial = Span(length_ns=20 * MS, target_cpu_ns=int(cpus * 20 * MS), spent=spent)
+        assert library().trial_overspends(trial, 0.05) is is_over

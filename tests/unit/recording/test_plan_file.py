@@ -117,7 +117,12 @@ def test_the_probes_of_stretches_are_read(
     assert [site.file_offset for site in read.plan.sites] == [
         site.file_offset for site in flow.sites
     ]
-    assert [(site.file_offset, site.action) for site in read.stretch_sites] == [
+    assert read.as_recorded("flow").plan.level == Level.FLOW
+    chosen = read.as_recorded("record").plan
+    assert (chosen.level, chosen.gaps, chosen.notes) == (
+        Level.RECORD, tls_plan.gaps, tls_plan.notes
+    )  # fmt: skip
+    assert [(site.file_offset, site.action) for site in chosen.sites] == [
         (site.file_offset, site.action) for site in tls_plan.sites
     ]
     assert refusal(text) == ""

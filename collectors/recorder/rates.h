@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * How often the events happen at which a ledger would run, counted before anything of it is
+ * attached.
+ *
+ * A program of 14 instructions counts each event for 100 ms. It follows nothing, so it costs what a
+ * tracepoint costs and no more.
+ */
+#ifndef TLSTAX_RATES_H
+#define TLSTAX_RATES_H
+
+#include "levels.h"
+
+/* Count for 100 ms; false: this kernel does not have the events, or refused the programs. */
+bool rates_count(int pid, struct rates *rates);
+
+#endif
