@@ -293,8 +293,22 @@ def _add_records(found: Metrics, blocks: Blocks) -> None:
 def _add_computing(found: Metrics, blocks: Blocks) -> None:
     """The parts of the server's CPU time in handshakes, for comparison with each other."""
     shakes = blocks.sums("ended:handshake")
-    found["fetch_handshake_ns"] = blocks.metric(
-        ratio(blocks.sums("cpu:handshake/provider_fetch"), shakes)
+    fetched = ratio(blocks.sums("cpu:handshake/provider_fetch"), shakes)
+    found["fetch_handshake_ns"] = blocks.metric(fetched)
+    signed, signs = blocks.sums("exact:sign"), blocks.sums("exact:handshake")
+    if not signs[0]:
+        signed, signs = blocks.sums("time:sign/on_cpu"), shakes
+    # Both by unit: what slows the host down in one round slows them both down.
+    found["fetch_excess_ns"] = blocks.metric(fetched - ratio(signed, signs))
+    found["handshake_own_ns"] = blocks.metric(
+        ratio(
+            blocks.sums(
+                *blocks.matching(
+                    lambda phase, state: phase in HANDSHAKE_PHASES and state == "on_cpu"
+                )
+            ),
+            shakes,
+        )
     )
     tls = blocks.sums(
         *blocks.matching(lambda phase, state: phase in HANDSHAKE_PHASES and state == "on_cpu"),

@@ -147,6 +147,15 @@ LABELS: Final[Mapping[str, Label]] = {
     "client_setup_wait_share": Label(
         "the server waiting for the client's set-up, share of the time", "share", "both-sides"
     ),
+    "client_tls_ns": Label(
+        "CPU time that TLS adds to the client, per connection, by both arms", "ns", "both-sides"
+    ),
+    "client_tls_ratio": Label(
+        "the same, divided by the server's wait for the client", "ratio", "both-sides"
+    ),
+    "client_tls_wait_share": Label(
+        "the server waiting for the client's TLS work, share of the time", "share", "both-sides"
+    ),
     "client_samples_count": Label("CPU samples of clients", "count", "both-sides"),
     "writes_per_command": Label("writes to the client, per command", "count", "ledger"),
     "bytes_per_write": Label("bytes of each write, by the server's counter", "bytes", "ledger"),
@@ -168,6 +177,10 @@ LABELS: Final[Mapping[str, Label]] = {
     "fetch_handshake_ns": Label(
         "OpenSSL 3 fetching methods in handshakes, CPU time per handshake", "ns", "composition"
     ),
+    "fetch_excess_ns": Label(
+        "the same without the signature, round by round", "ns", "composition"
+    ),
+    "handshake_own_ns": Label("the server's CPU time, per handshake", "ns", "handshake"),
     "fetch_cpu_share": Label(
         "OpenSSL 3 fetching methods, share of the server's CPU time", "share", "composition"
     ),
