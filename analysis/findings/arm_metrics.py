@@ -41,7 +41,7 @@ def add_client_of_arms(found: Metrics, part: Group, plaintext: Group) -> None:
         return
     assert mine.value is not None
     ratios = [value / awaited for value in (mine.value, mine.low, mine.high)]
-    found["client_tls_ratio"] = Metric(*ratios, unit_count=mine.unit_count)
+    found["client_tls_ratio"] = Metric(ratios[0], ratios[1], ratios[2], unit_count=mine.unit_count)
     if network.value is None or network.low is None or network.high is None:
         return
     parts_of = [max(0.0, min(1.0, one)) for one in ratios]

@@ -97,6 +97,14 @@ LABELS: Final[Mapping[str, Label]] = {
     "old_version_share": Label("share of handshakes older than TLS 1.2", "share", "handshake"),
     "session_cache": Label("resumption, by the server's status", "text", "method"),
     "cipher": Label("cipher suites", "text", "handshake"),
+    "certificate_key": Label("key of the server's certificate", "text", "method"),
+    "rsa_bits": Label("length of its RSA key, in bits", "count", "method"),
+    "speaks_tls13": Label("the server's library has TLS 1.3", "text", "method"),
+    "tls12_share": Label("share of handshakes with TLS 1.2", "share", "handshake"),
+    "cbc_share": Label("share of handshakes with an AES-CBC cipher", "share", "handshake"),
+    "stolen_share": Label(
+        "CPU time of the server that the hypervisor took, share of the time", "share", "trust"
+    ),
     "tls_library": Label("the server's TLS library", "text", "method"),
     "software_crypto": Label("ciphers without crypto instructions", "text", "method"),
     "tls_bytes": Label("results are encrypted", "text", "composition"),
@@ -177,9 +185,7 @@ LABELS: Final[Mapping[str, Label]] = {
     "fetch_handshake_ns": Label(
         "OpenSSL 3 fetching methods in handshakes, CPU time per handshake", "ns", "composition"
     ),
-    "fetch_excess_ns": Label(
-        "the same without the signature, round by round", "ns", "composition"
-    ),
+    "fetch_excess_ns": Label("the same without the signature, round by round", "ns", "composition"),
     "handshake_own_ns": Label("the server's CPU time, per handshake", "ns", "handshake"),
     "fetch_cpu_share": Label(
         "OpenSSL 3 fetching methods, share of the server's CPU time", "share", "composition"
