@@ -262,11 +262,10 @@ NEWER = {
     "old_clients": Case(
         ("version_downgrade",),
         (
-            _storm(choice=_TLS12),
-            _storm(choice=_TLS12, threads=1, sysbench=_queries(3)),
-            _storm(choice=_TLS12, server_key="rsa:2048"),
+            _storm(choice=_TLS12, sysbench=_queries(12)),
+            _storm(choice=_TLS12, threads=1, sysbench=_queries(8)),
+            _storm(choice=_TLS12, server_key="rsa:2048", sysbench=_queries(15)),
         ),
-        ("connections_not_reused", "no_resumption"),
     ),
     "old_ciphers": Case(
         ("cipher_downgrade",),
