@@ -172,8 +172,9 @@ def _lists(program: str, option: bytes) -> bool:
 def _refused(arm: str, why: str) -> TlstaxError:
     what = "in plaintext" if arm == "plaintext" else "with TLS"
     advice = (
-        "Check user and password. Use an account without REQUIRE SSL, on a server without require_secure_transport; where "
-        "plaintext is not allowed, `tlstax whatif --no-tls` bounds what TLS costs"
+        "Check user and password. Use an account without REQUIRE SSL, on a server without "
+        "require_secure_transport; where plaintext is not allowed, `tlstax whatif --no-tls` bounds "
+        "what TLS costs"
         if arm == "plaintext"
         else "Check user, password and ssl-ca in the option file or login path"
     )

@@ -3,8 +3,10 @@
 
 It opens pairs of connections, one in plaintext and one with TLS, in random order, a few a second,
 and prints the difference that this client sees, with its interval. Nothing is attached, and no root
-is needed. The account needs no right but to connect. The client's own TLS work is in the
-difference. It refuses where plaintext is not allowed.
+is needed. The account needs no right but to connect; its password must be checked by the server
+itself (a plug-in that needs the password in clear would send it in plaintext). The client's own TLS
+work is in the difference: without ssl-ca in the option file it may load a whole CA bundle. It
+refuses where plaintext is not allowed.
 """
 
 import argparse
@@ -100,8 +102,10 @@ def text_of(found: Summary) -> str:
             f"plaintext   {_ms(found.plaintext_ns)} (median)",
             f"TLS         {_ms(found.tls_ns)} (median)",
             "The client's own TLS work and the round trips are included.",
-            f"Cost: these connections were being opened in {found.busy_share:.2%} of the time; the "
-            "server's CPUs cannot have paid more than that of one CPU.",
+            (
+                f"Cost: these connections were being opened in {found.busy_share:.2%} of the time; "
+                "the server's CPUs cannot have paid more than that of one CPU."
+            ),
         ]
     )
 
