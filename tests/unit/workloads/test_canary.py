@@ -21,7 +21,7 @@ def pairs(count: int, added_ns: int) -> list[Pair]:
 
 def test_the_difference_is_that_of_pairs_and_has_an_interval_from_eight_on() -> None:
     found = summarize(pairs(40, 3 * MS), 2.0)
-    assert found.low_ns <= found.difference_ns <= found.high_ns < 3.1 * MS
+    assert 2.9 * MS < found.low_ns <= found.difference_ns <= found.high_ns < 3.1 * MS
     assert found.has_interval
     assert "95 % interval of 40 pairs" in text_of(found)
     assert "range of 4 pairs" in text_of(summarize(pairs(4, 3 * MS), 2.0))
