@@ -417,8 +417,8 @@ check-threads: root-check-threads test-install ## 5,000 connections of a real se
 	$(BIN)/python tests/truth/many_threads.py
 
 .PHONY: check-causes
-check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and score all findings (about 30 minutes)
-	$(BIN)/python tests/truth/causes/check.py
+check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and score all findings (about 30 minutes); BLIND=SEED: cases and 200 healthy loads drawn from it (2 hours)
+	$(BIN)/python tests/truth/causes/check.py $(if $(BLIND),--blind $(BLIND))
 
 # Of captures that are there: CAPTURES="lab-out/*.tlstax". It records nothing.
 CAPTURES ?= docs/demo/demo.tlstax

@@ -14,6 +14,7 @@ from tlstax.collectors.capture.printable import complain, safe_streams
 COMMANDS = {
     "certs": ("certs.command", "make a CA, a server and a client certificate"),
     "lab": ("workloads.command", "run TLS and plaintext workloads against a private server"),
+    "canary": ("workloads.canary_command", "measure what TLS adds to a connection"),
     "probes": ("collectors.commands.probes", "show what would be probed in a process, and why"),
     "doctor": ("collectors.commands.doctor", "try what this host and a process can bear"),
     "attach": ("collectors.commands.attach", "record a running server"),

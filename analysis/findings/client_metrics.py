@@ -61,7 +61,9 @@ def add_client(
     if awaited_ns:
         found["client_connecting_ratio"] = exact((setup + in_handshake) / count / awaited_ns)
         network = found["connecting_network_share"]
-        part_of = min(1.0, (setup + waits) / count / awaited_ns)
+        # All of its CPU time causes its waiting for a CPU, as in the shares of the server.
+        with_queue = setup + waits + queued * setup / max(1.0, setup + in_handshake)
+        part_of = min(1.0, with_queue / count / awaited_ns)
         if network.value is not None and network.low is not None and network.high is not None:
             found["client_setup_wait_share"] = Metric(
                 network.value * part_of,

@@ -16,6 +16,7 @@ from tlstax.analysis.classify.wait_causes import WaitTimes
 from tlstax.analysis.findings import throughout, window_metrics
 from tlstax.analysis.findings.client_metrics import add_client
 from tlstax.analysis.findings.host_metrics import add_host
+from tlstax.analysis.findings.library_metrics import add_texts
 from tlstax.analysis.findings.metric_labels import COMPUTED, PER_CONNECTION, PER_HANDSHAKE
 from tlstax.analysis.findings.outcome_metrics import add_outcomes
 from tlstax.analysis.findings.window_metrics import (
@@ -69,7 +70,7 @@ def gather(
     _add_ledger(found, blocks, served, operations)
     _add_connections(found, blocks)
     add_outcomes(found, blocks, served)
-    _add_texts(found, part, tables, blocks)
+    add_texts(found, part, tables, blocks)
     _add_waits(found, blocks)
     add_host(found, blocks)
     _add_computing(found, blocks)
@@ -237,45 +238,6 @@ def _add_waits(found: Metrics, blocks: Blocks) -> None:
     found["timer_acks"] = blocks.metric(ratio(acks, stalls)) if is_read else Metric(None)
 
 
-def _add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:
-    """Metrics that are names."""
-    target = tables.targets[0] if tables.targets else None
-    library = f"{target.tls_library} {target.tls_version}" if target else ""
-    suites = window_metrics.names_of(
-        row.cipher for row in tables.handshakes if row.window_id in part.window_ids
-    )
-    mode = window_metrics.last_text(tables, "Ssl_session_cache_mode").upper()
-    offered = {"SERVER": "offered", "BOTH": "offered", "OFF": "not offered", "NONE": "not offered"}
-    found["tls_library"] = Metric(None, text=library)
-    found["cipher"] = Metric(None, text=suites)
-    found["session_cache"] = Metric(None, text=offered.get(mode, "unknown"))
-    recorded = tables.clients is not None and bool(tables.clients.windows)
-    found["client_recorded"] = Metric(None, text="yes" if recorded else "no")
-    found["software_crypto"] = Metric(
-        None,
-        text="yes" if _is_software(library, suites, tables.meta.get("cpu_flags", "")) else "no",
-    )
-    crypto = blocks.sums(*(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")))
-    used = bool(crypto[0] > 0.02 * blocks.sums("time:record_write/on_cpu")[0])
-    found["tls_bytes"] = Metric(None, text="yes" if used else "no")
-
-
-def _is_software(library: str, suites: str, cpu_flags: str) -> bool:
-    """Whether records are encrypted or hashed without crypto instructions.
-
-    yaSSL uses none. AES-CBC suites also need SHA-1 or SHA-256 for each record, which only CPUs with
-    the SHA extensions have instructions for.
-    """
-    if library.startswith("yaSSL"):
-        return True
-    flags = cpu_flags.split()
-    if "aes" not in flags:
-        return "CHACHA20" not in suites and bool(suites)
-    modern = ("GCM", "CCM", "CHACHA20", "POLY1305")
-    legacy = [name for name in suites.split(", ") if name and not any(m in name for m in modern)]
-    return bool(legacy) and "sha_ni" not in flags
-
-
 def _add_records(found: Metrics, blocks: Blocks) -> None:
     """Writes to the client, their size, and counters of the server that explain waits."""
     writes, commands = blocks.sums("ended:record_write"), blocks.sums("ended:command")
@@ -293,8 +255,22 @@ def _add_records(found: Metrics, blocks: Blocks) -> None:
 def _add_computing(found: Metrics, blocks: Blocks) -> None:
     """The parts of the server's CPU time in handshakes, for comparison with each other."""
     shakes = blocks.sums("ended:handshake")
-    found["fetch_handshake_ns"] = blocks.metric(
-        ratio(blocks.sums("cpu:handshake/provider_fetch"), shakes)
+    fetched = ratio(blocks.sums("cpu:handshake/provider_fetch"), shakes)
+    found["fetch_handshake_ns"] = blocks.metric(fetched)
+    signed, signs = blocks.sums("exact:sign"), blocks.sums("exact:handshake")
+    if not signs[0]:
+        signed, signs = blocks.sums("time:sign/on_cpu"), shakes
+    # Both by unit: what slows the host down in one round slows them both down.
+    found["fetch_excess_ns"] = blocks.metric(fetched - ratio(signed, signs))
+    found["handshake_own_ns"] = blocks.metric(
+        ratio(
+            blocks.sums(
+                *blocks.matching(
+                    lambda phase, state: phase in HANDSHAKE_PHASES and state == "on_cpu"
+                )
+            ),
+            shakes,
+        )
     )
     tls = blocks.sums(
         *blocks.matching(lambda phase, state: phase in HANDSHAKE_PHASES and state == "on_cpu"),

@@ -7,7 +7,7 @@ from tlstax.analysis.classify import wait_causes
 from tlstax.analysis.classify.client_samples import count_client_samples
 from tlstax.analysis.classify.composition import Counts, Stacks
 from tlstax.analysis.classify.taxonomy import Taxonomy
-from tlstax.analysis.findings import finding_metrics, rules
+from tlstax.analysis.findings import arm_metrics, finding_metrics, rules
 from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables
@@ -29,5 +29,10 @@ def findings_of(
         part.name: finding_metrics.gather(part, tables, sums, counts, waits, client_counts)
         for part in parts
     }
+    if clients is None or not clients.windows:
+        for part in parts:
+            plaintext = arm_metrics.partner_of(part, tuple(parts))
+            if plaintext is not None:
+                arm_metrics.add_client_of_arms(judged[part.name].metrics, part, plaintext)
     found = [line for part in parts for line in rules.judge(part, judged[part.name])]
     return rules.arrange(found), rules.note(judged.values())

@@ -99,6 +99,14 @@ LABELS: Final[Mapping[str, Label]] = {
     "old_version_share": Label("share of handshakes older than TLS 1.2", "share", "handshake"),
     "session_cache": Label("resumption, by the server's status", "text", "method"),
     "cipher": Label("cipher suites", "text", "handshake"),
+    "certificate_key": Label("key of the server's certificate", "text", "method"),
+    "rsa_bits": Label("length of its RSA key, in bits", "count", "method"),
+    "speaks_tls13": Label("the server's library has TLS 1.3", "text", "method"),
+    "tls12_share": Label("share of handshakes with TLS 1.2", "share", "handshake"),
+    "cbc_share": Label("share of handshakes with an AES-CBC cipher", "share", "handshake"),
+    "stolen_share": Label(
+        "CPU time of the server that the hypervisor took, share of the time", "share", "trust"
+    ),
     "tls_library": Label("the server's TLS library", "text", "method"),
     "software_crypto": Label("ciphers without crypto instructions", "text", "method"),
     "tls_bytes": Label("results are encrypted", "text", "composition"),
@@ -149,6 +157,15 @@ LABELS: Final[Mapping[str, Label]] = {
     "client_setup_wait_share": Label(
         "the server waiting for the client's set-up, share of the time", "share", "both-sides"
     ),
+    "client_tls_ns": Label(
+        "CPU time that TLS adds to the client, per connection, by both arms", "ns", "both-sides"
+    ),
+    "client_tls_ratio": Label(
+        "the same, divided by the server's wait for the client", "ratio", "both-sides"
+    ),
+    "client_tls_wait_share": Label(
+        "the server waiting for the client's TLS work, share of the time", "share", "both-sides"
+    ),
     "client_samples_count": Label("CPU samples of clients", "count", "both-sides"),
     "writes_per_command": Label("writes to the client, per command", "count", "ledger"),
     "bytes_per_write": Label("bytes of each write, by the server's counter", "bytes", "ledger"),
@@ -170,6 +187,8 @@ LABELS: Final[Mapping[str, Label]] = {
     "fetch_handshake_ns": Label(
         "OpenSSL 3 fetching methods in handshakes, CPU time per handshake", "ns", "composition"
     ),
+    "fetch_excess_ns": Label("the same without the signature, round by round", "ns", "composition"),
+    "handshake_own_ns": Label("the server's CPU time, per handshake", "ns", "handshake"),
     "fetch_cpu_share": Label(
         "OpenSSL 3 fetching methods, share of the server's CPU time", "share", "composition"
     ),

@@ -40,6 +40,8 @@ server that waits for the client more often has received one of them in parts.
 """
 OLD_VERSIONS: Final = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.0", "TLSv1.1")
 """Versions that RFC 8996 and RFC 7568 forbid."""
+MODERN: Final = ("GCM", "CCM", "CHACHA20", "POLY1305")
+"""In the names of cipher suites that need no digest beside the cipher."""
 COUNTERS: Final = (
     "Bytes_sent",
     "Innodb_row_lock_time",
@@ -170,6 +172,14 @@ def add_outcomes(add: Add, everywhere: Mapping[int, int], tables: Tables) -> Non
         if row.outcome == "success" and row.tls_version != "unknown":
             age = "old" if row.tls_version in OLD_VERSIONS else "current"
             add(f"version:{age}", block, 1)
+            add(f"version:{'1.2' if row.tls_version == 'TLSv1.2' else 'other'}", block, 1)
+        if row.outcome == "success" and row.cipher != "unknown":
+            add(f"cipher:{'modern' if is_modern(row.cipher) else 'cbc'}", block, 1)
+
+
+def is_modern(cipher: str) -> bool:
+    """Whether a suite encrypts and authenticates in one pass (RFC 5116); its name tells it."""
+    return any(name in cipher for name in MODERN)
 
 
 def add_host(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:

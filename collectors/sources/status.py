@@ -20,6 +20,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.known_sources import STATUS
 from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.process.certificate import is_in_use, read_certificate
 from tlstax.collectors.recording.source_set import Source
 from tlstax.collectors.sources.declaration import Asked, Declaration, Option
 
@@ -41,7 +42,12 @@ WRITES: Final = re.compile(
     r"\b(ALL PRIVILEGES|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER|SUPER|FILE|SHUTDOWN|GRANT OPTION)\b"
 )
 
+CERTIFICATE: Final = "certificate/"
+"""Prefix of what the server's certificate says: `certificate/key`, kind and length of its key, and
+`certificate/chain`, the certificates in its file.
+"""
 _STATUS, _GRANTS, _END = "tlstax-status", "tlstax-grants", "tlstax-end"
+_FILE: Final = "tlstax-certificate"
 _PATIENCE_S: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 4 << 20
 
@@ -51,8 +57,19 @@ class ServerStatus:
 
     name = "status"
 
-    def __init__(self, *, option_file: Path | None = None, login_path: str | None = None) -> None:
-        """Give exactly one; it also holds whatever else the connection needs."""
+    def __init__(
+        self,
+        *,
+        option_file: Path | None = None,
+        login_path: str | None = None,
+        pid: int | None = None,
+    ) -> None:
+        """Give exactly one of the first two; it also holds whatever else the connection needs.
+
+        `pid`: the server, whose certificate is read; None: it is not.
+        """
+        self._pid = pid
+        self._certificate: dict[str, str] = {}
         self._access = (
             f"--defaults-file={option_file}" if option_file else f"--login-path={login_path}"
         )
@@ -118,6 +135,9 @@ class ServerStatus:
             "SELECT VERSION(), @@global.performance_schema",
             f"SELECT '{_GRANTS}'",
             "SHOW GRANTS",
+            f"SELECT '{_FILE}'",
+            "SELECT @@global.ssl_cert, @@global.datadir",
+            "SHOW GLOBAL STATUS LIKE 'Ssl_server_not_after'",
         )
         lines = self._wait()
         if lines and lines[0].startswith("ERROR"):
@@ -126,7 +146,21 @@ class ServerStatus:
         if len(facts) != 2:
             raise _refused(lines[0] if lines else "the client ended without a message")
         self._with_waits = facts[1] == "1"
+        if _FILE in lines:
+            lines, told = lines[: lines.index(_FILE)], lines[lines.index(_FILE) + 1 :]
+            self._certificate = self._of_certificate(told)
         return facts[0], lines[lines.index(_GRANTS) + 1 :] if _GRANTS in lines else []
+
+    def _of_certificate(self, lines: list[str]) -> dict[str, str]:
+        """Key and chain of the server's certificate, by the file that it names; {} if unknown."""
+        file, _, directory = lines[0].partition("\t") if lines else ("", "", "")
+        if self._pid is None or not directory or file in ("", "NULL"):
+            return {}
+        found = read_certificate(self._pid, file, directory)
+        not_after = lines[1].partition("\t")[2] if len(lines) > 1 else ""
+        if found is None or not is_in_use(found, not_after):
+            return {}
+        return {f"{CERTIFICATE}key": found.key, f"{CERTIFICATE}chain": str(found.chain_count)}
 
     def _ask(self, now_ns: int) -> None:
         statements = ["SHOW GLOBAL STATUS"]
@@ -137,7 +171,7 @@ class ServerStatus:
 
     def _rows(self, lines: list[str]) -> list[schema.Row]:
         """The counters that changed since the last answer, with the time of the query."""
-        current: dict[str, str] = {}
+        current = dict(self._certificate)
         prefix = ""
         for line in lines:
             if line == _STATUS:
@@ -257,7 +291,7 @@ def _knows_login_paths(client: str) -> bool:
 
 def _open(asked: Asked) -> Sequence[Source]:
     file, login_path = (asked.options[key] for key in ("status_file", "status_login_path"))
-    return (ServerStatus(option_file=file, login_path=login_path),)
+    return (ServerStatus(option_file=file, login_path=login_path, pid=asked.pid),)
 
 
 SOURCE: Final = Declaration(

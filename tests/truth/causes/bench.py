@@ -37,6 +37,7 @@ from tlstax.workloads.servers.programs import find_program
 from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.server_directory import free_port
 from tlstax.workloads.servers.storage import Storage
+from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import make_transport
 from tlstax.workloads.transports.namespaces import new_namespace
 
@@ -62,6 +63,8 @@ class Injection:
     kind: str = "mariadb"
     options: tuple[str, ...] = ()
     """Further lines of the server's option file."""
+    choice: TlsChoice | None = None
+    """What the clients' library is limited to."""
     rtt_ms: float = 0.0
     """Round trip between clients and server, which are in network namespaces of their own then."""
     split_bytes: int = 0
@@ -117,7 +120,8 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
             stack.enter_context(ready("stranger.py", server.port, injection.stranger))
         client = stack.enter_context(_load(injection, server, endpoint))
         time.sleep(SETTLE_S)
-        sources = SourceSet([ServerStatus(option_file=server.directory.client / "status.cnf")])
+        status = ServerStatus(option_file=server.directory.client / "status.cnf", pid=server.pid)
+        sources = SourceSet([status])
         request = Request(
             server.pid, capture, window_s=WINDOW_S, sample_hz=SAMPLE_HZ, sources=sources,
             clients=(client.pid,) if injection.record_client else (),
@@ -206,6 +210,11 @@ def _load(
         str(script) if script.exists() else injection.script, "run",
     ]  # fmt: skip
     environment = {"PATH": os.defpath, "LC_ALL": "C"} | dict(caller.environment)
+    if injection.choice:
+        limits = server.client_directory / "limited.cnf"
+        limits.write_text(injection.choice.openssl_configuration())
+        limits.chmod(0o644)
+        environment["OPENSSL_CONF"] = str(limits)
     with (
         (server.client_directory / "load.log").open("wb") as log,
         started(command, cwd=server.client_directory, env=environment, stdout=log,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tlstax.tests.truth.causes.bench import Injection
 from tlstax.workloads.servers.storage import Storage
+from tlstax.workloads.tls import TlsChoice
 
 SOME_QUERIES = 6
 """Fewer on a connection are few."""
@@ -40,6 +41,11 @@ def _yassl(*, storm: bool = False, **more: object) -> Injection:
     return Injection(kind="mysql56", script=script, **more)  # type: ignore[arg-type]
 
 
+def _renewed(**more: object) -> Injection:
+    """Large results on connections that are opened again and again."""
+    return Injection(script="result", **more)  # type: ignore[arg-type]
+
+
 def _queries(count: int) -> tuple[str, ...]:
     return (f"--queries={count}",)
 
@@ -48,6 +54,9 @@ def _rows(result: int, row: int) -> tuple[str, ...]:
     return (f"--result-bytes={result}", f"--row-bytes={row}")
 
 
+_TLS12 = TlsChoice("TLSv1.2")
+_CBC = TlsChoice("TLSv1.2", "ECDHE-ECDSA-AES256-SHA")
+_CBC_RSA = TlsChoice("TLSv1.2", "ECDHE-RSA-AES256-SHA")
 _COMMITS = (
     "innodb_flush_log_at_trx_commit = 1", "log_bin = binlog", "server_id = 1", "sync_binlog = 1",
 )  # fmt: skip
@@ -61,7 +70,7 @@ CONTROLS = {
 
 CASES = {
     "slow_key": Case(
-        ("rsa_key_size",),
+        ("long_key",),
         (
             _storm(server_key="rsa:4096", sysbench=_queries(5)),
             _storm(server_key="rsa:4096", threads=3, sysbench=_queries(2)),
@@ -250,6 +259,25 @@ FALSE_CAUSES = {
     ),
 }
 NEWER = {
+    "old_clients": Case(
+        ("version_downgrade",),
+        (
+            _storm(choice=_TLS12, sysbench=_queries(12)),
+            _storm(choice=_TLS12, threads=1, sysbench=_queries(8)),
+            _storm(choice=_TLS12, server_key="rsa:2048", sysbench=_queries(15)),
+        ),
+    ),
+    "old_ciphers": Case(
+        ("cipher_downgrade",),
+        (
+            _renewed(choice=_CBC, sysbench=(*_rows(400_000, 0), *_queries(50))),
+            _renewed(choice=_CBC, threads=1, sysbench=(*_rows(200_000, 0), *_queries(99))),
+            _renewed(
+                choice=_CBC_RSA, server_key="rsa:2048", sysbench=(*_rows(300_000, 0), *_queries(60))
+            ),
+        ),
+        ("version_downgrade", "cipher_without_hardware"),
+    ),
     "revoked": Case(
         ("client_checks",),
         (
@@ -279,7 +307,7 @@ CASES |= FALSE_CAUSES | NEWER
 
 MIXED = {
     "wan_and_slow_key": Case(
-        ("round_trips", "rsa_key_size"),
+        ("round_trips", "long_key"),
         (_storm(rtt_ms=8, server_key="rsa:4096", threads=4),),
     ),
     "lock_and_starved": Case(

@@ -8,6 +8,8 @@
     check.py --keep DIR       the same, and keep the recordings in DIR
     check.py --judge DIR      judge the recordings of DIR again, without recording: needs no root
     check.py --table FILE     also write the scores as a page
+    check.py --blind SEED     cases and 200 healthy loads that are drawn from the seed (blind.py):
+                              write it down, freeze the rules, and run it once
 
 Prints a line for each case, then the scores of all findings (see scores.py). Exits with 1 if fewer
 than 11 causes are named by all of their parameters, if a mixed case lacks one of its causes, or if
@@ -19,7 +21,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +31,7 @@ from tlstax.analysis.document import explain
 from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.tests.truth.causes import bench, scores
+from tlstax.tests.truth.causes import bench, blind, scores
 from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, Case, true_of
 from tlstax.tests.truth.causes.scores import Scored
 
@@ -118,6 +120,18 @@ def place_of(name: str, budget: float | None, kept: Path) -> Path:
     return kept / f"budget-{mode}" / f"{name.replace(':', '-')}.tlstax"
 
 
+def drawn(seed: int, names: list[str]) -> tuple[
+    dict[str, Case], list[tuple[str, int]], dict[str, bench.Injection]
+]:  # fmt: skip
+    """Cases, (cause, parameter) pairs and healthy loads of a seed; all, or those named."""
+    cases, controls = blind.cases(seed), blind.controls(seed)
+    if names:
+        cases = {name: case for name, case in cases.items() if name in names}
+        controls = {name: one for name, one in controls.items() if name in names}
+    pairs = [(name, at) for name, case in cases.items() for at in range(len(case.parameters))]
+    return cases, pairs, dict(controls)
+
+
 def chosen(names: list[str]) -> tuple[list[tuple[str, int]], list[str], list[str]]:
     """(cause, parameter) pairs, mixed cases and controls that are asked for."""
     if not names:
@@ -138,6 +152,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME[:PARAMETER]")
     parser.add_argument("--budget", type=float, metavar="SHARE")
+    parser.add_argument("--blind", type=int, metavar="SEED")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--keep", type=Path, metavar="DIR")
     where.add_argument("--judge", type=Path, metavar="DIR")
@@ -146,7 +161,14 @@ def main() -> int:
     if options.judge is None and os.geteuid() != 0:
         sys.exit("needs root")
     attempts = Attempts(options.budget, options.judge or options.keep, options.judge is not None)
-    failed = run(attempts, *chosen(options.names))
+    if options.blind is None:
+        pairs, mixed, healthy = chosen(options.names)
+        controls = {name: CONTROLS[name] for name in healthy}
+        failed = run(attempts, CASES, pairs, mixed, controls)
+    else:
+        print(f"seed {options.blind}")
+        cases, pairs, controls = drawn(options.blind, options.names)
+        failed = run(attempts, cases, pairs, [], controls)
     if not attempts.scored:
         failed.append("no case was judged")
     text = scores.page(attempts.scored)
@@ -158,13 +180,17 @@ def main() -> int:
 
 
 def run(
-    attempts: Attempts, pairs: list[tuple[str, int]], mixed: list[str], controls: list[str]
+    attempts: Attempts,
+    cases: Mapping[str, Case],
+    pairs: list[tuple[str, int]],
+    mixed: list[str],
+    controls: Mapping[str, bench.Injection],
 ) -> list[str]:
     """All these cases; what went wrong with them, in sentences."""
     failed = []
     named: dict[str, bool] = {}
     for name, at in pairs:
-        case = CASES[name]
+        case = cases[name]
         ids = attempts.attempt(f"{name}:{at}", case.parameters[at], case)
         if ids is not None and case.expected:
             named[name] = named.get(name, True) and bool(ids) and ids[0] in case.expected
@@ -174,8 +200,8 @@ def run(
         ids = attempts.attempt(name, MIXED[name].parameters[0], MIXED[name])
         if ids is not None and not set(MIXED[name].expected) <= set(ids):
             failed.append(f"{name} lacks a cause")
-    for name in controls:
-        if attempts.attempt(name, CONTROLS[name], Case((), (CONTROLS[name],))):
+    for name, control in controls.items():
+        if attempts.attempt(name, control, Case((), (control,))):
             failed.append(f"something fired on the control {name}")
     right = sum(named.values())
     print(f"{right} of {len(named)} causes named with all of their parameters")

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Metrics of the server's TLS library, its certificate and its ciphers, which are names mostly."""
+
+import re
+from typing import Final
+
+from tlstax.analysis.findings import throughout, window_metrics
+from tlstax.analysis.findings.window_metrics import RECORD_CRYPTO, Blocks, Metric, Metrics, exact
+from tlstax.analysis.rows.tables import Group, Tables
+
+_HAS_TLS13: Final = re.compile(r"OpenSSL (1\.1\.1|[3-9])|wolfSSL")
+"""Libraries with TLS 1.3: OpenSSL since 1.1.1 (RFC 8446), and wolfSSL."""
+
+
+def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:
+    """Metrics that are names."""
+    target = tables.targets[0] if tables.targets else None
+    library = f"{target.tls_library} {target.tls_version}" if target else ""
+    suites = window_metrics.names_of(
+        row.cipher for row in tables.handshakes if row.window_id in part.window_ids
+    )
+    mode = window_metrics.last_text(tables, "Ssl_session_cache_mode").upper()
+    offered = {"SERVER": "offered", "BOTH": "offered", "OFF": "not offered", "NONE": "not offered"}
+    found["tls_library"] = Metric(None, text=library)
+    found["cipher"] = Metric(None, text=suites)
+    key = window_metrics.last_text(tables, "certificate/key")
+    kind, _, bits = key.partition(" ")
+    found["certificate_key"] = Metric(None, text=key or "unknown")
+    found["rsa_bits"] = exact(float(bits)) if kind == "RSA" and bits.isdigit() else Metric(None)
+    found["speaks_tls13"] = Metric(None, text="yes" if _HAS_TLS13.search(library) else "no")
+    found["session_cache"] = Metric(None, text=offered.get(mode, "unknown"))
+    recorded = tables.clients is not None and bool(tables.clients.windows)
+    found["client_recorded"] = Metric(None, text="yes" if recorded else "no")
+    found["software_crypto"] = Metric(
+        None,
+        text="yes" if _is_software(library, suites, tables.meta.get("cpu_flags", "")) else "no",
+    )
+    crypto = blocks.sums(*(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")))
+    used = bool(crypto[0] > 0.02 * blocks.sums("time:record_write/on_cpu")[0])
+    found["tls_bytes"] = Metric(None, text="yes" if used else "no")
+
+
+def _is_software(library: str, suites: str, cpu_flags: str) -> bool:
+    """Whether records are encrypted or hashed without crypto instructions.
+
+    yaSSL uses none. AES-CBC suites also need SHA-1 or SHA-256 for each record, which only CPUs with
+    the SHA extensions have instructions for.
+    """
+    if library.startswith("yaSSL"):
+        return True
+    flags = cpu_flags.split()
+    if "aes" not in flags:
+        return "CHACHA20" not in suites and bool(suites)
+    legacy = [name for name in suites.split(", ") if name and not throughout.is_modern(name)]
+    return bool(legacy) and "sha_ni" not in flags

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The key of a server's certificate: its kind and length, from the certificate itself.
+
+A certificate is public: the server sends it to each client. No private key is read. The file is
+opened in the server's own file system, and believed only if it is the certificate that the server
+has in use, which its expiry date tells (`Ssl_server_not_after`).
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+MOST_BYTES: Final = 1 << 20
+"""Longer files are no certificates."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a file of certificates says of the first one, which is the server's."""
+
+    key: str
+    """RSA 2048, EC 256, Ed25519, ...: kind and length in bits."""
+    chain_count: int
+    """Certificates in the file."""
+    not_after: datetime
+    """When it expires, in UTC."""
+
+
+def read_certificate(pid: int, file: str, directory: str) -> Certificate | None:
+    """The certificate that process `pid` calls `file`, relative to `directory` in its file system.
+
+    None if there is none that can be read.
+    """
+    place = Path(f"/proc/{pid}/root") / os.path.join(directory, file).lstrip("/")
+    try:
+        text = _content(place)
+    except OSError:
+        return None
+    return parse(text)
+
+
+def _content(path: Path) -> bytes:
+    """The first MOST_BYTES of a regular file; never waits for a pipe or a device."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as handle:
+        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            return b""
+        return handle.read(MOST_BYTES)
+
+
+def parse(text: bytes) -> Certificate | None:
+    """What certificates in PEM say; None if there is none."""
+    # Imported here: attach stays small where nobody asks for it.
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    try:
+        chain = x509.load_pem_x509_certificates(text)
+        key = chain[0].public_key()
+    except (ValueError, IndexError, UnsupportedAlgorithm):
+        return None
+    kind = type(key).__name__.lstrip("_").removesuffix("PublicKey")
+    name = {"EllipticCurve": "EC"}.get(kind, kind)
+    bits = getattr(key, "key_size", None)
+    ends = chain[0].not_valid_after_utc
+    return Certificate(f"{name} {bits}" if bits else name, len(chain), ends)
+
+
+def is_in_use(certificate: Certificate, not_after: str) -> bool:
+    """Whether the server's word for the expiry date ('Nov 23 07:18:10 2027 GMT') is this one's.
+
+    True where the server does not tell it.
+    """
+    try:
+        told = datetime.strptime(not_after.strip(), "%b %d %H:%M:%S %Y %Z")
+    except ValueError:
+        return not not_after.strip()
+    return told.replace(tzinfo=UTC) == certificate.not_after

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Kind and length of a server's key come from its certificate, or are not said."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tlstax.certs.generate import KeyKind, generate
+from tlstax.collectors.process.certificate import is_in_use, parse, read_certificate
+
+
+@pytest.mark.parametrize(("kind", "said"), [("rsa:3072", "RSA 3072"), ("ec:p256", "EC 256")])
+def test_the_key_is_told_by_the_certificate(tmp_path: Path, kind: str, said: str) -> None:
+    files = generate(tmp_path / "certificates", KeyKind.parse(kind))
+    found = read_certificate(os.getpid(), files.server.name, str(files.server.parent))
+    assert found is not None
+    assert (found.key, found.chain_count) == (said, 1)
+    both = parse(files.server.read_bytes() + files.ca.read_bytes())
+    assert both is not None
+    assert both.chain_count == 2
+
+
+def test_what_is_no_certificate_is_not_guessed(tmp_path: Path) -> None:
+    pipe, text = tmp_path / "pipe", tmp_path / "text.pem"
+    os.mkfifo(pipe)
+    text.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    for name in ("pipe", "text.pem", "missing.pem", "."):
+        assert read_certificate(os.getpid(), name, str(tmp_path)) is None
+
+
+def test_a_file_that_was_replaced_is_not_the_certificate_in_use(tmp_path: Path) -> None:
+    files = generate(tmp_path / "certificates", KeyKind.parse("ec:p256"))
+    found = parse(files.server.read_bytes())
+    assert found is not None
+    assert is_in_use(found, f"{found.not_after:%b %d %H:%M:%S %Y} GMT")
+    assert not is_in_use(found, "Jan  1 00:00:00 2001 GMT")
+    assert not is_in_use(found, "something else")
+    assert is_in_use(found, "")

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Measure what TLS adds to a connection of a server in production, under its present load.
+
+It opens pairs of connections, one in plaintext and one with TLS, in random order, a few a second,
+and prints the difference that this client sees, with its interval. Nothing is attached, and no root
+is needed. The account needs no right but to connect; its password must be checked by the server
+itself (a plug-in that needs the password in clear would send it in plaintext). The client's own TLS
+work is in the difference: without ssl-ca in the option file it may load a whole CA bundle. It
+refuses where plaintext is not allowed.
+"""
+
+import argparse
+from pathlib import Path
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.workloads.canary import Access, Summary, measure, summarize
+
+RATE_LEAST, RATE_MOST, RATE = 1.0, 5.0, 2.0
+"""Connections a second."""
+SECONDS_LEAST, SECONDS_MOST, SECONDS = 2.0, 86400.0, 60.0
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `canary` to the command line."""
+    parser = subparsers.add_parser(
+        "canary",
+        help="measure what TLS adds to a connection",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--server", metavar="HOST[:PORT]", help="default: as the account says")
+    account = parser.add_mutually_exclusive_group(required=True)
+    account.add_argument("--login-path", metavar="NAME", help="of mysql_config_editor")
+    account.add_argument(
+        "--option-file", metavar="FILE", type=Path, help="with user and password, mode 0600"
+    )
+    parser.add_argument("--rate", metavar="N", type=float, default=RATE,
+                        help="connections a second, 1 to 5 (default: 2)")  # fmt: skip
+    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=float, default=SECONDS,
+                        help="default: 60")  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and print."""
+    _check(options)
+    host, port = _place(options.server)
+    access = Access(options.option_file, options.login_path, host, port)
+    pairs = measure(access, options.rate, options.seconds)
+    print(text_of(summarize(pairs, options.rate)))
+    return ExitCode.OK
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not RATE_LEAST <= options.rate <= RATE_MOST:
+        raise _usage("--rate", f"{options.rate:g} is not between 1 and 5 connections a second")
+    if not SECONDS_LEAST <= options.seconds <= SECONDS_MOST:
+        raise _usage("--for", f"{options.seconds:g} is not between 2 and 86400 seconds")
+    file = options.option_file
+    if file is None:
+        return
+    if not file.is_file():
+        raise _usage("--option-file", f"{file} is no file")
+    if file.stat().st_mode & 0o077:
+        raise TlstaxError(
+            f"others may read {file}",
+            "it holds a password",
+            f"chmod 600 {file}",
+            ExitCode.USAGE,
+        )
+
+
+def _place(server: str | None) -> tuple[str | None, int | None]:
+    if not server:
+        return None, None
+    host, _, port = server.rpartition(":") if ":" in server else (server, "", "")
+    if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise _usage("--server", f"'{port}' is no port")
+    return host or server, int(port) if port else None
+
+
+def _usage(option: str, why: str) -> TlstaxError:
+    return TlstaxError(f"cannot use {option}", why, "See tlstax canary --help", ExitCode.USAGE)
+
+
+def text_of(found: Summary) -> str:
+    """What was measured, in lines."""
+    kind = "95 % interval" if found.has_interval else "range"
+    bounds = f"{_ms(found.low_ns)} to {_ms(found.high_ns)}, {kind} of {found.count} pairs"
+    seen = found.low_ns > 0 or found.high_ns < 0
+    verdict = (
+        f"With TLS, a connection with one query takes {_ms(found.difference_ns)} longer ({bounds})."
+        if seen and found.difference_ns > 0
+        else f"No difference seen ({bounds})."
+        if not seen
+        else f"With TLS, a connection with one query is {_ms(-found.difference_ns)} faster "
+        f"({bounds}): look for what the plaintext client waits for."
+    )
+    return "\n".join(
+        [
+            verdict,
+            f"plaintext   {_ms(found.plaintext_ns)} (median)",
+            f"TLS         {_ms(found.tls_ns)} (median)",
+            "The client's own TLS work and the round trips are included.",
+            (
+                f"Cost: these connections were being opened in {found.busy_share:.2%} of the time; "
+                "the server's CPUs cannot have paid more than that of one CPU."
+            ),
+        ]
+    )
+
+
+def _ms(time_ns: float) -> str:
+    return f"{time_ns / 1e6:.2f} ms"
