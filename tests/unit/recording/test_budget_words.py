@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tlstax.collectors.recording.engine.expected_cost import EVENTS_PART, budget_summary
+from tlstax.collectors.recording.programs.expected_cost import EVENTS_PART, budget_summary
 from tlstax.collectors.recording.stream.definition import definition
 
 ELSE = "--level sets another."
