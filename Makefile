@@ -394,12 +394,12 @@ bench-fleet-small: test-install ## the same of 100 hosts, into lab-out/fleet.md
 	$(BIN)/python tests/bench/fleet.py lab-out/fleet.md --hosts 100
 
 bench-watch-bytes: test-install ## bytes of a replayed day of tlstax watch, by table
-	$(BIN)/python tests/bench/watch_bytes.py
+	$(BIN)/python tests/bench/watch/bytes_a_day.py
 
 .PHONY: soak-watch
 soak-watch: HOURS ?= 3
 soak-watch: root-soak-watch test-install ## tlstax watch for HOURS=3 of changing load, two restarts and an upgrade: cost, memory, sums
-	$(BIN)/python tests/bench/soak_watch.py --hours $(HOURS)
+	$(BIN)/python tests/bench/watch/soak.py --hours $(HOURS)
 
 test-fleet-engines: test-install packages-servers engines ## the same answers from DuckDB, ClickHouse and Spark on the same files (needs Java)
 	$(PYTEST) tests/fleet_engines

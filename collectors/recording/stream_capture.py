@@ -16,6 +16,7 @@ from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.function_windows import FunctionRows
+from tlstax.collectors.recording.part_end import PartEnd
 from tlstax.collectors.recording.proc_clocks import Clocks
 from tlstax.collectors.recording.programs.expected_cost import (
     FLOOR_CPUS,
@@ -26,7 +27,7 @@ from tlstax.collectors.recording.programs.expected_cost import (
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, stacks_of
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
-from tlstax.collectors.recording.stream.part_counts import Counts, PartEnd, counts_of, since
+from tlstax.collectors.recording.stream.part_counts import Counts, counts_of, since
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import (
     recorded_objects,

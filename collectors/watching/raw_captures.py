@@ -19,7 +19,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.printable import output_error
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
-from tlstax.collectors.recording.stream.part_counts import PartEnd
+from tlstax.collectors.recording.part_end import PartEnd
 from tlstax.collectors.watching import naming
 from tlstax.collectors.watching.naming import Naming
 

@@ -17,8 +17,8 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Row
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.process.symbols import KernelSymbols
+from tlstax.collectors.recording.part_end import PartEnd
 from tlstax.collectors.recording.stack_store import KERNEL, Unnamed
-from tlstax.collectors.recording.stream.part_counts import PartEnd
 from tlstax.collectors.watching import naming, raw_captures
 from tlstax.collectors.watching.raw_captures import KEPT, RawCaptures
 

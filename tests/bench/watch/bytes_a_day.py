@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Bytes of a day of `tlstax watch` of one host, by table.
 
-    python tests/bench/watch_bytes.py [CAPTURE] [--hours N]
+    python tests/bench/watch/bytes_a_day.py [CAPTURE] [--hours N]
 
 The windows of a recording (docs/demo/demo.tlstax, or the one that is named) are replayed as a day
 of windows of 10 s, with their stacks, findings and histograms, through the code that writes
@@ -35,7 +35,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.watched_rows import by_window
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[3]
 NOISE: Final = 0.2
 WINDOW_NS: Final = 10 * SECOND_NS
 GOALS_KB: Final = {60: 500, 10: 2000}
