@@ -128,9 +128,10 @@ def test_address_keeps_what_the_flame_graph_shows(
 
 
 def top_of(page: Page, name: str) -> float:
-    box = page.locator(f'#flame g.frame[name="{name}"]').first.bounding_box()
-    assert box is not None
-    return box["y"]
+    """Below the graph's own top, in CSS pixels: the page may still be scrolling to it."""
+    frame = page.locator(f'#flame g.frame[name="{name}"]').first
+    below = "one.getBoundingClientRect().top - one.closest('#flame').getBoundingClientRect().top"
+    return float(frame.evaluate(f"one => {below}"))
 
 
 def test_icicle(page: Page, browser: Browser) -> None:
