@@ -162,7 +162,8 @@ def alternated(
             recorder = spawn([str(part) for part in command], stdout=stream, stderr=subprocess.PIPE)
             await_attached(recorder)
             until_s = time.monotonic() + PATIENCE_S
-            sizes_kb, counts = [], []
+            sizes_kb: list[int] = []
+            counts: list[int] = []
             while len(sizes_kb) < 2 or (  # an emulated CPU takes long to look once
                 dense_count(path) < DENSE_LEAST + 2 and time.monotonic() < until_s
             ):
