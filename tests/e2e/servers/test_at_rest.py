@@ -20,11 +20,11 @@ from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.collectors.sources.iostat import Iostat
-from tlstax.workloads.servers.canary import find_plaintext
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.configuration import DATABASE
 from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.plaintext_search import find_plaintext
 from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.status import StatusSession
 from tlstax.workloads.servers.storage import BYTES_PER_MB, Storage, require_disk
