@@ -33,6 +33,7 @@ COMMANDS = {
 }
 # What a command is passed of stages that it may not import: parameter of `register`, function.
 PASSED = {
+    "canary": {"duration": "collectors.commands.options:duration"},
     "attach": {"headline": "analysis.report.commands.report:headline"},
     "watch": {"open_sink": "analysis.report.commands.watch_sink:open_sink"},
     "top": {
