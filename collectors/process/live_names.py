@@ -6,10 +6,13 @@ process, looks them up here by the file and offset stored in the capture.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture.schema import Frame
-from tlstax.collectors.process.symbols import Symbolizer
+from tlstax.collectors.process.file_images import file_of_build
+from tlstax.collectors.process.mappings import MappedObject
+from tlstax.collectors.process.symbols import OpenObject, Symbolizer
 from tlstax.collectors.process.target import open_target
 
 NameFrame = Callable[[Frame], Frame]
@@ -27,5 +30,22 @@ def open_names(pid: int) -> NameFrame:
             return frame
         place = symbolizer.in_file(frame.object, frame.build_id, frame.offset_bytes)
         return Frame(frame.frame_id, *place) if place else frame
+
+    return name
+
+
+def open_fetched_names() -> NameFrame:
+    """The same for a process of another host, whose files are here or were fetched from there."""
+    files: dict[tuple[str, str], OpenObject] = {}
+
+    def name(frame: Frame) -> Frame:
+        path, build_id = key = frame.object, frame.build_id
+        if frame.source != "none" or not build_id:
+            return frame
+        if key not in files:
+            found, identity = file_of_build(build_id, (path,))
+            mapped = MappedObject(path, found, "", identity[1], build_id, False, (), None, identity)
+            files[key] = OpenObject(mapped, Path("/"))
+        return Frame(frame.frame_id, *files[key].place(frame.offset_bytes))
 
     return name
