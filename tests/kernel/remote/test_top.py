@@ -5,12 +5,13 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.capture.schema import Frame, Handshake
+from tlstax.collectors.capture.schema import Frame, Handshake, Meta
 from tlstax.tests.kernel.recorder_runs import HANDSHAKES, IO, OK, Leftover, rows_of, serve
 from tlstax.tests.kernel.remote.remote_host import RemoteHost
 from tlstax.tests.kernel.remote.sessions import GONE_SECONDS, Attach, said, ssh_of
@@ -79,14 +80,19 @@ def test_it_shows_another_host_and_keeps_the_recording(
 
 
 def test_a_killed_display_leaves_nothing_there(
-    top: Top, box: RemoteHost, leftover: Leftover, recorded_server: "subprocess.Popen[bytes]"
-) -> None:
-    process = top("--count", 1000)
+    top: Top, box: RemoteHost, capture: Path, leftover: Leftover,
+    recorded_server: "subprocess.Popen[bytes]",
+) -> None:  # fmt: skip
+    process = top("--count", 1000, "-o", capture)
     assert box.processes("tlstax-recorder")
     process.kill()
     process.wait()
-    box.await_nothing_left(4 * GONE_SECONDS)  # the recording is ended in order
+    box.await_nothing_left(4 * GONE_SECONDS)
     assert leftover() == set()
+    end_s = time.monotonic() + 4 * GONE_SECONDS
+    while "target_ending" not in {row.key for row in rows_of(capture, Meta)}:
+        assert time.monotonic() < end_s, "the recording did not end in order"
+        time.sleep(0.1)
 
 
 def test_a_line_that_is_cut_is_told(
