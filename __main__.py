@@ -38,7 +38,6 @@ PASSED = {
     "top": {
         "remote_options": "collectors.commands.remote:remote_options",
         "open_names": "collectors.process.live_names:open_names",
-        "open_fetched_names": "collectors.process.live_names:open_fetched_names",
         "start_with_us": "collectors.host.tool_process:start_with_us",
     },
     "whatif": {

@@ -18,8 +18,13 @@ from tlstax.collectors.process.target import open_target
 NameFrame = Callable[[Frame], Frame]
 
 
-def open_names(pid: int) -> NameFrame:
-    """A function that names the user frames of the process; kernel frames are unchanged."""
+def open_names(pid: int | None) -> NameFrame:
+    """A function that names the user frames of the process; kernel frames are unchanged.
+
+    None: the process is on another host. Its files are here too, or were fetched from there.
+    """
+    if pid is None:
+        return _open_fetched_names()
     try:
         symbolizer = Symbolizer(open_target(pid))
     except TlstaxError:
@@ -34,8 +39,7 @@ def open_names(pid: int) -> NameFrame:
     return name
 
 
-def open_fetched_names() -> NameFrame:
-    """The same for a process of another host, whose files are here or were fetched from there."""
+def _open_fetched_names() -> NameFrame:
     files: dict[tuple[str, str], OpenObject] = {}
 
     def name(frame: Frame) -> Frame:

@@ -52,8 +52,7 @@ BUDGET_NOTE: Final = "phases by windows; all: --budget none"
 def register(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
     remote_options: Callable[[argparse.ArgumentParser], None],
-    open_names: Callable[[int], "NameFrame"],
-    open_fetched_names: Callable[[], "NameFrame"],
+    open_names: Callable[[int | None], "NameFrame"],
     start_with_us: "Callable[..., subprocess.Popen[str]]",
 ) -> None:
     """Add `tlstax top`."""
@@ -89,12 +88,7 @@ def register(
     )
     parser.add_argument("--definitions", metavar="DIR", help="as of tlstax attach")
     remote_options(parser)
-    parser.set_defaults(
-        run=run,
-        open_names=open_names,
-        open_fetched_names=open_fetched_names,
-        start_with_us=start_with_us,
-    )
+    parser.set_defaults(run=run, open_names=open_names, start_with_us=start_with_us)
 
 
 def _count(text: str) -> int:
@@ -177,7 +171,7 @@ def _record(options: argparse.Namespace) -> int:
             pid = _await_attached(recorder, recorder.stderr)
             if pid is None:
                 return recorder.wait()
-            names = options.open_fetched_names() if options.ssh else options.open_names(pid)
+            names = options.open_names(None if options.ssh else pid)
             _show(options, capture, names, recorder)
         except KeyboardInterrupt:
             pass  # as good a way to quit as q

@@ -12,7 +12,7 @@ from tlstax.collectors.capture.schema import Frame
 from tlstax.collectors.process import file_images
 from tlstax.collectors.process.file_images import file_of_build, keep_image, kept_image
 from tlstax.collectors.process.later_names import LaterNames
-from tlstax.collectors.process.live_names import open_fetched_names
+from tlstax.collectors.process.live_names import open_names
 from tlstax.tests.unit.process.examples import address_of
 
 BUILD_ID, YEAR_NS = "ab" * 20, 365 * 86400 * 10**9
@@ -72,7 +72,7 @@ def test_names_are_found_in_images_of_that_build(
     path.unlink()
     put(build_id, content if is_right else content.replace(bytes.fromhex(build_id), bytes(20)))
     frame = Frame(1, str(path), build_id, offset, f"[program+{offset:#x}]", 0, "none", "")
-    name = open_fetched_names()
+    name = open_names(None)
     symbol = "named" if is_right else frame.symbol
     assert name(frame).symbol == symbol
     assert name(frame._replace(object="kernel", build_id="")).symbol == frame.symbol
