@@ -37,6 +37,7 @@ PASSED = {
     "attach": {"headline": "analysis.report.commands.report:headline"},
     "watch": {"open_sink": "analysis.report.commands.watch_sink:open_sink"},
     "top": {
+        "remote_options": "collectors.commands.remote:remote_options",
         "open_names": "collectors.process.live_names:open_names",
         "start_with_us": "collectors.host.tool_process:start_with_us",
     },

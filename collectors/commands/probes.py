@@ -135,10 +135,10 @@ def _with_notes(planned: "Plan", safety: "Safety") -> "Plan":
 
 def _plan_there(options: argparse.Namespace) -> int:
     """Print or write the plan for a process of another host."""
-    if options.functions or options.calibrate:
+    if options.functions:
         raise TlstaxError(
-            f"{'--functions' if options.functions else '--calibrate'} was given with --ssh",
-            "plans for another host do not have its probes yet",
+            "--functions was given with --ssh",
+            "plans for another host do not have the probes of functions yet",
             "Leave it out, or run tlstax on that host",
             ExitCode.USAGE,
         )

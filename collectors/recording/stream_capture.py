@@ -78,17 +78,19 @@ def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -
         replay = Replay(stream)
     except (StreamError, PlanFileError) as error:
         raise _unusable(name, str(error)) from None
-    writer = CaptureWriter.create(capture, overwrite)
+    writer, parts_count = CaptureWriter.create(capture, overwrite), 0
     try:
         with writer:
-            windows_count = _write(replay, writer)
+            for rows in recording_parts(replay):
+                writer.add(rows)
+                parts_count += 1
     except StreamError as error:
         writer.discard()
         raise _unusable(name, str(error)) from None
     except BaseException:
         writer.discard()
         raise
-    text = f"{windows_count} windows of process {replay.pid}"
+    text = f"{parts_count - 2} windows of process {replay.pid}"
     if replay.reading.why_ended or replay.end is None:
         text += f"; {name} has no end: {replay.reading.why_ended or 'it was cut'}"
     return text
@@ -286,19 +288,19 @@ def _shares_of_window(
     return shares_of(by_cause, base_ns)
 
 
-def _write(replay: Replay, writer: CaptureWriter) -> int:
-    """Write all rows of a stream; the number of windows."""
+def recording_parts(replay: Replay) -> Iterator[list[schema.Row]]:
+    """All rows of a stream: what stands once, each window when it has arrived, the end.
+
+    The last part has the names, which are looked up when it is asked for. Raises StreamError.
+    """
     target = _target_of(replay)
     symbolizer = _RecordedSymbolizer(replay, target)
     try:
         rows = StreamRows(replay, target, symbolizer, Clocks(replay))
-        writer.add(_facts(replay))
-        writer.add(rows.begin())
+        yield [*_facts(replay), *rows.begin()]
         while found := rows.next_window():
-            writer.add(found[0])
-        writer.add(rows.end())
-        writer.add(rows.facts())
-        return rows.windows_count
+            yield found[0]
+        yield [*rows.end(), *rows.facts()]
     finally:
         symbolizer.close()
 

@@ -47,10 +47,14 @@ class Account:
 class Totals:
     """The totals of one stream; `next_window` goes on to those of the next window."""
 
-    def __init__(self, stream: Source) -> None:
-        """Read up to the first totals. Raises StreamError."""
+    def __init__(self, stream: Source, hear: Callable[[Frame], None] | None = None) -> None:
+        """Read up to the first totals. Raises StreamError.
+
+        `hear` is given each frame as soon as it has arrived, long before its window is whole.
+        """
         self.reading = Reading()
         self._frames = read_frames(stream, self.reading)
+        self._hear = hear
         self.start: Any = None
         self.window: Any = None  # the last that ended
         self.error: Any = None
@@ -130,7 +134,10 @@ class Totals:
         self.window_samples, self.window_waits, self.window_records = [], [], []
         try:
             for frame in self._frames:
-                if self._take(frame):
+                is_window = self._take(frame)
+                if self._hear:
+                    self._hear(frame)
+                if is_window:
                     return True
         except (ValueError, IndexError, OverflowError) as error:
             raise StreamError(f"it holds what no recorder writes ({error})") from None
