@@ -14,7 +14,8 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.recording.programs.expected_cost import budget_summary
 from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames, record
+from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames
+from tlstax.collectors.recording.stream.totals import budget_of
 from tlstax.collectors.recording.stream_capture import import_stream
 from tlstax.collectors.remote.connection import Connection, Tell
 from tlstax.collectors.remote.remote_plan import RemotePlan
@@ -121,7 +122,11 @@ def _receive(
             if windows_count == 1:
                 tell(f"attached to {pid} on {connection.destination.name}")
         elif frame.type == _BUDGET:
-            if summary := budget_summary(record("budget", frame.content)):
+            try:
+                summary = budget_summary(budget_of(frame.content))
+            except ValueError as strange:
+                return error, windows_count, f"it sent what no recorder sends: {strange}"
+            if summary:
                 tell(summary)
         elif frame.type == _ERROR:
             error = frame

@@ -179,10 +179,7 @@ class Totals:
         self.error = record("error", content)
 
     def _take_budget(self, content: bytes) -> None:
-        self.budget = record("budget", content)
-        _require_levels(self.budget.dense, self.budget.light)
-        if not (self.budget.base_ns and self.budget.cycle_ns):
-            raise ValueError("a budget of nothing")
+        self.budget = budget_of(content)
 
     def _take_end(self, content: bytes) -> None:
         self.end = record("end", content)
@@ -281,6 +278,15 @@ class Totals:
         for entry in records("kernel_name", content):
             name = entry.name.decode("utf-8", "replace")
             self.kernel_names[entry.address] = (name, entry.offset_bytes)
+
+
+def budget_of(content: bytes) -> Any:
+    """The budget of a frame. Raises ValueError for one that no recorder writes."""
+    budget = record("budget", content)
+    _require_levels(budget.dense, budget.light)
+    if not (budget.base_ns and budget.cycle_ns):
+        raise ValueError("a budget of nothing")
+    return budget
 
 
 def _require_levels(*names: bytes) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
+    Effect,
     Frame,
     Ledger,
     Loss,
@@ -30,6 +31,7 @@ from tlstax.collectors.recording.stream import document
 from tlstax.collectors.recording.stream.frames import VERSION, Reading, read_frames
 from tlstax.collectors.recording.stream.function_totals import LOSS_NAMES
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.collectors.recording.stream.replay import UNKNOWN
 from tlstax.collectors.recording.stream_capture import import_stream
 from tlstax.probes.definitions import load_definitions
 from tlstax.tests.unit.recording.plan_mutants import plan_mutants
@@ -125,6 +127,20 @@ def test_a_stream_becomes_a_capture(whole: bytes, tmp_path: Path) -> None:
     ] * 2
     assert meta["target_ending"] == "it was running"
     assert "do_work" in symbols
+
+
+def test_what_an_ended_process_used_is_not_known(
+    parts: list[tuple[str, bytes]], tmp_path: Path
+) -> None:
+    """Its clock is gone with it: 0 would be a figure that nobody measured."""
+    capture = tmp_path / "a.tlstax"
+    made = [
+        window(2, 3 * SECOND, process_cpu_ns=UNKNOWN) if part == window(2, 3 * SECOND) else part
+        for part in parts
+    ]
+    import_stream(io.BytesIO(stream(made)), "x.stream", capture, overwrite=False)
+    with CaptureReader.open(capture) as reader:
+        assert [row.target_cpu_ns for row in reader.rows(Effect)] == [SECOND, None]
 
 
 def test_functions_have_what_was_counted_in_a_window(whole: bytes, tmp_path: Path) -> None:
