@@ -247,16 +247,18 @@ class StreamRows:
     def _all_probes(self) -> list[schema.Probe]:
         return probe_rows(self.replay, self._target_id)
 
-    def _target_cpu_ns(self) -> int:
-        return self.replay.read().process_cpu_ns or 0
+    def _target_cpu_ns(self) -> int | None:
+        return self.replay.read().process_cpu_ns
 
     def _effect(self, window: int) -> schema.Effect:
         """What the recorder counted as the cost of a window."""
-        before_ns, self._cpu_ns = self._cpu_ns, self._target_cpu_ns()
+        before_ns, now_ns = self._cpu_ns, self._target_cpu_ns()
+        self._cpu_ns = now_ns
+        spent_ns = None if now_ns is None or before_ns is None else max(0, now_ns - before_ns)
         known, now = self._plan.host_costs.measured, self.replay.window
         return schema.Effect(
             window,
-            max(0, self._cpu_ns - before_ns),
+            spent_ns,
             int(now.probes_ns) if known else None,
             int(now.scheduler_ns),
             int(now.samples_ns),

@@ -136,7 +136,10 @@ class Connection:
 
     def refusal(self, frame: Frame) -> TlstaxError:
         """The error of an ERROR frame."""
-        error = record("error", frame.content)
+        try:
+            error = record("error", frame.content)
+        except ValueError as damaged:
+            return self._failure(f"it sent what no recorder sends: {damaged}")
         known = {int(code) for code in ExitCode}
         code = int(error.exit_code) if int(error.exit_code) in known else ExitCode.FAILED
         text = visible(error.text.decode(errors="replace"))
