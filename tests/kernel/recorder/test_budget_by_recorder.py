@@ -40,7 +40,8 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 BUDGET = 7
 LOAD_MS, WORK_US = 90_000, 5
 DENSE_LEAST, PATIENCE_S = 3, 40.0
-# Changing the level takes an emulated CPU longer than 5 % would allow within that time.
+# A trap and a change of level are dear on an emulated CPU.
+EVERYTHING_PERCENT = 95 if IS_EMULATED else 50
 ALTERNATED_PERCENT = 40 if IS_EMULATED else 5
 ROUND_NS = 2_000_000  # a window ends where its accounts are read, one after another
 Run = Callable[..., tuple[int, str, Path]]
@@ -77,7 +78,7 @@ def meta_of(capture: Path) -> dict[str, str]:
 
 
 def test_everything_that_fits_is_recorded_all_the_time(run: Run, leftover: Leftover) -> None:
-    code, said, stream = run("--budget", "50%")
+    code, said, stream = run("--budget", f"{EVERYTHING_PERCENT}%")
     assert code == OK, said
     capture = capture_of(stream)
     windows = rows_of(capture, Window)
@@ -85,9 +86,9 @@ def test_everything_that_fits_is_recorded_all_the_time(run: Run, leftover: Lefto
     assert all(a.end_ns == b.start_ns for a, b in pairwise(windows))
     assert Counter(row.outcome for row in rows_of(capture, Handshake)) == {"success": HANDSHAKES}
     meta = meta_of(capture)
-    assert meta["budget_share"] == "0.5"
+    assert float(meta["budget_share"]) == EVERYTHING_PERCENT / 100
     assert "everything, all the time" in meta["budget_choice"]
-    assert float(meta["predicted_share"]) <= 0.5
+    assert float(meta["predicted_share"]) <= EVERYTHING_PERCENT / 100
     effects = rows_of(capture, Effect)
     assert len(effects) == len(windows)
     assert sum(row.probe_ns for row in effects) > HANDSHAKES * 1000
@@ -161,8 +162,11 @@ def alternated(
             recorder = spawn([str(part) for part in command], stdout=stream, stderr=subprocess.PIPE)
             await_attached(recorder)
             until_s = time.monotonic() + PATIENCE_S
-            sizes_kb, counts = [], []
-            while dense_count(path) < DENSE_LEAST + 2 and time.monotonic() < until_s:
+            sizes_kb: list[int] = []
+            counts: list[int] = []
+            while len(sizes_kb) < 2 or (  # an emulated CPU takes long to look once
+                dense_count(path) < DENSE_LEAST + 2 and time.monotonic() < until_s
+            ):
                 time.sleep(0.5)
                 sizes_kb.append(data_kb(recorder.pid))
                 counts.append(breakpoints(target.pid))
