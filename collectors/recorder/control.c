@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "control.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,6 +56,8 @@ bool control_take(void)
 			return false;
 		}
 	}
+	if (got < 0)
+		fail(EXIT_CODE_IO, "standard input cannot be read: %s", strerror(errno));
 	return got > 0;
 }
 

@@ -187,6 +187,10 @@ class StreamRows:
             ]
         return [*rows, effect], totals
 
+    def expect_anew(self) -> None:
+        """What every window is expected to cost the next one tells: this had further work."""
+        self._predicted = {}
+
     def facts(self) -> Iterator[schema.Meta]:
         """What was expected: of every window what the first cost, or with a budget the choice."""
         budget = self.replay.budget

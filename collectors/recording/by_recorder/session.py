@@ -172,6 +172,11 @@ class RecorderSession:
         """Take what arrives in this time; whether that, and not another event, ended the wait."""
         return self._child.wait(time_ms)
 
+    def listen(self) -> None:
+        """Take what has arrived, so that the recorder need not keep it."""
+        while not self._child.stream.is_over and self._child.stream.fill():
+            pass
+
     def cut(self, end_ns: int) -> None:
         """Let the present window end at this time, which was just now."""
         self._child.cut(end_ns)
