@@ -32,8 +32,9 @@ static bool obey(const char *line)
 
 	if (strncmp(line, word, strlen(word)) != 0)
 		return false;
-	u64 ns = strtoull(line + strlen(word), &end, 10);
-	if (*end || end == line + strlen(word))
+	const char *number = line + strlen(word);
+	u64 ns = strtoull(number, &end, 10);
+	if (*number < '0' || *number > '9' || *end)
 		return false;
 	control.cut_ns = ns;
 	control.is_asked = true;

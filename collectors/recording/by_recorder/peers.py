@@ -8,6 +8,7 @@ the same capture. It may start and end while the server is recorded.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.symbols import Symbolizer
@@ -49,7 +50,7 @@ class Peer:
         It is examined before, as the server is (`safe_request.preflight`).
         """
         request = peer.request
-        self.role = peer.role
+        self.pid, self.role = peer.pid, peer.role
         self.has_begun = False
         """Whether it has windows."""
         safety = preflight(peer.pid, request.accepted)
@@ -78,8 +79,8 @@ class Peer:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its recorder has ended, because the process did or for another reason."""
-        return self._session.has_ended
+        """Whether its recorder has ended, for whatever reason, and its last window was taken."""
+        return self._session.is_read
 
     @property
     def own_costs(self) -> tuple[int, int]:
@@ -147,7 +148,17 @@ class PeerSet:
         return sum(peer.own_costs[1] for peer in self._peers)
 
     def attach(self, request: PeerRequest) -> Peer:
-        """Attach to another one, which has windows after `begin`. Raises what Peer raises."""
+        """Attach to another one, which has windows after `begin`.
+
+        Raises what Peer raises, and TlstaxError (USAGE) for a process that is being recorded.
+        """
+        if request.pid in (request.request.pid, *(peer.pid for peer in self._peers)):
+            raise TlstaxError(
+                f"process {request.pid} was given twice",
+                "a process is either the server, a client, or a tunnel or proxy between them",
+                "name each process once",
+                ExitCode.USAGE,
+            )
         peer = Peer(self._last_target_id + 1, request, self._tables)
         self._last_target_id += 1
         self._peers.append(peer)

@@ -237,6 +237,11 @@ class RecorderSession:
         return self._child.stream.is_over
 
     @property
+    def is_read(self) -> bool:
+        """Whether the recorder has ended and no window is left to read."""
+        return self.has_ended and self._child.stream.windows_count == 0
+
+    @property
     def own_costs(self) -> tuple[int, int]:
         """CPU time in ns that the recorder used by the last window, and bytes of its memory."""
         return int(self.replay.window.own_cpu_ns), int(self.replay.window.resident_bytes)

@@ -3,6 +3,9 @@
 
 import subprocess
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +19,12 @@ from tlstax.collectors.recording.by_recorder import child
 from tlstax.collectors.recording.by_recorder.peers import Peer, PeerRequest, PeerSet
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
-from tlstax.tests.kernel.recorder_runs import Breakpoints, Leftover, Started, rows_of
+from tlstax.tests.kernel.recorder_runs import Breakpoints, Leftover, Started, rows_of, serve
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
-MANY: Final = 2500  # handshakes: more than a small queue and its pipe hold
-LATER_S, BUSY_NS = 3.0, 2_000_000_000
+MANY: Final = 1600  # handshakes: more than a small queue and its pipe hold
+FEW: Final = 5
+POLL_S, LATER_S, BUSY_NS = 0.5, 3.0, 2_000_000_000
 
 
 @pytest.fixture
@@ -41,7 +45,17 @@ def request_for(pid: int, repository: Path, capture: Path, **more: Any) -> Reque
 def poll_for(recording: Recorder, seconds: float) -> None:
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
-        recording.poll(0.5)
+        recording.poll(POLL_S)
+
+
+def is_recorded(pid: int) -> bool:
+    """Whether a recorder of the process runs."""
+    option = f"--pid\0{pid}\0".encode()
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if option in file.read_bytes():
+                return True
+    return False
 
 
 def test_a_queue_is_emptied_between_windows(
@@ -54,17 +68,43 @@ def test_a_queue_is_emptied_between_windows(
     with Recorder(request_for(server.pid, repository, capture, window_s=600)) as recording:
         recording.add_client(client.pid)
         assert client.stdin is not None
-        client.stdin.write(b"g")
-        poll_for(recording, LATER_S)
-        assert client.stdout is not None
-        while b'"done"' not in client.stdout.readline():
-            pass
-        poll_for(recording, LATER_S)
+        with ThreadPoolExecutor(1) as meanwhile:
+            served = meanwhile.submit(serve, client)
+            while not served.done():
+                poll_for(recording, POLL_S)
+            served.result()
         client.stdin.write(b"x")
         client.wait()
         poll_for(recording, LATER_S)  # nobody reads for longer than a recorder waits at its end
     assert sum(row.outcome == "success" for row in rows_of(capture, schema.Handshake)) == MANY
     assert not [row for row in rows_of(capture, schema.Gap) if "its recording" in row.subject]
+
+
+def test_a_client_that_ends_after_its_window_has_a_last_one(
+    server: "subprocess.Popen[bytes]", program: Path, started: Started, repository: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It works and ends while what belongs to the server's window is being stored."""
+    client = started(program, "tls", "s" * FEW)
+    finish = PeerSet.finish
+
+    def later(peers: PeerSet, all_of_them: bool = False) -> Iterator[list[schema.Row]]:
+        if peers.has_client and client.poll() is None:
+            assert client.stdin is not None
+            serve(client)
+            client.stdin.write(b"x")
+            client.wait()
+            while is_recorded(client.pid):
+                time.sleep(POLL_S)
+        yield from finish(peers, all_of_them)
+
+    capture = tmp_path / "a.tlstax"
+    with Recorder(request_for(server.pid, repository, capture)) as recording:
+        recording.add_client(client.pid)
+        monkeypatch.setattr(PeerSet, "finish", later)
+        poll_for(recording, LATER_S)
+        assert client.returncode is not None
+    assert sum(row.outcome == "success" for row in rows_of(capture, schema.Handshake)) == FEW
 
 
 def test_a_client_that_could_not_begin_has_no_probes(
@@ -112,3 +152,15 @@ def test_the_start_of_a_client_is_counted_and_not_expected_of_every_window(
         expected = float(reader.meta()["predicted_engine_share"])
     # Of the tenth of a CPU that an idle server counts as, in a window of a second.
     assert expected * 0.1 * 1e9 < BUSY_NS / 2
+
+
+def test_a_process_is_recorded_once(
+    server: "subprocess.Popen[bytes]", client: "subprocess.Popen[bytes]", repository: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    with Recorder(request_for(server.pid, repository, tmp_path / "a.tlstax")) as recording:
+        recording.add_client(client.pid)
+        for pid in (server.pid, client.pid):
+            with pytest.raises(TlstaxError, match=f"process {pid} was given twice") as caught:
+                recording.add_client(pid)
+            assert caught.value.exit_code == ExitCode.USAGE
