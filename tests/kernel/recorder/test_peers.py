@@ -96,6 +96,7 @@ def test_a_client_that_ends_after_its_window_has_a_last_one(
             client.wait()
             while is_recorded(client.pid):
                 time.sleep(POLL_S)
+            peers.listen()
         yield from finish(peers, all_of_them)
 
     capture = tmp_path / "a.tlstax"
