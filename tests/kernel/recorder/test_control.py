@@ -16,6 +16,7 @@ from tlstax.tests.kernel.recorder_runs import (
     IO,
     OK,
     PROGRAM,
+    TARGET,
     USAGE,
     Breakpoints,
     await_attached,
@@ -26,6 +27,7 @@ from tlstax.tests.patience import COMMAND_S
 
 CUTS, PAUSE_S = 3, 0.2
 MANY, SELDOM, SHORT_S, LATER_S = 640, 40, 0.002, 2.0
+PIPE_BYTES, BUSY_S = 1 << 16, 3.0
 WRITE_BYTES = 1 << 14  # WRITE_MOST of output.c; who takes that much is not given up
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -157,3 +159,26 @@ def test_a_window_without_room_ends_as_soon_as_there_is(
     assert last_of(out.read_bytes(), "end").merged_count > 0, "there was room"
     *_, told_ns, last_ns = ends_of(out)
     assert told_ns == asked_ns < last_ns
+
+
+def test_who_is_busy_when_the_process_ends_still_gets_the_stream(
+    recorded_server: "subprocess.Popen[bytes]", plan: Path, tmp_path: Path
+) -> None:
+    """Nothing is attached any more, and who reads several streams comes to each when it can."""
+    out = tmp_path / "a.stream"
+    with subprocess.Popen(
+        command_of(recorded_server, plan, "--window", "10m"),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+    ) as recorder:  # fmt: skip
+        await_attached(recorder)
+        assert recorder.stdin is not None
+        for _ in range(MANY):
+            recorder.stdin.write(f"cut {monotonic_ns()}\n".encode())
+            time.sleep(SHORT_S)
+        recorded_server.kill()
+        time.sleep(BUSY_S)
+        content, errors = recorder.communicate(timeout=COMMAND_S)
+    out.write_bytes(content)
+    assert recorder.returncode == TARGET, errors
+    assert len(content) > PIPE_BYTES
+    assert len(ends_of(out)) > 1

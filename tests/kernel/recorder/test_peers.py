@@ -24,6 +24,7 @@ from tlstax.tests.kernel.recorder_runs import Breakpoints, Leftover, Started, ro
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 MANY: Final = 1600  # handshakes: more than a small queue and its pipe hold
 FEW: Final = 5
+WINDOWS: Final = 10
 POLL_S, LATER_S, BUSY_NS = 0.5, 3.0, 2_000_000_000
 
 
@@ -165,3 +166,30 @@ def test_a_process_is_recorded_once(
             with pytest.raises(TlstaxError, match=f"process {pid} was given twice") as caught:
                 recording.add_client(pid)
             assert caught.value.exit_code == ExitCode.USAGE
+
+
+@pytest.mark.timeout(120)  # it was waited for a window that did not come
+def test_a_server_that_executes_a_program_ends_the_recording(
+    client: "subprocess.Popen[bytes]", program: Path, started: Started, repository: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breakpoints: Breakpoints,
+) -> None:  # fmt: skip
+    """Two windows may end where it did so; the client's recorder has one with that end."""
+    cut = PeerSet.cut
+
+    def twice(peers: PeerSet, run_id: int | None, end_ns: int) -> Iterator[list[schema.Row]]:
+        yield from cut(peers, run_id, end_ns)
+        yield from cut(peers, run_id, end_ns)
+
+    monkeypatch.setattr(PeerSet, "cut", twice)
+    server = started(program, "execute", program, "20")
+    capture = tmp_path / "a.tlstax"
+    with Recorder(request_for(server.pid, repository, capture)) as recording:
+        recording.add_client(client.pid)
+        poll_for(recording, POLL_S)
+        assert server.stdin is not None
+        server.stdin.write(b"g")
+        for _ in range(WINDOWS):
+            recording.poll(1.0)
+    assert "executed" in recording.ending
+    assert breakpoints(client.pid) == 0
+    assert {row.role for row in rows_of(capture, schema.Target)} == {"server", "client"}
