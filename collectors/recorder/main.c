@@ -180,6 +180,8 @@ static void finish(bool is_attached)
 	output_commit();
 	bool is_early = failure.code && failure.code != EXIT_CODE_TARGET;
 	u64 left = output_finish(is_early ? STUCK_NS : STALLED_NS);
+	if (left && is_attached && failure.code == EXIT_CODE_TARGET)
+		failure.code = 0; /* it says that the stream is complete */
 	if (left)
 		fail(EXIT_CODE_IO, "the stream was not taken to its end: %llu bytes are lost",
 		     left);

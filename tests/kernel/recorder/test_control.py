@@ -182,3 +182,26 @@ def test_who_is_busy_when_the_process_ends_still_gets_the_stream(
     assert recorder.returncode == TARGET, errors
     assert len(content) > PIPE_BYTES
     assert len(ends_of(out)) > 1
+
+
+def test_a_stream_that_lost_its_end_is_not_called_complete(
+    recorded_server: "subprocess.Popen[bytes]", plan: Path
+) -> None:
+    with subprocess.Popen(
+        command_of(recorded_server, plan, "--window", "10m"),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+    ) as recorder:  # fmt: skip
+        await_attached(recorder)
+        assert recorder.stdin is not None
+        assert recorder.stdout is not None
+        assert recorder.stderr is not None
+        for _ in range(MANY):  # more than a pipe holds
+            recorder.stdin.write(f"cut {monotonic_ns()}\n".encode())
+            time.sleep(SHORT_S)
+        recorded_server.kill()
+        time.sleep(LATER_S)
+        recorder.stdout.close()
+        errors = recorder.stderr.read()
+        assert recorder.wait(COMMAND_S) == IO, errors
+    assert b"bytes are lost" in errors
+    assert b"complete" not in errors
