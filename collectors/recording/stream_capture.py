@@ -29,10 +29,7 @@ from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, s
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
 from tlstax.collectors.recording.stream.part_counts import Counts, counts_of, since
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
-from tlstax.collectors.recording.stream.recorded_files import (
-    recorded_objects,
-    special_mappings,
-)
+from tlstax.collectors.recording.stream.recorded_files import recorded_objects, special_mappings
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.target_rows import (
