@@ -29,10 +29,7 @@ from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, s
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
 from tlstax.collectors.recording.stream.part_counts import Counts, counts_of, since
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
-from tlstax.collectors.recording.stream.recorded_files import (
-    recorded_objects,
-    special_mappings,
-)
+from tlstax.collectors.recording.stream.recorded_files import recorded_objects, special_mappings
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.target_rows import (
@@ -188,6 +185,10 @@ class StreamRows:
                 for part, spent_ns in zip(_PARTS, now.part_ns, strict=True)
             ]
         return [*rows, effect], totals
+
+    def expect_anew(self) -> None:
+        """What every window is expected to cost the next one tells: this had further work."""
+        self._predicted = {}
 
     def facts(self) -> Iterator[schema.Meta]:
         """What was expected: of every window what the first cost, or with a budget the choice."""
