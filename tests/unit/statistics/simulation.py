@@ -14,14 +14,21 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tlstax.analysis.rows import round_units
-from tlstax.analysis.rows.round_units import RoundUnits
 from tlstax.analysis.statistics import medians, shares, units
 from tlstax.analysis.statistics.calibrated import LEAST_STRETCHES, Stretch, part_of
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.statistics.units import Floats, Units
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS
+from tlstax.tests.unit.statistics.start_units import (
+    CENTRE,
+    ROUNDS_OF_START,
+    START_COUNTS,
+    Draw,
+    of_server_starts,
+    rows,
+    starts,
+)
 
 REPETITIONS: Final = 2000
 LEAST: Final = 0.93
@@ -29,14 +36,9 @@ LEAST: Final = 0.93
 UNIT_COUNTS: Final = (4, 8, 14)
 WINDOWS: Final = {4: 4, 8: 48, 14: 140}
 """Windows of as many blocks; four windows are four units of a range."""
-ROUNDS_OF_START: Final = 8
-START_COUNTS: Final = (5, 8, 14)
-CENTRE: Final = 100.0
 _DISTURBANCE: Final = 50.0
 _AUTOCORRELATION: Final = 0.8
 _SAMPLES: Final = 300
-
-Draw = Callable[[np.random.Generator, int], Floats]
 
 
 class Case(NamedTuple):
@@ -81,11 +83,6 @@ DISTRIBUTIONS: Final[dict[str, Draw]] = {
     "lognormal": lognormal,
     "one disturbed in eight": disturbed,
 }
-
-
-def rows(values: Floats) -> Floats:
-    """As `unit_weights` makes them: all together, then each alone."""
-    return np.concatenate([[values.mean()], values])
 
 
 def blocks_of(windows: Floats) -> tuple[Floats, Units]:
@@ -181,38 +178,6 @@ def _of_rounds(
     yield "ratio of paired arms", paired_ratio, 1.0
     yield "difference of two experiments", independent, 0.0
     yield "ratio of two experiments", independent_ratio, 1.0
-
-
-def starts(count: int) -> RoundUnits:
-    """The units of rounds on so many starts of a server, as an analysis makes them."""
-    numbers = range(count * ROUNDS_OF_START)
-    return round_units.of_starts({number: number // ROUNDS_OF_START for number in numbers})
-
-
-def of_server_starts(
-    draw: Draw, of: RoundUnits
-) -> Iterator[tuple[str, Callable[[np.random.Generator], Estimate], float]]:
-    """The same where starts differ from each other as `draw` says, and rounds less in each."""
-    places = [of.unit_of[number] for number in sorted(of.unit_of)]
-    size = len(places)
-
-    def by_unit(rounds: Floats) -> Floats:
-        return rows(np.bincount(places, rounds) / np.bincount(places))
-
-    def of_rounds(generator: np.random.Generator) -> Floats:
-        each = np.repeat(draw(generator, size // ROUNDS_OF_START), ROUNDS_OF_START)
-        return each + generator.normal(0.0, 5.0, size)
-
-    def single(generator: np.random.Generator) -> Estimate:
-        return medians.estimate(by_unit(of_rounds(generator)), of.units)
-
-    def paired(generator: np.random.Generator) -> Estimate:
-        before = 500.0 + generator.normal(0.0, 20.0, size)
-        pair = by_unit(before), by_unit(before + of_rounds(generator))
-        return medians.difference(*pair, (of.units, of.units), is_paired=True)
-
-    yield "median", single, CENTRE
-    yield "difference of paired arms", paired, CENTRE
 
 
 def _of_blocks(draw: Draw, windows: int) -> Callable[[np.random.Generator], Estimate]:

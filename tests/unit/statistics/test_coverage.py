@@ -8,7 +8,7 @@ import pytest
 
 from tlstax.analysis.rows import round_units
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS
-from tlstax.tests.unit.statistics import marking, simulation
+from tlstax.tests.unit.statistics import marking, simulation, start_units
 from tlstax.tests.unit.statistics.simulation import Case
 
 
@@ -25,10 +25,10 @@ def test_every_95_percent_interval_covers_93_percent(cases: list[Case]) -> None:
 
 def test_rounds_of_a_few_starts_are_no_units_of_a_claim_about_the_server() -> None:
     """Why starts are units: 64 rounds of 8 starts, each taken for a unit."""
-    count = 8 * simulation.ROUNDS_OF_START
+    count = 8 * start_units.ROUNDS_OF_START
     as_rounds = round_units.of_starts(dict.fromkeys(range(count), 0))
     assert as_rounds.units.count == count
-    for _, make, truth in simulation.of_server_starts(simulation.normal, as_rounds):
+    for _, make, truth in start_units.of_server_starts(simulation.normal, as_rounds):
         share, has_interval = simulation.covered(make, truth)
         assert has_interval
         assert share < 0.7
