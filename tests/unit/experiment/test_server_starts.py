@@ -16,9 +16,18 @@ from rich.console import Console
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.compare import rounds as compared_rounds
-from tlstax.analysis.experiment import client_figures, matrix_costs, matrix_results, matrix_sides
+from tlstax.analysis.compare import server_cost
+from tlstax.analysis.experiment import (
+    client_figures,
+    matrix,
+    matrix_costs,
+    matrix_results,
+    matrix_sides,
+)
 from tlstax.analysis.experiment.matrix_costs import RunCost
 from tlstax.analysis.experiment.matrix_results import Row
+from tlstax.analysis.model.tables import Ratio
+from tlstax.analysis.statistics import medians
 from tlstax.collectors.capture.schema import Run
 from tlstax.workloads.drivers.model import DriveResult, Latencies
 from tlstax.workloads.matrix import experiment as experiment_module
@@ -255,3 +264,32 @@ def test_costs_of_a_matrix_are_summed_up_by_start() -> None:
     assert client.after.unit_count == 5
     assert (client.after.low_ns, client.after.high_ns) == (100.0, 140.0)
     assert np.isclose(client.after.value_ns, 120.0)
+
+
+# ---- the sentence of a matrix ----
+
+
+def sentence(added_ns: float, cpu_ns: float) -> str:
+    """Of five starts: `added_ns` of latency and `cpu_ns` of the server's CPU time, and noise."""
+    of = client_figures.units_of(client_runs(5, 8))
+    noise = np.array([0.0, -2.0, -1.0, 0.0, 1.0, 2.0])
+    found = medians.difference(
+        1000 + 0 * noise, 1000 + added_ns + noise, (of.units, of.units), is_paired=True
+    )
+    calm, done = np.full(5, 8000.0), np.full(5, 8.0)
+    cpu = server_cost.of_sums((calm, done), (calm + 8 * (cpu_ns + noise[1:]), done), of.units)
+    place = {"tls": "on"}
+    cell = cast(Any, SimpleNamespace(operation="connection", place=place))
+    base = cast(Any, SimpleNamespace(place={"tls": "off"}))
+    return matrix._sentence(cell, base, Ratio(0.5), found, [], cpu)
+
+
+def test_a_matrix_leads_with_the_cpu_time_and_then_the_latency() -> None:
+    text = sentence(500, 1000)
+    assert text.startswith("Each connection takes 2 times the server CPU (+1.00 µs) and 500 ns lon")
+    assert "of the throughput with TLS off" in text
+
+
+def test_a_range_of_starts_that_spans_zero_is_no_difference() -> None:
+    assert "server CPU (+1.00 µs); no difference seen in its time (" in sentence(0, 1000)
+    assert sentence(0, 0).startswith("Each connection: no difference seen in its time (")
