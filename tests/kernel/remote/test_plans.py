@@ -33,8 +33,9 @@ def test_a_plan_with_calibration_stretches(
     made = read_plan_file(plan.read_text())
     assert made.stretches is not None
     assert len(made.stretches.sites) > len(made.plan.sites)
-    recorder = [PROGRAM, "--plan", plan, "--pid", pid, "--for", "4s", "--output", stream]
-    subprocess.run([*recorder, "--calibrate", "600ms"], check=True, capture_output=True)
+    recorder = [str(part) for part in (PROGRAM, "--plan", plan, "--pid", pid, "--for", "4s")]
+    recorder += ["--output", str(stream), "--calibrate", "600ms"]
+    subprocess.run(recorder, check=True, capture_output=True)
     with stream.open("rb") as file:
         replay, stretches_count = Replay(file), 0
         while replay.next_window():
