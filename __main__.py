@@ -31,7 +31,7 @@ COMMANDS = {
     "flamegraph": ("analysis.report.commands.flamegraph", "draw a flame graph as SVG"),
     "fleet": ("analysis.report.commands.fleet", "keep the captures of many hosts and ask them"),
 }
-# What a command is passed of stages that it may not import: parameter of `register`, function.
+# What is passed of stages that a command may not import: parameter of `register`, function.
 PASSED = {
     "canary": {"duration": "collectors.commands.options:duration"},
     "attach": {"headline": "analysis.report.commands.report:headline"},

@@ -13,7 +13,7 @@ from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
-from tlstax.collectors.process.symbols import Place, Symbolizer
+from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.part_end import PartEnd
@@ -29,7 +29,7 @@ from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, s
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
 from tlstax.collectors.recording.stream.part_counts import Counts, counts_of, since
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
-from tlstax.collectors.recording.stream.recorded_files import recorded_objects, special_mappings
+from tlstax.collectors.recording.stream.recorded_files import RecordedSymbolizer, recorded_objects
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.target_rows import (
@@ -45,24 +45,6 @@ from tlstax.probes.model import Level
 
 _PARTS: Final = ("record_read", "command", "record_write")  # of stream_window
 _UNKNOWN_END: Final = "unknown: the stream was cut"
-
-
-class _RecordedSymbolizer(Symbolizer):
-    """Names addresses of a process that may have ended long ago, on another host."""
-
-    def __init__(self, replay: Replay, target: Target) -> None:
-        super().__init__(target, root=Path("/"))
-        self._replay = replay
-        self._special = special_mappings(replay.mappings)
-
-    def kernel(self, address: int) -> Place:
-        found = self._replay.kernel_names.get(address)
-        if found is None:
-            return Place("kernel", "", 0, "[kernel]", 0, "none", "")
-        return Place("kernel", "", 0, found[0], found[1], "kallsyms", "")
-
-    def _refresh(self) -> None:
-        """All mappings are known."""
 
 
 def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -> str:
@@ -297,7 +279,7 @@ def recording_parts(replay: Replay) -> Iterator[list[schema.Row]]:
     The last part has the names, which are looked up when it is asked for. Raises StreamError.
     """
     target = _target_of(replay)
-    symbolizer = _RecordedSymbolizer(replay, target)
+    symbolizer = RecordedSymbolizer(replay, target)
     try:
         rows = StreamRows(replay, target, symbolizer, Clocks(replay))
         yield [*_facts(replay), *rows.begin()]

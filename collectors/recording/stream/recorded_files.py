@@ -7,11 +7,15 @@ Those may have been fetched from the recorded host (`process.file_images`).
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tlstax.collectors.host.emulation import PLACE_OF_COPIES
 from tlstax.collectors.process.file_images import file_of_build
 from tlstax.collectors.process.mappings import DELETED, MappedObject, TextSegment
+from tlstax.collectors.process.symbols import Place, Symbolizer
+from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.stream.replay import Replay
 
 Mapping = tuple[Any, bytes]
 """struct stream_mapping, and the path."""
@@ -69,3 +73,22 @@ def _object(
     device, inode, seen_path = key
     open_path, identity = file_of_build(build_id, (seen_path, path))
     return MappedObject(path, open_path, device, inode, build_id, False, segments, None, identity)
+
+
+class RecordedSymbolizer(Symbolizer):
+    """Names addresses of a process that may have ended long ago, on another host."""
+
+    def __init__(self, replay: Replay, target: Target) -> None:
+        super().__init__(target, root=Path("/"))
+        self._replay = replay
+        self._special = special_mappings(replay.mappings)
+
+    def kernel(self, address: int) -> Place:
+        """By the names that the stream holds."""
+        found = self._replay.kernel_names.get(address)
+        if found is None:
+            return Place("kernel", "", 0, "[kernel]", 0, "none", "")
+        return Place("kernel", "", 0, found[0], found[1], "kallsyms", "")
+
+    def _refresh(self) -> None:
+        """All mappings are known."""
