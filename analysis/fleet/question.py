@@ -72,10 +72,32 @@ class Question:
     def ask(
         self, span: Span, tier: str, tables: Sequence[type[Row]]
     ) -> Iterator[tuple[Engine, list[str]]]:
-        """An engine with views of these tables, and which files were left out."""
+        """An engine with views of these tables, and which files were left out.
+
+        Raises TlstaxError (USAGE) where only other tiers have intervals in the span.
+        """
+        if columns.Interval in tables:
+            self._require_intervals(span, tier)
         files = selection.select(self.data, tier, tables, span)
         with open_engine(self.engine, files, self.data) as engine:
             yield engine, files.left_out
+
+    def _require_intervals(self, span: Span, wanted: str) -> None:
+        """Raise TlstaxError (USAGE) where the answer would be of no host, only for its tier."""
+        known = [
+            tier
+            for tier in TIERS
+            if next(layout.places(self.data, tier, columns.Interval, *span), None) is not None
+        ]
+        if wanted in known or not known:
+            return
+        raise TlstaxError(
+            f"the data set has no intervals of {wanted} in this time",
+            f"from {moment(span.start_wall_ns)} to {moment(span.end_wall_ns)} it has those of "
+            f"{' and '.join(known)} only",
+            f"Give --tier {known[-1]}{' and times at whole hours' if known[-1] == '1h' else ''}",
+            ExitCode.USAGE,
+        )
 
     def scope(self, span: Span, tier: str, host_count: int, left_out: list[str]) -> FleetScope:
         """What was asked, for the answer."""

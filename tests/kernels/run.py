@@ -171,9 +171,21 @@ def entries(rows: list[Row]) -> dict[str, list[str]]:
         lines[name] = [f"| {what} | {counts} | {took} | {row.commit} |"]
         lines[name] += [f"- {name}, failed: {short(one)}" for one in row.failed]
         lines[name] += [f"- {name}, passed when run alone: {short(one)}" for one in row.again]
-        lines[name] += [f"- {name}, skipped: {short(reason)}" for reason in row.skipped]
+        lines[name] += [f"- {name}, skipped {line}" for line in skips(row.skipped)]
         lines[name] += [f"- {name}, the kernel said: `{line}`" for line in row.complaints[:3]]
     return lines
+
+
+def skips(skipped: list[str]) -> list[str]:
+    """A line for each reason: how many tests, of which files."""
+    files: dict[str, list[str]] = {}
+    for one in skipped:
+        test, _, reason = short(one).partition(": ")
+        files.setdefault(reason, []).append(test.partition("::")[0])
+    return [
+        f"{len(mine)} ({', '.join(dict.fromkeys(mine))}): {reason}"
+        for reason, mine in files.items()
+    ]
 
 
 def short(name: str) -> str:
