@@ -4,6 +4,7 @@
 Debian's MariaDB by default; TLSTAX_SERVERS names others (make test-servers does).
 """
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -107,8 +108,9 @@ def use(session: StatusSession) -> None:
 def open_tablespaces(server: PrivateServer) -> Iterator[Path]:
     """The server's descriptors of .ibd files."""
     for path in Path(f"/proc/{server.pid}/fd").iterdir():
-        if os.readlink(path).endswith(".ibd"):
-            yield path
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if os.readlink(path).endswith(".ibd"):
+                yield path
 
 
 def is_direct(path: Path) -> bool:
