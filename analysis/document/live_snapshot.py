@@ -87,6 +87,8 @@ class LiveSnapshot:
     span_ns: int
     measured_ns: int
     """The part of it with a ledger."""
+    level: str
+    """That of most of the time with a ledger, or of most of the time if none has one."""
     handshakes_per_second: float
     failed_per_second: float
     resumed_share: float | None
@@ -129,6 +131,7 @@ def look(
     return LiveSnapshot(
         span_ns=span_ns,
         measured_ns=sum(one.span_ns for one in dense),
+        level=_level(dense or seen),
         handshakes_per_second=_per_second(len(good), shaking_ns),
         failed_per_second=_per_second(len(shakes) - len(good), shaking_ns),
         resumed_share=sum(row.resumed == 1 for row in good) / len(good) if good else None,
@@ -144,6 +147,13 @@ def look(
         engine_share=_engine(seen, span_ns),
         engine_bytes=max((row.engine_rss_bytes for one in seen for row in one.system), default=0),
     )
+
+
+def _level(seen: Sequence[Seen]) -> str:
+    spans: Counter[str] = Counter()
+    for one in seen:
+        spans[one.window.level] += one.span_ns
+    return max(spans, key=spans.__getitem__, default="")
 
 
 def _span(seen: Sequence[Seen], levels: Collection[str]) -> int:

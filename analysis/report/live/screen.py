@@ -107,8 +107,10 @@ def _rate(value: float) -> str:
 
 def _cpu(snapshot: LiveSnapshot) -> Text:
     cpus = quantities.three_digits(snapshot.cpus)
-    text = f"server {cpus} CPUs  host {quantities.share(snapshot.idle_share)} idle  last "
-    text += quantities.time(snapshot.span_ns)
+    text = f"server {cpus} CPUs  host {quantities.share(snapshot.idle_share)} idle  "
+    if snapshot.level:
+        text += f"level {texts.name(snapshot.level)}  "
+    text += f"last {quantities.time(snapshot.span_ns)}"
     if snapshot.measured_ns < snapshot.span_ns:
         share = snapshot.measured_ns / snapshot.span_ns if snapshot.span_ns else 0.0
         text += f", phases seen in {quantities.share(share)} of it"

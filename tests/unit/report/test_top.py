@@ -78,6 +78,22 @@ def test_a_live_capture_is_read_in_steps(tmp_path: Path) -> None:
     assert names == [1]
 
 
+@pytest.mark.parametrize(
+    ("levels", "text"),
+    [
+        (("flow", "record", "flow"), "level flow  last 3.00 s"),
+        (("none", "none", "record"), "level record  last 3.00 s, phases seen in 33.3 % of it"),
+        (("none", "handshake", "handshake"), "level handshake  last 3.00 s, phases seen in 0"),
+    ],
+)
+def test_the_level_is_that_of_most_of_the_ledger(levels: tuple[str, ...], text: str) -> None:
+    seen = [live_snapshot.Seen(window(number)._replace(level=level))
+            for number, level in enumerate(levels)]  # fmt: skip
+    picture = live_snapshot.look(seen, lambda _: (), builtin())
+    lines = top_screen.draw(picture, top_screen.Frame(None, 0), 100, 24)
+    assert text in lines[2].plain.replace("\N{NO-BREAK SPACE}", " ")
+
+
 @pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 60), (80, 8)])
 @pytest.mark.parametrize("sort", top_screen.SORTS)
 def test_a_picture_fits_its_terminal(size: tuple[int, int], sort: str) -> None:
