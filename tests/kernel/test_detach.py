@@ -14,7 +14,7 @@ import pytest
 
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Window
-from tlstax.tests.patience import COMMAND_S
+from tlstax.tests.patience import COMMAND_S, IS_EMULATED
 
 DETACHED_S = 5.0
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -85,7 +85,7 @@ def test_for_a_time(
     start: Start, target: Target, leftover: Leftover, breakpoints: Breakpoints, tmp_path: Path
 ) -> None:
     capture = tmp_path / "a.tlstax"
-    process = start(capture, "--for", "2s")
+    process = start(capture, "--for", "20s" if IS_EMULATED else "2s")
     assert breakpoints(target.pid) > 0
     _, errors = process.communicate(timeout=COMMAND_S)
     assert process.returncode == 0, errors

@@ -43,7 +43,13 @@ def tried(trial: Trial) -> Outcome:
     return run_in_child("A trial", lambda: RunningTrial(trial).outcome())
 
 
-@pytest.mark.parametrize("name", trials.TRIALS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs("overlay") if "overlay" in name else ())
+        for name in trials.TRIALS
+    ],
+)
 def test_a_trial_comes_to_an_answer(name: str) -> None:
     outcome = tried(trials.TRIALS[name])
     assert outcome.state != State.UNKNOWN, outcome

@@ -13,6 +13,7 @@ import pytest
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.patience import COMMAND_S
+from tlstax.tests.safe_programs import is_guarded
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -49,6 +50,14 @@ def without_tracefs(tmp_path: Path) -> Callable[[list[str]], Result]:
     return run
 
 
+@pytest.fixture
+def bpftrace_allowed() -> None:
+    """Leave a test out where preflight refuses bpftrace, and tracefs is not come to."""
+    if is_guarded():
+        pytest.skip("bpftrace is refused on preemptible kernels since Linux 6.13")
+
+
+@pytest.mark.usefixtures("bpftrace_allowed")
 def test_a_program_of_tracepoints_runs(
     tlstax: list[str],
     target: "subprocess.Popen[bytes]",
@@ -67,6 +76,7 @@ def test_a_program_of_tracepoints_runs(
     assert Path("/proc/self/mounts").read_text() == mounts
 
 
+@pytest.mark.usefixtures("bpftrace_allowed")
 def test_as_a_source_of_a_recording(
     tlstax: list[str],
     target: "subprocess.Popen[bytes]",
@@ -83,6 +93,7 @@ def test_as_a_source_of_a_recording(
     assert states == {"bpftrace": "finished", "procfs": "finished"}
 
 
+@pytest.mark.usefixtures("bpftrace_allowed")
 def test_one_clear_error_where_nothing_may_be_mounted(
     tlstax: list[str],
     target: "subprocess.Popen[bytes]",

@@ -15,6 +15,7 @@ import argparse
 import compileall
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -218,6 +219,7 @@ def main() -> int:
     parser.add_argument("-k", metavar="EXPRESSION", help="as pytest's; the table stays as it is")
     parser.add_argument("tests", nargs="*", metavar="TEST")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the guest ends, too
     machines = [one for one in MACHINES if one.name in (options.machine or names)]
     suites = dict.fromkeys(machine.suite for machine in machines)
     subprocess.run([Path(__file__).with_name("fetch"), CACHE, *suites], check=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.analysis.document.primitives import COUNTED, MEASURED, NOT_MEASURABLE, Sum, timing
 from tlstax.collectors.capture.reader import CaptureReader
@@ -54,10 +55,15 @@ class Counted:
         return total
 
 
-def count(program: Path, definitions: Path, folder: Path) -> Counted:
-    """Run the program under the recorder."""
+def skip_where_refused() -> None:
+    """Leave a test out where functions may not be counted; that it is refused has its own test."""
     if safe_programs():
         pytest.skip("--functions is refused on preemptible kernels since Linux 6.13")
+
+
+def count(program: Path, definitions: Path, folder: Path) -> Counted:
+    """Run the program under the recorder."""
+    skip_where_refused()
     with subprocess.Popen(
         [program, str(ROUNDS), str(UNIT_US)],
         stdin=subprocess.PIPE,
@@ -226,6 +232,7 @@ def attach(program: Path, definitions: Path, capture: Path, *options: str) -> st
 def test_the_command_line_records_them_and_warns_without_a_limit(
     repository: Path, tmp_path: Path
 ) -> None:
+    skip_where_refused()
     program, definitions = (repository / "tests/testprogs" / p for p in ("bin/functions", ""))
     capture = tmp_path / "functions.tlstax"
     said = attach(program, definitions, capture, "--functions", "fn_int,kdf")
@@ -246,7 +253,32 @@ def test_the_command_line_records_them_and_warns_without_a_limit(
     assert "without --for" not in said
 
 
+def test_a_kernel_that_needs_guarded_programs_refuses_them(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not safe_programs():
+        pytest.skip("this kernel lacks the hazard that --functions is refused for (private-stacks)")
+    program, definitions = (repository / "tests/testprogs" / p for p in ("bin/functions", ""))
+    written = tmp_path / "written"
+    with subprocess.Popen(
+        [program, "20", "10"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        functions = ["--definitions", str(definitions), "--functions", "fn_int"]
+        for words in (
+            ["attach", str(process.pid), *functions, "-o", str(written)],
+            ["probes", "plan", str(process.pid), *functions, "--output", str(written)],
+        ):
+            assert main(words) == ExitCode.HOST
+            assert "private-stacks" in capsys.readouterr().err
+            assert not written.exists()
+        process.stdin.write(b"x")
+
+
 def test_a_plan_file_has_them_for_hosts_without_python(repository: Path, tmp_path: Path) -> None:
+    skip_where_refused()
     program, definitions = (repository / "tests/testprogs" / p for p in ("bin/functions", ""))
     plan, capture = tmp_path / "a.plan", tmp_path / "a.tlstax"
     with subprocess.Popen(

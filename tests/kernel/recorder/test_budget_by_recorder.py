@@ -34,12 +34,15 @@ from tlstax.tests.kernel.recorder_runs import (
     rows_of,
     serve,
 )
-from tlstax.tests.patience import COMMAND_S
+from tlstax.tests.patience import COMMAND_S, IS_EMULATED
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 BUDGET = 7
 LOAD_MS, WORK_US = 90_000, 5
 DENSE_LEAST, PATIENCE_S = 3, 40.0
+# A trap and a change of level are dear on an emulated CPU.
+EVERYTHING_PERCENT = 95 if IS_EMULATED else 50
+ALTERNATED_PERCENT = 40 if IS_EMULATED else 5
 ROUND_NS = 2_000_000  # a window ends where its accounts are read, one after another
 Run = Callable[..., tuple[int, str, Path]]
 
@@ -75,7 +78,7 @@ def meta_of(capture: Path) -> dict[str, str]:
 
 
 def test_everything_that_fits_is_recorded_all_the_time(run: Run, leftover: Leftover) -> None:
-    code, said, stream = run("--budget", "50%")
+    code, said, stream = run("--budget", f"{EVERYTHING_PERCENT}%")
     assert code == OK, said
     capture = capture_of(stream)
     windows = rows_of(capture, Window)
@@ -83,9 +86,9 @@ def test_everything_that_fits_is_recorded_all_the_time(run: Run, leftover: Lefto
     assert all(a.end_ns == b.start_ns for a, b in pairwise(windows))
     assert Counter(row.outcome for row in rows_of(capture, Handshake)) == {"success": HANDSHAKES}
     meta = meta_of(capture)
-    assert meta["budget_share"] == "0.5"
+    assert float(meta["budget_share"]) == EVERYTHING_PERCENT / 100
     assert "everything, all the time" in meta["budget_choice"]
-    assert float(meta["predicted_share"]) <= 0.5
+    assert float(meta["predicted_share"]) <= EVERYTHING_PERCENT / 100
     effects = rows_of(capture, Effect)
     assert len(effects) == len(windows)
     assert sum(row.probe_ns for row in effects) > HANDSHAKES * 1000
@@ -145,7 +148,7 @@ def alternated(
     program: Path, started: Started, spawn: Record, repository: Path, tmp_path: Path,
     measured: Callable[..., Alternated], leftover: Leftover, breakpoints: Breakpoints,
 ) -> Alternated:  # fmt: skip
-    """The recording of threads that wake each other all the time, for 5 % of their CPU time."""
+    """The recording of threads that wake each other all the time, for a part of their CPU time."""
 
     def measure() -> Alternated:
         target = started(program, "load", 4, LOAD_MS, WORK_US)
@@ -153,13 +156,17 @@ def alternated(
         plan.write_text(plan_text(target.pid, repository))
         assert target.stdin is not None
         target.stdin.write(b"g")
-        command = [PROGRAM, "--plan", plan, "--pid", target.pid, "--budget", "5%"]
+        command = [PROGRAM, "--plan", plan, "--pid", target.pid, "--budget"]
+        command += [f"{ALTERNATED_PERCENT}%"]
         with path.open("wb") as stream:
             recorder = spawn([str(part) for part in command], stdout=stream, stderr=subprocess.PIPE)
             await_attached(recorder)
             until_s = time.monotonic() + PATIENCE_S
-            sizes_kb, counts = [], []
-            while dense_count(path) < DENSE_LEAST + 2 and time.monotonic() < until_s:
+            sizes_kb: list[int] = []
+            counts: list[int] = []
+            while len(sizes_kb) < 2 or (  # an emulated CPU takes long to look once
+                dense_count(path) < DENSE_LEAST + 2 and time.monotonic() < until_s
+            ):
                 time.sleep(0.5)
                 sizes_kb.append(data_kb(recorder.pid))
                 counts.append(breakpoints(target.pid))
@@ -226,6 +233,6 @@ def test_the_budget_is_in_the_stream_behind_the_trial(alternated: Alternated) ->
     _, reading = frames_of(alternated.stream)
     assert reading.why_ended == ""
     budget = last_of(alternated.stream, "budget")
-    assert budget.share_ppm == 50_000
+    assert budget.share_ppm == ALTERNATED_PERCENT * 10_000
     assert budget.dense == b"record"
     assert budget.cycle_ns > budget.dense_ns
