@@ -53,7 +53,7 @@ def register(
     who.add_argument("--name", default="", metavar="NAME", help="name of the server's process")
     who.add_argument("--pid", type=int, default=0, metavar="N", help="or one process, to its end")
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the data set"
+        "-o", "--output", type=folder, required=True, metavar="DIR", help="folder of the data set"
     )
     parser.add_argument(
         "--every",
@@ -89,6 +89,16 @@ def register(
     parser.add_argument("--cluster", default="", metavar="NAME", help="cluster that it is of")
     accept_option(parser)
     parser.set_defaults(run=run, open_sink=open_sink)
+
+
+def folder(text: str) -> Path:
+    """A folder of this host: files of the running hour are replaced with each rollup."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            "it is no folder. A watch writes to a folder; `tlstax fleet add` puts captures into "
+            "a bucket"
+        )
+    return Path(text)
 
 
 def every(text: str) -> int:
