@@ -9,6 +9,7 @@ import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,13 +99,19 @@ class Bucket:
     def put(self, local: Path, key: str) -> None:
         """Store a whole file under its final name. Raises TlstaxError (IO).
 
-        In one write: a stream that an exception leaves would be closed, and so publish a half.
+        Ctrl-C interrupts the main thread only, and only after the object is stored: what an
+        interrupt leaves of a stream would be published as an object.
         """
-        with self._told(f"write {self.url(key)}"), arrow().memory_map(str(local)) as source:
-            content = source.read_buffer()
+        with self._told(f"write {self.url(key)}"), ThreadPoolExecutor(1) as other:
+            other.submit(self._put, local, key).result()
+
+    def _put(self, local: Path, key: str) -> None:
+        with arrow().memory_map(str(local)) as source:
             stream = _client().open_output_stream(self._path(key))
-            stream.write(content)
-            stream.close()
+            try:
+                stream.write(source.read_buffer())
+            finally:
+                stream.close()  # after an error it raises that again
 
     def remove(self, key: str) -> None:
         """Remove an object, if it is there. Raises TlstaxError (IO)."""
@@ -119,7 +126,7 @@ class Bucket:
         except FileNotFoundError:
             raise
         except OSError as error:
-            why = _NOISE.sub("", visible(" ".join(str(error).split())))[:300]
+            why = _NOISE.sub("", visible(" ".join(str(error).split())))[:300].rstrip(".")
             raise TlstaxError(
                 f"cannot {action}",
                 why or type(error).__name__,
@@ -178,4 +185,8 @@ def endpoint(environment: Mapping[str, str]) -> dict[str, str]:
 @functools.cache
 def _client() -> Any:
     """One for the process: it keeps its connections."""
-    return arrow("pyarrow.fs").S3FileSystem(connect_timeout=_CONNECT_S, **endpoint(os.environ))
+    return arrow("pyarrow.fs").S3FileSystem(
+        connect_timeout=_CONNECT_S,
+        allow_delayed_open=True,  # one request for a small object in place of three
+        **endpoint(os.environ),
+    )

@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A data set of objects: which copy counts, in whatever order they come, and what is removed when.
+
+The objects are files of a folder here, through the same client interface of pyarrow; a real server
+speaks S3 in tests/object_store.
+"""
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs
+import pytest
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.__main__ import main
+from tlstax.analysis.fleet.bucket import adding, address, compaction, mirror
+from tlstax.analysis.fleet.bucket.address import Bucket
+from tlstax.analysis.fleet.columns import TABLES, TIERS
+from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.analysis.fleet.store import adding as store_adding
+from tlstax.collectors.capture.schema import table_name
+from tlstax.tests.fleet_rows import of_cluster, renamed, totals
+
+MINUTE_NS = 60_000_000_000
+BUCKET = Bucket("fleet", "all")
+
+
+@pytest.fixture
+def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that holds what the bucket holds."""
+    (tmp_path / "store/fleet").mkdir(parents=True)
+    local = pyarrow.fs.LocalFileSystem()
+
+    class Client(pyarrow.fs.SubTreeFileSystem):  # type: ignore[misc]
+        """As S3: an object needs no folder."""
+
+        def open_output_stream(self, path: str) -> Any:
+            (tmp_path / "store" / path).parent.mkdir(parents=True, exist_ok=True)
+            return super().open_output_stream(path)
+
+    made = Client(str(tmp_path / "store"), local)
+    monkeypatch.setattr(address, "_client", lambda: made)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "store/fleet/all"
+
+
+def sums(tier: str = "1h") -> dict[str, Any]:
+    return totals(BUCKET, tier)
+
+
+@pytest.fixture(scope="module")
+def expected(rolled: RolledUp, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The sums of one recording in a folder."""
+    data = tmp_path_factory.mktemp("expected")
+    store_adding.add(rolled, data)
+    return totals(data)
+
+
+def age(objects: Path, minutes: float) -> None:
+    """Let what is stored be older."""
+    for path in objects.rglob("*.parquet"):
+        at = path.stat().st_mtime - minutes * 60
+        os.utime(path, (at, at))
+
+
+def names(objects: Path) -> set[str]:
+    return {str(path.relative_to(objects)) for path in objects.rglob("*.parquet")}
+
+
+def put_in_order(
+    copies: list[RolledUp], order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let writers that know nothing of each other put their objects in turn."""
+    waiting: list[list[tuple[Path, str]]] = []
+    put = Bucket.put
+    for number, copy in enumerate(copies):
+        of_this: list[tuple[Path, str]] = []
+
+        def keep(
+            self: Bucket,
+            local: Path,
+            key: str,
+            of_this: list[tuple[Path, str]] = of_this,
+            number: int = number,
+        ) -> None:
+            kept = local.rename(local.parent.parent / f"{number}-{len(of_this)}.kept")
+            of_this.append((kept, key))
+
+        monkeypatch.setattr(Bucket, "put", keep)
+        adding.add(copy, BUCKET)
+        waiting.append(of_this)
+    monkeypatch.setattr(Bucket, "put", put)
+    for number in order:
+        half = len(waiting[number]) // 2 or 1
+        for local, key in waiting[number][:half]:
+            BUCKET.put(local, key)
+            local.unlink()
+        del waiting[number][:half]
+    for local, key in itertools.chain(*waiting):
+        BUCKET.put(local, key)
+        local.unlink()
+
+
+def test_a_bucket_holds_the_sums_of_a_folder(
+    rolled: RolledUp, objects: Path, expected: dict[str, Any]
+) -> None:
+    assert adding.add(rolled, BUCKET) == adding.ADDED
+    before = names(objects)
+    assert adding.add(rolled, BUCKET) == adding.KNOWN
+    assert names(objects) == before
+    assert sums() == expected
+
+
+def test_a_longer_copy_counts_and_a_shorter_one_is_ignored(
+    rolled: RolledUp, half: RolledUp, objects: Path, expected: dict[str, Any]
+) -> None:
+    assert adding.add(half, BUCKET) == adding.ADDED
+    assert adding.add(rolled, BUCKET) == adding.REPLACED
+    assert sums() == expected
+    assert adding.add(half, BUCKET) == adding.LONGER
+    assert sums() == expected
+    assert adding.add(of_cluster(rolled, "eu"), BUCKET) == adding.CHANGED
+    assert adding.add(rolled, BUCKET) == adding.CHANGED
+    assert sums() == expected
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 1, 1, 0), (1, 0, 0, 1), (0, 1, 0, 1)])
+def test_two_writers_of_one_recording_mix_nothing(
+    rolled: RolledUp,
+    half: RolledUp,
+    objects: Path,
+    expected: dict[str, Any],
+    order: tuple[int, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    put_in_order([rolled, half], order, monkeypatch)
+    assert sums() == expected
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_recording_put_in_part_is_not_counted(
+    rolled: RolledUp, objects: Path, monkeypatch: pytest.MonkeyPatch, tier: str
+) -> None:
+    put, count = Bucket.put, itertools.count()
+
+    def die_later(self: Bucket, local: Path, key: str) -> None:
+        if "table=interval" in key:
+            raise KeyboardInterrupt
+        next(count)
+        put(self, local, key)
+
+    monkeypatch.setattr(Bucket, "put", die_later)
+    with pytest.raises(KeyboardInterrupt):
+        adding.add(rolled, BUCKET)
+    assert next(count) > 10
+    assert {**sums(tier), "frames": 0, "left_out": 0} == {
+        **dict.fromkeys(sums(), None), "frames": 0, "left_out": 0
+    }  # fmt: skip
+    monkeypatch.setattr(Bucket, "put", put)
+    assert adding.add(rolled, BUCKET) == adding.ADDED
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_compaction_keeps_every_sum_and_removes_later(
+    rolled: RolledUp, objects: Path, tier: str
+) -> None:
+    for number in range(1, 4):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+    before, parts = sums(tier), names(objects)
+    outcome = compaction.compact(BUCKET)
+    assert outcome.merged_count == 3 * outcome.hours_count > 0
+    assert parts < names(objects)  # a reader that listed them may still read them
+    assert sums(tier) == before
+    age(objects, 10)
+    compaction.compact(BUCKET)
+    assert parts < names(objects)
+    age(objects, 10)
+    assert compaction.compact(BUCKET) == (0, 0, [])
+    left = names(objects)
+    assert len(left) == outcome.hours_count
+    assert all("/compacted-" in name for name in left)
+    assert sums(tier) == before
+
+
+def test_a_longer_copy_of_what_was_compacted_counts_alone(
+    rolled: RolledUp, half: RolledUp, objects: Path, expected: dict[str, Any]
+) -> None:
+    adding.add(renamed(half, "db1", 1), BUCKET)
+    adding.add(renamed(rolled, "db2", 2), BUCKET)
+    compaction.compact(BUCKET)
+    age(objects, 20)
+    compaction.compact(BUCKET)
+    assert adding.add(renamed(half, "db1", 1), BUCKET) == adding.KNOWN
+    assert adding.add(renamed(rolled, "db1", 1), BUCKET) == adding.REPLACED
+    twice = {
+        name: value * 2 if isinstance(value, float) else value for name, value in expected.items()
+    }
+    twice["frames"] = None  # frames that only the first half needed stay: they are names
+    assert {**sums(), "frames": None} == twice
+    for _ in range(3):
+        compaction.compact(BUCKET)
+        assert {**sums(), "frames": None} == twice
+        age(objects, 20)
+    assert all("/compacted-" in name for name in names(objects))
+
+
+def test_two_compactions_at_once_count_nothing_twice(
+    rolled: RolledUp, objects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each sees two of three recordings, and both put what they merged.
+    for number in (1, 2, 3):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+    before = sums()
+    listing = Bucket.listing
+    for hidden in (3, 1):
+        name = f"part-{hidden:016x}"
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Bucket,
+                "listing",
+                lambda self, folder, name=name: [
+                    one
+                    for one in listing(self, folder)
+                    if name not in one.key and "compacted" not in one.key
+                ],
+            )
+            compaction.compact(BUCKET)
+    assert sums() == before
+    age(objects, 20)
+    for _ in range(3):
+        compaction.compact(BUCKET)
+        assert sums() == before
+        age(objects, 20)
+    assert len(names(objects)) == sum(1 for table in TABLES for _ in objects.glob(
+        f"tier=*/table={table_name(table)}/date=*/hour=*"))  # fmt: skip
+
+
+def test_unfinished_objects_are_removed_after_a_day(
+    rolled: RolledUp, objects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adding.add(renamed(rolled, "db1", 1), BUCKET)
+    put = Bucket.put
+    monkeypatch.setattr(
+        Bucket, "put", lambda self, local, key: "interval" in key or put(self, local, key)
+    )
+    adding.add(renamed(rolled, "db2", 2), BUCKET)
+    monkeypatch.setattr(Bucket, "put", put)
+    parts = [name for name in names(objects) if "part-0000000000000002" in name]
+    assert parts
+    age(objects, 60)
+    compaction.compact(BUCKET)
+    assert set(parts) < names(objects)  # its writer may be slow
+    age(objects, 24 * 60)
+    compaction.compact(BUCKET)
+    assert not set(parts) & names(objects)
+    assert sums()["interval"] is not None
+
+
+def test_half_an_object_is_named_and_not_read(rolled: RolledUp, objects: Path) -> None:
+    adding.add(rolled, BUCKET)
+    adding.add(renamed(rolled, "db2", 2), BUCKET)
+    (hit,) = objects.glob("tier=1h/table=ledger/**/part-0000000000000002-*.parquet")
+    hit.write_bytes(hit.read_bytes()[:-100])
+    assert sums()["left_out"] == [
+        f"{BUCKET.url(str(hit.relative_to(objects)))} was not read: it is no whole Parquet file"
+    ]
+    assert "was not merged" in compaction.compact(BUCKET).left_out[0]
+    age(objects, 20)
+    compaction.compact(BUCKET)
+    assert hit.exists()
+
+
+def test_intervals_that_cannot_be_read_cost_no_other_rows(rolled: RolledUp, objects: Path) -> None:
+    for number in (1, 2):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+    compaction.compact(BUCKET)
+    age(objects, 20)
+    compaction.compact(BUCKET)
+    (hit,) = objects.glob("tier=1h/table=interval/**/*.parquet")
+    hit.write_bytes(b"PAR1")
+    before = names(objects)
+    age(objects, 2 * 24 * 60)
+    compaction.compact(BUCKET)
+    assert names(objects) == before
+
+
+def test_other_objects_are_told_and_left_alone(rolled: RolledUp, objects: Path) -> None:
+    adding.add(rolled, BUCKET)
+    (one,) = objects.glob("tier=1h/table=ledger/**/*.parquet")
+    other = one.with_name("mine.parquet")
+    other.write_bytes(b"x")
+    (objects / "README").write_bytes(b"x")
+    url = BUCKET.url(str(other.relative_to(objects)))
+    assert sums()["left_out"] == [f"{url} was not read: tlstax gives objects other names"]
+    age(objects, 3000)
+    compaction.compact(BUCKET)
+    assert other.exists()
+
+
+def test_copies_here_are_used_again_and_trimmed(
+    rolled: RolledUp, objects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adding.add(rolled, BUCKET)
+    before = sums()
+    fetched: list[str] = []
+    read = Bucket.read
+    monkeypatch.setattr(Bucket, "read", lambda self, key: (fetched.append(key), read(self, key))[1])
+    assert sums() == before
+    assert fetched == []
+    cached = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert cached
+    assert {path.stat().st_mode & 0o777 for path in cached} == {0o600}
+    mirror.trim(mirror.root(BUCKET).parent, most_bytes=0)
+    assert all(path.exists() for path in cached)  # a question may read them now
+    old = time.time() - 7200
+    for path in cached:
+        os.utime(path, (old, old))
+    mirror.trim(mirror.root(BUCKET).parent, most_bytes=0)
+    assert not any(path.exists() for path in cached)
+    assert sums() == before
+    assert len(fetched) == len(cached)
+
+
+def test_an_object_that_goes_while_we_look_is_looked_for_again(
+    rolled: RolledUp, objects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adding.add(rolled, BUCKET)
+    before = sums()
+    gone = itertools.count()
+    read = Bucket.read
+    mirror.trim(mirror.root(BUCKET).parent)
+    for path in mirror.root(BUCKET).rglob("*.parquet"):
+        path.unlink()
+
+    def vanish(self: Bucket, key: str) -> Iterator[bytes]:
+        if next(gone) == 0:
+            raise FileNotFoundError(key)
+        return read(self, key)
+
+    monkeypatch.setattr(Bucket, "read", vanish)
+    assert sums() == before
+
+    def always(self: Bucket, key: str) -> Iterator[bytes]:
+        raise FileNotFoundError(key)
+
+    monkeypatch.setattr(Bucket, "read", always)
+    for path in mirror.root(BUCKET).rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(TlstaxError, match="removed while they were read"):
+        sums()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://KEY:SECRET@fleet/all",
+        "s3://fleet/all?access_key=SECRET",
+        "s3://fleet/../other",
+        "s3://fleet/a//b",
+        "s3://fleet/a*",
+        "s3://",
+        "s3:///all",
+    ],
+)
+def test_an_address_with_more_than_a_name_is_refused_and_not_repeated(
+    text: str, capsys: Any
+) -> None:
+    assert main(["fleet", "top", "--data", text]) == ExitCode.USAGE
+    printed = capsys.readouterr()
+    assert "s3://BUCKET/PREFIX" in printed.err
+    assert "SECRET" not in printed.err + printed.out
+
+
+@pytest.mark.parametrize("url", ["ftp://h", "http://u:SECRET@h:1", "http://h:1/path?x=SECRET", "h"])
+def test_an_endpoint_that_is_none_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(TlstaxError, match="AWS_ENDPOINT_URL") as refused:
+        address.endpoint({"AWS_ENDPOINT_URL": url})
+    assert "SECRET" not in str(refused.value)
+    assert refused.value.exit_code == ExitCode.USAGE
+
+
+def test_the_endpoint_is_that_of_the_environment() -> None:
+    assert address.endpoint({}) == {}
+    assert address.endpoint(
+        {
+            "AWS_ENDPOINT_URL": "http://other:1",
+            "AWS_ENDPOINT_URL_S3": "https://store:9000/",
+            "AWS_DEFAULT_REGION": "eu-1",
+            "AWS_CA_BUNDLE": "ca.pem",
+        }
+    ) == {
+        "scheme": "https",
+        "endpoint_override": "store:9000",
+        "region": "eu-1",
+        "tls_ca_file_path": "ca.pem",
+    }
+
+
+def test_an_empty_bucket_is_no_data_set(objects: Path, capsys: Any) -> None:
+    for command in ("top", "compact"):
+        assert main(["fleet", command, "--data", "s3://fleet/all"]) == ExitCode.USAGE
+        assert "there is no data set in s3://fleet/all" in capsys.readouterr().err
+    assert main(["fleet", "compact", "--data", "s3://absent/all"]) == ExitCode.USAGE
+
+
+def test_a_bucket_that_is_not_there_is_told_before_anything_is_read(
+    objects: Path, tmp_path: Path, capsys: Any
+) -> None:
+    options = [str(tmp_path / "none.tlstax"), "--data", "s3://absent/all"]
+    assert main(["fleet", "add", *options]) == ExitCode.IO
+    assert "there is no such bucket" in capsys.readouterr().err
+
+
+def test_a_watch_refuses_a_bucket(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["watch", "--name", "mysqld", "--output", "s3://fleet/all"])
+    assert ended.value.code == ExitCode.USAGE
+    assert "A watch writes to a folder" in capsys.readouterr().err
