@@ -71,38 +71,26 @@ def names(objects: Path) -> set[str]:
     return {str(path.relative_to(objects)) for path in objects.rglob("*.parquet")}
 
 
-def put_in_order(
-    copies: list[RolledUp], order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Let writers that know nothing of each other put their objects in turn."""
-    waiting: list[list[tuple[Path, str]]] = []
-    put = Bucket.put
-    for number, copy in enumerate(copies):
-        of_this: list[tuple[Path, str]] = []
+Objects = list[tuple[Path, str]]
 
-        def keep(
-            self: Bucket,
-            local: Path,
-            key: str,
-            of_this: list[tuple[Path, str]] = of_this,
-            number: int = number,
-        ) -> None:
-            kept = local.rename(local.parent.parent / f"{number}-{len(of_this)}.kept")
-            of_this.append((kept, key))
 
-        monkeypatch.setattr(Bucket, "put", keep)
+def held_back(copy: RolledUp, folder: Path) -> Objects:
+    """What a writer that knows of no other would put, in order."""
+    made: Objects = []
+
+    def keep(self: Bucket, local: Path, key: str) -> None:
+        made.append((local.rename(folder / f"{copy.recording.source_id}-{len(made)}.kept"), key))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tempfile.tempdir", str(folder))  # of one file system with it
+        patch.setattr(Bucket, "put", keep)
         adding.add(copy, BUCKET)
-        waiting.append(of_this)
-    monkeypatch.setattr(Bucket, "put", put)
-    for number in order:
-        half = len(waiting[number]) // 2 or 1
-        for local, key in waiting[number][:half]:
-            BUCKET.put(local, key)
-            local.unlink()
-        del waiting[number][:half]
-    for local, key in itertools.chain(*waiting):
+    return made
+
+
+def put_all(objects: Objects) -> None:
+    for local, key in objects:
         BUCKET.put(local, key)
-        local.unlink()
 
 
 def test_a_bucket_holds_the_sums_of_a_folder(
@@ -136,11 +124,36 @@ def test_two_writers_of_one_recording_mix_nothing(
     expected: dict[str, Any],
     order: tuple[int, ...],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    put_in_order([rolled, half], order, monkeypatch)
+    waiting = []
+    for name, copy in (("whole", rolled), ("half", half)):
+        (tmp_path / name).mkdir()
+        waiting.append(held_back(copy, tmp_path / name))
+    wholes = [len(one) for one in waiting]
+    for number in order:
+        count = wholes[number] // order.count(number) + 1
+        put_all(waiting[number][:count])
+        del waiting[number][:count]
+    assert waiting == [[], []]
     assert sums() == expected
+
+
+def test_a_slow_writer_of_a_shorter_copy_takes_nothing_from_what_was_compacted(
+    rolled: RolledUp, half: RolledUp, objects: Path, tmp_path: Path
+) -> None:
+    late = held_back(renamed(half, "db1", 1), tmp_path)
+    for number in (1, 2):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+    before = sums()
+    compaction.compact(BUCKET)
+    age(objects, 20)
+    compaction.compact(BUCKET)
+    put_all(late)
+    assert sums() == before
+    age(objects, 20)
+    compaction.compact(BUCKET)
+    assert sums() == before
+    assert all("/compacted-" in name for name in names(objects))
 
 
 @pytest.mark.parametrize("tier", TIERS)
