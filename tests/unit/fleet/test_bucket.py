@@ -96,9 +96,9 @@ def put_all(objects: Objects) -> None:
 def test_a_bucket_holds_the_sums_of_a_folder(
     rolled: RolledUp, objects: Path, expected: dict[str, Any]
 ) -> None:
-    assert adding.add(rolled, BUCKET) == adding.ADDED
+    assert adding.add(rolled, BUCKET) == store_adding.ADDED
     before = names(objects)
-    assert adding.add(rolled, BUCKET) == adding.KNOWN
+    assert adding.add(rolled, BUCKET) == store_adding.KNOWN
     assert names(objects) == before
     assert sums() == expected
 
@@ -106,13 +106,13 @@ def test_a_bucket_holds_the_sums_of_a_folder(
 def test_a_longer_copy_counts_and_a_shorter_one_is_ignored(
     rolled: RolledUp, half: RolledUp, objects: Path, expected: dict[str, Any]
 ) -> None:
-    assert adding.add(half, BUCKET) == adding.ADDED
-    assert adding.add(rolled, BUCKET) == adding.REPLACED
+    assert adding.add(half, BUCKET) == store_adding.ADDED
+    assert adding.add(rolled, BUCKET) == store_adding.REPLACED
     assert sums() == expected
-    assert adding.add(half, BUCKET) == adding.LONGER
+    assert adding.add(half, BUCKET) == store_adding.LONGER
     assert sums() == expected
-    assert adding.add(of_cluster(rolled, "eu"), BUCKET) == adding.CHANGED
-    assert adding.add(rolled, BUCKET) == adding.CHANGED
+    assert adding.add(of_cluster(rolled, "eu"), BUCKET) == store_adding.CHANGED
+    assert adding.add(rolled, BUCKET) == store_adding.CHANGED
     assert sums() == expected
 
 
@@ -176,7 +176,7 @@ def test_a_recording_put_in_part_is_not_counted(
         **dict.fromkeys(sums(), None), "frames": 0, "left_out": 0
     }  # fmt: skip
     monkeypatch.setattr(Bucket, "put", put)
-    assert adding.add(rolled, BUCKET) == adding.ADDED
+    assert adding.add(rolled, BUCKET) == store_adding.ADDED
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -209,8 +209,8 @@ def test_a_longer_copy_of_what_was_compacted_counts_alone(
     compaction.compact(BUCKET)
     age(objects, 20)
     compaction.compact(BUCKET)
-    assert adding.add(renamed(half, "db1", 1), BUCKET) == adding.KNOWN
-    assert adding.add(renamed(rolled, "db1", 1), BUCKET) == adding.REPLACED
+    assert adding.add(renamed(half, "db1", 1), BUCKET) == store_adding.KNOWN
+    assert adding.add(renamed(rolled, "db1", 1), BUCKET) == store_adding.REPLACED
     twice = {
         name: value * 2 if isinstance(value, float) else value for name, value in expected.items()
     }
@@ -323,7 +323,12 @@ def test_copies_here_are_used_again_and_trimmed(
     before = sums()
     fetched: list[str] = []
     read = Bucket.read
-    monkeypatch.setattr(Bucket, "read", lambda self, key: (fetched.append(key), read(self, key))[1])
+
+    def count(self: Bucket, key: str) -> Iterator[bytes]:
+        fetched.append(key)
+        return read(self, key)
+
+    monkeypatch.setattr(Bucket, "read", count)
     assert sums() == before
     assert fetched == []
     cached = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
