@@ -288,7 +288,7 @@ test-install: packages-test python-dev bpf recorder assets test-assets testprogs
 test-unit: test-install ## functions and files; no root needed
 test-golden: test-install ## saved inputs against saved outputs
 test-probes: test-install ## load every BPF object on this kernel
-test-kernel: test-install ## the engine on this kernel
+test-kernel: test-install ## the recorder on this kernel
 test-truth: test-install ## measure programs with known phases, sleeps and spins
 test-e2e: test-install ## real server, clients and browser
 $(RUNGS:%=test-%): test-%:

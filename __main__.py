@@ -31,11 +31,13 @@ COMMANDS = {
     "flamegraph": ("analysis.report.commands.flamegraph", "draw a flame graph as SVG"),
     "fleet": ("analysis.report.commands.fleet", "keep the captures of many hosts and ask them"),
 }
-# What a command is passed of stages that it may not import: parameter of `register`, function.
+# What is passed of stages that a command may not import: parameter of `register`, function.
 PASSED = {
+    "canary": {"duration": "collectors.commands.options:duration"},
     "attach": {"headline": "analysis.report.commands.report:headline"},
     "watch": {"open_sink": "analysis.report.commands.watch_sink:open_sink"},
     "top": {
+        "remote_options": "collectors.commands.remote:remote_options",
         "open_names": "collectors.process.live_names:open_names",
         "start_with_us": "collectors.host.tool_process:start_with_us",
     },

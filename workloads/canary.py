@@ -2,19 +2,21 @@
 """Pairs of connections to a server in production, one in plaintext and one with TLS.
 
 Two client programs stay open and are told to connect anew, so that no start of a program is in the
-times. Each connection opens, logs in, asks `SELECT 1` and stays until the next one replaces it.
+times. Each connection opens, logs in, asks `SELECT 1` and stays until the next one replaces it: the
+server has two sessions of the canary, and never opens both at once.
 User and password are in an option file or a login path: never in an argument or the environment.
 """
 
 import os
 import random
+import re
 import selectors
 import shutil
 import statistics
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +26,22 @@ from tlstax.collectors.capture.order_statistics import LEAST_UNITS, median_bound
 PATIENCE_S: Final = 30.0
 """For one connection; a server that takes longer has other problems."""
 MARK: Final = "tlstax-canary"
-ARMS: Final = ("plaintext", "tls")
+_PASSED_ON: Final = (
+    "HOME", "MYSQL_TEST_LOGIN_FILE", "OPENSSL_CONF", "SSL_CERT_DIR", "SSL_CERT_FILE",
+)  # fmt: skip
+"""Variables that say where the client finds its files."""
+_ADVICE: Final = {
+    "1040": "Try again when the server has two connections left",
+    "1044": "Check user and password, and what the account may do",
+    "1203": "Try again when the account has two connections left",
+    "1226": "Try again when the account has two connections left",
+    "2002": "Check host and port, and that the server runs",
+    "2003": "Check host and port, and that the server runs",
+    "2005": "Check the name of the host",
+    "2013": "Check that the server runs, and its error log",
+    "2026": "Check ssl-ca and what else the option file or login path says of TLS",
+}
+"""What to do, by the client's error number."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +76,11 @@ class Access:
         """The client of an arm, without user and password."""
         program = self.program
         by_mode = not is_mariadb(program)
+        # REQUIRED would switch off a verification that the option file asks for; `check` sees to it
+        # that there is TLS.
         tls = {
             "plaintext": ["--ssl-mode=DISABLED"] if by_mode else ["--skip-ssl"],
-            "tls": ["--ssl-mode=REQUIRED"] if by_mode else ["--ssl"],
+            "tls": [] if by_mode else ["--ssl"],
         }[arm]
         access = (
             f"--login-path={self.login_path}"
@@ -98,16 +117,21 @@ class Client:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={"PATH": os.defpath, "LC_ALL": "C", "HOME": os.environ.get("HOME", "/")},
+            env={"PATH": os.defpath, "LC_ALL": "C"}
+            | {name: os.environ[name] for name in _PASSED_ON if name in os.environ},
         )  # fmt: skip
         try:
-            lines = self._ask("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
-            cipher = next((x.split("\t")[1] for x in lines if x.startswith("Ssl_cipher\t")), "")
-            if bool(cipher) != (arm == "tls"):
-                raise _refused(arm, f"the connection has the cipher '{cipher}'")
-        except TlstaxError:
+            self.check()
+        except BaseException:  # Ctrl-C, too: the client is not in the terminal's group
             self.close()
             raise
+
+    def check(self) -> None:
+        """TlstaxError (TARGET) unless the connection has TLS, or none, as its arm says."""
+        lines = self._ask("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+        cipher = next((x.split("\t")[1] for x in lines if x.startswith("Ssl_cipher\t")), "")
+        if bool(cipher) != (self.arm == "tls"):
+            raise _refused(self.arm, f"it has the cipher {cipher}" if cipher else "it has no TLS")
 
     def connect(self) -> int:
         """Connect anew and ask one query; returns what both took, in ns."""
@@ -171,14 +195,16 @@ def _lists(program: str, option: bytes) -> bool:
 
 def _refused(arm: str, why: str) -> TlstaxError:
     what = "in plaintext" if arm == "plaintext" else "with TLS"
+    number = re.match(r"ERROR (\d+)", why)
     advice = (
         "Check user and password. Use an account without REQUIRE SSL, on a server without "
         "require_secure_transport; where plaintext is not allowed, `tlstax whatif --no-tls` bounds "
         "what TLS costs"
         if arm == "plaintext"
-        else "Check user, password and ssl-ca in the option file or login path"
+        else "Check user, password and what the option file or login path says of TLS"
     )
-    return TlstaxError(f"cannot connect {what}", why, advice, ExitCode.TARGET)
+    advice = _ADVICE.get(number[1], advice) if number else advice
+    return TlstaxError(f"cannot connect {what}", why.rstrip("."), advice, ExitCode.TARGET)
 
 
 @dataclass(frozen=True)
@@ -194,33 +220,72 @@ class Pair:
         return self.tls_ns - self.plaintext_ns
 
 
+@dataclass
+class Run:
+    """What was measured, up to its end, Ctrl-C or a failure."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    elapsed_ns: int = 0
+    """From the start of the first pair to the end of the last one's pause."""
+    failure: TlstaxError | None = None
+    """Why it ended early."""
+
+
 def measure(
     access: Access,
     rate: float,
     seconds: float,
     wait: Callable[[float], None] = time.sleep,
     chance: random.Random | None = None,
-) -> list[Pair]:
-    """Pairs for so long, `rate` connections a second; which arm is first is drawn each time."""
+) -> Run:
+    """Pairs for so long, `rate` connections a second; which arm is first is drawn each time.
+
+    Ctrl-C and a server that fails end it early. TlstaxError (TARGET) or KeyboardInterrupt if there
+    is no pair by then.
+    """
     draw = chance or random.Random()
     clients: list[Client] = []
-    pairs: list[Pair] = []
+    run = Run()
     try:
-        clients += [Client(access, "plaintext")]
+        # TLS first: caching_sha2_password lets an account in without it only after that.
         clients += [Client(access, "tls")]
-        end = time.monotonic() + seconds
-        while not pairs or time.monotonic() < end:
-            begun = time.monotonic()
-            ordered = draw.sample(clients, 2)
-            taken = {client.arm: client.connect() for client in ordered}
-            pairs.append(Pair(taken["plaintext"], taken["tls"]))
-            # The start of each pair is drawn from its slot, so that no rhythm of the server is hit.
-            slot = 2 / rate
-            wait(max(0.0, slot * draw.uniform(0.5, 1.5) - (time.monotonic() - begun)))
+        clients += [Client(access, "plaintext")]
+        _take_pairs(run, clients, 2 / rate, seconds, wait, draw)
+        for client in clients:
+            client.check()
+    except KeyboardInterrupt:
+        if not run.pairs:
+            raise
+    except TlstaxError as error:
+        if not run.pairs:
+            raise
+        run.failure = error
     finally:
         for client in clients:
             client.close()
-    return pairs
+    return run
+
+
+def _take_pairs(
+    run: Run,
+    clients: list[Client],
+    slot_s: float,
+    seconds: float,
+    wait: Callable[[float], None],
+    draw: random.Random,
+) -> None:
+    start_ns = time.monotonic_ns()
+    end = time.monotonic() + seconds
+    while not run.pairs or time.monotonic() < end:
+        begun = time.monotonic()
+        taken = {client.arm: client.connect() for client in draw.sample(clients, 2)}
+        run.elapsed_ns = time.monotonic_ns() - start_ns
+        run.pairs.append(Pair(taken["plaintext"], taken["tls"]))
+        # The start of each pair is drawn from its slot, so that no rhythm of the server is hit.
+        # A server that is slower than the rate is given as long to rest as it took.
+        taken_s = time.monotonic() - begun
+        wait(max(taken_s, slot_s * draw.uniform(0.5, 1.5) - taken_s))
+        run.elapsed_ns = time.monotonic_ns() - start_ns
 
 
 @dataclass(frozen=True)
@@ -234,8 +299,8 @@ class Summary:
     low_ns: float
     high_ns: float
     busy_share: float
-    """Time in which a connection of ours was being opened, of the whole time: the most that it can
-    have cost the server, in CPUs."""
+    """Time in which a connection of ours was being opened, of the whole time: about the most that
+    it can have cost the server, in CPUs."""
 
     @property
     def has_interval(self) -> bool:
@@ -243,17 +308,16 @@ class Summary:
         return self.count >= LEAST_UNITS
 
 
-def summarize(pairs: list[Pair], rate: float) -> Summary:
-    """Medians, and the bounds of the difference by pairs. `rate`: connections a second."""
-    ordered = sorted(pair.difference_ns for pair in pairs)
+def summarize(run: Run) -> Summary:
+    """Medians, and the bounds of the difference by pairs, of which there is at least one."""
+    ordered = sorted(pair.difference_ns for pair in run.pairs)
     low, high = median_bounds(ordered)
-    both = statistics.fmean(pair.plaintext_ns + pair.tls_ns for pair in pairs)
     return Summary(
-        len(pairs),
-        statistics.median(pair.plaintext_ns for pair in pairs),
-        statistics.median(pair.tls_ns for pair in pairs),
+        len(ordered),
+        statistics.median(pair.plaintext_ns for pair in run.pairs),
+        statistics.median(pair.tls_ns for pair in run.pairs),
         statistics.median(ordered),
         low,
         high,
-        both / 1e9 * rate / 2,
+        sum(pair.plaintext_ns + pair.tls_ns for pair in run.pairs) / run.elapsed_ns,
     )

@@ -6,13 +6,15 @@ and prints the difference that this client sees, with its interval. Nothing is a
 is needed. The account needs no right but to connect; its password must be checked by the server
 itself (a plug-in that needs the password in clear would send it in plaintext). The client's own TLS
 work is in the difference: without ssl-ca in the option file it may load a whole CA bundle. It
-refuses where plaintext is not allowed.
+refuses where plaintext is not allowed. Ctrl-C ends it early, with the pairs that there are.
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 from tlstax.workloads.canary import Access, Summary, measure, summarize
 
 RATE_LEAST, RATE_MOST, RATE = 1.0, 5.0, 2.0
@@ -20,8 +22,11 @@ RATE_LEAST, RATE_MOST, RATE = 1.0, 5.0, 2.0
 SECONDS_LEAST, SECONDS_MOST, SECONDS = 2.0, 86400.0, 60.0
 
 
-def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `canary` to the command line."""
+def register(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    duration: Callable[[str], float],
+) -> None:
+    """Add `canary` to the command line. `duration`: reads seconds."""
     parser = subparsers.add_parser(
         "canary",
         help="measure what TLS adds to a connection",
@@ -36,18 +41,20 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("--rate", metavar="N", type=float, default=RATE,
                         help="connections a second, 1 to 5 (default: 2)")  # fmt: skip
-    parser.add_argument("--for", metavar="SECONDS", dest="seconds", type=float, default=SECONDS,
-                        help="default: 60")  # fmt: skip
+    parser.add_argument("--for", metavar="TIME", dest="seconds", type=duration, default=SECONDS,
+                        help="such as 60s (the default), 10m or 1h")  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
     _check(options)
-    host, port = _place(options.server)
+    host, port = place_of(options.server)
     access = Access(options.option_file, options.login_path, host, port)
-    pairs = measure(access, options.rate, options.seconds)
-    print(text_of(summarize(pairs, options.rate)))
+    found = measure(access, options.rate, options.seconds)
+    print(text_of(summarize(found)))
+    if found.failure:
+        raise found.failure
     return ExitCode.OK
 
 
@@ -55,7 +62,7 @@ def _check(options: argparse.Namespace) -> None:
     if not RATE_LEAST <= options.rate <= RATE_MOST:
         raise _usage("--rate", f"{options.rate:g} is not between 1 and 5 connections a second")
     if not SECONDS_LEAST <= options.seconds <= SECONDS_MOST:
-        raise _usage("--for", f"{options.seconds:g} is not between 2 and 86400 seconds")
+        raise _usage("--for", f"{options.seconds:g} s is not between 2s and 24h")
     file = options.option_file
     if file is None:
         return
@@ -70,13 +77,19 @@ def _check(options: argparse.Namespace) -> None:
         )
 
 
-def _place(server: str | None) -> tuple[str | None, int | None]:
+def place_of(server: str | None) -> tuple[str | None, int | None]:
+    """Host and port of `db1`, `db1:3307`, `::1` or `[::1]:3307`. TlstaxError (USAGE)."""
     if not server:
         return None, None
-    host, _, port = server.rpartition(":") if ":" in server else (server, "", "")
-    if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    host, colon, port = server, "", ""
+    if server.count(":") == 1 or "]:" in server:  # else an IPv6 address, or no port
+        host, colon, port = server.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise _usage("--server", f"'{port}' is no port")
-    return host or server, int(port) if port else None
+    if not host:
+        raise _usage("--server", f"'{server}' has no host")
+    return host, int(port) if port else None
 
 
 def _usage(option: str, why: str) -> TlstaxError:
@@ -85,28 +98,39 @@ def _usage(option: str, why: str) -> TlstaxError:
 
 def text_of(found: Summary) -> str:
     """What was measured, in lines."""
-    kind = "95 % interval" if found.has_interval else "range"
-    bounds = f"{_ms(found.low_ns)} to {_ms(found.high_ns)}, {kind} of {found.count} pairs"
-    seen = found.low_ns > 0 or found.high_ns < 0
-    verdict = (
-        f"With TLS, a connection with one query takes {_ms(found.difference_ns)} longer ({bounds})."
-        if seen and found.difference_ns > 0
-        else f"No difference seen ({bounds})."
-        if not seen
-        else f"With TLS, a connection with one query is {_ms(-found.difference_ns)} faster "
-        f"({bounds}): look for what the plaintext client waits for."
-    )
     return "\n".join(
         [
-            verdict,
+            _verdict(found),
             f"plaintext   {_ms(found.plaintext_ns)} (median)",
             f"TLS         {_ms(found.tls_ns)} (median)",
             "The client's own TLS work and the round trips are included.",
             (
-                f"Cost: these connections were being opened in {found.busy_share:.2%} of the time; "
-                "the server's CPUs cannot have paid more than that of one CPU."
+                f"Cost: these connections were being opened in {found.busy_share:.2%} of the time, "
+                "so the server spent at most about this share of one CPU on them."
             ),
         ]
+    )
+
+
+def _verdict(found: Summary) -> str:
+    """The difference in a sentence, unless there are too few pairs to tell."""
+    bounds = f"{_ms(found.low_ns)} to {_ms(found.high_ns)}"
+    if not found.has_interval:
+        return (
+            f"Too few pairs ({found.count}, differences {bounds}): {LEAST_UNITS} are needed. "
+            "Use a longer --for."
+        )
+    bounds += f", 95 % interval of {found.count} pairs"
+    if found.low_ns <= 0 <= found.high_ns:
+        return f"No difference seen ({bounds})."
+    if found.difference_ns > 0:
+        return (
+            f"With TLS, a connection with one query takes {_ms(found.difference_ns)} longer "
+            f"({bounds})."
+        )
+    return (
+        f"With TLS, a connection with one query is {_ms(-found.difference_ns)} faster ({bounds}): "
+        "look for what the plaintext client waits for."
     )
 
 

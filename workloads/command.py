@@ -23,7 +23,7 @@ from tlstax.certs.generate import KeyKind
 from tlstax.workloads import recipes_command, resources, servers_command
 from tlstax.workloads.matrix import runner
 from tlstax.workloads.matrix.recipe_file import DEMO, load_recipe
-from tlstax.workloads.recipes_command import positive
+from tlstax.workloads.recipes_command import add_replication, positive
 from tlstax.workloads.servers import server_directory
 from tlstax.workloads.servers.lab_server import open_private
 from tlstax.workloads.servers.request import ServerRequest
@@ -53,7 +53,7 @@ def register(
         help="where capture and report go (default: %(default)s)",
     )
     demo.add_argument("--recipe", metavar="FILE", type=Path, help="another experiment, in TOML")
-    demo.add_argument("--rounds", metavar="N", type=positive, help="rounds, each of both arms")
+    add_replication(demo)
     demo.add_argument("--seconds", metavar="S", type=positive, help="seconds of each run")
     demo.add_argument(
         "--unwatched",
@@ -86,7 +86,7 @@ def run_demo(options: argparse.Namespace) -> int:
             f"Run it as `tlstax lab run {options.recipe}`",
             ExitCode.USAGE,
         )
-    recipe = recipe.with_changes(options.rounds, options.seconds)
+    recipe = recipe.with_changes(options.rounds, options.seconds, starts_count=options.starts)
     if options.mysqld is not None:
         recipe = recipe.with_program(options.mysqld)
     stages = options.stages

@@ -8,7 +8,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.matrix import runner
 from tlstax.workloads.matrix.outline import outline
 from tlstax.workloads.matrix.recipe_file import bundled_recipes, find_recipe, load_recipe
-from tlstax.workloads.matrix.scale import SCALES
+from tlstax.workloads.matrix.scale import SCALES, STARTS_MAX
 
 
 def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -33,7 +33,7 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         default=Path("lab-out"),
         help="where captures and report go (default: %(default)s)",
     )
-    run.add_argument("--rounds", metavar="N", type=positive, help="rounds, each of both arms")
+    add_replication(run)
     run.add_argument("--seconds", metavar="S", type=positive, help="seconds of each run")
     run.add_argument("--servers", metavar="A,B", type=names, default=(), help="only these servers")
     run.add_argument(
@@ -58,6 +58,25 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
             type=Path,
             help="the program of the transport `proxysql`, which tlstax does not install",
         )
+
+
+def add_replication(parser: argparse.ArgumentParser) -> None:
+    """Add how often things are repeated."""
+    parser.add_argument(
+        "--starts",
+        metavar="N",
+        type=_starts,
+        help="start each server N times, and run all rounds on each start; from 8 starts on, "
+        "intervals of 95 %% hold for a server, not only for one start of it",
+    )
+    parser.add_argument("--rounds", metavar="N", type=positive, help="rounds, each of both arms")
+
+
+def _starts(text: str) -> int:
+    number = positive(text)
+    if number > STARTS_MAX:
+        raise argparse.ArgumentTypeError(f"{number} starts: at most {STARTS_MAX} are allowed")
+    return number
 
 
 def positive(text: str) -> int:
@@ -99,6 +118,7 @@ def run_recipe(options: argparse.Namespace) -> int:
         "seconds": options.seconds,
         "servers": tuple(options.servers),
         "proxysql": _program(options.proxysql),
+        "starts_count": options.starts,
     }
     recipe = load_recipe(path, options.scale)
     if recipe.kind == "tax":

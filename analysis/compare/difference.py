@@ -74,7 +74,7 @@ def compare_pair(
     reasons = selections.too_few(
         [side.size for side in both],
         [before.label, after.label],
-        "rounds" if by_driver else "windows",
+        both[0].units.name if by_driver else "windows",
     )
     if reasons:
         return _refused(before, after, unit, reasons)

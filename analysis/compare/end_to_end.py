@@ -17,7 +17,7 @@ from tlstax.analysis.classify.composition import Counts, compose_phases, count_b
 from tlstax.analysis.compare.side_breakdown import STAGE_OF, Key, SideBreakdown, Sides, by_stage
 from tlstax.analysis.model.clients import EndToEnd
 from tlstax.analysis.model.composition import PhaseComposition
-from tlstax.analysis.rows import closure, ledger, operations, window_units
+from tlstax.analysis.rows import closure, ledger, operations, round_units, window_units
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import units as units_of
 
@@ -76,7 +76,7 @@ def _sides(
     done, operation = _operations(part, server, clients, unit_of, size)
     if not times or not all(sum(done[side]) for side in ("client", "server")):
         return None, ""
-    units = units_of.rounds(size) if part.runs else units_of.blocks(size)
+    units = round_units.of_runs(part.runs).units if part.runs else units_of.blocks(size)
     return Sides(dict(times), done, units), operation
 
 
@@ -109,13 +109,13 @@ def _kind(state: str) -> str:
 
 
 def _units(part: Group, server: Tables, clients: Tables, ids: Collection[int]) -> dict[int, int]:
-    """The unit of each window: its round, or its block in time."""
+    """The unit of each window: its round or server start, or its block in time."""
     mine = [w for w in server.windows if w.window_id in part.window_ids]
     mine += [w for w in clients.windows if w.window_id in ids]
     if part.runs:
-        rounds = {run.run_id: run.round for run in part.runs}
-        order = {number: at for at, number in enumerate(sorted(set(rounds.values())))}
-        return {w.window_id: order[rounds[w.run_id]] for w in mine if w.run_id in rounds}
+        unit_of = round_units.of_runs(part.runs).unit_of
+        places = {run.run_id: unit_of[run.round] for run in part.runs}
+        return {w.window_id: places[w.run_id] for w in mine if w.run_id in places}
     starts = sorted({w.start_ns for w in clients.windows if w.window_id in ids})
     order = dict(zip(starts, units_of.block_numbers(len(starts)), strict=True))
     return {w.window_id: order[w.start_ns] for w in mine if w.start_ns in order}
@@ -127,9 +127,9 @@ def _operations(
     """Operations by side and unit: the driver's, else connections, else the server's commands."""
     if part.runs:
         done = [0.0] * size
-        rounds = sorted({run.round for run in part.runs})
+        places = round_units.of_runs(part.runs).unit_of
         for run in part.runs:
-            done[rounds.index(run.round)] += run.operation_count
+            done[places[run.round]] += run.operation_count
         return {"client": done, "server": done}, part.operation
     ended: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * size)
     for side, tables in (("client", clients), ("server", server)):

@@ -15,10 +15,10 @@ import numpy as np
 from tlstax.analysis.model.clients import Intermediaries, IntermediaryProcess
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.quantities import time_text
-from tlstax.analysis.rows import closure
+from tlstax.analysis.rows import closure, round_units
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import medians, units
-from tlstax.analysis.statistics.units import Floats
+from tlstax.analysis.statistics.units import Floats, Units
 from tlstax.collectors.capture.schema import Target
 from tlstax.collectors.capture.vocabulary import STATES
 
@@ -38,7 +38,7 @@ def tabulate(parts: Sequence[Group], server: Tables) -> list[Intermediaries]:
 def _group(part: Group, tables: Tables) -> Intermediaries:
     run_ids = {run.run_id for run in part.runs}
     windows = [w for w in tables.windows if not part.runs or w.run_id in run_ids]
-    unit_of, done = _units(part)
+    unit_of, done, of = _units(part)
     units = {w.window_id: unit_of.get(w.run_id, 0) for w in windows}
     times = _times(tables, units, len(done))
     processes = []
@@ -50,11 +50,11 @@ def _group(part: Group, tables: Tables) -> Intermediaries:
         if on_cpu_ns < IDLE_SHARE * max(span_ns, 1):
             idle_count += bool(mine)
             continue
-        processes.append(_process(target, tables, mine, times, done))
+        processes.append(_process(target, tables, mine, times, (done, of)))
     processes.sort(key=lambda process: -process.cpu.value_ns)
     busy = {process.target_id for process in processes}
     sums = [times[number, "on_cpu"] for number in busy]
-    total = _measure(np.sum(sums, axis=0) if sums else np.zeros(len(done)), done)
+    total = _measure(np.sum(sums, axis=0) if sums else np.zeros(len(done)), (done, of))
     return Intermediaries(
         name=part.name,
         label=part.label,
@@ -67,23 +67,23 @@ def _group(part: Group, tables: Tables) -> Intermediaries:
     )
 
 
-def _units(part: Group) -> tuple[dict[int | None, int], Floats]:
-    """(the round of each run, operations by round); one round of one operation without runs."""
+def _units(part: Group) -> tuple[dict[int | None, int], Floats, Units]:
+    """(the unit of each run, operations by unit, units); without runs one, of one operation."""
     if not part.runs:
-        return {}, np.ones(1)
-    rounds = sorted({run.round for run in part.runs})
-    done = np.zeros(len(rounds))
+        return {}, np.ones(1), units.rounds(1)
+    of = round_units.of_runs(part.runs)
+    done = np.zeros(of.units.count)
     unit_of: dict[int | None, int] = {}
     for run in part.runs:
-        unit_of[run.run_id] = rounds.index(run.round)
+        unit_of[run.run_id] = of.unit_of[run.round]
         done[unit_of[run.run_id]] += run.operation_count
-    return unit_of, done
+    return unit_of, done, of.units
 
 
 def _times(
     tables: Tables, units: dict[int, int], count: int
 ) -> defaultdict[tuple[int, str], Floats]:
-    """Nanoseconds by (target, state) and round."""
+    """Nanoseconds by (target, state) and unit."""
     target_of = {window.window_id: window.target_id for window in tables.windows}
     times: defaultdict[tuple[int, str], Floats] = defaultdict(lambda: np.zeros(count))
     for row in tables.ledger:
@@ -97,9 +97,9 @@ def _process(
     tables: Tables,
     window_ids: Collection[int],
     times: defaultdict[tuple[int, str], Floats],
-    done: Floats,
+    operations: tuple[Floats, Units],
 ) -> IntermediaryProcess:
-    number = target.target_id
+    number, done = target.target_id, operations[0]
     library, version = target.tls_library, target.tls_version
     return IntermediaryProcess(
         target_id=number,
@@ -107,8 +107,8 @@ def _process(
         role=target.role,
         exe=target.exe,
         tls=library if library == "unknown" else f"{library} {version}",
-        cpu=_measure(times[number, "on_cpu"], done),
-        runnable=_measure(times[number, "runnable"], done),
+        cpu=_measure(times[number, "on_cpu"], operations),
+        runnable=_measure(times[number, "runnable"], operations),
         blocked_ns={
             state: float(times[number, state].sum() / done.sum())
             for state in BLOCKED
@@ -122,11 +122,12 @@ def _process(
     )
 
 
-def _measure(times_ns: Floats, done: Floats) -> Measure:
-    """Per operation: the median of the rounds."""
-    weights = units.unit_weights(len(done))
+def _measure(times_ns: Floats, operations: tuple[Floats, Units]) -> Measure:
+    """Per operation: the median of the units."""
+    done, of = operations
+    weights = units.unit_weights(of.count)
     costs = (weights @ times_ns) / (weights @ done)
-    return medians.estimate(costs, units.rounds(len(done))).measure()
+    return medians.estimate(costs, of).measure()
 
 
 def _sentence(part: Group, total: Measure, processes: Sequence[IntermediaryProcess]) -> str:

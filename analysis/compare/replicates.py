@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The units that a comparison is made of: rounds of an experiment, or blocks of a recording.
+"""The units that a comparison is made of: rounds or server starts, or blocks of a recording.
 
-Arms of one experiment are compared round by round; two recordings are not paired.
+Arms of one experiment are compared unit by unit; two recordings are not paired.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from tlstax.analysis.compare import rounds
 from tlstax.analysis.compare.rounds import COLUMNS, ArmRounds
 from tlstax.analysis.compare.selections import UNITS, RecordingSelection
 from tlstax.analysis.compare.waterfall_steps import BESIDE
-from tlstax.analysis.rows import coverage, ledger
+from tlstax.analysis.rows import coverage, ledger, round_units
 from tlstax.analysis.rows.tables import Tables
 from tlstax.analysis.statistics import units as units_of
 from tlstax.analysis.statistics.units import Floats, Units
@@ -41,7 +41,7 @@ class Replicates:
 
     @property
     def size(self) -> int:
-        """Rounds or blocks."""
+        """Rounds, server starts or blocks."""
         return self.units.count
 
     @property
@@ -103,16 +103,16 @@ def _replicates(
     sums = ledger.by_window(tables.ledger)
     counts = count_samples(tables.samples, stacks, taxonomy)
     if by_driver:
-        arm = rounds.gather(side.group, numbers, tables, sums, counts)
-        place = {number: row for row, number in enumerate(numbers)}
-        run_rows = {run.run_id: place[run.round] for run in side.group.runs if run.round in place}
-        rows = rounds.rows_of_windows(tables, run_rows)
+        of = round_units.of_runs(side.group.runs, numbers)
+        arm = rounds.gather(side.group, of.unit_of, tables, sums, counts)
+        runs = [run for run in side.group.runs if run.round in of.unit_of]
+        rows = rounds.rows_of_windows(tables, {run.run_id: of.unit_of[run.round] for run in runs})
+        units = of.units
     else:
         rows = _blocks(side)
         arm = _of_windows(rows, tables, sums, counts, UNITS[unit])
-    size = len(arm.operations)
-    units = units_of.rounds(size) if by_driver else units_of.blocks(size)
-    weights = units_of.unit_weights(size)
+        units = units_of.blocks(len(arm.operations))
+    weights = units_of.unit_weights(units.count)
     return Replicates(side, tables, stacks, sums, counts, rows, arm, units, weights)
 
 

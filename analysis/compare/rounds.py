@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One arm of an experiment as arrays: rounds, and costs per operation of each."""
+"""One arm of an experiment as arrays: its units (rounds, server starts), and costs of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,28 +29,28 @@ _INDEX: Final = {kind.name: index for index, kind in enumerate(COLUMNS)}
 
 @dataclass(frozen=True)
 class ArmRounds:
-    """One arm, round by round: rows are rounds."""
+    """One arm, unit by unit: rows are rounds, or server starts with all of their rounds."""
 
     operations: Floats
     latency_ns: Floats
     """Sum over the operations of the latency at the client."""
     client_cpu_ns: Floats
     exact_ns: Floats
-    """rounds x steps."""
+    """units x steps."""
     sampled_ns: Floats
-    """rounds x sampled phases: on-CPU time to be split."""
+    """units x sampled phases: on-CPU time to be split."""
     samples: Floats
-    """rounds x sampled phases x categories."""
+    """units x sampled phases x categories."""
 
 
 @dataclass(frozen=True)
 class ArmCosts:
-    """One arm per operation: rows are all rounds together, then each alone."""
+    """One arm per operation: rows are all units together, then each alone."""
 
     latency_ns: Floats
     steps_ns: Floats
     sample_counts: dict[str, int]
-    """Samples by phase, over all rounds."""
+    """Samples by phase, over all units."""
 
 
 def paired_rounds(plaintext: Sequence[Run], tls: Sequence[Run]) -> list[int]:
@@ -64,14 +64,13 @@ def paired_rounds(plaintext: Sequence[Run], tls: Sequence[Run]) -> list[int]:
 
 def gather(
     group: Group,
-    rounds: Sequence[int],
+    row_of: Mapping[int, int],
     tables: Tables,
     sums: Mapping[int, Totals],
     counts: Mapping[int, Counts],
 ) -> ArmRounds:
-    """One arm's raw figures by round."""
-    arm = empty(len(rounds))
-    row_of = {number: row for row, number in enumerate(rounds)}
+    """One arm's raw figures by unit; `row_of` is that of each round."""
+    arm = empty(max(row_of.values(), default=-1) + 1)
     run_rows = {run.run_id: row_of[run.round] for run in group.runs if run.round in row_of}
     for run in group.runs:
         if run.run_id in run_rows:
@@ -84,7 +83,7 @@ def gather(
 
 
 def empty(size: int) -> ArmRounds:
-    """An arm of `size` rounds in which nothing happened."""
+    """An arm of `size` units in which nothing happened."""
     return ArmRounds(
         np.zeros(size),
         np.zeros(size),
@@ -133,7 +132,7 @@ def _add_samples(arm: ArmRounds, row: int, counts: Counts) -> None:
 
 
 def costs_of(arm: ArmRounds, weights: Floats) -> ArmCosts:
-    """Costs per operation for each row of weights over the rounds; NaN without operations."""
+    """Costs per operation for each row of weights over the units; NaN without operations."""
     count = weights @ arm.operations
     count[count == 0] = np.nan
     costs = weights @ arm.exact_ns
@@ -141,7 +140,7 @@ def costs_of(arm: ArmRounds, weights: Floats) -> ArmCosts:
     for place, phase in enumerate(SAMPLED_PHASES):
         samples = weights @ arm.samples[:, place, :]
         total = samples.sum(axis=1)
-        # A phase without samples is not split: all of it is unclassified. A round without samples
+        # A phase without samples is not split: all of it is unclassified. A unit without samples
         # is split like the others.
         if not total[0]:
             samples[:, CATEGORIES.index("unknown")] = 1

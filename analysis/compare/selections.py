@@ -218,7 +218,7 @@ def _arms(before: RecordingSelection, after: RecordingSelection) -> list[str]:
 
 
 def too_few(counts: Sequence[int], names: Sequence[str], what: str) -> list[str]:
-    """Sides with too few units to be compared at all."""
+    """Sides with too few units (`what`) to be compared at all."""
     more = "; record longer, or with --budget none" if what == "windows" else ""
     return [
         f"too few {what}: {name} has {count}, and a comparison needs {LEAST_RANGE}{more}"

@@ -8,11 +8,13 @@ import numpy as np
 
 from tlstax.analysis.compare.rounds import COLUMNS, ArmCosts, rows_of_windows
 from tlstax.analysis.model.tables import Cause, CpuCost, Measure, WaterfallStep
+from tlstax.analysis.quantities import number_text, share_text
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.ledger import Totals
+from tlstax.analysis.rows.round_units import RoundUnits
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import medians
-from tlstax.analysis.statistics.units import Floats, Units
+from tlstax.analysis.statistics.units import Floats, Units, unit_weights
 from tlstax.analysis.statistics.verdicts import MORE, NO_DIFFERENCE, NO_INTERVAL, judge
 
 CAUSES: Final = (
@@ -45,21 +47,26 @@ CAUSES: Final = (
     ("the measurement", ("probe",)),
 )
 """Groups of steps that a sentence names."""
+_FACTOR_FROM: Final = 1.995
+"""Ratios from here on are written as a factor, below as a share."""
 
 
 def server_cpu(
-    arms: Sequence[Group],
-    rounds: Sequence[int],
-    tables: Tables,
-    sums: Mapping[int, Totals],
-    weights: Floats,
-    units: Units,
+    arms: Sequence[Group], of: RoundUnits, tables: Tables, sums: Mapping[int, Totals]
 ) -> CpuCost | None:
     """The CPU time of connections per operation in both arms, plaintext first.
 
-    None where the ledger of a round has none in plaintext: there is no ratio to it.
+    None where the ledger of a unit has none in plaintext: there is no ratio to it.
     """
-    low, high = (_per_operation(arm, rounds, tables, sums) for arm in arms)
+    low, high = (_sums(arm, of, tables, sums) for arm in arms)
+    return of_sums(low, high, of.units)
+
+
+def of_sums(
+    low: tuple[Floats, Floats], high: tuple[Floats, Floats], units: Units
+) -> CpuCost | None:
+    """The same of CPU time and operations by unit, of the baseline and of what is compared."""
+    weights = unit_weights(units.count)
     pair = weights @ low[0] / (weights @ low[1]), weights @ high[0] / (weights @ high[1])
     if not (pair[0] > 0).all():
         return None
@@ -73,13 +80,12 @@ def server_cpu(
     )
 
 
-def _per_operation(
-    arm: Group, rounds: Sequence[int], tables: Tables, sums: Mapping[int, Totals]
+def _sums(
+    arm: Group, of: RoundUnits, tables: Tables, sums: Mapping[int, Totals]
 ) -> tuple[Floats, Floats]:
-    """CPU time and operations by round."""
-    row_of = {number: row for row, number in enumerate(rounds)}
-    cpu_ns, operations = np.zeros(len(rounds)), np.zeros(len(rounds))
-    of_run = {run.run_id: row_of[run.round] for run in arm.runs if run.round in row_of}
+    """CPU time and operations by unit."""
+    cpu_ns, operations = np.zeros(of.units.count), np.zeros(of.units.count)
+    of_run = {run.run_id: of.unit_of[run.round] for run in arm.runs if run.round in of.unit_of}
     for run in arm.runs:
         if run.run_id in of_run:
             operations[of_run[run.run_id]] += run.operation_count
@@ -98,7 +104,7 @@ def causes(
     """Groups of steps that are beyond doubt, with their share of the difference, largest first.
 
     A group is the sum of its firm steps only. The bounds of its share are those of its shares
-    round by round. Nothing is named where parts are larger than the whole: their difference is
+    unit by unit. Nothing is named where parts are larger than the whole: their difference is
     noise.
     """
     left = next((step.share for step in steps if step.name == "unexplained"), None)
@@ -121,6 +127,15 @@ def causes(
     if any(cause.share.value > 1 for cause in found):
         return []
     return sorted(found, key=lambda cause: -cause.share.value)
+
+
+def cpu_factor_text(cost: CpuCost) -> str:
+    """What follows "takes": 12 times the server CPU, 27 % more server CPU."""
+    ratio = cost.ratio.value
+    if ratio >= _FACTOR_FROM:
+        return f"{number_text(ratio)} times the server CPU"
+    word = "more" if ratio >= 1 else "less"
+    return f"{share_text(abs(ratio - 1))} {word} server CPU"
 
 
 def is_firm(step: WaterfallStep) -> bool:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Plaintext against TLS: the waterfall per operation, with the intervals of medians over rounds.
+"""Plaintext against TLS: the waterfall per operation, with the intervals of medians over units.
 
-Per arm and round, each step is time over operations. Sampled steps are the exact on-CPU time of the
-phase times the category's share of the samples. A step is the median of its differences, round by
-round, so it includes the noise of the machine, of the driver and of sampling. The steps and
+A unit is a round, or a start of the server with all of its rounds where there are several starts.
+Per arm and unit, each step is time over operations. Sampled steps are the exact on-CPU time of the
+phase times the category's share of the samples. A step is the median of its differences, unit by
+unit, so it includes the noise of the machine, of the driver and of sampling. The steps and
 `unexplained` sum to the difference of the client's latency by construction.
 """
 
@@ -15,12 +16,12 @@ from tlstax.analysis.compare.rounds import close, costs_of, gather, paired_round
 from tlstax.analysis.compare.step_changes import StepChange, step_changes, unexplained
 from tlstax.analysis.compare.waterfall_steps import BESIDE, KINDS, SAMPLED_PHASES, StepKind
 from tlstax.analysis.model.tables import Comparison, Ratio, WaterfallStep
-from tlstax.analysis.rows import operations
+from tlstax.analysis.rows import operations, round_units
 from tlstax.analysis.rows.ledger import Totals
+from tlstax.analysis.rows.round_units import RoundUnits
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import medians
 from tlstax.analysis.statistics import units as units_of
-from tlstax.analysis.statistics.units import Units
 from tlstax.analysis.statistics.verdicts import MORE, NO_INTERVAL, judge
 from tlstax.collectors.capture.schema import Run
 
@@ -41,10 +42,11 @@ def compare(
     if reason is not None:
         return _refused(name, plaintext, tls, reason)
     rounds = paired_rounds(plaintext.runs, tls.runs)
-    units = units_of.rounds(len(rounds), "paired rounds")
-    weights = units_of.unit_weights(len(rounds))
+    of = round_units.of_runs(tls.runs, rounds, "paired rounds")
+    units = of.units
+    weights = units_of.unit_weights(units.count)
     arms = {
-        group.arm: costs_of(gather(group, rounds, tables, sums, counts), weights)
+        group.arm: costs_of(gather(group, of.unit_of, tables, sums, counts), weights)
         for group in (plaintext, tls)
     }
     low, high = arms["plaintext"], arms["tls"]
@@ -76,15 +78,16 @@ def compare(
         latency={
             arm: medians.estimate(costs.latency_ns, units).measure() for arm, costs in arms.items()
         },
-        throughput_per_second={arm: _throughput(runs, rounds, units) for arm, runs in used.items()},
+        throughput_per_second={arm: _throughput(runs, of) for arm, runs in used.items()},
         difference=found.measure(),
         ratio=medians.ratio(*pair, is_paired=True).ratio(),
         verdict=verdict,
         cells=cells,
         beside=lines[len(KINDS) + 1 :],
         unexplained={arm: unexplained(costs, units) for arm, costs in arms.items()},
-        server_cpu=server_cost.server_cpu((plaintext, tls), rounds, tables, sums, weights, units),
+        server_cpu=server_cost.server_cpu((plaintext, tls), of, tables, sums),
         causes=server_cost.causes(cells, (low, high), units, whole_ns),
+        start_count=of.start_count,
     )
 
 
@@ -147,14 +150,14 @@ def _samples_behind(kind: StepKind, counts: Mapping[str, int]) -> int | None:
     return sum(counts[phase] for phase in phases.get(kind.group, SAMPLED_PHASES))
 
 
-def _throughput(runs: Sequence[Run], rounds: Sequence[int], units: Units) -> Ratio:
-    """Operations per second of driver time, the median of the rounds."""
+def _throughput(runs: Sequence[Run], of: RoundUnits) -> Ratio:
+    """Operations per second of driver time, the median of the units."""
     each = []
-    for number in rounds:
-        mine = [run for run in runs if run.round == number]
+    for unit in range(of.units.count):
+        mine = [run for run in runs if of.unit_of[run.round] == unit]
         seconds = sum(run.end_ns - run.start_ns for run in mine) / 1e9
         each.append(sum(run.operation_count for run in mine) / seconds if seconds > 0 else 0.0)
-    return medians.of_values(each, units).ratio()
+    return medians.of_values(each, of.units).ratio()
 
 
 def _refused(name: str, plaintext: Group, tls: Group, reason: str) -> Comparison:

@@ -31,6 +31,7 @@ def runs(tables: Tables) -> list[RunLine]:
                 run_id=run.run_id,
                 label=f"{run.driver}/{run.scenario}/{run.arm}",
                 round=run.round,
+                server_start=run.server_start,
                 duration_ns=duration_ns,
                 threads_count=run.threads_count,
                 connection_count=run.connection_count,

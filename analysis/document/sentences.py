@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
-from tlstax.analysis.compare.server_cost import is_unseen
+from tlstax.analysis.compare.server_cost import cpu_factor_text, is_unseen
 from tlstax.analysis.model.clients import EndToEnd, LanePart
 from tlstax.analysis.model.composition import Composition
 from tlstax.analysis.model.report import Answer
@@ -21,7 +21,6 @@ from tlstax.analysis.quantities import (
     factor_text,
     listed,
     measure_text,
-    number_text,
     share_text,
     time_text,
     unseen_text,
@@ -31,8 +30,6 @@ from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 _FEW_HANDSHAKES: Final = 30
 _LEAST_SHARE: Final = 0.05
-_FACTOR_FROM: Final = 1.995
-"""Ratios from here on are written as a factor, below as a share."""
 _CRYPTO: Final = (
     "asymmetric",
     "cipher",
@@ -57,7 +54,7 @@ def comparison_sentence(comparison: Comparison) -> str:
         return comparison.sentence
     what = _operation_text(comparison)
     cpu = _seen_cost(comparison)
-    paid = f"{_cpu_factor(cpu)} ({measure_text(cpu.difference)})" if cpu else ""
+    paid = f"{cpu_factor_text(cpu)} ({measure_text(cpu.difference)})" if cpu else ""
     if is_unseen(comparison.verdict, comparison.difference):
         unseen = f"no difference seen ({unseen_text(comparison.difference)})"
         return (
@@ -124,15 +121,6 @@ def _largest(parts: Sequence[LanePart], lane: str) -> str:
     category = max(times, key=lambda name: times[name])
     whole = sum(part.cost.value_ns for part in parts if part.lane == lane and part.kind == "cpu")
     return f" ({share_text(times[category] / whole)} {category.replace('_', ' ')})"
-
-
-def _cpu_factor(cost: CpuCost) -> str:
-    """What follows "takes": 12 times the server CPU, 27 % more server CPU."""
-    ratio = cost.ratio.value
-    if ratio >= _FACTOR_FROM:
-        return f"{number_text(ratio)} times the server CPU"
-    word = "more" if ratio >= 1 else "less"
-    return f"{share_text(abs(ratio - 1))} {word} server CPU"
 
 
 def _causes(comparison: Comparison) -> str:
@@ -206,9 +194,11 @@ def _change_text(line: Comparison, *, is_first: bool) -> str:
     few = ""
     if line.verdict == NO_INTERVAL and is_first:
         few = f" in {line.round_count} rounds" if line.round_count > 1 else " in one round"
+        if line.start_count > 1:
+            few = f" in {line.start_count} server starts"
     paid = ""
     if cpu is not None:
-        paid = f"{_cpu_factor(cpu)} ({change_text(cpu.difference.value_ns)}"
+        paid = f"{cpu_factor_text(cpu)} ({change_text(cpu.difference.value_ns)}"
     if is_unseen(line.verdict, line.difference):
         return f"{what} takes {paid}{few}; no difference in latency seen)" if paid else ""
     text = f"{change_text(line.difference.value_ns)}{few}"

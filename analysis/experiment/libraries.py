@@ -11,9 +11,9 @@ from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.experiment import library_costs
 from tlstax.analysis.experiment.matrix_results import Results, Row
 from tlstax.analysis.model.libraries import Build, Cost, HotFunction, Libraries, ServerCosts
-from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows import ledger, round_units
 from tlstax.analysis.rows.tables import Group, Tables, groups
-from tlstax.analysis.statistics.units import interval_note, rounds
+from tlstax.analysis.statistics.units import Units, interval_note, rounds, server_starts
 from tlstax.collectors.capture.schema import Target
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
@@ -67,7 +67,7 @@ def compare_libraries(
         title=title,
         key=key,
         host=_host(next(iter(tables.values())).meta) if tables else "unknown",
-        note=interval_note([rounds(min((server.round_count for server in servers), default=0))]),
+        note=interval_note([_units(server) for server in servers]),
         servers=servers,
         left_out={server.name: server.failure for server in compared if server.failure},
     )
@@ -85,6 +85,7 @@ def _server(server: ComparedServer, tables: Tables) -> ServerCosts:
         server=_known(target.server, target.server_version) if target else "unknown",
         build=_build(server.facts, target, tables),
         round_count=len({run.round for run in tables.runs}),
+        start_count=round_units.of_runs(tables.runs).start_count,
         handshake=_cost(connect, ledger.SERVED_PHASES, "handshake", tables, counts),
         private_key_ns=_private_key_ns(tables, shakes),
         record=_cost(bulk, RECORD_PHASES, "KB", tables, counts),
@@ -92,6 +93,13 @@ def _server(server: ComparedServer, tables: Tables) -> ServerCosts:
         hot_record=_hot(records, RECORD_PHASES, tables),
         unknown_share=_unknown(counts, shakes, records),
     )
+
+
+def _units(server: ServerCosts) -> Units:
+    """Those of its bounds."""
+    if server.start_count > 1:
+        return server_starts(server.start_count)
+    return rounds(server.round_count)
 
 
 def _pair(arms: Mapping[str, Group], name: str) -> tuple[Group, Group] | None:

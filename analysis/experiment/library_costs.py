@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What TLS adds to a unit of work in one server, by category, with intervals over rounds.
+"""What TLS adds to a unit of work in one server, by category, with intervals.
 
 The on-CPU time of each phase is exact; the samples in it split it over categories. Each figure is
-the median of the differences between both arms of a round, as in `compare`.
+the median of the differences between both arms of a round or server start, as in `compare`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,8 @@ from tlstax.analysis.classify.composition import EXACT, Counts
 from tlstax.analysis.compare.rounds import paired_rounds
 from tlstax.analysis.model.libraries import CategoryCost, Cost
 from tlstax.analysis.model.tables import Measure
-from tlstax.analysis.rows import ledger
+from tlstax.analysis.rows import ledger, round_units
+from tlstax.analysis.rows.round_units import RoundUnits
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import medians
 from tlstax.analysis.statistics import units as units_of
@@ -29,16 +30,16 @@ SENT: Final = "Bytes_sent"
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm, round by round: rows are rounds."""
+    """One arm, unit by unit: rows are rounds, or server starts with all of their rounds."""
 
     units: Floats
     operations: Floats
     latency_ns: Floats
     """Sum over the operations."""
     on_cpu_ns: Floats
-    """rounds x phases."""
+    """units x phases."""
     samples: Floats
-    """rounds x phases x categories."""
+    """units x phases x categories."""
 
 
 def cost(
@@ -57,9 +58,10 @@ def cost(
     if not rounds:
         return None
     sums = ledger.by_window(tables.ledger)
-    arms = [_gather(group, rounds, phases, per, tables, sums, counts) for group in (plaintext, tls)]
-    units = units_of.rounds(len(rounds))
-    weights = units_of.unit_weights(len(rounds))
+    of = round_units.of_runs(tls.runs, rounds)
+    arms = [_gather(group, of, phases, per, tables, sums, counts) for group in (plaintext, tls)]
+    units = of.units
+    weights = units_of.unit_weights(units.count)
     low, high = (_split(arm, phases, weights) for arm in arms)
     latency = [(weights @ arm.latency_ns) / (weights @ arm.units) for arm in arms]
 
@@ -83,20 +85,19 @@ def cost(
 
 def _gather(
     group: Group,
-    rounds: Sequence[int],
+    of: RoundUnits,
     phases: Sequence[str],
     per: str,
     tables: Tables,
     sums: Mapping[int, ledger.Totals],
     counts: Mapping[int, Counts],
 ) -> Arm:
-    """One arm's raw figures by round."""
-    size, place = len(rounds), {name: index for index, name in enumerate(phases)}
+    """One arm's raw figures by unit."""
+    size, place = of.units.count, {name: index for index, name in enumerate(phases)}
     operations, latency_ns = np.zeros(size), np.zeros(size)
     on_cpu_ns = np.zeros((size, len(phases)))
     samples = np.zeros((size, len(phases), len(CATEGORIES)))
-    row_of = {number: row for row, number in enumerate(rounds)}
-    rows = {run.run_id: row_of[run.round] for run in group.runs if run.round in row_of}
+    rows = {run.run_id: of.unit_of[run.round] for run in group.runs if run.round in of.unit_of}
     for run in group.runs:
         if run.run_id in rows:
             operations[rows[run.run_id]] += run.operation_count
@@ -116,7 +117,7 @@ def _gather(
 
 
 def _sent_kb(tables: Tables, rows: Mapping[int, int], size: int) -> Floats:
-    """KB that the server says it sent, by round: the growth of its counter over each run."""
+    """KB that the server says it sent, by unit: the growth of its counter over each run."""
     sent = np.zeros(size)
     for run_id, row in rows.items():
         values = [
@@ -129,7 +130,7 @@ def _sent_kb(tables: Tables, rows: Mapping[int, int], size: int) -> Floats:
 
 
 def _split(arm: Arm, phases: Sequence[str], weights: Floats) -> Floats:
-    """Time per unit, of all rounds together and of each: rows x categories."""
+    """Time per unit of work, of all rows together and of each: rows x categories."""
     times_ns = weights @ arm.on_cpu_ns
     result = np.zeros((len(weights), len(CATEGORIES)))
     for index, phase in enumerate(phases):
@@ -137,7 +138,7 @@ def _split(arm: Arm, phases: Sequence[str], weights: Floats) -> Floats:
             result[:, CATEGORIES.index(EXACT[phase])] += times_ns[:, index]
             continue
         samples = weights @ arm.samples[:, index, :]
-        # A phase without samples is not split: all of it is what the taxonomy cannot file. A round
+        # A phase without samples is not split: all of it is what the taxonomy cannot file. A row
         # without samples is split like the others.
         if not samples[0].any():
             samples[:, CATEGORIES.index("unknown")] = 1

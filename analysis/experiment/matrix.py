@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
+from tlstax.analysis.compare import server_cost
 from tlstax.analysis.compare.rounds import ArmCosts, close, costs_of
 from tlstax.analysis.compare.step_changes import step_changes, unexplained
 from tlstax.analysis.compare.waterfall_steps import KINDS
@@ -24,13 +23,14 @@ from tlstax.analysis.model.matrix import (
     MatrixPublished,
     Process,
 )
-from tlstax.analysis.model.tables import Ratio
-from tlstax.analysis.quantities import change_text, fraction, time_text
+from tlstax.analysis.model.tables import CpuCost, Ratio
+from tlstax.analysis.quantities import change_text, fraction, time_text, unseen_text
+from tlstax.analysis.rows.round_units import RoundUnits
 from tlstax.analysis.statistics import medians
 from tlstax.analysis.statistics import units as units_of
 from tlstax.analysis.statistics.medians import Estimate
-from tlstax.analysis.statistics.units import Units
-from tlstax.analysis.statistics.verdicts import NO_DIFFERENCE, judge
+from tlstax.analysis.statistics.units import Floats, Units
+from tlstax.analysis.statistics.verdicts import judge
 
 DOTS_MAX: Final = 400
 CDF_POINTS: Final = 100
@@ -56,11 +56,10 @@ def explain(results: Results) -> Matrix:
         if row["baseline_id"] in cells and cell_id in cells
         if (pair := _pair(results, cells, cell_id, costs)) is not None
     ]
-    least = min((pair.round_count for pair in pairs), default=0)
     return Matrix(
         title=results.meta.get("title") or results.meta["recipe"],
         facts=_facts(results.meta),
-        note=units_of.interval_note([units_of.rounds(least, "paired rounds")]) if pairs else "",
+        note=units_of.interval_note([_units(pair) for pair in pairs]) if pairs else "",
         servers=dict(results.servers),
         routes=dict(results.routes),
         cells=list(cells.values()),
@@ -181,19 +180,18 @@ def _pair(
     rounds = sorted(sides[0].keys() & sides[1].keys())
     if not rounds:
         return None
-    units = units_of.rounds(len(rounds), "paired rounds")
-    weights = units_of.unit_weights(len(rounds))
-    used = [[costs[side[number]["run_id"]] for number in rounds] for side in sides]
-    low, high = (costs_of(matrix_costs.together(part), weights) for part in used)
+    runs = [[side[number] for number in rounds] for side in sides]
+    of = client_figures.units_of(runs[1], "paired rounds")
+    units = of.units
+    weights = units_of.unit_weights(units.count)
+    used = [[costs[run["run_id"]] for run in part] for part in runs]
+    low, high = (costs_of(matrix_costs.together(part, of), weights) for part in used)
     close(low, high)
     found = medians.difference(low.latency_ns, high.latency_ns, (units, units), is_paired=True)
-    before, after = (
-        weights
-        @ np.array([client_figures.per_s(side[number], "operations_count") for number in rounds])
-        for side in sides
-    )
+    before, after = (weights @ client_figures.per_s(part, "operations_count", of) for part in runs)
     ratio = medians.ratio(before, after, (units, units), is_paired=True).ratio()
     steps = _steps(low, high, units)
+    cpu = server_cost.of_sums(_server_cpu(used[0], of), _server_cpu(used[1], of), units)
     closures = [matrix_costs.closure_of(cost.cpu_times for cost in part) for part in used]
     cell, base = cells[cell_id], cells[baseline_id]
     return MatrixPair(
@@ -202,7 +200,7 @@ def _pair(
         name=cell.label,
         baseline=_moved_text(cell, base),
         operation=cell.operation,
-        sentence=_sentence(cell, base, ratio, found, steps),
+        sentence=_sentence(cell, base, ratio, found, steps, cpu),
         round_count=len(rounds),
         throughput=ratio,
         totals=[medians.estimate(side.latency_ns, units).measure() for side in (low, high)],
@@ -210,9 +208,24 @@ def _pair(
         steps=steps[: len(KINDS) + 1],
         beside=steps[len(KINDS) + 1 :],
         closure=min((one for one in closures if one is not None), default=None),
-        both_sides=matrix_sides.both_sides(used[0], used[1], cell.operation),
+        both_sides=matrix_sides.both_sides(used[0], used[1], of, cell.operation),
         unexplained=[unexplained(side, units) for side in (low, high)],
+        server_cpu=cpu,
+        start_count=of.start_count,
     )
+
+
+def _units(pair: MatrixPair) -> Units:
+    """Those of its bounds."""
+    if pair.start_count > 1:
+        return units_of.server_starts(pair.start_count)
+    return units_of.rounds(pair.round_count, "paired rounds")
+
+
+def _server_cpu(costs: Sequence[RunCost], of: RoundUnits) -> tuple[Floats, Floats]:
+    """CPU time of the server's connections, and operations, by unit."""
+    cpu_ns = client_figures.sums([cost.server_cpu_ns for cost in costs], of)
+    return cpu_ns, client_figures.sums([cost.rounds.operations.sum() for cost in costs], of)
 
 
 def _steps(low: ArmCosts, high: ArmCosts, units: Units) -> list[Step]:
@@ -233,20 +246,35 @@ def _moved_text(cell: MatrixCell, base: MatrixCell) -> str:
 
 
 def _sentence(
-    cell: MatrixCell, base: MatrixCell, ratio: Ratio, found: Estimate, steps: Sequence[Step]
+    cell: MatrixCell,
+    base: MatrixCell,
+    ratio: Ratio,
+    found: Estimate,
+    steps: Sequence[Step],
+    cpu: CpuCost | None,
 ) -> str:
-    per = f"each {cell.operation}"
-    if judge(found) == NO_DIFFERENCE:
-        smallest = time_text(found.smallest)
-        start = f"No difference seen in the time of {per} (one of {smallest} would have been)"
+    """What the server's CPUs paid, then the latency, then the largest steps beyond doubt."""
+    what, paid = f"Each {cell.operation} takes ", ""
+    if cpu is not None and not server_cost.is_unseen(cpu.verdict, cpu.difference):
+        change = change_text(cpu.difference.value_ns)
+        paid = f"{what}{server_cost.cpu_factor_text(cpu)} ({change})"
+    if server_cost.is_unseen(judge(found), found.measure()):
+        unseen = f"no difference seen in its time ({unseen_text(found.measure())})"
+        start = f"{paid}; {unseen}" if paid else f"Each {cell.operation}: {unseen}"
     else:
         word = "longer" if found.value >= 0 else "shorter"
-        start = f"{per.capitalize()} takes {time_text(abs(found.value))} {word}"
+        start = f"{f'{paid} and ' if paid else what}{time_text(abs(found.value))} {word}"
     share = f"{fraction(ratio.value)} of the throughput with {_moved_text(cell, base)}"
-    steps = [step for step in steps if step.name != "unexplained" and step.start_ns]
-    largest = sorted(steps, key=lambda step: -abs(step.difference.value_ns))[:TOLD_STEPS]
-    parts = ", ".join(f"{step.label} {change_text(step.difference.value_ns)}" for step in largest)
-    return f"{start}: {share}; {parts}."
+    firm = [
+        step
+        for step in steps
+        if step.name != "unexplained"
+        and step.start_ns
+        and not server_cost.is_unseen(step.verdict, step.difference)
+    ]
+    largest = sorted(firm, key=lambda step: -abs(step.difference.value_ns))[:TOLD_STEPS]
+    parts = [f"{step.label} {change_text(step.difference.value_ns)}" for step in largest]
+    return f"{start}: {share}{'; ' if parts else ''}{', '.join(parts)}."
 
 
 # ---- published figures ----

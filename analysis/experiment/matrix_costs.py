@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from tlstax.analysis.classify.composition import Stacks, count_samples
 from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.compare import end_to_end
-from tlstax.analysis.compare.rounds import ArmRounds, gather
+from tlstax.analysis.compare.rounds import ArmRounds, empty, gather
 from tlstax.analysis.compare.side_breakdown import Key
 from tlstax.analysis.rows import closure, ledger, tables
+from tlstax.analysis.rows.round_units import RoundUnits
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Run
@@ -60,7 +59,7 @@ def _costs(rows: Tables, run_ids: set[int]) -> dict[int, RunCost]:
         if run.run_id in run_ids:
             mine = _part(rows, run, windows[run.run_id])
             group = Group("", run.driver, run.scenario, run.arm, (run,), frozenset())
-            found[run.run_id] = RunCost(gather(group, [run.round], mine, sums, counts))
+            found[run.run_id] = RunCost(gather(group, {run.round: 0}, mine, sums, counts))
             found[run.run_id].server_cpu_ns = sum(
                 time_ns
                 for window_id in windows[run.run_id]
@@ -119,15 +118,13 @@ def _add_clients(rows: Tables, found: Mapping[int, RunCost]) -> None:
         found[run_id].client_cpu_times = _of_windows(times, window_ids)
 
 
-def together(costs: Sequence[RunCost]) -> ArmRounds:
-    """Runs of one cell as an arm whose rows they are."""
-    parts = [cost.rounds for cost in costs]
-    return ArmRounds(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ArmRounds.__dataclass_fields__
-        )
-    )
+def together(costs: Sequence[RunCost], of: RoundUnits) -> ArmRounds:
+    """Runs of one cell as an arm whose rows are their units."""
+    arm = empty(of.units.count)
+    for at, cost in enumerate(costs):
+        for name in ArmRounds.__dataclass_fields__:
+            getattr(arm, name)[of.unit_of[at]] += getattr(cost.rounds, name)[0]
+    return arm
 
 
 def _of_windows(

@@ -14,7 +14,8 @@ from tlstax import ExitCode, TlstaxError
 
 NAME: Final = "results.sqlite"
 APPLICATION_ID: Final = 0x746C6D78
-VERSION: Final = 2
+VERSIONS: Final = (2, 3)
+"""Version 2 has no `run.server_start`: its rounds are of one start."""
 DIMENSIONS: Final = (
     *("server", "key", "encryption", "tls", "transport", "driver", "scenario", "threads", "rate"),
 )
@@ -72,7 +73,7 @@ def read(folder: Path) -> Results:
             connection.row_factory = sqlite3.Row
             (found,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if (found, version) != (APPLICATION_ID, VERSION):
+            if found != APPLICATION_ID or version not in VERSIONS:
                 raise sqlite3.DatabaseError("it was not written by this version of tlstax")
             return _read(folder, connection)
     except sqlite3.Error as error:
@@ -89,7 +90,7 @@ def read(folder: Path) -> Results:
 def _read(folder: Path, connection: sqlite3.Connection) -> Results:
     runs: dict[int, list[Row]] = defaultdict(list)
     for row in connection.execute("SELECT * FROM run WHERE state = 'done' ORDER BY round, run_id"):
-        runs[row["cell_id"]].append(dict(row))
+        runs[row["cell_id"]].append({"server_start": 0, **dict(row)})
     samples: dict[int, list[int]] = defaultdict(list)
     for row in connection.execute(
         "SELECT run_id, latency_ns FROM latency ORDER BY run_id, ordinal"

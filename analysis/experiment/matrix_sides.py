@@ -4,38 +4,39 @@
 from collections.abc import Mapping, Sequence
 
 from tlstax.analysis.compare.side_breakdown import SideBreakdown, Sides
+from tlstax.analysis.experiment.client_figures import sums
 from tlstax.analysis.experiment.matrix_costs import RunCost, closure_of
 from tlstax.analysis.model.matrix import BothSides, SidePart
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.quantities import change_text, time_text
-from tlstax.analysis.statistics.units import rounds
+from tlstax.analysis.rows.round_units import RoundUnits
 
 
 def both_sides(
-    base: Sequence[RunCost], cell: Sequence[RunCost], operation: str
+    base: Sequence[RunCost], cell: Sequence[RunCost], of: RoundUnits, operation: str
 ) -> BothSides | None:
     """Of the same rounds; None unless the clients were recorded in all of these runs."""
     runs = [*base, *cell]
     if not all(any(key[0] == "client" for key in cost.lanes) for cost in runs):
         return None
-    low, high = _sides(base), _sides(cell)
+    low, high = _sides(base, of), _sides(cell, of)
     before = SideBreakdown(low, {"client": {}, "server": {}}, high, keeps_all=True)
     after = SideBreakdown(high, {"client": {}, "server": {}}, low, keeps_all=True)
-    sums = before.summary(), after.summary()
+    costs = before.summary(), after.summary()
     parts = _parts(before, after)
     return BothSides(
-        sentence=_sentence(operation, parts, *sums),
-        parts=[*parts, _between(sums[0]["between"], sums[1]["between"], after)],
+        sentence=_sentence(operation, parts, *costs),
+        parts=[*parts, _between(costs[0]["between"], costs[1]["between"], after)],
         closure=closure_of(cost.client_cpu_times for cost in runs),
     )
 
 
-def _sides(costs: Sequence[RunCost]) -> Sides:
-    """Runs as units."""
+def _sides(costs: Sequence[RunCost], of: RoundUnits) -> Sides:
+    """Runs by unit."""
     keys = sorted({key for cost in costs for key in cost.lanes})
-    done = [float(cost.rounds.operations.sum()) for cost in costs]
-    times = {key: [float(cost.lanes.get(key, 0)) for cost in costs] for key in keys}
-    return Sides(times, {"client": done, "server": done}, rounds(len(costs)))
+    done = sums([float(cost.rounds.operations.sum()) for cost in costs], of).tolist()
+    times = {key: sums([cost.lanes.get(key, 0) for cost in costs], of).tolist() for key in keys}
+    return Sides(times, {"client": done, "server": done}, of.units)
 
 
 def _parts(before: SideBreakdown, after: SideBreakdown) -> list[SidePart]:

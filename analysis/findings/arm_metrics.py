@@ -7,8 +7,10 @@ The driver's CPU time of each run is exact. A connection of the plaintext arm co
 import numpy as np
 
 from tlstax.analysis.findings.window_metrics import Metric, Metrics, ratio
+from tlstax.analysis.rows import round_units
+from tlstax.analysis.rows.round_units import RoundUnits
 from tlstax.analysis.rows.tables import Group
-from tlstax.analysis.statistics import medians, units
+from tlstax.analysis.statistics import medians
 from tlstax.analysis.statistics.units import Floats, unit_weights
 
 
@@ -31,9 +33,9 @@ def add_client_of_arms(found: Metrics, part: Group, plaintext: Group) -> None:
     numbers = sorted(tls.keys() & plain.keys())
     if not numbers:
         return
-    added = _per_operation(tls, numbers) - _per_operation(plain, numbers)
-    of = units.rounds(len(numbers))
-    estimate = medians.estimate(added, of)
+    of = round_units.of_runs(part.runs, numbers)
+    added = _per_operation(tls, of) - _per_operation(plain, of)
+    estimate = medians.estimate(added, of.units)
     mine = Metric(estimate.value, estimate.low, estimate.high, unit_count=estimate.unit_count)
     found["client_tls_ns"] = mine
     awaited, network = found["connecting_wait_ns"].value, found["connecting_network_share"]
@@ -62,8 +64,10 @@ def _by_round(part: Group) -> dict[int, tuple[float, float]]:
     return sums
 
 
-def _per_operation(sums: dict[int, tuple[float, float]], numbers: list[int]) -> Floats:
-    """CPU time per operation: of all rounds, then of each."""
-    values = np.array([sums[number] for number in numbers])
-    weights = unit_weights(len(numbers))
+def _per_operation(sums: dict[int, tuple[float, float]], of: RoundUnits) -> Floats:
+    """CPU time per operation: of all rounds, then of each unit."""
+    values = np.zeros((of.units.count, 2))
+    for number, unit in of.unit_of.items():
+        values[unit] += sums[number]
+    weights = unit_weights(of.units.count)
     return ratio(weights @ values[:, 0], weights @ values[:, 1])

@@ -10,6 +10,9 @@ from tlstax.analysis.rows.tables import Group, Tables
 
 _HAS_TLS13: Final = re.compile(r"OpenSSL (1\.1\.1|[3-9])|wolfSSL")
 """Libraries with TLS 1.3: OpenSSL since 1.1.1 (RFC 8446), and wolfSSL."""
+_VERSION: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
+_FIRST_TLS13: Final = (8, 0, 16)
+"""https://dev.mysql.com/doc/refman/8.0/en/encrypted-connection-protocols-ciphers.html"""
 
 
 def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:
@@ -26,8 +29,10 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     key = window_metrics.last_text(tables, "certificate/key")
     kind, _, bits = key.partition(" ")
     found["certificate_key"] = Metric(None, text=key or "unknown")
-    found["rsa_bits"] = exact(float(bits)) if kind == "RSA" and bits.isdigit() else Metric(None)
-    found["speaks_tls13"] = Metric(None, text="yes" if _HAS_TLS13.search(library) else "no")
+    is_rsa = kind == "RSA" and throughout.is_number(bits)
+    found["rsa_bits"] = exact(float(bits)) if is_rsa else Metric(None)
+    speaks = _HAS_TLS13.search(library) and not _lacks_tls13(tables)
+    found["speaks_tls13"] = Metric(None, text="yes" if speaks else "no")
     found["session_cache"] = Metric(None, text=offered.get(mode, "unknown"))
     recorded = tables.clients is not None and bool(tables.clients.windows)
     found["client_recorded"] = Metric(None, text="yes" if recorded else "no")
@@ -38,6 +43,14 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     crypto = blocks.sums(*(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")))
     used = bool(crypto[0] > 0.02 * blocks.sums("time:record_write/on_cpu")[0])
     found["tls_bytes"] = Metric(None, text="yes" if used else "no")
+
+
+def _lacks_tls13(tables: Tables) -> bool:
+    """Whether the server has no TLS 1.3 with any library: MySQL before 8.0.16."""
+    server = tables.targets[0]
+    version = _VERSION.match(server.server_version)
+    is_old = version is not None and tuple(map(int, version.groups())) < _FIRST_TLS13
+    return server.server in ("mysql", "percona") and is_old
 
 
 def _is_software(library: str, suites: str, cpu_flags: str) -> bool:

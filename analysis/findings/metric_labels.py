@@ -161,7 +161,7 @@ LABELS: Final[Mapping[str, Label]] = {
         "CPU time that TLS adds to the client, per connection, by both arms", "ns", "both-sides"
     ),
     "client_tls_ratio": Label(
-        "the same, divided by the server's wait for the client", "ratio", "both-sides"
+        "CPU time that TLS adds to the client, over the server's wait for it", "ratio", "both-sides"
     ),
     "client_tls_wait_share": Label(
         "the server waiting for the client's TLS work, share of the time", "share", "both-sides"
@@ -187,7 +187,9 @@ LABELS: Final[Mapping[str, Label]] = {
     "fetch_handshake_ns": Label(
         "OpenSSL 3 fetching methods in handshakes, CPU time per handshake", "ns", "composition"
     ),
-    "fetch_excess_ns": Label("the same without the signature, round by round", "ns", "composition"),
+    "fetch_excess_ns": Label(
+        "fetching methods less the signature, round by round", "ns", "composition"
+    ),
     "handshake_own_ns": Label("the server's CPU time, per handshake", "ns", "handshake"),
     "fetch_cpu_share": Label(
         "OpenSSL 3 fetching methods, share of the server's CPU time", "share", "composition"

@@ -22,4 +22,4 @@ def add_outcomes(found: Metrics, blocks: Blocks, served: Floats) -> None:
     found["failed_time_share"] = blocks.metric(part * ratio(shakes, served))
     found["old_version_share"] = blocks.share("version:old", "version:current")
     found["tls12_share"] = blocks.share("version:1.2", "version:other")
-    found["cbc_share"] = blocks.share("cipher:cbc", "cipher:modern")
+    found["cbc_share"] = blocks.share("cipher:cbc", "cipher:other")

@@ -174,7 +174,8 @@ def add_outcomes(add: Add, everywhere: Mapping[int, int], tables: Tables) -> Non
             add(f"version:{age}", block, 1)
             add(f"version:{'1.2' if row.tls_version == 'TLSv1.2' else 'other'}", block, 1)
         if row.outcome == "success" and row.cipher != "unknown":
-            add(f"cipher:{'modern' if is_modern(row.cipher) else 'cbc'}", block, 1)
+            is_cbc = "AES" in row.cipher and not is_modern(row.cipher)
+            add(f"cipher:{'cbc' if is_cbc else 'other'}", block, 1)
 
 
 def is_modern(cipher: str) -> bool:

@@ -68,6 +68,14 @@ def between_times(
         )
         nets = networks.changes(engine, before, after, hosts)
     both = sorted(set(sums[0].hosts) & set(sums[1].hosts))
+    if not both:
+        counts = [hosts_text(len(side.hosts)) for side in sums]
+        raise TlstaxError(
+            "no host was recorded on both sides",
+            f"{counts[0]} from {_span_text(before)}, and {counts[1]} from {_span_text(after)}",
+            "Give two spans of time in which the same hosts were recorded",
+            ExitCode.USAGE,
+        )
     sides = tuple(host_sums.kept(side, set(both)) for side in sums)
     lines = metric_changes.over_hosts(
         metric_changes.whole(sides[0]), metric_changes.whole(sides[1]), is_paired=True

@@ -68,6 +68,17 @@ def hours_of(data: Location) -> list[int]:
     return found
 
 
+def tiers_with(data: Location, span: tuple[int, int]) -> list[str]:
+    """The tiers that have intervals in this time. Raises TlstaxError (IO)."""
+    if isinstance(data, Bucket):
+        return mirror.tiers_with(data, span)
+    return [
+        tier
+        for tier in TIERS
+        if next(layout.places(data, tier, columns.Interval, *span), None) is not None
+    ]
+
+
 def select(
     data: Location, tier: str, tables: Sequence[type[Row]], span: tuple[int | None, int | None]
 ) -> tuple[Selection, Path]:

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.fleet import location
+from tlstax.analysis.fleet import columns, location
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.engines.opening import open_engine
@@ -67,10 +67,28 @@ class Question:
     def ask(
         self, span: Span, tier: str, tables: Sequence[type[Row]]
     ) -> Iterator[tuple[Engine, list[str]]]:
-        """An engine with views of these tables, and which files were left out."""
+        """An engine with views of these tables, and which files were left out.
+
+        Raises TlstaxError (USAGE) where only other tiers have intervals in the span.
+        """
+        if columns.Interval in tables:
+            self._require_intervals(span, tier)
         files, folder = location.select(self.data, tier, tables, span)
         with open_engine(self.engine, files, folder) as engine:
             yield engine, files.left_out
+
+    def _require_intervals(self, span: Span, wanted: str) -> None:
+        """Raise TlstaxError (USAGE) where the answer would be of no host, only for its tier."""
+        known = location.tiers_with(self.data, (span.start_wall_ns, span.end_wall_ns))
+        if wanted in known or not known:
+            return
+        raise TlstaxError(
+            f"the data set has no intervals of {wanted} in this time",
+            f"from {moment(span.start_wall_ns)} to {moment(span.end_wall_ns)} it has those of "
+            f"{' and '.join(known)} only",
+            f"Give --tier {known[-1]}{' and times at whole hours' if known[-1] == '1h' else ''}",
+            ExitCode.USAGE,
+        )
 
     def scope(self, span: Span, tier: str, host_count: int, left_out: list[str]) -> FleetScope:
         """What was asked, for the answer."""

@@ -68,6 +68,9 @@ class ServerCosts:
     hot_handshake: Annotated[list[HotFunction], "in the handshake"]
     hot_record: Annotated[list[HotFunction], "while reading and writing records of a bulk result"]
     unknown_share: Annotated[float, "share of the samples in these phases that match no rule"]
+    start_count: Annotated[
+        int, "server starts with these rounds; from 2 on, starts are units, not rounds"
+    ] = 1
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 """The shape of a matrix's report: what `tlstax lab run` and `resume` print and draw.
 
 Times are nanoseconds. "Rounds" are the runs of a cell; a baseline and its cell are paired by round.
+Where servers were started several times, medians and bounds are those of starts, not of rounds.
 """
 
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from tlstax.analysis.model.difference import Step
-from tlstax.analysis.model.tables import Measure, Ratio
+from tlstax.analysis.model.tables import CpuCost, Measure, Ratio
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,10 @@ class MatrixPair:
     unexplained: Annotated[list[Measure], "latency that no step explains: baseline, cell"] = field(
         default_factory=list
     )
+    server_cpu: Annotated[CpuCost | None, "what the server's CPUs paid, waits excluded"] = None
+    start_count: Annotated[
+        int, "server starts with these rounds; from 2 on, starts are units, not rounds"
+    ] = 1
 
 
 @dataclass(frozen=True)

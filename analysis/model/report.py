@@ -82,6 +82,7 @@ class RunLine:
     client_p95_ns: Annotated[int, "95th percentile"]
     handshake_count: Annotated[int, "handshakes that the probes counted"]
     proof: Annotated[dict[str, Any], "counters which prove that the arm used TLS or plaintext"]
+    server_start: Annotated[int, "start of the server that it ran on, from 0"] = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ Interval = Annotated[
 ]
 UnitCount = Annotated[
     int | None,
-    "rounds, or blocks of windows, behind the bounds: below 8 they are a range; null: not by units",
+    "rounds, server starts or blocks of windows behind the bounds: below 8 they are a range; "
+    "null: not by units",
 ]
 
 PValue = Annotated[
@@ -119,6 +120,9 @@ class Comparison:
     causes: Annotated[list[Cause], "firm parts of the latency's difference, largest first"] = field(
         default_factory=list
     )
+    start_count: Annotated[
+        int, "server starts with these rounds; from 2 on, starts are units, not rounds"
+    ] = 1
 
 
 @dataclass(frozen=True)

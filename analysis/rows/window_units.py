@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The unit that each window of a group belongs to: its round, or its block in time."""
+"""The unit that each window of a group belongs to: its round, server start or block in time."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tlstax.analysis.rows import round_units
 from tlstax.analysis.rows.tables import Group
 from tlstax.analysis.statistics import medians, units
 from tlstax.analysis.statistics.medians import Estimate
@@ -40,7 +41,7 @@ class WindowUnits:
 
 
 def of_group(group: Group, windows: Iterable[Window]) -> WindowUnits:
-    """Rounds where a group has enough of them, else blocks of its windows in order of time.
+    """Rounds or server starts where a group has enough, else blocks of windows in order of time.
 
     The windows of too few rounds are too few blocks for an interval, however many they are. A
     fragment belongs to the block of the window before it, or to the first one.
@@ -49,13 +50,12 @@ def of_group(group: Group, windows: Iterable[Window]) -> WindowUnits:
         (window for window in windows if window.window_id in group.window_ids),
         key=lambda window: window.start_ns,
     )
-    rounds = {run.run_id: run.round for run in group.runs}
-    numbers = sorted(set(rounds.values()))
-    if len(numbers) >= LEAST_RANGE:
-        order = {number: at for at, number in enumerate(numbers)}
-        unit_of = {w.window_id: order[rounds[w.run_id]] for w in mine if w.run_id in rounds}
-        return WindowUnits(unit_of, units.rounds(len(numbers)))
-    most = LEAST_UNITS - 1 if numbers else units.MOST_BLOCKS
+    of = round_units.of_runs(group.runs)
+    if of.units.count >= LEAST_RANGE:
+        places = {run.run_id: of.unit_of[run.round] for run in group.runs}
+        unit_of = {w.window_id: places[w.run_id] for w in mine if w.run_id in places}
+        return WindowUnits(unit_of, of.units)
+    most = LEAST_UNITS - 1 if group.runs else units.MOST_BLOCKS
     whole = without_fragments(mine)
     blocks = units.block_numbers(len(whole), most)
     starts = [window.start_ns for window in whole]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The units that vary independently: rounds of an experiment, or blocks of one recording.
+"""The units that vary independently: server starts or rounds, or blocks of one recording.
 
 A statistic is computed for each row of `unit_weights`: the first row is all units together, each
 other row is one unit alone. `medians.estimate` makes a number with its bounds of the result:
@@ -40,6 +40,8 @@ class Units:
     name: str = "rounds"
     """A plural, for people."""
     is_serial: bool = False
+    are_starts: bool = False
+    """Whether they are starts of a server, each with all of its rounds."""
 
     @property
     def have_interval(self) -> bool:
@@ -54,6 +56,11 @@ class Units:
 def rounds(count: int, name: str = "rounds") -> Units:
     """Rounds of an experiment, which are interleaved and therefore independent."""
     return Units(count, name)
+
+
+def server_starts(count: int) -> Units:
+    """Starts of a server, each with all of its rounds: the units of a claim about the server."""
+    return Units(count, "server starts", are_starts=True)
 
 
 def blocks(count: int) -> Units:
@@ -79,13 +86,17 @@ def unit_weights(count: int) -> Floats:
 def interval_note(sides: Sequence[Units]) -> str:
     """How the bounds of a table were made, in a sentence; `sides` may differ in their count."""
     least = min(sides, key=lambda units: units.count, default=rounds(0))
-    counts = " and ".join(str(count) for count in dict.fromkeys(units.count for units in sides))
-    name = least.name if least.count != 1 else least.name.replace("s", "", 1)
     if least.count < 2:
+        name = least.name.replace("s", "", 1) if least.count else least.name
         return f"No range: there is {least.count or 'no'} {name.removesuffix('s')}."
+    names = dict.fromkeys(units.name for units in sides)
+    of = " and ".join(
+        f"{' and '.join(dict.fromkeys(str(one.count) for one in sides if one.name == name))} {name}"
+        for name in names
+    )
     if not least.have_interval:
         return (
-            f"Medians of {counts} {name}, with their range: an interval needs {LEAST_UNITS}, so "
+            f"Medians of {of}, with their range: an interval needs {LEAST_UNITS}, so "
             "the differences may be noise."
         )
-    return f"Medians of {counts} {name}, with the 95 % intervals of these medians."
+    return f"Medians of {of}, with the 95 % intervals of these medians."

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Join recordings of one process, made one after the other, into one capture.
+"""Join recordings of one server, made one after the other, into one capture.
 
 An experiment on several servers records one at a time, so that the others run without probes
 meanwhile; each turn is a separate recording. Keys continue from one recording to the next. Runs
 keep their keys, which the experiment assigned over all turns, and so does the server, which is the
-same process in all of them. A probe that was attached in each turn is one row with the sum of its
-hits.
+same process in all of them, or the same program started again (`Run.server_start`; its row has the
+process id of the first start). A probe that was attached in each turn is one row with the sum of
+its hits, and what was unavailable in each turn is one row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import KEYED, TABLES, Meta, Probe, Row, Target, columns
+from tlstax.collectors.capture.schema import KEYED, TABLES, Gap, Meta, Probe, Row, Target, columns
 from tlstax.collectors.capture.writer import CaptureWriter
 
 KEPT: Final = "run_id"
@@ -30,6 +31,7 @@ def join_captures(parts: Sequence[Path], output: Path) -> None:
     """
     counted: dict[str, int] = {}  # key column -> highest key so far
     probes: dict[tuple[object, ...], Probe] = {}
+    gaps: dict[Gap, None] = {}
     with CaptureWriter.create(output) as writer:
         for number, part in enumerate(parts):
             with CaptureReader.open(part) as reader:
@@ -38,10 +40,12 @@ def join_captures(parts: Sequence[Path], output: Path) -> None:
                     for row in _shifted(reader, table, shifts, counted):
                         if isinstance(row, Probe):
                             _sum_up(probes, row)
+                        elif isinstance(row, Gap):
+                            gaps[row] = None
                         elif number == 0 or _adds(row):
                             writer.add(row)
             writer.commit()
-        writer.add(probes.values())
+        writer.add([*probes.values(), *gaps])
 
 
 def _shifted(
@@ -80,8 +84,12 @@ def _adds(row: Row) -> bool:
 
 
 def _sum_up(probes: dict[tuple[object, ...], Probe], row: Probe) -> None:
-    place = row._replace(probe_id=0, hits_count=0, cost_ns=None)
+    place = row._replace(probe_id=0, hits_count=0, cost_ns=None, begun_count=0, healed_count=0)
     earlier = probes.get(place)
     if earlier is not None:
-        row = earlier._replace(hits_count=earlier.hits_count + row.hits_count)
+        row = earlier._replace(
+            hits_count=earlier.hits_count + row.hits_count,
+            begun_count=earlier.begun_count + row.begun_count,
+            healed_count=earlier.healed_count + row.healed_count,
+        )
     probes[place] = row

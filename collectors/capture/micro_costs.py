@@ -6,6 +6,7 @@ that median. Stored as JSON, so that costs measured on one host can be used on a
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -95,7 +96,10 @@ def load(path: Path) -> MicroCosts:
             raise ValueError("it has another version")
         keys = {name: _key(entry) for name, entry in document.pop("keys").items()}
         records = {name: _records(entry) for name, entry in document.pop("records").items()}
-        keygen, derive = (Cost(**document.pop(name)) for name in ("keygen", "derive"))
+        keygen, derive = (_cost(document.pop(name)) for name in ("keygen", "derive"))
+        for name in ("library", "hostname", "cpu_model", "tls_version"):
+            if not isinstance(document[name], str):
+                raise ValueError(f"{name} is no text")
         return MicroCosts(**document, keygen=keygen, derive=derive, keys=keys, records=records)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TlstaxError(
@@ -106,20 +110,31 @@ def load(path: Path) -> MicroCosts:
         ) from error
 
 
+def _cost(entry: Mapping[str, Any]) -> Cost:
+    """Raises ValueError, TypeError for what is no time with its interval."""
+    made = Cost(**entry)
+    if (
+        not 0 < made.value_ns < math.inf
+        or not made.low_ns <= made.value_ns <= made.high_ns < math.inf
+    ):
+        raise ValueError(f"{made.low_ns} to {made.high_ns} ns is no interval of {made.value_ns} ns")
+    return made
+
+
 def _key(entry: Mapping[str, Any]) -> KeyCosts:
     shakes = {
-        name: HandshakeCost(Cost(**entry[name]["server"]), Cost(**entry[name]["client"]))
+        name: HandshakeCost(_cost(entry[name]["server"]), _cost(entry[name]["client"]))
         for name in ("full", "resumed")
         if entry[name]
     }
-    setup = Cost(**entry["client_setup"]) if entry["client_setup"] else None
-    return KeyCosts(Cost(**entry["sign"]), Cost(**entry["verify"]), **shakes, client_setup=setup)
+    setup = _cost(entry["client_setup"]) if entry["client_setup"] else None
+    return KeyCosts(_cost(entry["sign"]), _cost(entry["verify"]), **shakes, client_setup=setup)
 
 
 def _records(entry: Mapping[str, Any]) -> RecordCosts:
     """JSON has no numbers as keys."""
     sides = (
-        {int(size): Cost(**cost) for size, cost in entry[name].items()}
+        {int(size): _cost(cost) for size, cost in entry[name].items()}
         for name in ("sent", "received")
     )
     return RecordCosts(*sides)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 7
+USER_VERSION: Final = 8
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -140,6 +140,9 @@ class Run(NamedTuple):
     client_max_ns: Annotated[int, "maximum of the same"]
     client_cpu_ns: Annotated[int, "CPU time, user and system, of the driver's process"]
     proof: Annotated[str, "JSON: the counters that prove what the arm did"]
+    server_start: Annotated[
+        int, "start of the server, from 0: runs with the same number share a process of it"
+    ] = 0
 
 
 class Window(NamedTuple):

@@ -135,10 +135,10 @@ def _with_notes(planned: "Plan", safety: "Safety") -> "Plan":
 
 def _plan_there(options: argparse.Namespace) -> int:
     """Print or write the plan for a process of another host."""
-    if options.functions or options.calibrate:
+    if options.functions:
         raise TlstaxError(
-            f"{'--functions' if options.functions else '--calibrate'} was given with --ssh",
-            "plans for another host do not have its probes yet",
+            "--functions was given with --ssh",
+            "plans for another host do not have the probes of functions yet",
             "Leave it out, or run tlstax on that host",
             ExitCode.USAGE,
         )
@@ -181,12 +181,11 @@ def _write_plan_file(options: argparse.Namespace) -> int:
         stretches = plan_in_child(*asked)[1]
     text = plan_file_text(target, planned, safety, functions, stretches)
     made = process_tables(pid) if safety.user_stacks else None
-    tables = write_tables(options.output, made, options.force)
+    write_plan_file(options.output, text, options.force)  # first: it refuses where one exists
     try:
-        write_plan_file(options.output, text, options.force)
+        tables = write_tables(options.output, made, options.force)
     except BaseException:
-        if tables:
-            tables.unlink(missing_ok=True)
+        options.output.unlink(missing_ok=True)
         raise
     print(f"{options.output}: {len(planned.sites)} probes for {target.exe}")
     if tables:

@@ -2,11 +2,13 @@
 """Options and actions of the commands that take --ssh."""
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
@@ -125,10 +127,30 @@ def _opened(options: argparse.Namespace) -> Iterator[tuple["Connection", "Image"
 
     destination = Destination(options.ssh, options.sudo, options.remote_dir or "")
     with (
+        _interrupted_by_signals(),
         tempfile.TemporaryDirectory(prefix="tlstax-") as directory,
         connect(destination) as connection,
     ):
         yield connection, Image(Path(directory), connection)
+
+
+@contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end it as Ctrl-C does: what was made here is removed."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {
+        number: signal.signal(number, interrupt)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _plan_request(options: argparse.Namespace) -> "PlanRequest":

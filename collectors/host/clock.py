@@ -10,7 +10,12 @@ def monotonic_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
+def children_cpu_ns() -> int:
+    """CPU time of the children of this process that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return int((children.ru_utime + children.ru_stime) * 1e9)
+
+
 def cpu_used_ns() -> int:
     """CPU time of this process and of its children that have ended."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time_ns() + int((children.ru_utime + children.ru_stime) * 1e9)
+    return time.process_time_ns() + children_cpu_ns()

@@ -21,10 +21,15 @@ def die_with_parent() -> None:
     supervisor.die_with_parent(signal.SIGTERM)
 
 
-def start_with_us(command: Sequence[str], **how: Any) -> "subprocess.Popen[str]":
-    """Start a program in its own session that ends with tlstax; `how` as for subprocess.Popen."""
+def start_with_us(
+    command: Sequence[str], *, own_session: bool = True, **how: Any
+) -> "subprocess.Popen[str]":
+    """Start a program that ends with tlstax; `how` as for subprocess.Popen.
+
+    In a session of its own the terminal's Ctrl-C does not reach it, nor can it ask there.
+    """
     return subprocess.Popen(
-        command, start_new_session=True, preexec_fn=die_with_parent, text=True, **how
+        command, start_new_session=own_session, preexec_fn=die_with_parent, text=True, **how
     )
 
 

@@ -58,13 +58,12 @@ def parse(text: bytes) -> Certificate | None:
 
     try:
         chain = x509.load_pem_x509_certificates(text)
-        key = chain[0].public_key()
-    except (ValueError, IndexError, UnsupportedAlgorithm):
+        key, ends = chain[0].public_key(), chain[0].not_valid_after_utc
+    except (ValueError, IndexError, UnsupportedAlgorithm, x509.InvalidVersion):
         return None
     kind = type(key).__name__.lstrip("_").removesuffix("PublicKey")
     name = {"EllipticCurve": "EC"}.get(kind, kind)
     bits = getattr(key, "key_size", None)
-    ends = chain[0].not_valid_after_utc
     return Certificate(f"{name} {bits}" if bits else name, len(chain), ends)
 
 

@@ -7,12 +7,13 @@ reads it like the file, and `tlstax import` finds names in it.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError, cache_directory
+from tlstax.collectors.process.build_id import build_id_of
 
 FOLDER: Final = "images"
 IMAGES_MOST: Final = 512
@@ -30,6 +31,25 @@ def kept_image(build_id: str) -> Path | None:
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         return path
     return None
+
+
+def file_of_build(build_id: str, paths: Iterable[str]) -> tuple[str, tuple[int, int]]:
+    """A file of that build on this host, with its device and inode; "" if there is none.
+
+    It is at one of these paths, or its image.
+    """
+    fetched = kept_image(build_id)
+    for candidate in dict.fromkeys((*paths, *([str(fetched)] if fetched else []))):
+        # ValueError: a NUL in a path that another host sent.
+        with suppress(OSError, ValueError):
+            descriptor = os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                if build_id and build_id_of(descriptor) == build_id:
+                    found = os.fstat(descriptor)
+                    return candidate, (found.st_dev, found.st_ino)
+            finally:
+                os.close(descriptor)
+    return "", (0, 0)
 
 
 def keep_image(build_id: str, write: Callable[[int], None]) -> Path:

@@ -4,10 +4,11 @@
 Frames of files whose DWARF is at hand also get the names of functions that are inlined there; no
 file is fetched only for that.
 
-A file is looked for at its recorded path on this host, in the directories that the user names, and
-on debuginfod servers. Its debug file is looked for beside it and at the usual places, then in the
-same directories and on the same servers. Paths and build-ids of a capture are untrusted: a file is
-used only if its build-id is the recorded one.
+A file is looked for at its recorded path on this host, in the directories that the user names,
+among those that were fetched from hosts that were recorded over ssh, and on debuginfod servers. Its
+debug file is looked for beside it and at the usual places, then in the same directories and on the
+same servers. Paths and build-ids of a capture are untrusted: a file is used only if its build-id is
+the recorded one.
 """
 
 import os
@@ -23,6 +24,7 @@ from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture.schema import Frame, InlinedFrame
 from tlstax.collectors.process.build_id import build_id_of
 from tlstax.collectors.process.debug_server import URLS, DebugServer
+from tlstax.collectors.process.file_images import kept_image
 from tlstax.collectors.process.inlined_names import InlinedNames
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.symbols import OpenObject
@@ -149,7 +151,8 @@ class LaterNames:
     def _executable(self, path: str, build_id: str, *, may_fetch: bool) -> Path | None:
         """The file itself, not a debug file: only it tells addresses from offsets."""
         here = [self._root / path.lstrip("/")] if path.startswith("/") else []
-        for candidate in here + self._files.get(build_id, []):
+        image = kept_image(build_id)
+        for candidate in [*here, *self._files.get(build_id, []), *([image] if image else [])]:
             if _has_code(candidate, build_id):
                 return candidate
         if self._server is None:

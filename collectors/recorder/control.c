@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "control.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,8 +32,9 @@ static bool obey(const char *line)
 
 	if (strncmp(line, word, strlen(word)) != 0)
 		return false;
-	u64 ns = strtoull(line + strlen(word), &end, 10);
-	if (*end || end == line + strlen(word))
+	const char *number = line + strlen(word);
+	u64 ns = strtoull(number, &end, 10);
+	if (*number < '0' || *number > '9' || *end)
 		return false;
 	control.cut_ns = ns;
 	control.is_asked = true;
@@ -55,6 +57,8 @@ bool control_take(void)
 			return false;
 		}
 	}
+	if (got < 0)
+		fail(EXIT_CODE_IO, "standard input cannot be read: %s", strerror(errno));
 	return got > 0;
 }
 

@@ -178,7 +178,10 @@ static void finish(bool is_attached)
 	if (is_attached)
 		put_end(end_ns, end_ns - before_ns);
 	output_commit();
-	u64 left = output_finish(failure.code ? STUCK_NS : STALLED_NS);
+	bool is_early = failure.code && failure.code != EXIT_CODE_TARGET;
+	u64 left = output_finish(is_early ? STUCK_NS : STALLED_NS);
+	if (left && is_attached && failure.code == EXIT_CODE_TARGET)
+		failure.code = 0; /* it says that the stream is complete */
 	if (left)
 		fail(EXIT_CODE_IO, "the stream was not taken to its end: %llu bytes are lost",
 		     left);
@@ -220,7 +223,12 @@ static void choose_level(struct options *options)
 	struct level_choice choice;
 	struct rates rates;
 
-	if (!options->chooses_level || !rates_count(target.pid, &rates))
+	if (!options->chooses_level)
+		return;
+	watchdog_arm(true); /* what counts is attached */
+	bool is_counted = rates_count(target.pid, &rates);
+	watchdog_arm(false);
+	if (!is_counted)
 		return;
 	level_choose(&rates, plan_trap_ns(&plan), options->budget, options->floor_cpus, &choice);
 	schedule_note_level(&choice);

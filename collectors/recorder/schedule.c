@@ -219,7 +219,8 @@ static int go_on(void)
 		saw_load = true;
 	cut(state.level, false);
 	statistics_turn(!saw_load);
-	state.next_ns = monotonic_ns() + state.options->window_ns;
+	/* Who asked for its end waits for that: it comes as soon as there is room. */
+	state.next_ns = monotonic_ns() + (state.asked_ns ? RETRY_NS : state.options->window_ns);
 	return 0;
 }
 
@@ -280,8 +281,8 @@ void schedule_end_window(u64 ns)
 {
 	if (ns && ns <= state.last_end_ns)
 		return;
-	state.asked_ns = ns;
 	state.next_ns = monotonic_ns();
+	state.asked_ns = ns ? ns : state.next_ns;
 }
 
 /* Its window has ended. One that cost too much ended early; it is not told. */

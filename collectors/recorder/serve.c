@@ -155,9 +155,9 @@ static const char *take_record(char *rest, struct options *options, struct plan 
 		refuse();
 		return NULL;
 	}
-	/* Who may only run this as root may not create files as root. */
-	if (options->output || strcmp(options->plan, nothing) != 0) {
-		fail(EXIT_CODE_USAGE, "--output and --plan do not go with --serve");
+	/* Who may only run this as root may not create files as root. Standard input is taken. */
+	if (options->output || strcmp(options->plan, nothing) != 0 || options->is_controlled) {
+		fail(EXIT_CODE_USAGE, "--output, --plan and --control do not go with --serve");
 		return NULL;
 	}
 	const char *text = take_plan(*length);

@@ -61,7 +61,7 @@ class StackStore:
         self._stacks: dict[tuple[int, ...], int] = {}
         self._ids: dict[_Key, int | None] = {}
         self._older_ids: dict[_Key, int | None] = {}
-        self._forgotten: set[int] = set()  # ids of stacks whose addresses are no longer known
+        self._forgotten: set[_Key] = set()  # whose addresses, or callers, are not stored
         self.forgotten_count = 0
         """Samples and waits so far whose stack, or its callers, were no longer known."""
         self._waits: set[int] = set()  # kernel stacks that begin with the recorder's own frames
@@ -87,14 +87,8 @@ class StackStore:
             self._waits.add(stored)
         return stored
 
-    def name_frames(self, rows: list[schema.Row]) -> None:
-        """Look up the names of all frames without a name; the rows replace earlier ones."""
-        unnamed = UnnamedFrames()
-        self.leave(unnamed)
-        rows += unnamed.rows()
-
     def leave(self, unnamed: "UnnamedFrames", *, is_over: bool = False) -> None:
-        """The same, together with others' and later. `is_over`: the process has ended."""
+        """Leave the frames without a name to `unnamed`. `is_over`: the process has ended."""
         frames, waits = self.take_unnamed()
         unnamed.add(self._symbolizer, frames, waits, is_over=is_over)
 
@@ -117,7 +111,7 @@ class StackStore:
         known = self._older_ids | self._ids
         self._ids = {key: stored for key, stored in known.items() if stored in kept}
         self._older_ids = {}
-        self._forgotten.intersection_update(stack for _, stack, _ in self._ids)
+        self._forgotten.intersection_update(self._ids)
         rows: list[schema.Row] = [
             self._frame_row(frame, address, kernel)
             for (kernel, address), frame in self._frames.items()
@@ -133,7 +127,7 @@ class StackStore:
         stored = self._recall(key)
         if stored == _NEW:
             stored = self._ids[key] = self._new(key, rows)
-        if stack in self._forgotten:
+        if key in self._forgotten:
             self.forgotten_count += count
         return stored
 
@@ -143,7 +137,7 @@ class StackStore:
             return self._ids[key]
         if len(self._ids) >= _IDS_MOST:
             self._older_ids, self._ids = self._ids, {}
-            self._forgotten.intersection_update(stack for _, stack, _ in self._older_ids)
+            self._forgotten.intersection_update(self._older_ids)
         stored = self._older_ids.get(key, _NEW)
         if stored != _NEW:
             self._ids[key] = stored
@@ -153,14 +147,14 @@ class StackStore:
         kernel, stack, leaf = key
         addresses = self._addresses_of(stack)
         if not addresses:
-            self._forgotten.add(stack)
+            self._forgotten.add(key)
         if leaf:
             addresses = (leaf, *addresses)
         # The return address of a call that never returns can be after the end of the function.
         places = [address - (depth > 0) for depth, address in enumerate(addresses)]
         if self._is_full and not self._is_stored(places, kernel):
             if len(places) > 1:
-                self._forgotten.add(stack)
+                self._forgotten.add(key)
             places = places[:1]
         frames = tuple(self._frame(place, kernel, rows) for place in places)
         return self._keep(frames, rows) if frames else None

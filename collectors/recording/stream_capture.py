@@ -13,7 +13,7 @@ from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
-from tlstax.collectors.process.symbols import Place, Symbolizer
+from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.part_end import PartEnd
@@ -29,10 +29,7 @@ from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, s
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
 from tlstax.collectors.recording.stream.part_counts import Counts, counts_of, since
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
-from tlstax.collectors.recording.stream.recorded_files import (
-    recorded_objects,
-    special_mappings,
-)
+from tlstax.collectors.recording.stream.recorded_files import RecordedSymbolizer, recorded_objects
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.target_rows import (
@@ -50,24 +47,6 @@ _PARTS: Final = ("record_read", "command", "record_write")  # of stream_window
 _UNKNOWN_END: Final = "unknown: the stream was cut"
 
 
-class _RecordedSymbolizer(Symbolizer):
-    """Names addresses of a process that may have ended long ago, on another host."""
-
-    def __init__(self, replay: Replay, target: Target) -> None:
-        super().__init__(target, root=Path("/"))
-        self._replay = replay
-        self._special = special_mappings(replay.mappings)
-
-    def kernel(self, address: int) -> Place:
-        found = self._replay.kernel_names.get(address)
-        if found is None:
-            return Place("kernel", "", 0, "[kernel]", 0, "none", "")
-        return Place("kernel", "", 0, found[0], found[1], "kallsyms", "")
-
-    def _refresh(self) -> None:
-        """All mappings are known."""
-
-
 def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -> str:
     """Write the capture of a stream; what was made, as a sentence.
 
@@ -78,17 +57,19 @@ def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -
         replay = Replay(stream)
     except (StreamError, PlanFileError) as error:
         raise _unusable(name, str(error)) from None
-    writer = CaptureWriter.create(capture, overwrite)
+    writer, parts_count = CaptureWriter.create(capture, overwrite), 0
     try:
         with writer:
-            windows_count = _write(replay, writer)
+            for rows in recording_parts(replay):
+                writer.add(rows)
+                parts_count += 1
     except StreamError as error:
         writer.discard()
         raise _unusable(name, str(error)) from None
     except BaseException:
         writer.discard()
         raise
-    text = f"{windows_count} windows of process {replay.pid}"
+    text = f"{parts_count - 2} windows of process {replay.pid}"
     if replay.reading.why_ended or replay.end is None:
         text += f"; {name} has no end: {replay.reading.why_ended or 'it was cut'}"
     return text
@@ -187,6 +168,10 @@ class StreamRows:
             ]
         return [*rows, effect], totals
 
+    def expect_anew(self) -> None:
+        """What every window is expected to cost the next one tells: this had further work."""
+        self._predicted = {}
+
     def facts(self) -> Iterator[schema.Meta]:
         """What was expected: of every window what the first cost, or with a budget the choice."""
         budget = self.replay.budget
@@ -245,16 +230,18 @@ class StreamRows:
     def _all_probes(self) -> list[schema.Probe]:
         return probe_rows(self.replay, self._target_id)
 
-    def _target_cpu_ns(self) -> int:
-        return self.replay.read().process_cpu_ns or 0
+    def _target_cpu_ns(self) -> int | None:
+        return self.replay.read().process_cpu_ns
 
     def _effect(self, window: int) -> schema.Effect:
         """What the recorder counted as the cost of a window."""
-        before_ns, self._cpu_ns = self._cpu_ns, self._target_cpu_ns()
+        before_ns, now_ns = self._cpu_ns, self._target_cpu_ns()
+        self._cpu_ns = now_ns
+        spent_ns = None if now_ns is None or before_ns is None else max(0, now_ns - before_ns)
         known, now = self._plan.host_costs.measured, self.replay.window
         return schema.Effect(
             window,
-            max(0, self._cpu_ns - before_ns),
+            spent_ns,
             int(now.probes_ns) if known else None,
             int(now.scheduler_ns),
             int(now.samples_ns),
@@ -286,19 +273,19 @@ def _shares_of_window(
     return shares_of(by_cause, base_ns)
 
 
-def _write(replay: Replay, writer: CaptureWriter) -> int:
-    """Write all rows of a stream; the number of windows."""
+def recording_parts(replay: Replay) -> Iterator[list[schema.Row]]:
+    """All rows of a stream: what stands once, each window when it has arrived, the end.
+
+    The last part has the names, which are looked up when it is asked for. Raises StreamError.
+    """
     target = _target_of(replay)
-    symbolizer = _RecordedSymbolizer(replay, target)
+    symbolizer = RecordedSymbolizer(replay, target)
     try:
         rows = StreamRows(replay, target, symbolizer, Clocks(replay))
-        writer.add(_facts(replay))
-        writer.add(rows.begin())
+        yield [*_facts(replay), *rows.begin()]
         while found := rows.next_window():
-            writer.add(found[0])
-        writer.add(rows.end())
-        writer.add(rows.facts())
-        return rows.windows_count
+            yield found[0]
+        yield [*rows.end(), *rows.facts()]
     finally:
         symbolizer.close()
 

@@ -31,6 +31,7 @@ _ANSWERED: Final = _NUMBERS.number("ANSWERED")
 _ERROR: Final = _NUMBERS.number("ERROR")
 _BEAT_S: Final = 1.0
 _END_S: Final = 5.0
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAID_BYTES: Final = 2000
 
 
@@ -135,7 +136,10 @@ class Connection:
 
     def refusal(self, frame: Frame) -> TlstaxError:
         """The error of an ERROR frame."""
-        error = record("error", frame.content)
+        try:
+            error = record("error", frame.content)
+        except ValueError as damaged:
+            return self._failure(f"it sent what no recorder sends: {damaged}")
         known = {int(code) for code in ExitCode}
         code = int(error.exit_code) if int(error.exit_code) in known else ExitCode.FAILED
         text = visible(error.text.decode(errors="replace"))
@@ -180,6 +184,8 @@ class Connection:
             self._ssh.wait(_END_S)
         if self._reading.why_ended == "it is no stream":
             return "its shell writes text at login, or another program answered"
+        if self._reading.why_ended and not self.said():
+            return f"the stream of its recorder cannot be read: {self._reading.why_ended}"
         return self.said() or f"ssh ended with status {self._ssh.poll()}"
 
     def _failure(self, why: str) -> TlstaxError:
@@ -205,7 +211,8 @@ class LifeLine:
     def __enter__(self) -> "LifeLine":
         self._before = {
             number: signal.signal(number, lambda *_: self.stop())
-            for number in (signal.SIGINT, signal.SIGTERM)
+            for number in _ENDING
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN  # as by nohup
         }
         self._thread.start()
         return self
@@ -237,8 +244,9 @@ class LifeLine:
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C reaches the whole foreground: the recording ends in order while ssh still runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """The whole foreground gets them: the recording ends in order while ssh still runs."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 Tell = Callable[[str], None]

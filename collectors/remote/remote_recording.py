@@ -1,28 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Receives the stream of a recorder on another host, and makes a capture of it.
+"""Receives the stream of a recorder on another host, and writes the capture as it comes.
 
-The stream is kept beside the capture until that is made. So what was received is there, whatever
-ends first: `tlstax import` reads it.
+Windows are in the capture when they have arrived: `tlstax top` shows them, and they are there
+whatever ends first. Names are looked up at the end.
 """
 
-import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.printable import visible
+from tlstax.collectors.capture.schema import Row
+from tlstax.collectors.capture.writer import BUSY_SECONDS, CaptureWriter
 from tlstax.collectors.recording.programs.expected_cost import budget_summary
 from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames, record
-from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.collectors.recording.stream.frames import Frame, record
+from tlstax.collectors.recording.stream.plan_file import PlanFileError
+from tlstax.collectors.recording.stream.replay import Replay
+from tlstax.collectors.recording.stream.totals import StreamError
+from tlstax.collectors.recording.stream_capture import recording_parts
 from tlstax.collectors.remote.connection import Connection, Tell
 from tlstax.collectors.remote.remote_plan import RemotePlan
 
 _NUMBERS: Final = definition()
-_BUDGET, _WINDOW, _ERROR, _END = (
-    _NUMBERS.number(name) for name in ("BUDGET", "WINDOW", "ERROR", "END")
-)
+_BUDGET, _ERROR, _END = (_NUMBERS.number(name) for name in ("BUDGET", "ERROR", "END"))
+_PATIENCE_S: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -60,103 +64,84 @@ class RecordRequest:
         return " ".join(words)
 
 
-class _Kept:
-    """Writes what is read to a file, too."""
+class _Heard:
+    """What a stream says of itself, besides its windows."""
 
-    def __init__(self, source: IO[bytes], file: IO[bytes]) -> None:
-        self._source, self._file = source, file
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self.error: Frame | None = None
+        self.has_end = False
 
-    def read(self, size: int) -> bytes:
-        """As the source; what was read is in the file at once."""
-        content = self._source.read(size)
-        self._file.write(content)
-        return content
-
-
-def stream_path(output: Path) -> Path:
-    """Where the stream of a capture is kept until the capture is made."""
-    return output.with_name(f"{output.name}.stream")
+    def __call__(self, frame: Frame) -> None:
+        """Tell how a budget is used at once: its first window may be seconds long."""
+        if frame.type == _BUDGET:
+            if summary := budget_summary(record("budget", frame.content)):
+                self._tell(summary)
+        elif frame.type == _ERROR:
+            self.error = frame
+        self.has_end = self.has_end or frame.type == _END
 
 
 def record_there(
     connection: Connection, made: RemotePlan, request: RecordRequest, tell: Tell
 ) -> None:
-    """Record, and write the capture. Raises TlstaxError; the capture then has what was received."""
+    """Record, and write the capture window by window.
+
+    Raises TlstaxError; if something was recorded, the capture then has what was received.
+    """
     pid, name = made.target.pid, connection.destination.name
-    path = stream_path(request.output)
-    _require_new(request.output, request.overwrite)
-    text = made.text().encode()
-    with _create(path) as file:
-        try:
-            line = connection.record(request.options(pid, made.stretches is not None), text)
-        except BaseException:
-            path.unlink()
-            raise
-        with line:
-            error, windows_count, why = _receive(connection, file, tell, pid)
-    if not windows_count:
-        path.unlink()
-        if error is not None:
-            raise connection.refusal(error)
-        raise _cut(name, pid, why or connection.said(), "nothing was recorded")
-    with path.open("rb") as stream:
-        import_stream(stream, str(path), request.output, request.overwrite)
-    path.unlink()
-    if error is not None:
-        refused = connection.refusal(error)
-        what, do = f"the recording of process {pid} on {name} ended", _until_then(request.output)
-        raise TlstaxError(what, refused.why, do, refused.exit_code)
-    if why:
-        raise _cut(name, pid, why, _until_then(request.output))
-
-
-def _receive(
-    connection: Connection, file: IO[bytes], tell: Tell, pid: int
-) -> tuple[Frame | None, int, str]:
-    """Read to the end: the recorder's error, the windows, and why there is no end ("")."""
-    reading, error, windows_count, has_end = Reading(), None, 0, False
-    for frame in read_frames(_Kept(connection.stream, file), reading):
-        if frame.type == _WINDOW:
-            windows_count += 1
-            if windows_count == 1:
-                tell(f"attached to {pid} on {connection.destination.name}")
-        elif frame.type == _BUDGET:
-            if summary := budget_summary(record("budget", frame.content)):
-                tell(summary)
-        elif frame.type == _ERROR:
-            error = frame
-        has_end = has_end or frame.type == _END
-    said = "" if has_end else f"{reading.why_ended or 'the stream has no end'}; {connection.said()}"
-    return error, windows_count, said.removesuffix("; ")
-
-
-def _require_new(output: Path, overwrite: bool) -> None:
-    """Raise TlstaxError (USAGE) if the capture exists, before anything is recorded."""
-    if output.exists() and not overwrite:
-        raise TlstaxError(
-            f"cannot write {output}",
-            "the file exists",
-            "Choose another name, or give --force",
-            ExitCode.USAGE,
-        )
-
-
-def _create(path: Path) -> IO[bytes]:
-    """An empty file without a buffer, for nobody else. Raises TlstaxError (IO)."""
+    heard, why, is_begun = _Heard(tell), "", False
+    options, text = request.options(pid, made.stretches is not None), made.text().encode()
+    writer = CaptureWriter.create(request.output, request.overwrite)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return open(os.open(path, flags, 0o600), "wb", buffering=0)
-    except OSError as error:
-        raise TlstaxError(
-            f"cannot write {path}",
-            error.strerror or str(error),
-            "If it is left of a recording that was killed, `tlstax import` reads it",
-            ExitCode.IO,
-        ) from error
+        with writer, connection.record(options, text):
+            replay, parts = _begin(connection, heard, writer, pid)
+            is_begun = True
+            tell(f"attached to {pid} on {name}")
+            try:
+                _write(parts, writer)
+            except StreamError as error:
+                why = str(error)
+    except BaseException:
+        if not is_begun:
+            writer.discard()
+        raise
+    until_then = f"{request.output} is complete until then"
+    if heard.error is not None:
+        refused = connection.refusal(heard.error)
+        what = f"the recording of process {pid} on {name} ended"
+        raise TlstaxError(what, refused.why, until_then, refused.exit_code)
+    if why or not heard.has_end:
+        why = why or replay.reading.why_ended or "the stream has no end"
+        raise _cut(name, pid, f"{why}; {connection.said()}", until_then)
 
 
-def _until_then(output: Path) -> str:
-    return f"{output} is complete until then"
+def _begin(
+    connection: Connection, heard: _Heard, writer: CaptureWriter, pid: int
+) -> tuple[Replay, Iterator[list[Row]]]:
+    """Write what stands once, and put the capture in its place. Raises TlstaxError."""
+    try:
+        replay = Replay(connection.stream, heard)
+    except (StreamError, PlanFileError) as error:
+        if heard.error is not None:
+            raise connection.refusal(heard.error) from None
+        why = f"{error}; {connection.said()}"
+        raise _cut(connection.destination.name, pid, why, "nothing was recorded") from None
+    parts = recording_parts(replay)
+    writer.add(next(parts))
+    writer.take_place()
+    return replay, parts
+
+
+def _write(parts: Iterator[list[Row]], writer: CaptureWriter) -> None:
+    """Write what arrives. Whoever reads the capture meanwhile delays its windows only."""
+    writer.set_patience(_PATIENCE_S)
+    try:
+        for rows in parts:
+            writer.add(rows)
+            writer.commit_if_free()
+    finally:
+        writer.set_patience(BUSY_SECONDS)
 
 
 def _cut(name: str, pid: int, why: str, do: str) -> TlstaxError:

@@ -69,7 +69,7 @@ def _uncompressed(content: bytes) -> bytes:
     if len(content) < _COMPRESSED.size:
         return b""
     kind, _, size, _ = _COMPRESSED.unpack_from(content)
-    if kind != _ZLIB or size > SECTION_BYTES_MOST:
+    if kind != _ZLIB or not 0 < size <= SECTION_BYTES_MOST:  # 0 would be no limit for zlib
         return b""
     with suppress(zlib.error):
         made = zlib.decompressobj().decompress(content[_COMPRESSED.size :], size)

@@ -235,7 +235,8 @@ def _place(mapped: MappedObject, words: _Words, pid: int) -> Placed:
     from tlstax.collectors.unwinding.table_cache import keep_table, kept_table
 
     debug = debug_file(mapped.build_id, PROC / str(pid) / "root")
-    table = kept_table(mapped.build_id, identity(debug))
+    debug_identity = identity(debug)
+    table = kept_table(mapped.build_id, debug_identity)
     if table is None:
         if not mapped.open_path:
             return Placed(missing=mapped.unreachable or "it is not an ELF file")
@@ -251,7 +252,7 @@ def _place(mapped: MappedObject, words: _Words, pid: int) -> Placed:
                 os.close(descriptor)
         if table is None:
             return Placed(missing="it has no call frame information that can be used")
-        keep_table(table, identity(debug))
+        keep_table(table, debug_identity)
     return words.place(table)
 
 

@@ -170,7 +170,7 @@ class RawCaptures:
         rows, unnamed, carried = self._recording.part_end(ahead)
         if is_over:
             self._ended = [
-                one._replace(is_kept=is_kept) if one.source == source else one
+                one._replace(is_kept=one.is_kept or is_kept) if one.source == source else one
                 for one in self._ended
             ]
             return carried

@@ -14,7 +14,9 @@ from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
 from tlstax.collectors.process.find_process import find_by_name, pids_of_name
 from tlstax.collectors.process.target_fate import program_of
 from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession
+from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.programs.expected_cost import budget_summary
+from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.windows import WindowTotals
 from tlstax.collectors.watching.preparation import Prepared, prepare
 from tlstax.collectors.watching.raw_captures import RawCaptures
@@ -154,6 +156,7 @@ class Watch:
             self._arguments(prepared),
             prepared.tables,
             STACKS_MOST,
+            _clocks,
         )
         session.wake_on(self._stop.fd)
         try:
@@ -230,3 +233,8 @@ class Watch:
             self._tell(budget_summary(session.budget))
         for note in prepared.safety.notes:
             self._tell(f"preflight ({note.hazard}): {note.text}")
+
+
+def _clocks(replay: Replay) -> BothClocks:
+    """Every program that a watch runs works for it: they name functions and explain hours."""
+    return BothClocks(replay, cpu_used_ns)

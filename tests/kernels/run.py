@@ -76,7 +76,7 @@ class Row(NamedTuple):
     kernel: str
     preemption: str
     commit: str
-    passed_count: int
+    passed: list[str]
     failed: list[str]
     skipped: list[str]  # reasons
     duration_s: float
@@ -90,7 +90,7 @@ def results(machine: Machine, outcome: guest.Outcome, duration_s: float) -> Row:
     modes = re.findall(r"PREEMPT[A-Z_]*", rest.partition("\n")[0])
     preemption = machine.preemption or (modes[0].removeprefix("PREEMPT_").lower() if modes else "")
     start = outcome.output.find("<?xml")
-    failed, skipped, passed_count = [], [], 0
+    passed, failed, skipped = [], [], []
     if start < 0:
         failed = [f"no result (status {outcome.status})"]
     else:
@@ -103,12 +103,10 @@ def results(machine: Machine, outcome: guest.Outcome, duration_s: float) -> Row:
             elif skip is not None:
                 skipped.append(f"{name}: {skip.get('message')}")
             else:
-                passed_count += 1
+                passed.append(name)
     complaints = [line for line in outcome.console.splitlines() if COMPLAINT.search(line)]
     name = kernel.strip() or "did not boot"
-    return Row(
-        machine, name, preemption, commit(), passed_count, failed, skipped, duration_s, complaints
-    )
+    return Row(machine, name, preemption, commit(), passed, failed, skipped, duration_s, complaints)
 
 
 def commit() -> str:
@@ -126,15 +124,15 @@ def commit() -> str:
 def test(machine: Machine, tests: list[str], arguments: list[str]) -> Row:
     """Test one machine; what fails is run once more, alone, as an emulated CPU may be starved."""
     row = boot(machine, tests, arguments)
-    if not row.failed or row.passed_count == 0:
+    if not row.failed or not row.passed:
         return row
     alone = boot(machine, row.failed, [])
     return row._replace(
-        passed_count=row.passed_count + alone.passed_count,
-        failed=alone.failed,
+        passed=row.passed + alone.passed,
+        failed=[name for name in row.failed if name not in alone.passed],
         duration_s=row.duration_s + alone.duration_s,
         complaints=row.complaints + alone.complaints,
-        again=tuple(name for name in row.failed if name not in alone.failed),
+        again=tuple(name for name in row.failed if name in alone.passed),
     )
 
 
@@ -168,14 +166,26 @@ def entries(rows: list[Row]) -> dict[str, list[str]]:
     for row in rows:
         name = row.machine.name
         what = f"{name} | {row.kernel} | {row.preemption} | {row.machine.cpus_count}"
-        counts = f"{row.passed_count} | {len(row.failed)} | {len(row.skipped)}"
+        counts = f"{len(row.passed)} | {len(row.failed)} | {len(row.skipped)}"
         took = f"{row.duration_s / 60:.0f} min"
         lines[name] = [f"| {what} | {counts} | {took} | {row.commit} |"]
         lines[name] += [f"- {name}, failed: {short(one)}" for one in row.failed]
         lines[name] += [f"- {name}, passed when run alone: {short(one)}" for one in row.again]
-        lines[name] += [f"- {name}, skipped: {short(reason)}" for reason in row.skipped]
+        lines[name] += [f"- {name}, skipped {line}" for line in skips(row.skipped)]
         lines[name] += [f"- {name}, the kernel said: `{line}`" for line in row.complaints[:3]]
     return lines
+
+
+def skips(skipped: list[str]) -> list[str]:
+    """A line for each reason: how many tests, of which files."""
+    files: dict[str, list[str]] = {}
+    for one in skipped:
+        test, _, reason = short(one).partition(": ")
+        files.setdefault(reason, []).append(test.partition("::")[0])
+    return [
+        f"{len(mine)} ({', '.join(dict.fromkeys(mine))}): {reason}"
+        for reason, mine in files.items()
+    ]
 
 
 def short(name: str) -> str:

@@ -24,7 +24,7 @@ from tlstax.tests.truth.by_recorder import StackRecorder
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 SPIN_MS, HZ, SAMPLES_LEAST = 400, 499, 10
 WAITED_S = 0.2
-NOTICED_S = 1.2  # the engine looks for new code at most once a second
+NOTICED_S = 1.2  # the recorder looks for new code at most once a second
 THREAD = ["st_run", "thread"]
 HELD = ["st_spin", "st_hold"]
 STACKS = {

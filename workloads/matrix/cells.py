@@ -97,12 +97,20 @@ class PlannedRun:
     cell_id: int  # from 1
     round: int
     turn: int  # runs with the same number share a recording
+    server_start: int = 0  # runs with the same number share a process of their server
 
 
 def plan(
-    cells: Sequence[Cell], rounds_count: int, rounds_in_turn: int, seed: int | None
+    cells: Sequence[Cell],
+    rounds_count: int,
+    rounds_in_turn: int,
+    seed: int | None,
+    starts_count: int = 1,
 ) -> list[PlannedRun]:
     """Every run in its order, which depends on the seed and nothing else.
+
+    There are `rounds_count` rounds for each of `starts_count` starts of the servers. If more
+    servers take part than run at the same time, a server starts again for each of its turns.
 
     A turn is one server's part of `rounds_in_turn` rounds. All cells of a round come before any of
     the next. Servers are shuffled for each turn and a server's cells for each round, so that no
@@ -111,14 +119,19 @@ def plan(
     """
     generator = None if seed is None else random.Random(seed)
     servers = list(dict.fromkeys(cell.server_key for cell in cells))
-    order: list[tuple[int, int, int]] = []
+    order: list[tuple[int, int, int, int]] = []
     turn = 0
-    for index, first in enumerate(range(0, rounds_count, rounds_in_turn)):
+    firsts = range(0, rounds_count, rounds_in_turn)
+    groups = [(start, first) for start in range(starts_count) for first in firsts]
+    for index, (planned_start, first) in enumerate(groups):
+        start = planned_start if len(servers) <= SERVERS_MAX else index
+        before = planned_start * rounds_count
         for key in _arranged(servers, index, generator):
             mine = [number for number, cell in enumerate(cells, start=1) if cell.server_key == key]
-            for round_number in range(first, min(first + rounds_in_turn, rounds_count)):
+            for number in range(first, min(first + rounds_in_turn, rounds_count)):
+                round_number = before + number
                 round_cells = _arranged(mine, round_number, generator)
-                order += [(cell_id, round_number, turn) for cell_id in round_cells]
+                order += [(cell_id, round_number, turn, start) for cell_id in round_cells]
             turn += 1
     return [PlannedRun(run_id, *run) for run_id, run in enumerate(order, start=1)]
 

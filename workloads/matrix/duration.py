@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from tlstax.workloads.drivers import DRIVERS
-from tlstax.workloads.matrix.cells import SERVERS_MAX, Cell, PlannedRun
+from tlstax.workloads.matrix.cells import Cell, PlannedRun
 from tlstax.workloads.matrix.recipe import Recipe
 from tlstax.workloads.transports.linked import WAN_RTT_MS
 
@@ -52,7 +52,7 @@ class Clock:
         self._turns_left = len({run.turn for run in runs})
         wanted = [cells[cell_id] for cell_id in self._run_s]
         servers = {cell.server_key for cell in wanted}
-        self._starts_left = len(servers) if len(servers) <= SERVERS_MAX else self._turns_left
+        self._starts_left = len({(cells[run.cell_id].server_key, run.server_start) for run in runs})
         self._start_s = START_S + len(_warm_ups(wanted)) / max(1, len(servers)) * WARM_UP_S
         self._attach_s, self._overhead_s = ATTACH_S, RUN_OVERHEAD_S
 

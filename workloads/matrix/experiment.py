@@ -46,6 +46,7 @@ class Experiment:
     def __post_init__(self) -> None:
         self._cells: dict[int, Cell] = self.store.cells()
         self._sessions: dict[ServerKey, ServerSession] = {}
+        self._starts: dict[ServerKey, int] = {}  # which one the session of a server is
         self._opened: set[ServerKey] = set()
         self._unusable: dict[ServerKey, TlstaxError] = {}  # never opened
         self._restarts: dict[ServerKey, int] = {}
@@ -88,7 +89,7 @@ class Experiment:
         pending = list(runs)
         while pending:
             try:
-                session = self._session(key)
+                session = self._session(key, pending[0].server_start)
             except TlstaxError as error:
                 self._give_up(pending, error)
                 return
@@ -139,11 +140,12 @@ class Experiment:
 
     # ---- servers ----
 
-    def _session(self, key: ServerKey) -> ServerSession:
-        """The server, started if it is not running; TlstaxError if it cannot be."""
+    def _session(self, key: ServerKey, start: int) -> ServerSession:
+        """The server, started if this start of it is not running; TlstaxError if it cannot be."""
         if key in self._unusable:
             raise self._unusable[key]
-        if key in self._sessions and self._sessions[key].is_alive:
+        is_this_start = self._starts.get(key) == start
+        if is_this_start and key in self._sessions and self._sessions[key].is_alive:
             self._sessions[key] = self._sessions.pop(key)  # the last one that had its turn
             return self._sessions[key]
         if key in self._sessions:
@@ -159,7 +161,7 @@ class Experiment:
                 self._say(key, f"left out: {reason(error)}")
             raise
         self._opened.add(key)
-        self._sessions[key] = session
+        self._sessions[key], self._starts[key] = session, start
         return session
 
     def _open(self, key: ServerKey) -> ServerSession:

@@ -12,7 +12,7 @@ def outline(recipe: Recipe) -> list[str]:
     left_out = {cell: why for cell in recipe.cells if (why := _why_not(recipe, cell))}
     cells = [cell for cell in recipe.cells if cell not in left_out]
     by_id = dict(enumerate(cells, start=1))
-    runs = plan(cells, scale.rounds_count, recipe.rounds_in_turn, seed=0)
+    runs = plan(cells, scale.rounds_count, recipe.rounds_in_turn, 0, scale.starts_count)
     clock = Clock(recipe, runs, by_id)
     servers = len({cell.server_key for cell in cells})
     return [
@@ -20,7 +20,8 @@ def outline(recipe: Recipe) -> list[str]:
         *(f"  {cell.label}: {_length_text(recipe, cell)}" for cell in cells),
         *(f"  {cell.label}: left out, {why}" for cell, why in left_out.items()),
         f"cells    {len(cells)}, on {servers} servers (one for each kind, key and encryption)",
-        f"rounds   {scale.rounds_count}, {recipe.rounds_in_turn} in turn",
+        f"starts   {scale.starts_count} of each server",
+        f"rounds   {scale.rounds_count} of each start, {recipe.rounds_in_turn} in turn",
         f"runs     {len(runs)}",
         f"time     about {duration_text(clock.remaining_s())}, once all is installed",
     ]

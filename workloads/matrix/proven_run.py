@@ -82,6 +82,7 @@ def _row(
         client_max_ns=driven.latencies.max_ns,
         client_cpu_ns=driven.client_cpu_ns,
         proof=proof,
+        server_start=run.server_start,
     )
 
 

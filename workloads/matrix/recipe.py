@@ -113,7 +113,7 @@ class Recipe:
 
     @property
     def rounds_in_turn(self) -> int:
-        """Rounds that share a recording; of kind `tax` all do."""
+        """Rounds that share a recording; of kind `tax` all of a start do."""
         return self.scale.rounds_count if self.kind == "tax" else self.scale.rounds_in_turn
 
     @property
@@ -165,8 +165,9 @@ class Recipe:
         seconds: int | None = None,
         servers: tuple[str, ...] = (),
         proxysql: str | None = None,
+        starts_count: int | None = None,
     ) -> "Recipe":
-        """The same with other rounds, seconds per run or fewer servers, where they are given.
+        """The same with other starts, rounds, seconds per run or fewer servers, where given.
 
         `proxysql` is the program of that transport, where the recipe names none.
         """
@@ -176,6 +177,8 @@ class Recipe:
             scale = replace(scale, rounds_count=rounds_count, rounds_in_turn=turn)
         if seconds is not None:
             scale = replace(scale, length=Length(seconds))
+        if starts_count is not None:
+            scale = replace(scale, starts_count=starts_count)
         named = {cell.server for cell in self.cells}
         for name in servers:
             if name not in named:

@@ -56,6 +56,11 @@ def measure(recipe: Recipe, output: Path, stages: Stages) -> Path:
     capture = output / f"{recipe.name}-{stamp()}.tlstax"
     with Store.in_memory() as store:
         _drive(recipe, store, stages, console, capture)
+        if recipe.scale.starts_count > 1:
+            parts = [output / name for name in store.captures(recipe.cells[0].server)]
+            stages.join_captures(parts, capture)
+            for part in parts:
+                part.unlink()
     console.print(f"recorded {capture}")
     report = stages.render_report(capture, output)
     console.print(f"{recipe.name:8} took {duration_text(time.monotonic() - started_s)} in all")
@@ -81,12 +86,11 @@ def drive_only(recipe: Recipe, stages: Stages) -> None:
 
 
 def _drive(recipe: Recipe, store: Store, stages: Stages, console: Console, capture: Path) -> None:
-    """Every run into one capture."""
+    """Every run into one capture, or one for each start of the server."""
     _write_plan(recipe, store, None, {})
     expected_s = Clock(recipe, store.runs("planned"), store.cells()).remaining_s() + REPORT_S
     names = ", ".join(dict.fromkeys(cell.scenario for cell in recipe.cells))
-    rounds_count = recipe.scale.rounds_count
-    console.print(f"loads    {names}; plaintext and TLS; {rounds_count} rounds")
+    console.print(f"loads    {names}; plaintext and TLS; {_rounds_text(recipe)}")
     console.print(f"time     about {duration_text(expected_s)} in all")
     with Resources() as resources:
         Experiment(
@@ -96,7 +100,7 @@ def _drive(recipe: Recipe, store: Store, stages: Stages, console: Console, captu
             console,
             resources,
             capture.parent,
-            lambda turn, key: capture,
+            partial(_start_capture, capture, recipe.scale.starts_count),
             strict=True,
         ).run()
 
@@ -136,13 +140,15 @@ def _write_plan(recipe: Recipe, store: Store, seed: int | None, changes: Mapping
         baseline = baseline_of(cell, recipe.cells, recipe.baseline)
         rows.append(CellRow(cell, scenario.operation, scenario.connects, baseline))
     scale = recipe.scale
-    runs = plan(recipe.cells, scale.rounds_count, recipe.rounds_in_turn, seed)
+    order = scale.rounds_count, recipe.rounds_in_turn, seed, scale.starts_count
+    runs = plan(recipe.cells, *order)
     meta = {
         "kind": recipe.kind,
         "recipe": recipe.name,
         "title": recipe.title,
         "scale": scale.name,
         "seed": "none" if seed is None else str(seed),
+        "starts": str(scale.starts_count),
         "rounds": str(scale.rounds_count),
         "seconds": str(scale.length.seconds),
         "operations": str(scale.length.operation_count or ""),
@@ -201,10 +207,16 @@ def _announce(recipe: Recipe, store: Store, folder: Path, console: Console) -> N
     meta = store.meta()
     console.print(recipe.title or recipe.name, soft_wrap=True)
     console.print(
-        f"cells    {len(recipe.cells)}, {recipe.scale.rounds_count} rounds at scale "
+        f"cells    {len(recipe.cells)}, {_rounds_text(recipe)} at scale "
         f"{recipe.scale.name}, seed {meta['seed']}"
     )
     console.print(f"results  {folder / NAME}", soft_wrap=True)
+
+
+def _rounds_text(recipe: Recipe) -> str:
+    starts = recipe.scale.starts_count
+    of_starts = f" of each of {starts} server starts" if starts > 1 else ""
+    return f"{recipe.scale.rounds_count} rounds{of_starts}"
 
 
 def _report(
@@ -244,6 +256,13 @@ def _join_captures(recipe: Recipe, store: Store, folder: Path, stages: Stages) -
         store.replace_captures(parts, joined.name)
         for part in parts:
             (folder / part).unlink()
+
+
+def _start_capture(capture: Path, starts_count: int, turn: int, key: ServerKey) -> Path:
+    """The capture; of several starts the recording of one, next to what they are joined into."""
+    if starts_count == 1:
+        return capture
+    return capture.with_name(f"{capture.stem}-start-{turn}{capture.suffix}")
 
 
 def _turn_capture(folder: Path, turn: int, key: ServerKey) -> Path:

@@ -19,7 +19,14 @@ PLURALS: Final = {
     "threads": "threads",
     "rate": "rates",
 }
-ROUNDS_MAX, SECONDS_MAX, OPERATIONS_MAX, THREADS_MAX, RATE_MAX = 1000, 3600, 10**7, 1024, 10**6
+STARTS_MAX, ROUNDS_MAX, SECONDS_MAX, OPERATIONS_MAX, THREADS_MAX, RATE_MAX = (
+    100,
+    1000,
+    3600,
+    10**7,
+    1024,
+    10**6,
+)
 ROUNDS, SECONDS, ROUNDS_IN_TURN = 8, 5, 1
 
 Lists = dict[str, tuple[Scalar, ...]]
@@ -38,9 +45,10 @@ class Scale:
     """How much of it."""
 
     name: str
-    rounds_count: int
+    rounds_count: int  # of each start
     length: Length  # of a run, unless its [[cells]] say otherwise
     rounds_in_turn: int  # recorded in one go; a server that is alone in them starts only then
+    starts_count: int = 1  # of each server
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,7 @@ def take_scale(top: RecipeTable, name: str | None) -> tuple[Scale, Lists]:
             table.number("rounds", ROUNDS, ROUNDS_MAX),
             _take_length(table) or Length(SECONDS),
             table.number("rounds_in_turn", ROUNDS_IN_TURN, ROUNDS_MAX),
+            table.number("starts", 1, STARTS_MAX),
         )
         parsed[own_name] = (scale, take_lists(table))
     if not parsed:

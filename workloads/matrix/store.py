@@ -11,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Final, Self
 
@@ -22,7 +22,7 @@ from tlstax.workloads.matrix.cells import Cell, PlannedRun
 
 NAME: Final = "results.sqlite"
 APPLICATION_ID: Final = 0x746C6D78  # "tlmx"
-VERSION: Final = 2
+VERSION: Final = 3
 SAMPLES_MAX: Final = 2000  # latencies of single operations that a run keeps here
 _SCHEMA: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -34,7 +34,7 @@ CREATE TABLE cell (
 );
 CREATE TABLE run (
   run_id INTEGER PRIMARY KEY, cell_id INTEGER NOT NULL REFERENCES cell, round INTEGER NOT NULL,
-  turn INTEGER NOT NULL,
+  turn INTEGER NOT NULL, server_start INTEGER NOT NULL, -- of the server, from 0
   state TEXT NOT NULL DEFAULT 'planned' CHECK (state IN ('planned', 'done', 'failed', 'skipped')),
   reason TEXT NOT NULL DEFAULT '',
   capture TEXT, start_ns INTEGER, end_ns INTEGER, operations_count INTEGER, elapsed_ns INTEGER,
@@ -180,8 +180,9 @@ class Store:
                 values = [ids[cell], *dimensions, *facts, baseline]
                 connection.execute(f"INSERT INTO cell VALUES ({_marks(values)})", values)
             connection.executemany(
-                "INSERT INTO run (run_id, cell_id, round, turn) VALUES (?, ?, ?, ?)",
-                [(run.run_id, run.cell_id, run.round, run.turn) for run in runs],
+                "INSERT INTO run (run_id, cell_id, round, turn, server_start)"
+                " VALUES (?, ?, ?, ?, ?)",
+                [astuple(run) for run in runs],
             )
 
     def write_published(self, rows: Sequence[tuple[object, ...]]) -> None:
@@ -202,8 +203,8 @@ class Store:
     def runs(self, *states: str) -> list[PlannedRun]:
         """Runs in these states, in the order in which they are to be done."""
         rows = self._connection.execute(
-            f"SELECT run_id, cell_id, round, turn FROM run WHERE state IN ({_marks(states)})"
-            " ORDER BY run_id",
+            "SELECT run_id, cell_id, round, turn, server_start FROM run"
+            f" WHERE state IN ({_marks(states)}) ORDER BY run_id",
             states,
         )
         return [PlannedRun(*row) for row in rows]

@@ -45,14 +45,24 @@ def root(bucket: Bucket) -> Path:
     return cache_directory() / "fleet" / named
 
 
-def hours(bucket: Bucket) -> list[int]:
+def hours(bucket: Bucket, tiers: Iterable[str] = TIERS) -> list[int]:
     """The start of every hour that has intervals. Raises TlstaxError (IO)."""
     found = (
         copies.place_of(stored.key)
-        for tier in TIERS
+        for tier in tiers
         for stored in bucket.listing(f"tier={tier}/table={table_name(columns.Interval)}")
     )
     return sorted({one[0].hour_wall_ns for one in found if one is not None})
+
+
+def tiers_with(bucket: Bucket, span: tuple[int, int]) -> list[str]:
+    """The tiers that have intervals in this time. Raises TlstaxError (IO)."""
+    first_ns, end_ns = span
+    return [
+        tier
+        for tier in TIERS
+        if any(first_ns - HOUR_NS < hour_ns < end_ns for hour_ns in hours(bucket, [tier]))
+    ]
 
 
 def select(

@@ -47,6 +47,8 @@ class Inputs:
     """CPU time of connections by phase, in ns per second."""
     handshakes: Floats
     """Per second, with any outcome."""
+    signed: Floats
+    """Per second, successful and not known to be resumed: those that made a signature."""
     seen: Floats
     """Handshakes that were observed while the ledger was kept, not scaled."""
     sign_ns: Floats
@@ -95,6 +97,7 @@ def read(engine: Engine, span: Span, known: Facts, wanted: set[str]) -> Inputs:
         facts=known,
         cpu={name: values / seconds for name, values in _ledger(engine, span, place).items()},
         handshakes=sums.by_name["timed"] / seconds,
+        signed=sums.by_name["signed"] / seconds,
         seen=sums.by_name[metrics.seen("timed")],
         sign_ns=sums.of(metrics.BY_NAME["sign_ns"]),
         resumed_share=sums.of(metrics.BY_NAME["resumed_share"]),

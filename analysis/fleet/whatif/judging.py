@@ -7,7 +7,7 @@ that the time of a signature identifies, no resumption that would already be in 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -38,6 +38,11 @@ class Wish:
     present_key: str = ""
     """The present key of every host, if signatures do not reveal it."""
 
+    @property
+    def needs_costs(self) -> bool:
+        """Whether costs of single TLS operations are needed."""
+        return bool(self.key) or self.resume is not None
+
     def summary(self) -> list[str]:
         """The changes, for people."""
         found = [f"a key of kind {self.key}"] if self.key else []
@@ -58,34 +63,33 @@ class Verdicts:
     """Kind of the present key; '': not needed."""
     why: list[str]
     """Why it is left out; '': it is not."""
-    has_it: list[bool] = field(default_factory=list)
-    """Whether nothing changes for it."""
+    has_it: list[bool]
+    """Whether it is not left out, and nothing changes for it."""
+    wishes: list[Wish]
+    """What changes for it: the wish without what it has already."""
 
 
 def judge(inputs: Inputs, wish: Wish, costs: Sequence[MicroCosts]) -> Verdicts:
     """A verdict on each host, for a change of key, resumption or pooling."""
     count = len(inputs.hosts)
-    found = Verdicts([-1] * count, [""] * count, [""] * count, [False] * count)
-    libraries, cpus = inputs.fact("tls_library"), inputs.fact("cpu_model")
+    found = Verdicts([-1] * count, [""] * count, [""] * count, [False] * count, [wish] * count)
     for row in range(count):
-        found.why[row] = _unseen(inputs, row, wish)
-        if found.why[row]:
-            continue
-        if wish.pool and not (wish.key or wish.resume is not None):
-            found.has_it[row] = _is_pooled(inputs, row, wish.pool)
-            continue
-        kind = (libraries[row], cpus[row], inputs.versions[row])
-        mutual = bool(inputs.verify_ns[row] > _VERIFIES_NS)
-        found.costs[row], found.why[row] = _costs_of(kind, costs, mutual=mutual)
-        if found.why[row]:
-            continue
-        mine = costs[found.costs[row]]
-        resumed_why, has_resumed = _resumption(inputs, row, wish)
-        found.keys[row], key_why = _key(float(inputs.sign_ns[row]), mine, wish)
-        found.why[row] = resumed_why or key_why or _unmeasured(found.keys[row], mine, wish)
-        has_key = not wish.key or found.keys[row] == wish.key
-        is_pooled = not wish.pool or _is_pooled(inputs, row, wish.pool)
-        found.has_it[row] = has_key and has_resumed and is_pooled
+        why = _unseen(inputs, row, wish)
+        mine = wish
+        if not why and wish.pool and _is_pooled(inputs, row, wish.pool):
+            mine = replace(mine, pool=None)
+        if not why and wish.resume is not None:
+            why, has_resumed = _resumption(inputs, row, wish.resume)
+            mine = replace(mine, resume=None) if has_resumed else mine
+        if not why and mine.needs_costs:
+            found.costs[row], why = _costs_of(inputs, row, costs)
+        if not why and mine.needs_costs:
+            of = costs[found.costs[row]]
+            found.keys[row], why = _key(float(inputs.sign_ns[row]), of, wish)
+            mine = replace(mine, key="") if found.keys[row] == wish.key else mine
+            why = why or _unmeasured(found.keys[row], of, mine)
+        found.why[row], found.wishes[row] = why, mine
+        found.has_it[row] = not why and not (mine.pool or mine.needs_costs)
     return found
 
 
@@ -104,11 +108,10 @@ def _is_pooled(inputs: Inputs, row: int, wished: int) -> bool:
     return bool(inputs.commands[row] >= wished * inputs.connections[row])
 
 
-def _costs_of(
-    kind: tuple[str, str, str], costs: Sequence[MicroCosts], *, mutual: bool
-) -> tuple[int, str]:
-    """The costs of a library, CPU and TLS version, or why there are none."""
-    library, cpu_model, version = kind
+def _costs_of(inputs: Inputs, row: int, costs: Sequence[MicroCosts]) -> tuple[int, str]:
+    """The costs of a host's library, CPU and TLS version, or why there are none."""
+    library, cpu_model = inputs.fact("tls_library")[row], inputs.fact("cpu_model")[row]
+    version, mutual = inputs.versions[row], bool(inputs.verify_ns[row] > _VERIFIES_NS)
     for number, one in enumerate(costs):
         mine = (branch(one.library), one.cpu_model, one.tls_version, one.mutual)
         if mine == (branch(library), cpu_model, version, mutual):
@@ -126,14 +129,12 @@ def branch(library: str) -> str:
     return f"{name} {'.'.join(version.split('.')[:2])}" if name == "OpenSSL" else library
 
 
-def _resumption(inputs: Inputs, row: int, wish: Wish) -> tuple[str, bool]:
+def _resumption(inputs: Inputs, row: int, wished: float) -> tuple[str, bool]:
     """Why resumption makes a prediction impossible, and whether it is as wished already."""
     resumed, told = float(inputs.resumed_share[row]), float(inputs.told_share[row])
-    if wish.resume is None:
-        return "", True
     if told < _TOLD_LEAST or not math.isfinite(resumed):
         return "its library does not tell whether handshakes were resumed", False
-    if resumed >= wish.resume:
+    if resumed >= wished:
         return "", True
     if resumed > RESUMED_MOST:
         return "some of its handshakes were resumed already", False
@@ -147,7 +148,8 @@ def _key(sign_ns: float, costs: MicroCosts, wish: Wish) -> tuple[str, str]:
     if not math.isfinite(sign_ns) or sign_ns <= 0:
         return "", "too few signatures were seen to identify its key"
     near = min(
-        (abs(math.log(sign_ns / key.sign.value_ns)), name) for name, key in costs.keys.items()
+        ((abs(math.log(sign_ns / key.sign.value_ns)), name) for name, key in costs.keys.items()),
+        default=(math.inf, ""),
     )
     if near[0] > math.log(ALIKE):
         return "", "its key cannot be identified by the time of a signature (see --from-key)"
@@ -155,7 +157,9 @@ def _key(sign_ns: float, costs: MicroCosts, wish: Wish) -> tuple[str, str]:
 
 
 def _unmeasured(key: str, costs: MicroCosts, wish: Wish) -> str:
-    """Why the costs do not suffice."""
+    """Why the costs do not suffice for what changes."""
+    if not wish.needs_costs:
+        return ""
     for name in (key, wish.key or key):
         one = costs.keys.get(name)
         if one is None or one.full is None or one.resumed is None or one.client_setup is None:
@@ -198,9 +202,11 @@ def judge_library(inputs: Inputs, wanted: str) -> Verdicts:
     """A verdict on each host, for another library; who has it is compared with, not predicted."""
     count = len(inputs.hosts)
     names = [name.lower().replace(" ", "-") for name in inputs.fact("tls_library")]
+    why = [_unseen(inputs, row, Wish()) for row in range(count)]
     return Verdicts(
         costs=[-1] * count,
         keys=[""] * count,
-        why=[_unseen(inputs, row, Wish()) for row in range(count)],
-        has_it=[wanted.lower() in name for name in names],
+        why=why,
+        has_it=[wanted.lower() in names[row] and not why[row] for row in range(count)],
+        wishes=[Wish(library=wanted)] * count,
     )

@@ -29,7 +29,7 @@ from tlstax.analysis.model.fleet import (
 )
 from tlstax.analysis.quantities import share_text, three_digits
 from tlstax.analysis.statistics.medians import has_interval
-from tlstax.analysis.statistics.units import Floats
+from tlstax.analysis.statistics.units import LEAST_RANGE, Floats
 from tlstax.analysis.whatif import forecast
 from tlstax.analysis.whatif.predict import WIDEST
 from tlstax.collectors.capture.micro_costs import MicroCosts
@@ -56,7 +56,7 @@ def savings(
     now = inputs.served_cpu / _CPU_NS
     predicted: Floats = now[chosen]
     saved = Ends(predicted - ends.high / _CPU_NS, predicted - ends.low / _CPU_NS)
-    unchanged = [row for row, has in enumerate(verdicts.has_it) if has and not verdicts.why[row]]
+    unchanged = [row for row, has in enumerate(verdicts.has_it) if has]
     total_now = float(now[[*chosen, *unchanged]].sum())
     total = _total(saved) if chosen else None
     after = total_now - total.value if total else 0.0
@@ -89,30 +89,43 @@ def _predict(
     """The verdicts, the hosts that are predicted, and what becomes of them."""
     if wish.library:
         verdicts = judging.judge_library(inputs, wish.library)
-        owners = [row for row, has in enumerate(verdicts.has_it) if has and not verdicts.why[row]]
+        owners = [row for row, has in enumerate(verdicts.has_it) if has]
         chosen, ends = states.with_library(inputs, verdicts, Peers(inputs, owners))
     else:
         verdicts = judging.judge(inputs, wish, costs)
-        chosen, ends = states.after(inputs, wish, verdicts, costs)
+        chosen, ends = states.after(inputs, verdicts, costs)
     if not chosen and not any(verdicts.has_it):
         reasons = [f"{one.host_count:,}: {one.reason}" for one in _left(inputs, verdicts)]
         raise TlstaxError(
             "no host can be predicted",
             "; ".join(reasons[:_NAMED]) or "the data set has no interval in this time",
-            "Give --costs of these libraries and CPUs (tlstax whatif --save-costs), or choose "
-            "other hosts or another time",
+            f"{_what_is_missing(wish)}choose other hosts or another time",
             ExitCode.CAPTURE,
         )
     return verdicts, chosen, ends
 
 
+def _what_is_missing(wish: Wish) -> str:
+    """What may be given so that hosts can be predicted."""
+    if wish.library:
+        return f"Name a library that at least {LEAST_RANGE} such hosts have, or "
+    if wish.needs_costs:
+        return "Give --costs of these libraries and CPUs (tlstax whatif --save-costs), or "
+    return ""
+
+
 def _total(saved: Ends) -> Saving:
     """The sum over hosts: the bounds cover the models on each host, and the draws of costs."""
-    low, high = saved.low.sum(axis=1), saved.high.sum(axis=1)
-    return _saving(
-        float(min(low[0], np.quantile(low, _TAILS[0]))),
-        float(max(high[0], np.quantile(high, _TAILS[1]))),
-    )
+    whole = Ends(*(end.sum(axis=1, keepdims=True) for end in saved))
+    ((low,), (high,)) = _bounds(whole)
+    return _saving(float(low), float(high))
+
+
+def _bounds(saved: Ends) -> tuple[Floats, Floats]:
+    """The bounds of each column."""
+    low = np.minimum(saved.low[0], np.quantile(saved.low, _TAILS[0], axis=0))
+    high = np.maximum(saved.high[0], np.quantile(saved.high, _TAILS[1], axis=0))
+    return low, high
 
 
 def _over_hosts(saved: Ends) -> Saving:
@@ -140,10 +153,16 @@ def _lines(
     most: int,
 ) -> list[HostSaving]:
     """The hosts that change most first."""
+    if not chosen:
+        return []
+    low, high = _bounds(saved)
+    first = sorted(
+        range(len(chosen)), key=lambda at: (-abs(low[at] + high[at]), inputs.hosts[chosen[at]])
+    )[:most]
     lines = []
-    for at, row in enumerate(chosen):
+    for at in first:
+        row = chosen[at]
         host = inputs.hosts[row]
-        one = _total(Ends(saved.low[:, [at]], saved.high[:, [at]]))
         mine = inputs.facts.get(host, {})
         lines.append(
             HostSaving(
@@ -152,11 +171,11 @@ def _lines(
                 tls_library=mine.get("tls_library", "unknown"),
                 key=verdicts.keys[row],
                 now=float(inputs.served_cpu[row]) / _CPU_NS,
-                saved=one,
+                saved=_saving(float(low[at]), float(high[at])),
                 report=question.report(host),
             )
         )
-    return sorted(lines, key=lambda line: (-abs(line.saved.value), line.host))[:most]
+    return lines
 
 
 def _left(inputs: Inputs, verdicts: Verdicts, now: Floats | None = None) -> list[LeftHosts]:
@@ -183,6 +202,9 @@ def _sentence(
         return f"With {what} nothing would be saved: {hosts_text(unchanged)} {verb} it already."
     bounds = f"{three_digits(total.low)} to {three_digits(total.high)} CPUs"
     of = f"of {three_digits(now)} CPUs that connections use"
+    if unchanged:
+        have = "have" if unchanged != 1 else "has"
+        of += f" on these and on {hosts_text(unchanged)} that {have} it already"
     if is_wide:
         return (
             f"With {what}: no prediction within ±{share_text(WIDEST)}. {hosts_text(predicted)} "
@@ -192,7 +214,7 @@ def _sentence(
         return f"With {what}, {hosts_text(predicted)} may save nothing: {bounds} {of}."
     if total.high < 0:
         more = f"{three_digits(-total.high)} to {three_digits(-total.low)} CPUs"
-        return f"With {what}, {hosts_text(predicted)} would need {more} more, {of} now."
+        return f"With {what}, {hosts_text(predicted)} would need {more} more, {of}."
     share = share_text(total.value / now)
     return f"With {what}, {hosts_text(predicted)} would save {bounds} {of}: about {share}."
 
@@ -203,7 +225,7 @@ def _assumptions(wish: Wish, costs: Sequence[MicroCosts]) -> list[str]:
         "The present CPU time includes the overhead of the recording.",
         "The bounds leave out how much times differ: ask for others with --from and --to.",
     ]
-    if wish.key or wish.resume is not None:
+    if wish.needs_costs:
         names = ", ".join(dict.fromkeys(f"{one.library} on {one.cpu_model}" for one in costs))
         found.append(
             f"Costs of single operations are those measured for {names}: equal on all hosts with "

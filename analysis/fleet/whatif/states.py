@@ -5,6 +5,7 @@ Rows are the measured costs themselves, then draws of them; columns are hosts. H
 of costs share its draws: if a signature was measured too short, it is too short on all of them.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -52,15 +53,16 @@ class Ends(NamedTuple):
 
 
 def after(
-    inputs: Inputs, wish: Wish, verdicts: Verdicts, costs: Sequence[MicroCosts]
+    inputs: Inputs, verdicts: Verdicts, costs: Sequence[MicroCosts]
 ) -> tuple[list[int], Ends]:
     """The hosts that are predicted, and what becomes of them."""
     chosen = [row for row, why in enumerate(verdicts.why) if not why and not verdicts.has_it[row]]
     low, high = (np.zeros((1 + DRAWS, len(chosen))) for _ in range(2))
     place = {row: at for at, row in enumerate(chosen)}
-    groups = sorted({(verdicts.costs[row], verdicts.keys[row]) for row in chosen})
-    for number, key in groups:
-        mine = [row for row in chosen if (verdicts.costs[row], verdicts.keys[row]) == (number, key)]
+    groups: dict[tuple[int, str, Wish], list[int]] = defaultdict(list)
+    for row in chosen:
+        groups[verdicts.costs[row], verdicts.keys[row], verdicts.wishes[row]].append(row)
+    for (number, key, wish), mine in groups.items():
         for start in range(0, len(mine), _AT_ONCE):
             part = mine[start : start + _AT_ONCE]
             at = [place[row] for row in part]
@@ -121,7 +123,6 @@ def _present(
     rest, share = of("handshake"), kernel[rows]
     parts |= {_OTHER: rest * (1 - share), KERNEL: rest * share}
     serving = of(*_COMMANDS)
-    shakes = inputs.handshakes[rows]
     each = inputs.commands[rows] / np.maximum(inputs.connections[rows], 1e-12)
     first = np.minimum(1.0, FIRST_MOST / np.maximum(each + FIRST_MOST - 1, 1e-12))
     near = serving if is_pooled else serving * first
@@ -135,7 +136,7 @@ def _present(
         query_low=near,
         client=nothing,
         client_low=nothing,
-        handshakes=shakes,
+        handshakes=inputs.signed[rows],
     )
     return state, serving - near
 

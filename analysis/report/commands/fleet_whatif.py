@@ -55,7 +55,14 @@ def _run(options: argparse.Namespace) -> int:
 
 def _wish(options: argparse.Namespace) -> Wish:
     """What is to change. Raises TlstaxError (USAGE)."""
-    others = bool(options.key or options.pool or options.resume is not None)
+    wish = Wish(
+        options.key or "",
+        options.resume,
+        options.pool,
+        options.library,
+        options.from_key or "",
+    )
+    others = bool(wish.pool or wish.needs_costs)
     if not others and not options.library:
         raise _refuse(
             "nothing is to change",
@@ -68,8 +75,7 @@ def _wish(options: argparse.Namespace) -> Wish:
             "a library is compared on hosts that have it, with their keys and clients",
             "Ask for one after the other",
         )
-    needs_costs = options.key or options.resume is not None
-    if needs_costs and not options.costs:
+    if wish.needs_costs and not options.costs:
         raise _refuse(
             "the costs of single TLS operations are unknown",
             "--key and --resume need them, of each TLS library and CPU of the hosts",
@@ -80,13 +86,7 @@ def _wish(options: argparse.Namespace) -> Wish:
         raise _refuse(
             f"cannot list {options.most} hosts", "--most is less than 1", "Give a number from 1 on"
         )
-    return Wish(
-        options.key or "",
-        options.resume,
-        options.pool,
-        options.library,
-        options.from_key or "",
-    )
+    return wish
 
 
 def _refuse(what: str, why: str, do: str) -> TlstaxError:

@@ -5,9 +5,11 @@
     tlstax top 4119 -o now.tlstax           and keep the recording
     tlstax top 4119 --count 3 --every 5s    three screens, for scripts
     tlstax top now.tlstax                   show a capture, even while it is written
+    tlstax top --ssh [USER@]HOST --sudo --name mariadbd    a server of another host
 
 A recorder is attached as by `tlstax attach`, with the same overhead; the second-last line shows it.
-The recorder ends with the display. Keys: q quits, p pauses, s sorts by function or by category.
+The recorder ends with the display, also on another host, where nothing is left of it. Keys: q
+quits, p pauses, s sorts by function or by category.
 With NO_COLOR or on a dumb terminal the display is plain text.
 Exit status: that of `tlstax attach`; 5 the file is no capture.
 """
@@ -16,6 +18,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -38,7 +41,7 @@ from tlstax.collectors.capture.schema import Frame
 
 NameFrame = Callable[[Frame], Frame]
 _SCRATCH = "tlstax-top-"  # then the pid of the display
-ATTACHED: Final = "tlstax: attached to "
+ATTACHED: Final = re.compile(r"tlstax: attached to (\d+)\b")
 STOP_S: Final = 20.0
 WINDOW_PATIENCE_S: Final = 30.0
 LOOK_S: Final = 0.1
@@ -48,7 +51,8 @@ BUDGET_NOTE: Final = "phases by windows; all: --budget none"
 
 def register(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    open_names: Callable[[int], "NameFrame"],
+    remote_options: Callable[[argparse.ArgumentParser], None],
+    open_names: Callable[[int | None], "NameFrame"],
     start_with_us: "Callable[..., subprocess.Popen[str]]",
 ) -> None:
     """Add `tlstax top`."""
@@ -79,6 +83,11 @@ def register(
     parser.add_argument(
         "--budget", metavar="SHARE", help="as of tlstax attach, or none: all phases, all the time"
     )
+    parser.add_argument(
+        "--accept", action="append", default=[], metavar="HAZARD", help="as of tlstax attach"
+    )
+    parser.add_argument("--definitions", metavar="DIR", help="as of tlstax attach")
+    remote_options(parser)
     parser.set_defaults(run=run, open_names=open_names, start_with_us=start_with_us)
 
 
@@ -108,6 +117,13 @@ def run(options: argparse.Namespace) -> int:
             "no target given" if options.target is None else "two targets given",
             "tlstax top watches exactly one process or capture",
             "Give exactly one of PID, CAPTURE, and --name, --unit, --container or --pod",
+            ExitCode.USAGE,
+        )
+    if options.ssh and not is_pid:
+        raise TlstaxError(
+            "a capture was given with --ssh",
+            "a capture is a file of this host",
+            "Give PID or --name of a process of that host, or leave --ssh out",
             ExitCode.USAGE,
         )
     with _stop_on_signals():
@@ -145,19 +161,18 @@ def _record(options: argparse.Namespace) -> int:
         who = _found_by(options) or [options.target]
         command = [sys.executable, "-m", "tlstax", "attach", *who, "-o", str(capture), "--quiet"]
         command += ["--force"] if options.force else []
-        for name in ("level", "budget"):
-            value = getattr(options, name)
-            command += [f"--{name}", value] if value else []
-        # Ctrl-C is ours, and we end it.
+        command += _as_of_attach(options)
+        # Ctrl-C is ours, and we end it. But ssh asks on the terminal, if it has to.
         recorder: subprocess.Popen[str] = options.start_with_us(
-            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+            command, own_session=not options.ssh, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         assert recorder.stderr is not None
         try:
             pid = _await_attached(recorder, recorder.stderr)
             if pid is None:
                 return recorder.wait()
-            _show(options, capture, options.open_names(pid), recorder)
+            names = options.open_names(None if options.ssh else pid)
+            _show(options, capture, names, recorder)
         except KeyboardInterrupt:
             pass  # as good a way to quit as q
         finally:
@@ -166,6 +181,15 @@ def _record(options: argparse.Namespace) -> int:
         if options.output is not None or not line.startswith("tlstax: detached"):
             print(line, file=sys.stderr)
     return max(recorder.returncode, 0)
+
+
+def _as_of_attach(options: argparse.Namespace) -> list[str]:
+    """The options that `tlstax attach` is given as they are."""
+    words = ["--sudo"] if options.sudo else []
+    for name in ("level", "budget", "definitions", "ssh", "remote-dir"):
+        value = getattr(options, name.replace("-", "_"))
+        words += [f"--{name}", value] if value else []
+    return words + [word for hazard in options.accept for word in ("--accept", hazard)]
 
 
 def _remove_stale() -> None:
@@ -181,8 +205,8 @@ def _remove_stale() -> None:
 def _await_attached(recorder: "subprocess.Popen[str]", words: IO[str]) -> int | None:
     """The pid that the recorder is attached to; None when it refused; its message is printed."""
     for line in words:
-        if line.startswith(ATTACHED):
-            return int(line.removeprefix(ATTACHED).split(",")[0])
+        if found := ATTACHED.match(line):
+            return int(found[1])
         print(line, end="", file=sys.stderr)
     recorder.wait()
     return None
@@ -277,6 +301,7 @@ class _Display:
             is_paused=self._paused is not None,
             sort=self._sort,
             output=str(self._options.output or ""),
+            host=self._options.ssh or "",
         )
         self._last = picture
         if not note and picture.measured_ns < SEEN_WELL * picture.span_ns:

@@ -40,6 +40,7 @@ class Frame:
     is_paused: bool = False
     sort: str = SORTS[0]
     output: str = ""
+    host: str = ""  # where the process runs, if not here
 
 
 def draw(snapshot: LiveSnapshot, frame: Frame, columns: int, rows: int) -> list[Text]:
@@ -74,8 +75,9 @@ def _title(frame: Frame) -> Text:
     if target is None:
         return Text("tlstax top: waiting for the first window", style="bold")
     name = target.exe.rpartition("/")[2]
+    where = f" on {frame.host}" if frame.host else ""
     text = (
-        f"{name} {target.pid} · {target.server} {target.server_version} · "
+        f"{name} {target.pid}{where} · {target.server} {target.server_version} · "
         f"{quantities.library(target.tls_library, target.tls_version)} · "
         f"{frame.running_ns / 1e9:.0f} s"
     )

@@ -14,7 +14,7 @@ from tlstax.collectors.capture.safe_console import SafeConsole
 
 Json = Mapping[str, Any]
 
-FACTS: Final = ("recipe", "scale", "seed", "rounds", "host", "kernel")
+FACTS: Final = ("recipe", "scale", "seed", "starts", "rounds", "host", "kernel")
 WIDE: Final = 160
 
 

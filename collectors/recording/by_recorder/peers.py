@@ -8,6 +8,7 @@ the same capture. It may start and end while the server is recorded.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.symbols import Symbolizer
@@ -49,7 +50,9 @@ class Peer:
         It is examined before, as the server is (`safe_request.preflight`).
         """
         request = peer.request
-        self.role = peer.role
+        self.pid, self.role = peer.pid, peer.role
+        self.has_begun = False
+        """Whether it has windows."""
         safety = preflight(peer.pid, request.accepted)
         level = min(request.client_level, safety.level_most)
         target, plan = plan_in_child(peer.pid, level, request.definitions, peer.role, safety.limits)
@@ -71,17 +74,22 @@ class Peer:
     def begin(self, start_ns: int) -> list[schema.Row]:
         """Its first window begins then; the rows that describe it."""
         self._session.begin_at(start_ns)
+        self.has_begun = True
         return list(self._session.rows.begin())
 
     @property
     def has_ended(self) -> bool:
-        """Whether its recorder has ended, because the process did or for another reason."""
-        return self._session.has_ended
+        """Whether its recorder has ended, for whatever reason, and its last window was taken."""
+        return self._session.is_read
 
     @property
     def own_costs(self) -> tuple[int, int]:
         """CPU time in ns that its recorder used by the last window, and bytes of its memory."""
         return self._session.own_costs
+
+    def listen(self) -> None:
+        """Take what its recorder wrote: that gives up if nobody does."""
+        self._session.listen()
 
     def ask(self, end_ns: int) -> None:
         """Its window ends then, which `cut` takes."""
@@ -113,6 +121,7 @@ class PeerSet:
         self._peers: list[Peer] = []
         self._ended: list[Symbolizer] = []  # whose files are needed to name functions
         self._ended_cpu_ns = 0
+        self._end_ns = 0  # of the last windows
         self._tables = SharedTables()
         self._last_target_id = SERVER_ID
         self.client_handshakes_count = 0
@@ -122,6 +131,11 @@ class PeerSet:
     def has_client(self) -> bool:
         """Whether one of them is a client."""
         return any(peer.role == "client" for peer in self._peers)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return not self._peers
 
     @property
     def own_cpu_ns(self) -> int:
@@ -134,21 +148,47 @@ class PeerSet:
         return sum(peer.own_costs[1] for peer in self._peers)
 
     def attach(self, request: PeerRequest) -> Peer:
-        """Attach to another one, which `begin` adds to the set. Raises what Peer raises."""
+        """Attach to another one, which has windows after `begin`.
+
+        Raises what Peer raises, and TlstaxError (USAGE) for a process that is being recorded.
+        """
+        if request.pid in (request.request.pid, *(peer.pid for peer in self._peers)):
+            raise TlstaxError(
+                f"process {request.pid} was given twice",
+                "a process is either the server, a client, or a tunnel or proxy between them",
+                "name each process once",
+                ExitCode.USAGE,
+            )
         peer = Peer(self._last_target_id + 1, request, self._tables)
         self._last_target_id += 1
+        self._peers.append(peer)
         return peer
 
     def begin(self, peer: Peer, start_ns: int) -> list[schema.Row]:
         """Its first window begins then; the rows that describe it."""
-        self._peers.append(peer)
         return peer.begin(start_ns)
 
+    def drop_waiting(self) -> None:
+        """Detach from those that did not begin."""
+        for peer in [peer for peer in self._peers if not peer.has_begun]:
+            self._peers.remove(peer)
+            self._ended_cpu_ns += peer.own_costs[0]
+            peer.close()
+
+    def listen(self) -> None:
+        """Take what their recorders wrote since the last window."""
+        for peer in self._peers:
+            peer.listen()
+
     def cut(self, run_id: int | None, end_ns: int) -> Iterator[list[schema.Row]]:
-        """End the window of each of them."""
-        for peer in self._peers:
+        """End the window of each of them. After an exec the server has two with the same end."""
+        if end_ns <= self._end_ns:
+            return
+        self._end_ns = end_ns
+        begun = [peer for peer in self._peers if peer.has_begun]
+        for peer in begun:
             peer.ask(end_ns)
-        for peer in self._peers:
+        for peer in begun:
             found = peer.cut(run_id, end_ns)
             if found is None:
                 continue
@@ -160,7 +200,7 @@ class PeerSet:
 
     def finish(self, all_of_them: bool = False) -> Iterator[list[schema.Row]]:
         """Detach from those that have ended, or from all; their last rows."""
-        for peer in list(self._peers):
+        for peer in [peer for peer in self._peers if peer.has_begun]:
             if all_of_them or peer.has_ended:
                 rows, symbolizer = peer.finish(self.unnamed)
                 self._peers.remove(peer)

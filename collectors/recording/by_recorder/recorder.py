@@ -171,7 +171,11 @@ class Recorder:
         """Store the windows that arrive in the next `seconds`; ends early with the recording."""
         end_ns = monotonic_ns() + int(seconds * 1e9)
         while not self.ending and (left_ns := end_ns - monotonic_ns()) > 0:
-            is_quiet = self._session.wait(max(1, left_ns // NS_PER_MS))
+            left_ms = max(1, left_ns // NS_PER_MS)
+            is_quiet = self._session.wait(
+                left_ms if self._peers.is_empty else min(left_ms, _STEP_MS)
+            )
+            self._peers.listen()
             self._store()
             if self.request.sources:
                 self._writer.add(self.request.sources.poll(monotonic_ns()))
@@ -214,12 +218,14 @@ class Recorder:
     def add_peer(self, pid: int, role: str, label: str = "") -> None:
         """As `add_client`, also for a tunnel or proxy; `label` is the name that reports show."""
         peer = self._peers.attach(PeerRequest(pid, role, label, self.request))
-        self._cut()
-        if self.last is None or self.ending:
-            peer.close()
-            return
-        self._writer.add(self._peers.begin(peer, self.last.end_ns))
-        self._commit()
+        try:
+            self._cut()
+            self._session.rows.expect_anew()
+            if self.last is not None and not self.ending:
+                self._writer.add(self._peers.begin(peer, self.last.end_ns))
+                self._commit()
+        finally:
+            self._peers.drop_waiting()
 
     def begin_run(self, run_id: int) -> None:
         """End the current window; the following ones belong to `run_id`."""

@@ -172,6 +172,11 @@ class RecorderSession:
         """Take what arrives in this time; whether that, and not another event, ended the wait."""
         return self._child.wait(time_ms)
 
+    def listen(self) -> None:
+        """Take what has arrived, so that the recorder need not keep it."""
+        while not self._child.stream.is_over and self._child.stream.fill():
+            pass
+
     def cut(self, end_ns: int) -> None:
         """Let the present window end at this time, which was just now."""
         self._child.cut(end_ns)
@@ -230,6 +235,11 @@ class RecorderSession:
         if not self._child.stream.is_over:
             self._child.wait(0)
         return self._child.stream.is_over
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the recorder has ended and no window is left to read."""
+        return self.has_ended and self._child.stream.windows_count == 0
 
     @property
     def own_costs(self) -> tuple[int, int]:

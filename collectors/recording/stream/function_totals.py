@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from tlstax.collectors.capture.vocabulary import PHASES
 from tlstax.collectors.placement.model import MAX_FUNCTIONS, FunctionPlan
 from tlstax.collectors.recording.programs import ledger_layout as layout
 from tlstax.collectors.recording.stream.frames import record, records
@@ -76,7 +77,7 @@ class FunctionTotals:
     def _take_sums(self, content: bytes) -> None:
         for entry in records("function_sum", content):
             self._require(entry.function, entry.size_class)
-            if entry.phase >= layout.PHASE_CELLS:
+            if entry.phase >= len(PHASES):
                 raise ValueError(f"phase {entry.phase} of a function")
             key = (entry.function, entry.phase, entry.size_class)
             self.sums[key] = Calls(*(getattr(entry.sum, name) for name in Calls._fields))

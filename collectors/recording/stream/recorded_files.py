@@ -6,14 +6,16 @@ Those may have been fetched from the recorded host (`process.file_images`).
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tlstax.collectors.host.emulation import PLACE_OF_COPIES
-from tlstax.collectors.process.build_id import build_id_of
-from tlstax.collectors.process.file_images import kept_image
+from tlstax.collectors.process.file_images import file_of_build
 from tlstax.collectors.process.mappings import DELETED, MappedObject, TextSegment
+from tlstax.collectors.process.symbols import Place, Symbolizer
+from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.stream.replay import Replay
 
 Mapping = tuple[Any, bytes]
 """struct stream_mapping, and the path."""
@@ -69,16 +71,24 @@ def _object(
     key: tuple[str, int, str], path: str, build_id: str, segments: tuple[TextSegment, ...]
 ) -> MappedObject:
     device, inode, seen_path = key
-    open_path, identity = "", (0, 0)
-    fetched = kept_image(build_id)
-    for candidate in dict.fromkeys((seen_path, path, *([str(fetched)] if fetched else []))):
-        with suppress(OSError):
-            descriptor = os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                if build_id and build_id_of(descriptor) == build_id:
-                    found = os.fstat(descriptor)
-                    open_path, identity = candidate, (found.st_dev, found.st_ino)
-                    break
-            finally:
-                os.close(descriptor)
+    open_path, identity = file_of_build(build_id, (seen_path, path))
     return MappedObject(path, open_path, device, inode, build_id, False, segments, None, identity)
+
+
+class RecordedSymbolizer(Symbolizer):
+    """Names addresses of a process that may have ended long ago, on another host."""
+
+    def __init__(self, replay: Replay, target: Target) -> None:
+        super().__init__(target, root=Path("/"))
+        self._replay = replay
+        self._special = special_mappings(replay.mappings)
+
+    def kernel(self, address: int) -> Place:
+        """By the names that the stream holds."""
+        found = self._replay.kernel_names.get(address)
+        if found is None:
+            return Place("kernel", "", 0, "[kernel]", 0, "none", "")
+        return Place("kernel", "", 0, found[0], found[1], "kallsyms", "")
+
+    def _refresh(self) -> None:
+        """All mappings are known."""

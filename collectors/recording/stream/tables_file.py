@@ -9,6 +9,7 @@ import os
 import struct
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -110,6 +111,8 @@ def write_tables(plan: Path, made: Addition | None, overwrite: bool) -> Path | N
             path, "the file exists", "choose another name, or give --force", ExitCode.USAGE
         ) from None
     except OSError as error:
+        with suppress(OSError):
+            path.unlink()
         reason = error.strerror or str(error)
         raise _unwritable(path, reason, "choose another directory", ExitCode.IO) from error
     return path

@@ -4,9 +4,11 @@
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Final
 
 from tlstax.collectors.capture.syscalls_arm64 import number_of_x86
+from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
 from tlstax.collectors.recording.programs import ledger_layout as layout
 from tlstax.collectors.recording.programs.views import Counts, CpuReading, SlotView
 from tlstax.collectors.recording.stream.definition import definition
@@ -24,9 +26,18 @@ from tlstax.collectors.recording.stream.plan_file import PlanFile, read_plan_fil
 from tlstax.probes.model import Level
 
 _NUMBERS: Final = definition()
+_PHASES, _STATES = range(len(PHASES)), range(len(STATES))
 _CELLS: Final = layout.PHASE_CELLS * layout.STATE_CELLS
+_KNOWN_CELLS: Final = frozenset(
+    (
+        *(phase * layout.STATE_CELLS + state for phase, state in product(_PHASES, _STATES)),
+        *(_CELLS + phase for phase in _PHASES),
+    )
+)
 STACKS_MOST: Final = 1 << 17
 """More than the programs refer to: they send a stack again after at most 32768 others."""
+CPUS_MOST: Final = 1 << 16
+"""More than Linux supports."""
 _LEVELS: Final = {b"none", *(level.name.lower().encode() for level in Level)}
 _HANDSHAKE_BYTES: Final = ctypes.sizeof(layout.HandshakeRecord)
 
@@ -47,10 +58,14 @@ class Account:
 class Totals:
     """The totals of one stream; `next_window` goes on to those of the next window."""
 
-    def __init__(self, stream: Source) -> None:
-        """Read up to the first totals. Raises StreamError."""
+    def __init__(self, stream: Source, hear: Callable[[Frame], None] | None = None) -> None:
+        """Read up to the first totals. Raises StreamError.
+
+        `hear` is given each frame as soon as it has arrived, long before its window is whole.
+        """
         self.reading = Reading()
         self._frames = read_frames(stream, self.reading)
+        self._hear = hear
         self.start: Any = None
         self.window: Any = None  # the last that ended
         self.error: Any = None
@@ -130,7 +145,10 @@ class Totals:
         self.window_samples, self.window_waits, self.window_records = [], [], []
         try:
             for frame in self._frames:
-                if self._take(frame):
+                is_window = self._take(frame)
+                if self._hear:
+                    self._hear(frame)
+                if is_window:
                     return True
         except (ValueError, IndexError, OverflowError) as error:
             raise StreamError(f"it holds what no recorder writes ({error})") from None
@@ -161,15 +179,14 @@ class Totals:
         if self.start is not None:
             raise ValueError("a second start")
         self.start = record("start", content)
+        if self.start.cpus_count > CPUS_MOST:
+            raise ValueError(f"{self.start.cpus_count} CPUs")
 
     def _take_error(self, content: bytes) -> None:
         self.error = record("error", content)
 
     def _take_budget(self, content: bytes) -> None:
-        self.budget = record("budget", content)
-        _require_levels(self.budget.dense, self.budget.light)
-        if not (self.budget.base_ns and self.budget.cycle_ns):
-            raise ValueError("a budget of nothing")
+        self.budget = budget_of(content)
 
     def _take_end(self, content: bytes) -> None:
         self.end = record("end", content)
@@ -184,6 +201,8 @@ class Totals:
             key = (slot.index, slot.tid, slot.thread_start_ns)
             account = self.accounts.setdefault(key, Account())
             for cell in records("cell", cells):
+                if cell.index not in _KNOWN_CELLS:
+                    raise ValueError(f"cell {cell.index}")
                 account.cells[cell.index] = cell.value
             account.span = slot.span
             account.view = _view(slot, account.cells)
@@ -192,14 +211,13 @@ class Totals:
 
     def _take_cpus(self, content: bytes) -> None:
         for cpu in records("cpu", content):
-            if cpu.number >= self.start.cpus_count:
+            if self.start is None or cpu.number >= self.start.cpus_count:
                 raise ValueError(f"CPU {cpu.number}")
             self.cpus[cpu.number] = CpuReading(cpu.target_cpu_ns, cpu.sample_count)
 
     def _take_latency(self, content: bytes) -> None:
         for entry in records("latency", content):
-            if entry.phase >= layout.PHASE_CELLS:
-                raise ValueError(f"phase {entry.phase}")
+            _require_cell(entry.phase)
             counts = self.latency.setdefault(entry.phase, [0] * layout.LATENCY_BUCKETS)
             counts[entry.bucket] = entry.count
 
@@ -227,6 +245,7 @@ class Totals:
 
     def _take_samples(self, content: bytes) -> None:
         for entry in records("sample", content):
+            _require_cell(entry.phase)
             key = layout.SampleKey(
                 *(entry.phase, self._call(entry.syscall), entry.user_stack),
                 *(entry.kernel_stack, entry.user_ip, entry.kernel_ip),
@@ -241,6 +260,7 @@ class Totals:
 
     def _take_waits(self, content: bytes) -> None:
         for entry in records("wait", content):
+            _require_cell(entry.phase, entry.state)
             key = layout.OffcpuKey(
                 *(entry.phase, entry.state, self._call(entry.syscall), entry.user_stack),
                 entry.kernel_stack,
@@ -252,7 +272,10 @@ class Totals:
         if len(content) % _HANDSHAKE_BYTES:
             raise ValueError("a handshake record of another length")
         for start in range(0, len(content), _HANDSHAKE_BYTES):
-            self.window_records.append(layout.HandshakeRecord.from_buffer_copy(content, start))
+            found = layout.HandshakeRecord.from_buffer_copy(content, start)
+            if found.outcome >= len(layout.OUTCOMES):
+                raise ValueError(f"outcome {found.outcome}")
+            self.window_records.append(found)
 
     def _take_quotas(self, content: bytes) -> None:
         for entry in records("quota", content):
@@ -264,15 +287,30 @@ class Totals:
             self.kernel_names[entry.address] = (name, entry.offset_bytes)
 
 
+def budget_of(content: bytes) -> Any:
+    """The budget of a frame. Raises ValueError for one that no recorder writes."""
+    budget = record("budget", content)
+    _require_levels(budget.dense, budget.light)
+    if not (budget.base_ns and budget.cycle_ns):
+        raise ValueError("a budget of nothing")
+    return budget
+
+
 def _require_levels(*names: bytes) -> None:
     for name in names:
         if name not in _LEVELS:
             raise ValueError(f"level {name!r}")
 
 
+def _require_cell(phase: int, state: int = 0) -> None:
+    if phase not in _PHASES or state not in _STATES:
+        raise ValueError(f"phase {phase} and state {state}")
+
+
 def _view(slot: Any, cells: list[int]) -> SlotView:
-    if slot.owner >= layout.PHASE_CELLS or slot.state >= layout.STATE_CELLS:
-        raise ValueError(f"phase {slot.owner} and state {slot.state}")
+    _require_cell(slot.owner, slot.state)
+    if slot.role >= len(ROLES):
+        raise ValueError(f"role {slot.role}")
     return SlotView(
         index=slot.index,
         tid=slot.tid,

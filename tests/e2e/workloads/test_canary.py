@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The canary at a real server under load: what it finds, what it costs, and what it refuses."""
 
-import threading
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tlstax import TlstaxError
+from tlstax.tests.background_load import in_background
 from tlstax.workloads.canary import Access, measure, summarize
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
@@ -17,6 +19,7 @@ pytestmark = pytest.mark.root
 PASSWORD = "canary-of-the-test"
 SECONDS = 8.0
 RATE = 5.0
+LOAD_MOST_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -41,21 +44,36 @@ def access(server: PrivateServer, folder: Path, requirement: str) -> Access:
 def test_it_finds_what_tls_adds_under_load(server: PrivateServer, tmp_path: Path) -> None:
     canary = access(server, tmp_path, "NONE")
     driver = Sysbench.of_server(server, table_rows=1000)
-    load = threading.Thread(
-        target=driver.run, args=(Load(SCENARIOS["point_select"], 1, int(SECONDS) + 2), "plaintext")
-    )
-    with server.open_administrator() as session:
+    load = Load(SCENARIOS["point_select"], 1, LOAD_MOST_S)
+    with server.open_administrator() as session, in_background(driver, load, "plaintext"):
         before = session.read()
-        load.start()
-        pairs = measure(canary, RATE, SECONDS)
-        load.join()
+        run = measure(canary, RATE, SECONDS)
         after = session.read()
-    found = summarize(pairs, RATE)
-    assert found.count >= 8
-    assert found.difference_ns > 0
-    assert found.low_ns <= found.difference_ns <= found.high_ns
+    found = summarize(run)
+    assert run.failure is None
+    assert found.has_interval
+    assert found.low_ns > 0, "a handshake takes milliseconds"
+    assert 0 < found.busy_share <= 0.5, "it rests as long as it works"
     # Each arm also connects once at its start.
-    assert after.since(before, "Ssl_finished_accepts") == len(pairs) + 1
+    assert after.since(before, "Ssl_finished_accepts") == found.count + 1
+    assert after.since(before, "Aborted_connects") == 0
+
+
+def test_a_server_that_stops_leaves_what_was_measured(tmp_path: Path) -> None:
+    with PrivateServer() as dying:
+        canary = access(dying, tmp_path, "NONE")
+        rests = 0
+
+        def rest(_: float) -> None:
+            nonlocal rests
+            rests += 1
+            if rests == 3:
+                os.kill(dying.pid, signal.SIGKILL)
+
+        run = measure(canary, RATE, 60.0, rest)
+    assert len(run.pairs) == 3
+    assert run.failure is not None
+    assert "the server runs" in str(run.failure)
 
 
 def test_an_account_that_needs_tls_is_refused(server: PrivateServer, tmp_path: Path) -> None:

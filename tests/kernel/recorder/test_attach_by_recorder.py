@@ -69,6 +69,7 @@ def test_a_recording_has_what_reports_need(
         serve(server)
         poll_for(recording, 3 * WINDOW_S)
     systems = rows_of(capture, schema.System)
+    assert systems
     assert all(row.delayed_ack_count is not None for row in systems)
     assert all(row.listen_drop_count is not None for row in systems)
     assert Counter(row.outcome for row in rows_of(capture, schema.Handshake)) == {
@@ -297,9 +298,10 @@ def test_throttling_by_a_quota_is_counted(repository: Path, spawn: Spawn, tmp_pa
             process.stdin.write(b"g")
             process.stdin.flush()
             poll_for(recording, 1.5)
-        grown = counted() - before
+            least = counted() - before
+        most = counted() - before
     rows = rows_of(capture, schema.System)
     throttled = sum(row.throttled_period_count for row in rows)
-    assert throttled > 3
-    assert abs(throttled - grown) <= 2
+    assert least > 3
+    assert least <= throttled <= most
     assert sum(row.quota_period_count for row in rows) >= throttled

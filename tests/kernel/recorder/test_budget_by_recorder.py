@@ -40,9 +40,9 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 BUDGET = 7
 LOAD_MS, WORK_US = 90_000, 5
 DENSE_LEAST, PATIENCE_S = 3, 40.0
-# A trap and a change of level are dear on an emulated CPU.
+# Traps are dear on an emulated CPU: whether 5 % suffice to alternate depends on the kernel.
+# Tests of that are of `timing`.
 EVERYTHING_PERCENT = 95 if IS_EMULATED else 50
-ALTERNATED_PERCENT = 40 if IS_EMULATED else 5
 ROUND_NS = 2_000_000  # a window ends where its accounts are read, one after another
 Run = Callable[..., tuple[int, str, Path]]
 
@@ -148,7 +148,7 @@ def alternated(
     program: Path, started: Started, spawn: Record, repository: Path, tmp_path: Path,
     measured: Callable[..., Alternated], leftover: Leftover, breakpoints: Breakpoints,
 ) -> Alternated:  # fmt: skip
-    """The recording of threads that wake each other all the time, for a part of their CPU time."""
+    """The recording of threads that wake each other all the time, for 5 % of their CPU time."""
 
     def measure() -> Alternated:
         target = started(program, "load", 4, LOAD_MS, WORK_US)
@@ -156,8 +156,7 @@ def alternated(
         plan.write_text(plan_text(target.pid, repository))
         assert target.stdin is not None
         target.stdin.write(b"g")
-        command = [PROGRAM, "--plan", plan, "--pid", target.pid, "--budget"]
-        command += [f"{ALTERNATED_PERCENT}%"]
+        command = [PROGRAM, "--plan", plan, "--pid", target.pid, "--budget", "5%"]
         with path.open("wb") as stream:
             recorder = spawn([str(part) for part in command], stdout=stream, stderr=subprocess.PIPE)
             await_attached(recorder)
@@ -188,6 +187,7 @@ def capture(alternated: Alternated, tmp_path: Path) -> Path:
     return capture_of(path)
 
 
+@pytest.mark.timing
 def test_windows_alternate_and_join(capture: Path) -> None:
     windows = rows_of(capture, Window)
     assert all(a.end_ns == b.start_ns for a, b in pairwise(windows))
@@ -201,6 +201,7 @@ def test_windows_alternate_and_join(capture: Path) -> None:
     assert "in windows of" in meta_of(capture)["budget_choice"]
 
 
+@pytest.mark.timing
 def test_the_ledger_of_a_window_is_that_of_its_time(capture: Path) -> None:
     """What was charged before it began, or while it was off, is in no window."""
     windows = {row.window_id: row for row in rows_of(capture, Window)}
@@ -217,22 +218,25 @@ def test_the_ledger_of_a_window_is_that_of_its_time(capture: Path) -> None:
             assert abs(time_ns - length_ns) < ROUND_NS, (window, thread)
 
 
+@pytest.mark.timing
 def test_what_is_off_is_not_attached(alternated: Alternated) -> None:
     """Most of the time only those probes are there that connections and handshakes cross."""
     assert any(alternated.often)
     assert min(alternated.breakpoints) <= alternated.often.count(False), alternated.breakpoints
 
 
+@pytest.mark.timing
 @pytest.mark.skipif(SANITIZED, reason="the sanitizers keep what was freed")
 def test_changing_levels_takes_no_memory(alternated: Alternated) -> None:
     assert len(alternated.sizes_kb) > 1
     assert len(set(alternated.sizes_kb)) == 1, alternated.sizes_kb
 
 
+@pytest.mark.timing
 def test_the_budget_is_in_the_stream_behind_the_trial(alternated: Alternated) -> None:
     _, reading = frames_of(alternated.stream)
     assert reading.why_ended == ""
     budget = last_of(alternated.stream, "budget")
-    assert budget.share_ppm == ALTERNATED_PERCENT * 10_000
+    assert budget.share_ppm == 50_000
     assert budget.dense == b"record"
     assert budget.cycle_ns > budget.dense_ns

@@ -2,8 +2,11 @@
 """The recorder chooses between `flow` and `record` by the events that it counts beforehand."""
 
 import math
+import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +31,7 @@ pytestmark = [
     ),
 ]
 SHARE, ROOM, RUNS_MOST = 0.5, 0.6, 6
+COUNTERS, GONE_S = 3, 10  # of rates.c; the watchdog waits for 2 s
 # Many sends for each switch of threads, so that what others do on the host matters little.
 CODE: Final = """
 import socket, ssl, sys, time
@@ -41,6 +45,7 @@ while True:
 """
 Choice = tuple[Any, Replay]
 Choose = Callable[[float], Choice]
+CommandFor = Callable[[float], tuple[list[str], Path]]
 
 
 def priced(plan: Plan, trap_ns: float) -> Plan:
@@ -49,7 +54,8 @@ def priced(plan: Plan, trap_ns: float) -> Plan:
 
 
 @pytest.fixture
-def choose(tmp_path: Path) -> Iterator[Choose]:
+def command_for(tmp_path: Path) -> Iterator[CommandFor]:
+    """The command that records a process where a trap costs this much, and its stream."""
     with subprocess.Popen(
         ["/usr/bin/python3", "-c", CODE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
@@ -58,24 +64,33 @@ def choose(tmp_path: Path) -> Iterator[Choose]:
         target, flow = plan_in_child(process.pid, Level.FLOW)
         stretches = plan_in_child(process.pid, Level.RECORD)[1]
 
-        def run(trap_ns: float) -> Choice:
-            """How the budget is used where a trap costs this much, and the whole stream."""
+        def command(trap_ns: float) -> tuple[list[str], Path]:
             plan_file, stream = tmp_path / "a.plan", tmp_path / f"{trap_ns}.stream"
             plans = priced(flow, trap_ns), priced(stretches, trap_ns)
             plan_file.write_text(plan_file_text(target, plans[0], Safety(), stretches=plans[1]))
-            command = [str(PROGRAM), "--plan", str(plan_file), "--pid", str(process.pid)]
-            command += ["--for", "1s", "--budget", f"{SHARE:%}", "--calibrate", "2s"]
-            command += ["--choose-level", "--or-everything", "--output", str(stream)]
-            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=COMMAND_S)
-            assert done.returncode == OK, done.stderr
-            with stream.open("rb") as file:
-                replay = Replay(file)
-                while replay.next_window():
-                    pass
-                return replay.budget, replay
+            words = [str(PROGRAM), "--plan", str(plan_file), "--pid", str(process.pid)]
+            words += ["--for", "1s", "--budget", f"{SHARE:%}", "--calibrate", "2s"]
+            words += ["--choose-level", "--or-everything", "--output", str(stream)]
+            return words, stream
 
-        yield run
+        yield command
         process.kill()
+
+
+@pytest.fixture
+def choose(command_for: CommandFor) -> Choose:
+    def run(trap_ns: float) -> Choice:
+        """How the budget is used where a trap costs this much, and the whole stream."""
+        command, stream = command_for(trap_ns)
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=COMMAND_S)
+        assert done.returncode == OK, done.stderr
+        with stream.open("rb") as file:
+            replay = Replay(file)
+            while replay.next_window():
+                pass
+            return replay.budget, replay
+
+    return run
 
 
 def expected(budget: Any) -> bytes:
@@ -108,6 +123,29 @@ def test_the_level_follows_the_price_of_the_counted_events(choose: Choose) -> No
     budget, replay = choose(10_000_000)
     assert replay.start.level == b"record", "in windows: everything that is seen is exact"
     assert budget.flow_ns > ROOM * SHARE * budget.level_base_ns
+
+
+def links_count(pid: int) -> int:
+    """Programs that a process has attached, other than to probes and samples."""
+    count = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            count += os.readlink(descriptor) == "anon_inode:bpf_link"
+    return count
+
+
+@pytest.mark.timing
+def test_a_recorder_that_stops_while_it_counts_is_killed(command_for: CommandFor) -> None:
+    """Its programs would run at every switch on the host until somebody continues it."""
+    with subprocess.Popen(command_for(1)[0], stderr=subprocess.PIPE) as recorder:
+        while not links_count(recorder.pid):
+            assert recorder.poll() is None
+        recorder.send_signal(signal.SIGSTOP)
+        try:
+            assert 0 < links_count(recorder.pid) <= COUNTERS
+            assert recorder.wait(GONE_S) == -signal.SIGKILL
+        finally:
+            recorder.kill()
 
 
 @pytest.mark.parametrize("options", [("--calibrate", "2s"), ("--budget", "5%")])

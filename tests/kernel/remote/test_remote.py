@@ -9,11 +9,7 @@ import os
 import re
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,7 +20,6 @@ from tlstax.tests.kernel.recorder_runs import (
     HANDSHAKES,
     IO,
     OK,
-    PROGRAM,
     TARGET,
     Breakpoints,
     Leftover,
@@ -33,86 +28,18 @@ from tlstax.tests.kernel.recorder_runs import (
     serve,
 )
 from tlstax.tests.kernel.remote.remote_host import RemoteHost
+from tlstax.tests.kernel.remote.sessions import (
+    GONE_SECONDS,
+    Attach,
+    await_line,
+    line_of,
+    said,
+    ssh_of,
+)
 
 HOST, BUDGET = 3, 7
-GONE_SECONDS, SILENCE_SECONDS, STALL_SECONDS = 5.0, 20.0, 10.0
+SILENCE_SECONDS, STALL_SECONDS = 20.0, 10.0
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
-Attach = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def box() -> Iterator[RemoteHost]:
-    """Another host. Its user may not enter the directories of the tests."""
-    with tempfile.TemporaryDirectory(prefix="tlstax-box-") as folder:
-        Path(folder).chmod(0o755)
-        host = RemoteHost(Path(folder, "box"), PROGRAM, sys.executable)
-        yield host
-        host.close()
-
-
-@pytest.fixture
-def capture(tmp_path: Path) -> Path:
-    return tmp_path / "a.tlstax"
-
-
-@pytest.fixture
-def attach(
-    box: RemoteHost, capture: Path, spawn: Attach, repository: Path,
-    recorded_server: "subprocess.Popen[bytes]", tmp_path: Path, tlstax: list[str],
-) -> Attach:  # fmt: skip
-    """Record the server of the test over ssh, until it is attached."""
-
-    def run(*options: str) -> "subprocess.Popen[str]":
-        command = [
-            *tlstax, "attach", "--ssh", "box", "--sudo", str(recorded_server.pid), "-o", capture,
-            "--window", "200ms", "--definitions", repository / "tests/testprogs", *options,
-        ]  # fmt: skip
-        process = spawn(
-            [str(part) for part in command],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={
-                **os.environ,
-                "PATH": f"{box.path}:{os.environ['PATH']}",
-                "XDG_CACHE_HOME": str(tmp_path / "cache"),
-            },
-        )
-        assert process.stderr is not None
-        while "attached to" not in (line := process.stderr.readline()):
-            assert line, "tlstax ended"
-        return process
-
-    return run
-
-
-def children(pid: int) -> Iterator[tuple[int, str]]:
-    """Pid and command line of the processes that a process started, and of theirs."""
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        yield int(child), Path(f"/proc/{child}/cmdline").read_text()
-        yield from children(int(child))
-
-
-def line_of(process: "subprocess.Popen[str]") -> int:
-    """What carries the bytes between ssh and sshd."""
-    return next(pid for pid, command in children(process.pid) if "line.py" in command)
-
-
-def await_line(process: "subprocess.Popen[str]") -> int:
-    """The same of an ssh that has yet to start it."""
-    while process.poll() is None:
-        with suppress(StopIteration, OSError):
-            return line_of(process)
-    pytest.fail("tlstax ended before ssh had started")
-
-
-def ssh_of(process: "subprocess.Popen[str]") -> int:
-    return next(pid for pid, command in children(process.pid) if "/ssh_config" in command)
-
-
-def said(process: "subprocess.Popen[str]", code: int, seconds: float = 60) -> str:
-    _, text = process.communicate(timeout=seconds)
-    assert process.returncode == code, text
-    return str(text)
 
 
 def test_a_recording_is_whole_and_leaves_nothing(
@@ -224,17 +151,19 @@ def test_tlstax_is_killed(
     attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover, tlstax: list[str],
     recorded_server: "subprocess.Popen[bytes]",
 ) -> None:  # fmt: skip
-    process = attach()
+    process = attach("--sample-hz", "999")
     serve(recorded_server)
     time.sleep(1)
     process.kill()
     process.wait()
     box.await_nothing_left(GONE_SECONDS)
     assert leftover() == set()
-    stream = capture.with_name("a.tlstax.stream")
-    assert stream.stat().st_mode & 0o777 == 0o600
-    subprocess.run([*tlstax, "import", stream, "-o", capture], check=True)
+    assert capture.stat().st_mode & 0o777 == 0o600
     assert len(rows_of(capture, Handshake)) == HANDSHAKES
+    assert not any(row.source == "dynsym" for row in rows_of(capture, Frame))
+    environment = {**os.environ, "XDG_CACHE_HOME": str(capture.parent / "cache")}
+    subprocess.run([*tlstax, "symbolize", capture], check=True, env=environment)
+    assert any(row.source == "dynsym" for row in rows_of(capture, Frame))
 
 
 @pytest.mark.long
@@ -344,4 +273,4 @@ def test_a_line_that_is_cut_at_any_moment(
     assert "Traceback" not in text
     box.await_nothing_left(GONE_SECONDS)
     assert leftover() == set()
-    assert not list(capture.parent.glob("*.stream")), text
+    assert list(capture.parent.glob("a.*")) in ([], [capture]), text

@@ -68,6 +68,8 @@ class Outcome:
         v, found = self.verdict, list(self.disagreements)
         if v.equal < EQUAL_LEAST * v.comparable or not v.comparable:
             found.append(f"{v.equal:,} of {v.comparable:,} equal to libdw")
+        if self.load != SWITCHES and not (v.routes and self.perf.routes):
+            found.append("no paths to compare with perf's")
         whole = v.ends["complete"]
         if self.server == WHOLE_SERVER and whole < WHOLE_LEAST * v.samples:
             found.append(f"{whole:,} of {v.samples:,} whole")

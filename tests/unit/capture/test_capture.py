@@ -314,7 +314,7 @@ def test_the_documentation_is_current() -> None:
 
 
 def test_every_column_is_documented_and_numbers_have_units() -> None:
-    plain = {"round", "pid", "own_pid", "tid", "stepped", "resumed", "syscall"}
+    plain = {"round", "server_start", "pid", "own_pid", "tid", "stepped", "resumed", "syscall"}
     plain |= {"value", "scale", "cost_counted"}  # a metric's name says the unit
     for table in TABLES:
         for column in columns(table):

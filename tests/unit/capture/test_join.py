@@ -16,8 +16,28 @@ def part(path: Path, number: int) -> Path:
         schema.Meta("end_monotonic_ns", str(number)),
         schema.Target(1, 7, "mysqld", "", "mysql", "5.6", "yaSSL", "unknown", "static"),
         schema.Target(2, 8 + number, "sysbench", "", "", "", "", "", "", "client"),
-        schema.Probe(1, "command", "enter", "f", "mysqld", "", 1, "push", "uprobe", 0, 5, 1.0),
-        schema.Run(number + 1, "storm", "connect", "tls", number, 0, 9, 1, 1, 1, 1, 1, 1, 1, "{}"),
+        schema.Probe(
+            1,
+            "command",
+            "enter",
+            "f",
+            "mysqld",
+            "",
+            1,
+            "push",
+            "uprobe",
+            0,
+            5,
+            1.0,
+            1,
+            4 + number,
+            number,
+        ),
+        schema.Run(
+            number + 1, "storm", "connect", "tls", number, 0, 9, 1, 1, 1, 1, 1, 1, 1, "{}", number
+        ),
+        schema.Gap(1, "row_lock_wait", "Row locks are not told."),
+        schema.Gap(2, "a client's name", "It is unknown."),
         schema.Window(1, number + 1, 0, 5),
         schema.Window(2, None, 5, 9, target_id=2),
         schema.Thread(1, 70, "mysqld", "connection", 0, None),
@@ -59,6 +79,13 @@ def test_the_server_is_one_and_its_clients_are_many(tmp_path: Path) -> None:
         assert targets == {1: 7, 2: 8, 4: 9}
         assert {row.target_id for row in reader.rows(schema.Window)} == set(targets)
         (probe,) = reader.rows(schema.Probe)
-        assert probe.hits_count == 10
+        assert (probe.hits_count, probe.begun_count, probe.healed_count) == (10, 9, 1)
+        gaps = [(row.target_id, row.subject) for row in reader.rows(schema.Gap)]
+        assert sorted(gaps) == [
+            (1, "row_lock_wait"),
+            (2, "a client's name"),
+            (4, "a client's name"),
+        ]
+        assert [row.server_start for row in reader.rows(schema.Run)] == [0, 1]
         meta = {row.key: row.value for row in reader.rows(schema.Meta)}
         assert meta == {"hostname": "host 0", "end_monotonic_ns": "1"}

@@ -127,6 +127,9 @@ def test_a_plan_that_cannot_be_written_keeps_the_earlier_files(
     assert main(words) == ExitCode.OK
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert before.keys() == {path.name, path.name + SUFFIX}
+    monkeypatch.setattr(safe_request, "preflight", lambda *_: Safety(user_stacks=False))
+    assert main(words) == ExitCode.USAGE  # it exists; a plan without stacks has no tables
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     monkeypatch.setattr(plan_file, "plan_file_text", fail)
     for more in (["--force"], ["--output", str(tmp_path / "y.plan")]):
         with pytest.raises(ValueError, match="made up"):

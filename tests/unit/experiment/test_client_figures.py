@@ -15,7 +15,7 @@ def results(samples: dict[int, list[int]], histograms: dict[int, list[tuple[int,
 
 def runs(count: int, **changes: int) -> list[Row]:
     made = {"operations_count": 1000, "elapsed_ns": 10**9, "mean_ns": 500, "p95_ns": 900, **changes}
-    return [{"run_id": number, **made} for number in range(count)]
+    return [{"run_id": number, "server_start": 0, **made} for number in range(count)]
 
 
 def test_rates_and_means_are_medians_with_bounds() -> None:

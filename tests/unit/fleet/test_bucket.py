@@ -7,6 +7,7 @@ speaks S3 in tests/object_store.
 
 import itertools
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -440,3 +441,13 @@ def test_a_watch_refuses_a_bucket(capsys: Any) -> None:
         main(["watch", "--name", "mysqld", "--output", "s3://fleet/all"])
     assert ended.value.code == ExitCode.USAGE
     assert "A watch writes to a folder" in capsys.readouterr().err
+
+
+def test_a_tier_without_intervals_is_refused_by_those_that_are_there(
+    rolled: RolledUp, objects: Path, capsys: Any
+) -> None:
+    adding.add(rolled, BUCKET)
+    shutil.rmtree(objects / "tier=10s")
+    assert main(["fleet", "top", "--data", str(BUCKET), "--tier", "10s"]) == ExitCode.USAGE
+    assert "it has those of 1m and 1h only" in capsys.readouterr().err
+    assert main(["fleet", "top", "--data", str(BUCKET), "--tier", "1m"]) == 0

@@ -229,6 +229,24 @@ def test_short_recordings_are_judged_by_seconds(profile: RolledUp, tmp_path: Pat
     assert [group.hosts for group in found.groups] == [["replayed-00003"]]
 
 
+def test_a_tier_that_the_data_set_lacks_is_an_error_and_no_empty_answer(planted: Path) -> None:
+    """`fleet compare --span 2h` said "None of 0 hosts changed", and the others similar."""
+    two_hours = Span(NOON - 2 * HOUR_NS, NOON), Span(NOON, NOON + 2 * HOUR_NS)
+    says = r"no intervals of 1m in this time: .* has those of 1h only. Give --tier 1h and times at"
+    with pytest.raises(TlstaxError, match=says):
+        changes.between_times(Question(planted), *two_hours)
+    found = changes.between_times(Question(planted, tier="1h"), *two_hours)
+    assert found.scope.host_count == 300
+    with pytest.raises(TlstaxError, match="no intervals of 10s in this time"):
+        ranking.top(Question(planted, tier="10s"), metrics.BY_NAME["sign_ns"], 3, "", "")
+
+
+def test_sides_without_a_common_host_are_not_compared(planted: Path) -> None:
+    never = Span(START_NS - 24 * HOUR_NS, START_NS)
+    with pytest.raises(TlstaxError, match=r"no host was .* both sides: 0 hosts from .*300 hosts"):
+        changes.between_times(Question(planted), never, BEFORE)
+
+
 @pytest.fixture(scope="module")
 def two(demo: Path, rolled: RolledUp, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tlstax.analysis.fleet.rollup import capture

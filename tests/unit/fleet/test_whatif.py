@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.analysis.compare import selections
 from tlstax.analysis.compare.selections import RecordingSelection
@@ -21,9 +21,11 @@ from tlstax.analysis.fleet.whatif import judging, savings, states
 from tlstax.analysis.fleet.whatif.inputs import Inputs
 from tlstax.analysis.fleet.whatif.judging import Peers, Verdicts, Wish
 from tlstax.analysis.fleet.whatif.states import Ends
+from tlstax.analysis.model.fleet import Saving
 from tlstax.analysis.rows.ledger import SERVED_PHASES
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.units import Floats
+from tlstax.analysis.whatif import forecast
 from tlstax.analysis.whatif import predict as predicting
 from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture import micro_costs
@@ -62,6 +64,7 @@ def fleet(count: int = 10, **changed: Any) -> Inputs:
         "facts": {host: dict(facts) for host in hosts},
         "cpu": cpu,
         "handshakes": np.full(count, 100.0),
+        "signed": np.full(count, 100.0),
         "seen": np.full(count, 6000.0),
         "sign_ns": np.full(count, 300 * US),
         "resumed_share": np.zeros(count),
@@ -167,6 +170,73 @@ def test_who_has_it_already_saves_nothing() -> None:
     assert (found.has_it, chosen) == ([True, True], [])
     assert predict(fleet(2, resumed_share=np.array([0.95, 0.0])), Wish(resume=0.9))[1] == [1]
     assert predict(fleet(2, commands=np.array([5000.0, 100.0])), Wish(pool=20))[1] == [1]
+    # Neither needs costs to have it.
+    found, _, _ = predict(fleet(1, resumed_share=np.array([0.95])), Wish(resume=0.9), [])
+    assert found.has_it == [True]
+
+
+def test_a_part_that_a_host_has_already_is_not_taken_from_it() -> None:
+    """Of --key with --pool 20, a host with 100 commands on a connection keeps these."""
+    key = Wish(key="ec:p256")
+    pooled = fleet(1, connections=np.array([50.0]), commands=np.array([5000.0]))
+    assert saved_cpus(pooled, replace(key, pool=20)) == saved_cpus(pooled, key)
+    unseen = fleet(1, connections=np.array([0.0]))
+    assert saved_cpus(unseen, replace(key, pool=20)) == saved_cpus(unseen, key)
+    resumed = fleet(1, resumed_share=np.array([0.95]), signed=np.array([5.0]))
+    assert saved_cpus(resumed, replace(key, resume=0.9)) == saved_cpus(resumed, key)
+    same = fleet(1)
+    assert saved_cpus(same, Wish(key="rsa:2048", resume=0.9)) == saved_cpus(same, Wish(resume=0.9))
+
+
+@pytest.mark.parametrize("resumed", [0.0, 0.5, 0.9])
+def test_another_key_changes_the_handshakes_that_make_a_signature(resumed: float) -> None:
+    """90 of 100 handshakes without one: by the handshake, all 100 had been made cheaper."""
+    inputs = fleet(1, resumed_share=np.array([resumed]), signed=np.array([100 * (1 - resumed)]))
+    inputs.cpu["sign"] *= (1 - resumed) * 3800 / 300
+    inputs = replace(inputs, sign_ns=np.array([3800 * US]))
+    saved = 100 * (1 - resumed) * (3800 - 27) * 1e-6
+    low, high = saved_cpus(inputs, Wish(key="ec:p256"))
+    warmth = forecast.WARMTH_MOST * float(inputs.served_cpu[0]) / 1e9  # of all else
+    assert saved * 0.95 < low < high < saved * 1.1 + warmth
+
+
+def test_costs_without_any_key_identify_none() -> None:
+    with pytest.raises(TlstaxError, match="key cannot be identified"):
+        predict(fleet(1), Wish(key="ec:p256"), [replace(COSTS, keys={})])
+
+
+def test_a_library_that_only_an_unseen_host_has_is_no_answer() -> None:
+    """It was "nothing would be saved: 0 hosts have it already", with status 0."""
+    inputs = fleet(3, seen=np.array([5.0, 6000.0, 6000.0]))
+    inputs.facts["db0"]["tls_library"] = "OpenSSL 3.5.4"
+    with pytest.raises(TlstaxError, match="no host can be predicted") as error:
+        predict(inputs, Wish(library="openssl-3.5"))
+    assert "--costs" not in error.value.do
+    assert "library that at least 4 such hosts have" in error.value.do
+
+
+def test_the_sentence_says_whose_cpus_are_saved() -> None:
+    of: Any = {"is_wide": False, "now": 5.0, "predicted": 2}
+    total = Saving(1.5, 1.0, 2.0)
+    text = savings._sentence(Wish(pool=20), total, unchanged=8, **of)
+    assert "of 5.00 CPUs that connections use on these and on 8 hosts that have it already" in text
+    assert "already" not in savings._sentence(Wish(pool=20), total, unchanged=0, **of)
+
+
+def test_the_hosts_listed_are_those_that_change_most() -> None:
+    inputs = fleet(40)
+    size = np.linspace(1, 2, 40)
+    for phase in inputs.cpu:
+        inputs.cpu[phase] *= size
+    inputs = replace(inputs, handshakes=100 * size, signed=100 * size)
+    wish = Wish(key="rsa:4096")
+    found, chosen, ends = predict(inputs, wish)
+    now = inputs.served_cpu[chosen]
+    saved = Ends((now - ends.high) / 1e9, (now - ends.low) / 1e9)
+    lines = savings._lines(Question(Path("none")), inputs, found, chosen, saved, 3)
+    assert [line.host for line in lines] == ["db39", "db38", "db37"]
+    alone = savings._total(Ends(*(end[:, [39]] for end in saved)))
+    assert lines[0].saved == alone
 
 
 def test_another_library_is_compared_on_hosts_like_it() -> None:
@@ -189,7 +259,8 @@ def test_hosts_differ_and_bounds_over_them_say_so() -> None:
     inputs = fleet(40)
     for phase in inputs.cpu:
         inputs.cpu[phase][:20] *= 3
-    inputs = replace(inputs, handshakes=np.repeat([300.0, 100.0], 20))
+    rates = np.repeat([300.0, 100.0], 20)
+    inputs = replace(inputs, handshakes=rates, signed=rates)
     _, chosen, ends = predict(inputs, Wish(key="rsa:4096"))
     now = inputs.served_cpu[chosen]
     saved = Ends((now - ends.high) / 1e9, (now - ends.low) / 1e9)

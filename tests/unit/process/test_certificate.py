@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Kind and length of a server's key come from its certificate, or are not said."""
 
+import base64
 import os
 from pathlib import Path
 
@@ -27,6 +28,17 @@ def test_what_is_no_certificate_is_not_guessed(tmp_path: Path) -> None:
     text.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     for name in ("pipe", "text.pem", "missing.pem", "."):
         assert read_certificate(os.getpid(), name, str(tmp_path)) is None
+
+
+def test_a_certificate_of_no_known_version_is_none(tmp_path: Path) -> None:
+    files = generate(tmp_path / "certificates", KeyKind.parse("ec:p256"))
+    lines = files.server.read_text().split("-----")[2]
+    plain = base64.b64decode(lines)
+    version = bytes.fromhex("a003020102")  # [0] INTEGER 2: the third version
+    assert version in plain
+    strange = base64.b64encode(plain.replace(version, bytes.fromhex("a003020107"), 1)).decode()
+    text = f"-----BEGIN CERTIFICATE-----\n{strange}\n-----END CERTIFICATE-----\n"
+    assert parse(text.encode()) is None
 
 
 def test_a_file_that_was_replaced_is_not_the_certificate_in_use(tmp_path: Path) -> None:

@@ -2,12 +2,18 @@
 """Fetched files of other hosts, which several recordings read and write at the same time."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.capture.schema import Frame
 from tlstax.collectors.process import file_images
-from tlstax.collectors.process.file_images import keep_image, kept_image
+from tlstax.collectors.process.file_images import file_of_build, keep_image, kept_image
+from tlstax.collectors.process.later_names import LaterNames
+from tlstax.collectors.process.live_names import open_names
+from tlstax.tests.unit.process.examples import address_of
 
 BUILD_ID, YEAR_NS = "ab" * 20, 365 * 86400 * 10**9
 
@@ -50,3 +56,31 @@ def test_a_file_that_goes_meanwhile_is_no_error(monkeypatch: pytest.MonkeyPatch)
     listing = [*put("bb").parent.iterdir(), Path("/nonexistent/.cc.1")]
     monkeypatch.setattr(Path, "iterdir", lambda _: iter(listing))
     assert put("dd").exists()
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_names_are_found_in_images_of_that_build(
+    compile_c: Callable[..., Path], is_right: bool
+) -> None:
+    """While a recording over ssh goes on, and after one that was killed."""
+    path = compile_c("int named(int a) { return a * 3 + 1; } int main(void) { return named(1); }")
+    address, _ = address_of(path, "named")
+    with Elf(path) as elf:
+        offset, build_id = elf.to_offset(address + 4), elf.build_id
+    assert offset is not None
+    content = path.read_bytes()
+    path.unlink()
+    put(build_id, content if is_right else content.replace(bytes.fromhex(build_id), bytes(20)))
+    frame = Frame(1, str(path), build_id, offset, f"[program+{offset:#x}]", 0, "none", "")
+    name = open_names(None)
+    symbol = "named" if is_right else frame.symbol
+    assert name(frame).symbol == symbol
+    assert name(frame._replace(object="kernel", build_id="")).symbol == frame.symbol
+    (found,) = LaterNames([], None, inlined=False).name([frame])
+    assert [each.symbol for each in found.changed] == ([symbol] if is_right else [])
+
+
+def test_a_path_of_another_host_opens_nothing_else(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"no ELF file")
+    assert file_of_build(BUILD_ID, (str(other), "with\0nul", "")) == ("", (0, 0))

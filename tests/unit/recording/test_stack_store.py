@@ -122,3 +122,13 @@ def test_beyond_its_bound_a_store_knows_the_stacks_that_it_has() -> None:
     assert len(rows) == frames_count + 1, "the callers of a stack that is cut are not stored"
     assert frames_of(rows, store.user(20, rows)) == [0x1000]
     assert store.forgotten_count == 4, "a leaf alone is whole"
+
+
+def test_a_loss_is_that_of_one_instruction() -> None:
+    """Instructions share their callers: what was stored before the bound was reached is whole."""
+    store = StackStore(lambda stack: CALLERS[stack], cast(Symbolizer, Places()), stacks_most=1)
+    rows: list[schema.Row] = []
+    whole = store.user(WALKED, rows, 0x1000)
+    assert frames_of(rows, store.user(WALKED, rows, 0x1004, 3)) == [0x1004]
+    assert store.user(WALKED, rows, 0x1000, 10) == whole
+    assert store.forgotten_count == 3

@@ -10,6 +10,7 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
+    Effect,
     Frame,
     Ledger,
     Loss,
@@ -20,14 +21,17 @@ from tlstax.collectors.capture.schema import (
     Probe,
     Window,
 )
+from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
 from tlstax.collectors.placement.function_sites import plan_functions
 from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.programs.ledger_layout import OUTCOMES, HandshakeRecord
 from tlstax.collectors.recording.stream import document
 from tlstax.collectors.recording.stream.frames import VERSION, Reading, read_frames
 from tlstax.collectors.recording.stream.function_totals import LOSS_NAMES
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.collectors.recording.stream.replay import UNKNOWN
 from tlstax.collectors.recording.stream_capture import import_stream
 from tlstax.probes.definitions import load_definitions
 from tlstax.tests.unit.recording.plan_mutants import plan_mutants
@@ -125,6 +129,20 @@ def test_a_stream_becomes_a_capture(whole: bytes, tmp_path: Path) -> None:
     assert "do_work" in symbols
 
 
+def test_what_an_ended_process_used_is_not_known(
+    parts: list[tuple[str, bytes]], tmp_path: Path
+) -> None:
+    """Its clock is gone with it: 0 would be a figure that nobody measured."""
+    capture = tmp_path / "a.tlstax"
+    made = [
+        window(2, 3 * SECOND, process_cpu_ns=UNKNOWN) if part == window(2, 3 * SECOND) else part
+        for part in parts
+    ]
+    import_stream(io.BytesIO(stream(made)), "x.stream", capture, overwrite=False)
+    with CaptureReader.open(capture) as reader:
+        assert [row.target_cpu_ns for row in reader.rows(Effect)] == [SECOND, None]
+
+
 def test_functions_have_what_was_counted_in_a_window(whole: bytes, tmp_path: Path) -> None:
     capture = tmp_path / "a.tlstax"
     import_stream(io.BytesIO(whole), "x.stream", capture, overwrite=False)
@@ -214,15 +232,24 @@ def test_a_missing_frame_is_noticed(parts: list[tuple[str, bytes]]) -> None:
     ("kind", "content"),
     [
         ("SLOT", slot(7, {999: 1}, SECOND)),
+        ("SLOT", slot(7, {len(PHASES) * 8: 1}, SECOND)),
+        ("SLOT", slot(7, {len(STATES): 1}, SECOND)),
+        ("SLOT", slot(7, {128 + len(PHASES): 1}, SECOND)),
         ("SLOT", slot(7, {}, SECOND, owner=77)),
+        ("SLOT", slot(7, {}, SECOND, state=len(STATES))),
+        ("SLOT", slot(7, {}, SECOND, role=len(ROLES))),
         ("SLOT", slot(7, {1: 1}, SECOND)[:-4]),
         ("CPU", struct("cpu", number=1 << 40)),
-        ("LATENCY", struct("latency", phase=99, bucket=0, count=1)),
+        ("LATENCY", struct("latency", phase=len(PHASES), bucket=0, count=1)),
+        ("SAMPLE", struct("sample", phase=len(PHASES), user_stack=-1, kernel_stack=-1, count=1)),
+        ("WAIT", struct("wait", phase=len(PHASES), user_stack=-1, kernel_stack=-1, count=1)),
+        ("WAIT", struct("wait", state=len(STATES), user_stack=-1, kernel_stack=-1, count=1)),
         ("LATENCY", struct("latency", phase=1, bucket=640, count=1)),
         ("STACK", struct("stack", id=1, depth=1 << 30)),
         ("HANDSHAKE", b"\0" * 8),
+        ("HANDSHAKE", bytes(HandshakeRecord(outcome=len(OUTCOMES)))),
         ("FUNCTION", struct("function", function=99)),
-        ("FUNCTION_SUM", struct("function_sum", function=0, phase=16)),
+        ("FUNCTION_SUM", struct("function_sum", function=0, phase=len(PHASES))),
         ("FUNCTION_SUM", struct("function_sum", function=0, size_class=33)),
         ("FUNCTION_TIME", struct("function_time", function=0, bucket=640)),
         ("FUNCTION_LOSS", b"\0" * 8),
@@ -239,6 +266,18 @@ def test_what_no_recorder_writes_is_refused(
     with pytest.raises(TlstaxError, match="no recorder writes"):
         import_stream(io.BytesIO(stream(planted)), "x.stream", capture, overwrite=False)
     assert not capture.exists()
+
+
+def test_what_counts_cpus_is_bounded_and_first(
+    parts: list[tuple[str, bytes]], tmp_path: Path
+) -> None:
+    """A number of CPUs is a loop bound."""
+    start = KNOWN.layout("start").from_buffer_copy(parts[0][1])
+    start.cpus_count = (1 << 32) - 1
+    early = ("CPU", struct("cpu", number=0))
+    for made in ([(parts[0][0], bytes(start)), *parts[1:]], [early, *parts]):
+        with pytest.raises(TlstaxError, match="no recorder writes"):
+            import_stream(io.BytesIO(stream(made)), "x", tmp_path / "a.tlstax", overwrite=False)
 
 
 def test_another_version_is_refused_by_number(whole: bytes, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 """The file of unwind tables beside a plan: what the recorder looks up in it, and how it grows."""
 
 import ctypes
+import errno
 import os
 import re
 import stat
@@ -91,6 +92,18 @@ def test_it_belongs_to_its_owner_and_to_its_plan(made: Addition, tmp_path: Path)
     # Tables of another plan would be as good, but those of a wish for none would not.
     assert write_tables(plan, None, overwrite=True) is None
     assert not path.exists()
+
+
+def test_a_full_disk_leaves_no_part(
+    made: Addition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> bytes:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tables_file, "tables_bytes", full)
+    with pytest.raises(TlstaxError, match="No space"):
+        write_tables(tmp_path / "server.plan", made, overwrite=False)
+    assert list(tmp_path.glob("server.plan*")) == []
 
 
 def mapping(inode: int, has_table: int) -> tuple[object, bytes]:

@@ -240,6 +240,7 @@ def test_it_deletes_only_itself(tmp_path: Path) -> None:
         b"record 1 --pid 1 --output /nowhere/x\nx",
         b"record 1 --pid 1 --plan /etc/shadow\nx",
         b"record 1 --pid 1 --serve\nx",
+        b"record 1 --pid 1 --control\nx",
         b"record 4 --pid 1\nnope",
         b"x" * 5000,
     ],
@@ -251,7 +252,8 @@ def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
         assert frames[-1].type == NUMBERS.number("ERROR")
     assert not any(frame.type == NUMBERS.number("START") for frame in frames)
     assert b"root:" not in done.stdout
-    if b"--output" in request_ or b"--plan" in request_:  # root must not create or read files
+    # Root must not create or read files; standard input is that of the requests.
+    if any(option in request_ for option in (b"--output", b"--plan", b"--control")):
         assert b"do not go with --serve" in frames[-1].content
 
 

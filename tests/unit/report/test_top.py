@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What `tlstax top` draws on any terminal, live captures read in steps, exit codes."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tlstax import ExitCode
-from tlstax.__main__ import main
+from tlstax.__main__ import build_parser, main
 from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.document import live_snapshot
 from tlstax.analysis.report.live import screen as top_screen
@@ -106,9 +107,51 @@ def test_no_colour_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" not in "".join(top_terminal.encode(lines, True))
 
 
+@dataclass
+class _Refuses:
+    """In the place of `tlstax attach`: how it was started."""
+
+    stderr: list[str] = field(default_factory=lambda: ["tlstax: box cannot be recorded\n"])
+    returncode: int = 3
+
+    def wait(self) -> int:
+        return self.returncode
+
+    poll = wait
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        return "", ""
+
+
+def test_another_host_is_recorded_as_by_attach() -> None:
+    words = [
+        "--name", "mariadbd", "--ssh", "dba@box", "--sudo", "--remote-dir", "/run/x", "--budget",
+        "1%", "--level", "flow", "--definitions", "own", "--accept", "tracer", "--accept", "steps",
+    ]  # fmt: skip
+    options = build_parser("top").parse_args(["top", *words])
+    started: list[tuple[list[str], bool]] = []
+
+    def start(command: list[str], own_session: bool, **_: object) -> _Refuses:
+        started.append((command, own_session))
+        return _Refuses()
+
+    options.start_with_us = start
+    assert options.run(options) == 3
+    ((command, own_session),) = started
+    assert not own_session, "ssh can ask on the terminal"
+    at = command.index("attach")
+    attach = build_parser("attach").parse_args(command[at:])
+    for name in ("name", "ssh", "sudo", "remote_dir", "accept"):
+        assert getattr(attach, name) == getattr(options, name)
+    assert (attach.budget, attach.level.name, attach.definitions) == (0.01, "FLOW", Path("own"))
+
+
 def test_arguments(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["top", str(DEMO), "--once", "--over", "30s"]) == 0
     assert "handshakes" in capsys.readouterr().out
     assert main(["top"]) == ExitCode.USAGE
     assert main(["top", "1", "--name", "x"]) == ExitCode.USAGE
+    capsys.readouterr()
+    assert main(["top", str(DEMO), "--ssh", "box"]) == ExitCode.USAGE
+    assert "a capture is a file of this host" in capsys.readouterr().err
     assert main(["top", str(tmp_path / "none"), "--once"]) == ExitCode.CAPTURE

@@ -7,14 +7,8 @@ import numpy as np
 
 from tlstax.analysis.statistics import medians, units, verdicts
 from tlstax.analysis.statistics.units import Floats
-from tlstax.tests.unit.statistics.simulation import (
-    CENTRE,
-    REPETITIONS,
-    Draw,
-    autocorrelated,
-    blocks_of,
-    rows,
-)
+from tlstax.tests.unit.statistics.simulation import REPETITIONS, autocorrelated, blocks_of
+from tlstax.tests.unit.statistics.start_units import CENTRE, Draw, rows
 
 CELLS: Final = 33
 """Steps of a waterfall."""

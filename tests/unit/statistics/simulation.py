@@ -3,7 +3,8 @@
 
 `make statistics-docs` writes the table of docs/statistics.md with it. Units are drawn
 from four distributions: normal, lognormal (skewed), with one disturbed unit in eight (by five
-standard deviations), and neighbouring windows with an autocorrelation of 0.8.
+standard deviations), and neighbouring windows with an autocorrelation of 0.8. Starts of a server
+are drawn like that, and each of their rounds around its start.
 """
 
 import sys
@@ -19,6 +20,15 @@ from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.statistics.units import Floats, Units
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS
+from tlstax.tests.unit.statistics.start_units import (
+    CENTRE,
+    ROUNDS_OF_START,
+    START_COUNTS,
+    Draw,
+    of_server_starts,
+    rows,
+    starts,
+)
 
 REPETITIONS: Final = 2000
 LEAST: Final = 0.93
@@ -26,12 +36,9 @@ LEAST: Final = 0.93
 UNIT_COUNTS: Final = (4, 8, 14)
 WINDOWS: Final = {4: 4, 8: 48, 14: 140}
 """Windows of as many blocks; four windows are four units of a range."""
-CENTRE: Final = 100.0
 _DISTURBANCE: Final = 50.0
 _AUTOCORRELATION: Final = 0.8
 _SAMPLES: Final = 300
-
-Draw = Callable[[np.random.Generator, int], Floats]
 
 
 class Case(NamedTuple):
@@ -78,11 +85,6 @@ DISTRIBUTIONS: Final[dict[str, Draw]] = {
 }
 
 
-def rows(values: Floats) -> Floats:
-    """As `unit_weights` makes them: all together, then each alone."""
-    return np.concatenate([[values.mean()], values])
-
-
 def blocks_of(windows: Floats) -> tuple[Floats, Units]:
     """Windows merged into blocks."""
     numbers = np.array(units.block_numbers(len(windows)))
@@ -111,6 +113,10 @@ def cases(repetitions: int = REPETITIONS) -> Iterator[Case]:
         for count in UNIT_COUNTS:
             for kind, make, truth in _of_rounds(draw, count):
                 yield Case(kind, f"{count} rounds, {name}", *covered(make, truth, repetitions))
+        for count in START_COUNTS:
+            text = f"{count} server starts of {ROUNDS_OF_START} rounds, {name}"
+            for kind, make, truth in of_server_starts(draw, starts(count)):
+                yield Case(kind, text, *covered(make, truth, repetitions))
     for name, draw in {**DISTRIBUTIONS, "autocorrelation 0.8": autocorrelated}.items():
         for count, windows in WINDOWS.items():
             text = f"{windows} windows in {count} blocks, {name}"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.analysis.rows import round_units
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS
-from tlstax.tests.unit.statistics import marking, simulation
+from tlstax.tests.unit.statistics import marking, simulation, start_units
 from tlstax.tests.unit.statistics.simulation import Case
 
 
@@ -20,6 +21,17 @@ def test_every_95_percent_interval_covers_93_percent(cases: list[Case]) -> None:
     claimed = [case for case in cases if case.has_interval]
     assert len(claimed) > 40
     assert [case for case in claimed if case.coverage < simulation.LEAST] == []
+
+
+def test_rounds_of_a_few_starts_are_no_units_of_a_claim_about_the_server() -> None:
+    """Why starts are units: 64 rounds of 8 starts, each taken for a unit."""
+    count = 8 * start_units.ROUNDS_OF_START
+    as_rounds = round_units.of_starts(dict.fromkeys(range(count), 0))
+    assert as_rounds.units.count == count
+    for _, make, truth in start_units.of_server_starts(simulation.normal, as_rounds):
+        share, has_interval = simulation.covered(make, truth)
+        assert has_interval
+        assert share < 0.7
 
 
 def test_fewer_units_claim_nothing(cases: list[Case]) -> None:

@@ -47,7 +47,7 @@ def tracked(repository: Path) -> Iterator[Path]:
 
 def test_root_holds_two_modules(repository: Path) -> None:
     assert sorted(path.name for path in repository.glob("*.py")) == ["__init__.py", "__main__.py"]
-    assert len((repository / "__main__.py").read_text().splitlines()) <= 95
+    assert len((repository / "__main__.py").read_text().splitlines()) <= 100
 
 
 @pytest.mark.parametrize("command", PASSED)

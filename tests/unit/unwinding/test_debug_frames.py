@@ -3,7 +3,9 @@
 
 import ctypes
 import os
+import struct
 import subprocess
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +93,13 @@ def test_a_debug_file_of_another_build_is_not_used(library: tuple[Path, Path]) -
             assert frames_of(debug, elf.build_id) == (b"", 0)
     assert debug_file("", root) is None
     assert debug_file("ffff", root) is None
+
+
+def test_no_length_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For zlib 0 is no limit: a debug file in a container could fill the memory."""
+    content = struct.pack("<IIQQ", 1, 0, 0, 1) + zlib.compress(bytes(1 << 20))
+    monkeypatch.setattr(zlib, "decompressobj", lambda: pytest.fail("it was expanded"))
+    assert debug_frames._uncompressed(content) == b""
 
 
 def test_a_process_gets_them(

@@ -151,8 +151,9 @@ def named_at_once(_: object) -> Any:
     return SimpleNamespace(poll=lambda: 0, returncode=0)
 
 
-def test_what_happens_after_an_early_end_keeps_the_capture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_happens_in_an_hour_that_ends_early_keeps_the_capture(
+    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(naming, "start", named_at_once)
     run = Run(tmp_path / "raw", most_bytes=1 << 20)
@@ -160,7 +161,10 @@ def test_what_happens_after_an_early_end_keeps_the_capture(
     while not run.said:
         number += 1
         run.raw.window(large(number), 11)
-    run.raw.keep()
+        if number == 1 and when == "before":
+            run.raw.keep()
+    if when == "after":
+        run.raw.keep()
     run.raw.window(window(number + 1), 11)
     assert run.finished == []  # its hour goes on
     run.raw.window(window(number + 2), 12)

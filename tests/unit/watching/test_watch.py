@@ -2,7 +2,9 @@
 """A watch follows its server: it waits, attaches again, changes the level, and ends when told."""
 
 import os
-from collections.abc import Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,9 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.schema import Row
+from tlstax.collectors.host.clock import children_cpu_ns
 from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.watching import watch
 from tlstax.collectors.watching.watch import Watch, Watched
 from tlstax.probes.model import Level
@@ -32,6 +36,7 @@ class Host:
         self.running: set[int] = set()
         self.did: list[str] = []
         self.arguments: list[str] = []
+        self.clocks: Callable[[Any], BothClocks] | None = None
         self.status = 0
 
     # ---- as the host ----
@@ -135,7 +140,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     for name in ("pids_of_name", "prepare", "program_of"):
         monkeypatch.setattr(watch, name, getattr(made, name))
 
-    def session(recorded: Any, arguments: Sequence[str], *_: Any) -> Session:
+    def session(recorded: Any, arguments: Sequence[str], *rest: Any) -> Session:
+        made.clocks = rest[-1]
         return Session(made, recorded, arguments)
 
     monkeypatch.setattr(watch, "RecorderSession", session)
@@ -238,3 +244,14 @@ def test_two_servers_of_a_name_are_refused_at_the_start(
     host.pids = [[7, 8], []]
     with pytest.raises(TlstaxError, match="2 processes"):
         run(host)
+
+
+def test_the_work_of_its_programs_is_its_own_cost(host: Host) -> None:
+    """They name functions and explain hours: docs/watch.md says that metrics have it."""
+    host.pids, host.windows = [[7], []], [[WINDOW, "exited"]]
+    run(host)
+    assert host.clocks
+    clocks = host.clocks(SimpleNamespace(window=SimpleNamespace(own_cpu_ns=0)))
+    before_ns = children_cpu_ns()
+    subprocess.run([sys.executable, "-c", "sum(range(5_000_000))"], check=True)
+    assert clocks.own_cpu_ns() >= children_cpu_ns() - before_ns > 0

@@ -242,6 +242,18 @@ def test_costs_survive_a_file(tmp_path: Path) -> None:
             micro_costs.load(path)
 
 
+@pytest.mark.parametrize("edge", ["0", '"x"', "NaN", "-5", "null"])
+def test_costs_that_are_no_times_are_refused(edge: str, tmp_path: Path) -> None:
+    """It was a traceback of the prediction: a division by zero, or the logarithm of a text."""
+    path = tmp_path / "costs.json"
+    micro_costs.save(COSTS, path)
+    document = json.loads(path.read_text())
+    document["keys"]["rsa:2048"]["sign"]["value_ns"] = json.loads(edge)
+    path.write_text(json.dumps(document))
+    with pytest.raises(TlstaxError, match="cannot read the costs"):
+        micro_costs.load(path)
+
+
 def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs, data = tmp_path / "costs.json", tmp_path / "w.json"
     micro_costs.save(COSTS, costs)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The processes of a session of ssh on this side, and how a command ended."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+GONE_SECONDS = 5.0
+Attach = Callable[..., "subprocess.Popen[str]"]
+
+
+def children(pid: int) -> Iterator[tuple[int, str]]:
+    """Pid and command line of the processes that a process started, and of theirs."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield int(child), Path(f"/proc/{child}/cmdline").read_text()
+        yield from children(int(child))
+
+
+def line_of(process: "subprocess.Popen[str]") -> int:
+    """What carries the bytes between ssh and sshd."""
+    return next(pid for pid, command in children(process.pid) if "line.py" in command)
+
+
+def await_line(process: "subprocess.Popen[str]") -> int:
+    """The same of an ssh that has yet to start it."""
+    while process.poll() is None:
+        with suppress(StopIteration, OSError):
+            return line_of(process)
+    pytest.fail("tlstax ended before ssh had started")
+
+
+def ssh_of(process: "subprocess.Popen[str]") -> int:
+    return next(pid for pid, command in children(process.pid) if "/ssh_config" in command)
+
+
+def said(process: "subprocess.Popen[str]", code: int, seconds: float = 60) -> str:
+    _, text = process.communicate(timeout=seconds)
+    assert process.returncode == code, text
+    return str(text)
