@@ -7,18 +7,15 @@ speaks S3 in tests/object_store.
 
 import itertools
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.fs
 import pytest
 
-from tlstax import ExitCode, TlstaxError
-from tlstax.__main__ import main
-from tlstax.analysis.fleet.bucket import adding, address, compaction, mirror
+from tlstax import TlstaxError
+from tlstax.analysis.fleet.bucket import adding, compaction, mirror
 from tlstax.analysis.fleet.bucket.address import Bucket
 from tlstax.analysis.fleet.columns import TABLES, TIERS
 from tlstax.analysis.fleet.rollup.capture import RolledUp
@@ -28,25 +25,6 @@ from tlstax.tests.fleet_rows import of_cluster, renamed, totals
 
 MINUTE_NS = 60_000_000_000
 BUCKET = Bucket("fleet", "all")
-
-
-@pytest.fixture
-def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that holds what the bucket holds."""
-    (tmp_path / "store/fleet").mkdir(parents=True)
-    local = pyarrow.fs.LocalFileSystem()
-
-    class Client(pyarrow.fs.SubTreeFileSystem):  # type: ignore[misc]
-        """As S3: an object needs no folder."""
-
-        def open_output_stream(self, path: str) -> Any:
-            (tmp_path / "store" / path).parent.mkdir(parents=True, exist_ok=True)
-            return super().open_output_stream(path)
-
-    made = Client(str(tmp_path / "store"), local)
-    monkeypatch.setattr(address, "_client", lambda: made)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "store/fleet/all"
 
 
 def sums(tier: str = "1h") -> dict[str, Any]:
@@ -373,81 +351,3 @@ def test_an_object_that_goes_while_we_look_is_looked_for_again(
         path.unlink()
     with pytest.raises(TlstaxError, match="removed while they were read"):
         sums()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "s3://KEY:SECRET@fleet/all",
-        "s3://fleet/all?access_key=SECRET",
-        "s3://fleet/../other",
-        "s3://fleet/a//b",
-        "s3://fleet/a*",
-        "s3://",
-        "s3:///all",
-    ],
-)
-def test_an_address_with_more_than_a_name_is_refused_and_not_repeated(
-    text: str, capsys: Any
-) -> None:
-    assert main(["fleet", "top", "--data", text]) == ExitCode.USAGE
-    printed = capsys.readouterr()
-    assert "s3://BUCKET/PREFIX" in printed.err
-    assert "SECRET" not in printed.err + printed.out
-
-
-@pytest.mark.parametrize("url", ["ftp://h", "http://u:SECRET@h:1", "http://h:1/path?x=SECRET", "h"])
-def test_an_endpoint_that_is_none_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(TlstaxError, match="AWS_ENDPOINT_URL") as refused:
-        address.endpoint({"AWS_ENDPOINT_URL": url})
-    assert "SECRET" not in str(refused.value)
-    assert refused.value.exit_code == ExitCode.USAGE
-
-
-def test_the_endpoint_is_that_of_the_environment() -> None:
-    assert address.endpoint({}) == {}
-    assert address.endpoint(
-        {
-            "AWS_ENDPOINT_URL": "http://other:1",
-            "AWS_ENDPOINT_URL_S3": "https://store:9000/",
-            "AWS_DEFAULT_REGION": "eu-1",
-            "AWS_CA_BUNDLE": "ca.pem",
-        }
-    ) == {
-        "scheme": "https",
-        "endpoint_override": "store:9000",
-        "region": "eu-1",
-        "tls_ca_file_path": "ca.pem",
-    }
-
-
-def test_an_empty_bucket_is_no_data_set(objects: Path, capsys: Any) -> None:
-    for command in ("top", "compact"):
-        assert main(["fleet", command, "--data", "s3://fleet/all"]) == ExitCode.USAGE
-        assert "there is no data set in s3://fleet/all" in capsys.readouterr().err
-    assert main(["fleet", "compact", "--data", "s3://absent/all"]) == ExitCode.USAGE
-
-
-def test_a_bucket_that_is_not_there_is_told_before_anything_is_read(
-    objects: Path, tmp_path: Path, capsys: Any
-) -> None:
-    options = [str(tmp_path / "none.tlstax"), "--data", "s3://absent/all"]
-    assert main(["fleet", "add", *options]) == ExitCode.IO
-    assert "there is no such bucket" in capsys.readouterr().err
-
-
-def test_a_watch_refuses_a_bucket(capsys: Any) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["watch", "--name", "mysqld", "--output", "s3://fleet/all"])
-    assert ended.value.code == ExitCode.USAGE
-    assert "A watch writes to a folder" in capsys.readouterr().err
-
-
-def test_a_tier_without_intervals_is_refused_by_those_that_are_there(
-    rolled: RolledUp, objects: Path, capsys: Any
-) -> None:
-    adding.add(rolled, BUCKET)
-    shutil.rmtree(objects / "tier=10s")
-    assert main(["fleet", "top", "--data", str(BUCKET), "--tier", "10s"]) == ExitCode.USAGE
-    assert "it has those of 1m and 1h only" in capsys.readouterr().err
-    assert main(["fleet", "top", "--data", str(BUCKET), "--tier", "1m"]) == 0
