@@ -57,6 +57,20 @@ def register(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     target_options(parser)
+    _add_output_options(parser)
+    _add_detail_options(parser)
+    _add_client_options(parser)
+    _add_price_options(parser)
+    registry.add_arguments(parser)
+    accept_option(parser)
+    parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
+    parser.add_argument("--quiet", action="store_true", help="no progress line")
+    remote_options(parser)
+    parser.set_defaults(run=run, headline=headline)
+
+
+def _add_output_options(parser: argparse.ArgumentParser) -> None:
+    """How long, and into which file."""
     parser.add_argument(
         "--for",
         dest="duration_s",
@@ -69,6 +83,10 @@ def register(
     )
     parser.add_argument("--force", action="store_true", help="replace an existing capture")
     parser.add_argument("--window", type=duration, metavar="TIME", help="length of a window (1s)")
+
+
+def _add_detail_options(parser: argparse.ArgumentParser) -> None:
+    """What is recorded of the server beside the ledger."""
     parser.add_argument(
         "--sample-hz",
         type=sample_hz,
@@ -97,6 +115,10 @@ def register(
         help="also count and time the TLS library's own functions: some of cipher, digest, "
         "asymmetric, kdf, rng, or cipher:record, or ids of primitives (expensive: give --for)",
     )
+
+
+def _add_client_options(parser: argparse.ArgumentParser) -> None:
+    """What is recorded of its clients."""
     parser.add_argument(
         "--client",
         action="append",
@@ -110,6 +132,10 @@ def register(
         default="handshake",
         help="what to probe in clients; handshake adds no overhead to queries (%(default)s)",
     )
+
+
+def _add_price_options(parser: argparse.ArgumentParser) -> None:
+    """How much is probed, and what it may cost."""
     parser.add_argument(
         "--level",
         type=level,
@@ -135,12 +161,6 @@ def register(
         help="with --level flow: short stretches with the probes of level record, by which reports "
         "split commands into reading, executing and answering, as often as the budget allows",
     )
-    registry.add_arguments(parser)
-    accept_option(parser)
-    parser.add_argument("--definitions", type=Path, metavar="DIR", help="further definitions")
-    parser.add_argument("--quiet", action="store_true", help="no progress line")
-    remote_options(parser)
-    parser.set_defaults(run=run, headline=headline)
 
 
 def level(text: str) -> Level:

@@ -15,9 +15,9 @@ from tlstax.workloads.matrix.cells import OFF, Cell, ServerKey
 from tlstax.workloads.matrix.recipe import Part, Recipe
 from tlstax.workloads.negotiation import Agreed, Negotiated, negotiate
 from tlstax.workloads.resources import Resources
-from tlstax.workloads.servers.canary import find_plaintext
 from tlstax.workloads.servers.connections import await_quiet, socket_count
 from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.plaintext_search import find_plaintext
 from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.server_directory import is_running, process_start_ticks
 from tlstax.workloads.servers.status import StatusSession

@@ -28,15 +28,11 @@ class ServerSettings:
     tls_cipher: str | None = None  # OpenSSL names; None leaves the library's own list
 
 
-def server_options(settings: ServerSettings, directory: Path) -> str:
-    """The server's my.cnf; `directory` belongs to the server's user alone.
-
-    `directory` holds data/, ca.pem, server-cert.pem and server-key.pem.
-    """
-    cipher = f"ssl_cipher = {settings.tls_cipher}\n" if settings.tls_cipher else ""
+def _own_places(section: str, settings: ServerSettings, directory: Path) -> str:
+    """What keeps the server to its own files and to this host; the head of both files below."""
     return f"""\
 # Written by tlstax for a private server that measures and is then thrown away.
-[mariadbd]
+[{section}]
 datadir = {directory}/data
 socket = {directory}/mariadb.sock
 pid_file = {directory}/mariadb.pid
@@ -53,6 +49,17 @@ loose_feedback = OFF
 ssl_ca = {directory}/ca.pem
 ssl_cert = {directory}/server-cert.pem
 ssl_key = {directory}/server-key.pem
+"""
+
+
+def server_options(settings: ServerSettings, directory: Path) -> str:
+    """The server's my.cnf; `directory` belongs to the server's user alone.
+
+    `directory` holds data/, ca.pem, server-cert.pem and server-key.pem.
+    """
+    cipher = f"ssl_cipher = {settings.tls_cipher}\n" if settings.tls_cipher else ""
+    return f"""\
+{_own_places("mariadbd", settings, directory)}\
 tls_version = {settings.tls_version}
 {cipher}
 # A connection must cost what its protocol costs, not a name look-up or a refusal.
@@ -94,24 +101,7 @@ def common_options(settings: ServerSettings, directory: Path, further: Sequence[
     """
     lines = "\n".join(further)
     return f"""\
-# Written by tlstax for a private server that measures and is then thrown away.
-[mysqld]
-datadir = {directory}/data
-socket = {directory}/mariadb.sock
-pid_file = {directory}/mariadb.pid
-log_error = {directory}/error.log
-tmpdir = {directory}
-
-bind_address = 127.0.0.1
-port = {settings.port}
-local_infile = OFF
-secure_file_priv = {directory}
-loose_feedback = OFF
-
-ssl_ca = {directory}/ca.pem
-ssl_cert = {directory}/server-cert.pem
-ssl_key = {directory}/server-key.pem
-
+{_own_places("mysqld", settings, directory)}
 # For the same reasons as above: only the protocol, the statement and TLS are to remain.
 skip_name_resolve = ON
 max_connections = {settings.max_connection_count}

@@ -201,7 +201,7 @@ class Totals:
             key = (slot.index, slot.tid, slot.thread_start_ns)
             account = self.accounts.setdefault(key, Account())
             for cell in records("cell", cells):
-                if cell.index not in _KNOWN_CELLS:
+                if cell.value and cell.index not in _KNOWN_CELLS:  # others are told, as 0
                     raise ValueError(f"cell {cell.index}")
                 account.cells[cell.index] = cell.value
             account.span = slot.span

@@ -4,6 +4,7 @@
 Debian's MariaDB by default; TLSTAX_SERVERS names others (make test-servers does).
 """
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,11 +21,11 @@ from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.collectors.sources.iostat import Iostat
-from tlstax.workloads.servers.canary import find_plaintext
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.configuration import DATABASE
 from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.plaintext_search import find_plaintext
 from tlstax.workloads.servers.request import ServerRequest
 from tlstax.workloads.servers.status import StatusSession
 from tlstax.workloads.servers.storage import BYTES_PER_MB, Storage, require_disk
@@ -107,8 +108,9 @@ def use(session: StatusSession) -> None:
 def open_tablespaces(server: PrivateServer) -> Iterator[Path]:
     """The server's descriptors of .ibd files."""
     for path in Path(f"/proc/{server.pid}/fd").iterdir():
-        if os.readlink(path).endswith(".ibd"):
-            yield path
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if os.readlink(path).endswith(".ibd"):
+                yield path
 
 
 def is_direct(path: Path) -> bool:

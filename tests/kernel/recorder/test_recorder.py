@@ -19,7 +19,6 @@ import pytest
 from tlstax import TlstaxError
 from tlstax.__main__ import main
 from tlstax.collectors.capture.schema import Gap, Handshake, Ledger, Meta, Probe, Thread, Window
-from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
 from tlstax.collectors.recording.stream_capture import import_stream
@@ -32,14 +31,12 @@ from tlstax.tests.kernel.recorder_runs import (
     TARGET,
     USAGE,
     Record,
-    Started,
     await_attached,
     frames_of,
     rows_of,
     serve,
 )
 from tlstax.tests.kernel.tracing import traced
-from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -91,20 +88,6 @@ def test_every_handshake_is_recorded(recorded: tuple[int, bytes, Path]) -> None:
     assert [row.outcome for row in handshakes] == ["success"] * HANDSHAKES
     assert {row.tls_version for row in handshakes} == {"TLSv1.3"}
     assert all(row.end_ns > row.start_ns for row in handshakes)
-
-
-def test_as_many_as_the_other_engine_records(
-    program: Path, started: Started, repository: Path
-) -> None:
-    other = started(program, "tls", "s" * HANDSHAKES)
-    _, plan = plan_in_child(other.pid, extra=repository / "tests/testprogs")
-    engine = Engine(other.pid, plan, Options())
-    try:
-        engine.attach()
-        serve(other)
-        assert len(engine.maps.handshake_records()) == HANDSHAKES
-    finally:
-        engine.close()
 
 
 def test_the_ledger_adds_up_to_the_windows(recorded: tuple[int, bytes, Path]) -> None:
@@ -202,18 +185,25 @@ def test_a_tracer_of_a_single_thread_is_refused(plan_path: Path, spawn: Record) 
         assert f"process {os.getpid()} traces it" in refused(recorder, TARGET)
 
 
+def captured(
+    recorder: "subprocess.Popen[bytes]", server: "subprocess.Popen[bytes]", capture: Path
+) -> Path:
+    """The capture of all that the server serves."""
+    await_attached(recorder)
+    serve(server)
+    recorder.send_signal(signal.SIGTERM)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
+    return capture
+
+
 @pytest.mark.parametrize("level", ["handshake", "sample"])
 def test_a_lower_level_records_less(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, level: str, tmp_path: Path
 ) -> None:
     recorder = record_it("--level", level)
-    await_attached(recorder)
-    serve(recorded_server)
-    recorder.send_signal(signal.SIGTERM)
-    stream, errors = recorder.communicate(timeout=COMMAND_S)
-    assert recorder.returncode == OK, errors
-    capture = tmp_path / "a.tlstax"
-    import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
+    capture = captured(recorder, recorded_server, tmp_path / "a.tlstax")
     expected = HANDSHAKES if level == "handshake" else 0
     assert len(rows_of(capture, Handshake)) == expected
     assert rows_of(capture, Ledger) == []
@@ -238,13 +228,7 @@ def test_it_runs_in_an_empty_directory(
     """
     command = ["unshare", "--mount", "sh", "-c", script, "sh", root, str(recorded_server.pid)]
     recorder = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    await_attached(recorder)
-    serve(recorded_server)
-    recorder.send_signal(signal.SIGTERM)
-    stream, errors = recorder.communicate(timeout=COMMAND_S)
-    assert recorder.returncode == OK, errors
-    capture = tmp_path / "a.tlstax"
-    import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
+    capture = captured(recorder, recorded_server, tmp_path / "a.tlstax")
     assert len(rows_of(capture, Handshake)) == HANDSHAKES
 
 
@@ -254,13 +238,7 @@ def test_stacks_are_walked_by_tables_beside_the_plan(
     """Else callers in libssl and libcrypto are missing, which have no frame pointers."""
     write_tables(plan_path, process_tables(recorded_server.pid), overwrite=False)
     recorder = record_it("--sample-hz", "999")
-    await_attached(recorder)
-    serve(recorded_server)
-    recorder.send_signal(signal.SIGTERM)
-    stream, errors = recorder.communicate(timeout=COMMAND_S)
-    assert recorder.returncode == OK, errors
-    capture = tmp_path / "a.tlstax"
-    import_stream(io.BytesIO(stream), "x.stream", capture, overwrite=False)
+    capture = captured(recorder, recorded_server, tmp_path / "a.tlstax")
     meta = {row.key: row.value for row in rows_of(capture, Meta)}
     assert meta["user_stacks"] == "unwind tables"
     walks, whole = int(meta["stack_walk_count"]), int(meta["stack_whole_count"])

@@ -14,6 +14,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import vocabulary
 from tlstax.probes.definitions import load_definitions, parse_definition
 from tlstax.probes.model import ACTIONS, PHASES, ROLES, WAIT_STATES, Function, Level
+from tlstax.tests.refused_definitions import require_refused
 from tlstax.workloads.matrix.recipe_file import load_recipe
 
 GOOD = """
@@ -114,11 +115,7 @@ def test_a_directory_adds_definitions(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(before: str, after: str, reason: str) -> None:
-    assert before in GOOD
-    with pytest.raises(TlstaxError, match=r"own\.toml") as caught:
-        parse_definition(GOOD.replace(before, after, 1).encode(), "own.toml")
-    assert reason in caught.value.why
-    assert caught.value.exit_code is ExitCode.USAGE
+    require_refused(GOOD, before, after, reason)
 
 
 def test_the_documented_example_is_valid(repository: Path) -> None:

@@ -11,7 +11,7 @@ from tlstax.workloads.matrix.recipe import Recipe
 from tlstax.workloads.matrix.recipe_file import parse
 from tlstax.workloads.recipe_table import RecipeTable
 from tlstax.workloads.servers.at_rest import mariadb_at_rest
-from tlstax.workloads.servers.canary import BLOCK_BYTES, search
+from tlstax.workloads.servers.plaintext_search import BLOCK_BYTES, search
 from tlstax.workloads.servers.storage import Storage
 
 RECIPE = """

@@ -17,7 +17,7 @@ from tlstax.workloads.servers.configuration import DATABASE
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.status import StatusSession
 
-TABLE = f"{DATABASE}.tlstax_canary"
+TABLE = f"{DATABASE}.tlstax_plaintext"
 DOUBLINGS_COUNT, DOUBLINGS_HELD_COUNT = 8, 2
 FLUSH_PATIENCE_S, LOOK_S = 60.0, 0.1
 BLOCK_BYTES = 1 << 20
@@ -37,7 +37,7 @@ def find_plaintext(server: PrivateServer) -> dict[str, int]:
 
     Leaves no table behind. TlstaxError (TARGET) if the server does not write its pages.
     """
-    old, new = (f"tlstax canary {name} {secrets.token_hex(8)}" for name in ("old", "new"))
+    old, new = (f"tlstax plaintext {name} {secrets.token_hex(8)}" for name in ("old", "new"))
     with server.open_administrator() as session:
         session.query(f"DROP TABLE IF EXISTS {TABLE}")
         session.query(
