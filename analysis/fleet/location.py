@@ -21,7 +21,9 @@ Location = Path | Bucket
 
 def parse(text: str) -> Location:
     """A folder, or s3://BUCKET/PREFIX. Raises TlstaxError (USAGE)."""
-    return address.parse(text) if text.startswith(address.SCHEME) else Path(text)
+    if "://" in text:
+        return address.parse(text)
+    return Path(text)
 
 
 def add(rolled: RolledUp, data: Location) -> str:

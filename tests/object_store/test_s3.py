@@ -34,7 +34,7 @@ _PUT: Final = """
 import sys
 from pathlib import Path
 from tlstax.analysis.fleet.bucket import address
-address._client()
+address._client(is_small=False)
 print("ready", flush=True)
 address.parse(sys.argv[1]).put(Path(sys.argv[2]), sys.argv[3])
 """

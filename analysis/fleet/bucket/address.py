@@ -26,6 +26,8 @@ _PREFIX: Final = re.compile(r"[\w=.-]{1,200}(/[\w=.-]{1,200}){0,20}", re.ASCII)
 _NOISE: Final = re.compile(r"\s*\(Request ID:[^)]*\)|;? ?Details:.*")
 _CONNECT_S: Final = 5.0
 _CHUNK_BYTES: Final = 1 << 20
+_SMALL_BYTES: Final = 4 << 20
+"""Smaller objects are stored by one request, others in parts (S3: of 5 MB at least)."""
 
 
 class Stored(NamedTuple):
@@ -107,7 +109,8 @@ class Bucket:
 
     def _put(self, local: Path, key: str) -> None:
         with arrow().memory_map(str(local)) as source:
-            stream = _client().open_output_stream(self._path(key))
+            client = _client() if source.size() <= _SMALL_BYTES else _client(is_small=False)
+            stream = client.open_output_stream(self._path(key))
             try:
                 stream.write(source.read_buffer())
             finally:
@@ -165,9 +168,13 @@ def endpoint(environment: Mapping[str, str]) -> dict[str, str]:
     name = "AWS_ENDPOINT_URL_S3" if environment.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
     if not environment.get(name):
         return made
-    parts = urlsplit(environment[name])
-    is_plain = not parts.username and not parts.query and parts.path in ("", "/")
-    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
+    try:
+        parts = urlsplit(environment[name])
+        is_plain = "@" not in parts.netloc and not parts.query and parts.path in ("", "/")
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port or an IPv6 address
+        is_plain = is_usable = False
+    if not (is_plain and is_usable):
         raise TlstaxError(
             f"cannot use {name}",
             "it is not of the form https://HOST:PORT",
@@ -183,10 +190,14 @@ def endpoint(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.cache
-def _client() -> Any:
-    """One for the process: it keeps its connections."""
+def _client(*, is_small: bool = True) -> Any:
+    """One of each kind for the process: it keeps its connections.
+
+    For small objects a stream sends nothing before its end: one request in place of three. A larger
+    one that is begun so late, and refused, would be published without content.
+    """
     return arrow("pyarrow.fs").S3FileSystem(
         connect_timeout=_CONNECT_S,
-        allow_delayed_open=True,  # one request for a small object in place of three
+        allow_delayed_open=is_small,
         **endpoint(os.environ),
     )

@@ -67,6 +67,6 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             return super().open_output_stream(path)
 
     made = Client(str(tmp_path / "store"), local)
-    monkeypatch.setattr(address, "_client", lambda: made)
+    monkeypatch.setattr(address, "_client", lambda **_: made)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "store/fleet/all"

@@ -26,6 +26,8 @@ BUCKET = Bucket("fleet", "all")
         "s3://fleet/a*",
         "s3://",
         "s3:///all",
+        "gs://fleet/all",
+        "S3://KEY:SECRET@fleet/all",
     ],
 )
 def test_an_address_with_more_than_a_name_is_refused_and_not_repeated(
@@ -37,7 +39,18 @@ def test_an_address_with_more_than_a_name_is_refused_and_not_repeated(
     assert "SECRET" not in printed.err + printed.out
 
 
-@pytest.mark.parametrize("url", ["ftp://h", "http://u:SECRET@h:1", "http://h:1/path?x=SECRET", "h"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://h",
+        "http://u:SECRET@h:1",
+        "http://:SECRET@h:1",
+        "http://h:1/path?x=SECRET",
+        "http://h:SECRET",
+        "http://[::1",
+        "h",
+    ],
+)
 def test_an_endpoint_that_is_none_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(TlstaxError, match="AWS_ENDPOINT_URL") as refused:
         address.endpoint({"AWS_ENDPOINT_URL": url})
