@@ -2,17 +2,19 @@
 """Put a recording into a bucket: its objects whole, under final names, those of `interval` last.
 
 Nothing is replaced or removed: a copy that was put in part has no intervals in those hours, and a
-longer copy counts in place of a shorter one, whichever comes first (`copies`).
+longer copy counts in place of a shorter one, whichever comes first (`copies`). What is missing of a
+copy is put again.
 """
 
 import functools
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.bucket import copies
-from tlstax.analysis.fleet.bucket.address import Bucket
+from tlstax.analysis.fleet.bucket.address import REQUESTS_MOST, Bucket
 from tlstax.analysis.fleet.bucket.copies import Copy
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.store import adding, parquet_files
@@ -30,7 +32,8 @@ def add(rolled: RolledUp, bucket: Bucket) -> str:
     best = max((copy for copy in known if copy is not None), default=None)
     if best is not None and best.recorded_ns > new_ns:
         return LONGER
-    if best is not None and all(copy == best for copy in known) and best.digest == digest:
+    is_same = best is not None and best.digest == digest and set(known) == {best}
+    if best is not None and is_same and _is_whole(bucket, files, source_id, best):
         return KNOWN
     generation = 0
     if best is not None and best.recorded_ns == new_ns:
@@ -54,6 +57,18 @@ def _counts(bucket: Bucket, place: Place) -> dict[int, Copy]:
     """The copies that count in an hour of a tier."""
     stored = bucket.listing(copies.folder_of(place))
     return copies.winners(copies.held_in(bucket, stored, []).get(place.hour_wall_ns, []))
+
+
+def _is_whole(bucket: Bucket, files: Files, source_id: int, copy: Copy) -> bool:
+    """Whether no object of a copy is missing."""
+
+    def has(place: Place) -> bool:
+        stored = bucket.listing(copies.folder_of(place))
+        found = copies.held_in(bucket, stored, []).get(place.hour_wall_ns, [])
+        return any(held.copies.get(source_id) == copy for held in found)
+
+    with ThreadPoolExecutor(REQUESTS_MOST) as pool:
+        return all(pool.map(lambda place: copies.again(lambda: has(place)), files))
 
 
 def _put(bucket: Bucket, files: Files, source_id: int, copy: Copy) -> None:

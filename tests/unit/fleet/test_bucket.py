@@ -92,6 +92,18 @@ def test_a_longer_copy_counts_and_a_shorter_one_is_ignored(
     assert sums() == expected
 
 
+@pytest.mark.parametrize("table", ["ledger", "stack", "interval"])
+def test_what_is_missing_of_a_recording_is_put_again(
+    rolled: RolledUp, objects: Path, expected: dict[str, Any], table: str
+) -> None:
+    adding.add(rolled, BUCKET)
+    before = names(objects)
+    next(objects.glob(f"tier=1h/table={table}/**/*.parquet")).unlink()
+    assert adding.add(rolled, BUCKET) == store_adding.CHANGED
+    assert names(objects) == before
+    assert sums() == expected
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 1, 1, 0), (1, 0, 0, 1), (0, 1, 0, 1)])
 def test_two_writers_of_one_recording_mix_nothing(
     rolled: RolledUp,
