@@ -21,6 +21,8 @@ from tlstax.analysis.fleet.store.parquet_files import arrow
 from tlstax.collectors.capture.printable import visible
 
 SCHEME: Final = "s3://"
+REQUESTS_MOST: Final = 8
+"""At once."""
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _PREFIX: Final = re.compile(r"[\w=.-]{1,200}(/[\w=.-]{1,200}){0,20}", re.ASCII)
 _NOISE: Final = re.compile(r"\s*\(Request ID:[^)]*\)|;? ?Details:.*")

@@ -9,12 +9,13 @@ import secrets
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.bucket import copies, mirror
-from tlstax.analysis.fleet.bucket.address import Bucket
+from tlstax.analysis.fleet.bucket.address import REQUESTS_MOST, Bucket
 from tlstax.analysis.fleet.bucket.copies import Choice, Copy, Held
 from tlstax.analysis.fleet.columns import SECOND_NS, TABLES, TIERS, Row, tiers_of
 from tlstax.analysis.fleet.store import compaction, parquet_files
@@ -31,17 +32,21 @@ UNFINISHED_NS: Final = 24 * 3600 * SECOND_NS
 def compact(bucket: Bucket, now_wall_ns: int | None = None) -> Outcome:
     """Compact every hour that has more than one object. Raises TlstaxError (IO, CAPTURE)."""
     now_ns = time.time_ns() if now_wall_ns is None else now_wall_ns
+    mirror.trim(mirror.root(bucket).parent)
     folders = merged = 0
     left_out: list[str] = []
     for tier in TIERS:
         told: list[str] = []
         intervals = _listed(bucket, tier, columns.Interval, told)
+        left_out += told
         now, before = (
             mirror.winners_of({hour: list(keep(held)) for hour, held in intervals.items()})
             for keep in (list, lambda held: _older(held, now_ns - GRACE_NS))
         )
         for table in [one for one in TABLES if tier in tiers_of(one)]:
-            for hour_ns, held in _listed(bucket, tier, table, left_out).items():
+            is_known = table is columns.Interval
+            found = intervals if is_known else _listed(bucket, tier, table, left_out)
+            for hour_ns, held in found.items():
                 of, of_before = now.get(hour_ns, {}), before.get(hour_ns, {})
                 count = _merge(bucket, held, of, now_ns, left_out)
                 folders += count > 0
@@ -79,9 +84,13 @@ def _merge(
         except _DamagedError as error:
             left_out.append(f"{bucket.url(error.key)} was not merged: {error}")
             chosen = [one for one in chosen if one.held.stored.key != error.key]
-        except FileNotFoundError:
+        except _GoneError:
             return 0  # another one merged it
     return 0
+
+
+class _GoneError(Exception):
+    """An object was removed."""
 
 
 class _DamagedError(Exception):
@@ -93,14 +102,16 @@ class _DamagedError(Exception):
 def _put_merged(
     bucket: Bucket, chosen: list[Choice], place: Place, of: Mapping[int, Copy], now_ns: int
 ) -> None:
-    """Raises FileNotFoundError, _DamagedError."""
+    """Raises _GoneError, _DamagedError."""
     told: list[str] = []
-    keys: dict[Path, str] = {}
-    for one in chosen:
-        paths = mirror.fetch(bucket, [one], told)
-        if not paths:
-            raise _DamagedError(one.held.stored.key, told[-1].rpartition(": ")[2])
-        keys[paths[0]] = one.held.stored.key
+    try:
+        fetched = mirror.fetch(bucket, chosen, told)
+    except FileNotFoundError as error:
+        raise _GoneError from error
+    keys = {path: one.held.stored.key for one, path in fetched}
+    whole = set(keys.values())
+    if damaged := [key for one in chosen if (key := one.held.stored.key) not in whole]:
+        raise _DamagedError(damaged[0], told[0].rpartition(": ")[2])
     held = {
         source_id: of[source_id]
         for one in chosen
@@ -135,8 +146,10 @@ def _remove(
         for chosen in (copies.choose(held, of), copies.choose(old, of_before))
         for one in chosen
     }
+    unwanted = []
     for one in old:
         is_young = one.stored.changed_wall_ns > now_ns - UNFINISHED_NS
-        if one.stored.key in wanted or (copies.is_unfinished(one, of) and is_young):
-            continue
-        bucket.remove(one.stored.key)
+        if one.stored.key not in wanted and not (copies.is_unfinished(one, of) and is_young):
+            unwanted.append(one.stored.key)
+    with ThreadPoolExecutor(REQUESTS_MOST) as pool:
+        list(pool.map(bucket.remove, unwanted))

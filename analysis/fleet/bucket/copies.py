@@ -15,12 +15,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from tlstax import TlstaxError
-from tlstax.analysis.fleet.bucket.address import Bucket, Stored
+from tlstax.analysis.fleet.bucket.address import REQUESTS_MOST, Bucket, Stored
 from tlstax.analysis.fleet.columns import BY_NAME, SECOND_NS, SHARED, TIERS
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import Place
@@ -119,24 +120,28 @@ def held_in(bucket: Bucket, listed: Iterable[Stored], left_out: list[str]) -> di
     Raises FileNotFoundError where one was removed meanwhile, TlstaxError (IO).
     """
     made: dict[int, list[Held]] = defaultdict(list)
-    for stored in listed:
-        where = place_of(stored.key)
-        if where is None:
-            continue
-        place, name = where
-        part, merged = _PART.fullmatch(name), _MERGED.fullmatch(name)
-        try:
-            if part is not None:
-                made[place.hour_wall_ns].append(Held(stored, place, dict([_copy(part)]), 0))
-            elif merged is not None:
-                copies = _in_footer(bucket, stored)
-                made[place.hour_wall_ns].append(Held(stored, place, copies, int(merged[1], 16)))
-            else:
-                left_out.append(
-                    f"{bucket.url(stored.key)} was not read: tlstax gives objects other names"
-                )
-        except UnreadableError as error:
-            left_out.append(f"{bucket.url(stored.key)} was not read: {error}")
+    ours = [(stored, where) for stored in listed if (where := place_of(stored.key))]
+    with ThreadPoolExecutor(REQUESTS_MOST) as pool:
+        footers = {
+            stored.key: pool.submit(_in_footer, bucket, stored)
+            for stored, (_, name) in ours
+            if _MERGED.fullmatch(name)
+        }
+        for stored, (place, name) in ours:
+            part, merged = _PART.fullmatch(name), _MERGED.fullmatch(name)
+            hour = made[place.hour_wall_ns]
+            try:
+                if part is not None:
+                    hour.append(Held(stored, place, dict([_copy(part)]), 0))
+                elif merged is not None:
+                    held = footers[stored.key].result()
+                    hour.append(Held(stored, place, held, int(merged[1], 16)))
+                else:
+                    left_out.append(
+                        f"{bucket.url(stored.key)} was not read: tlstax gives objects other names"
+                    )
+            except UnreadableError as error:
+                left_out.append(f"{bucket.url(stored.key)} was not read: {error}")
     return made
 
 

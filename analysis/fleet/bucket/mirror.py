@@ -18,9 +18,9 @@ from typing import Final
 from tlstax import cache_directory
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.bucket import copies
-from tlstax.analysis.fleet.bucket.address import Bucket
+from tlstax.analysis.fleet.bucket.address import REQUESTS_MOST, Bucket
 from tlstax.analysis.fleet.bucket.copies import Choice, Copy, Held
-from tlstax.analysis.fleet.columns import DAY_NS, HOUR_NS, SHARED, TIERS, Row
+from tlstax.analysis.fleet.columns import HOUR_NS, TIERS, Row
 from tlstax.analysis.fleet.store import layout, parquet_files, selection
 from tlstax.analysis.fleet.store.layout import PARTIAL
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
@@ -31,7 +31,6 @@ from tlstax.collectors.capture.schema import table_name
 CACHE_BYTES: Final = 4 << 30
 _UNUSED_S: Final = 3600
 """Copies that were used later are not removed: a question may read them now."""
-_AT_ONCE: Final = 8
 
 Hours = dict[int, list[Held]]
 
@@ -83,19 +82,22 @@ def _select(
     bucket: Bucket, tier: str, tables: Sequence[type[Row]], span: tuple[int | None, int | None]
 ) -> Selection:
     made = Selection(tier)
+    intervals: dict[str, Hours] = {}
     winners: dict[str, dict[int, dict[int, Copy]]] = {}
     # Intervals first: what they name is kept long enough to be read (`compaction`).
     for one in dict.fromkeys(selection.tier_of(tier, table) for table in tables):
-        winners[one] = winners_of(listed(bucket, one, columns.Interval, [], span))
+        intervals[one] = listed(bucket, one, columns.Interval, made.left_out, span)
+        winners[one] = winners_of(intervals[one])
     for table in tables:
         one = selection.tier_of(tier, table)
-        found = listed(bucket, one, table, made.left_out, span)
+        is_known = table is columns.Interval
+        found = intervals[one] if is_known else listed(bucket, one, table, made.left_out, span)
         chosen = [
             choice
             for hour_ns in sorted(found)
             for choice in copies.choose(found[hour_ns], winners[one].get(hour_ns, {}))
         ]
-        made.files[table] = fetch(bucket, chosen, made.left_out)
+        made.files[table] = [path for _, path in fetch(bucket, chosen, made.left_out)]
     return made
 
 
@@ -113,8 +115,6 @@ def listed(
 ) -> Hours:
     """The objects of a table by hour. Raises TlstaxError (IO)."""
     first_ns, end_ns = span
-    if table in SHARED and first_ns is not None:
-        first_ns -= first_ns % DAY_NS
     inside = []
     for stored in bucket.listing(f"tier={tier}/table={table_name(table)}"):
         where = copies.place_of(stored.key)
@@ -125,20 +125,23 @@ def listed(
     return copies.held_in(bucket, inside, left_out)
 
 
-def fetch(bucket: Bucket, chosen: Sequence[Choice], left_out: list[str]) -> list[Path]:
+def fetch(
+    bucket: Bucket, chosen: Sequence[Choice], left_out: list[str]
+) -> list[tuple[Choice, Path]]:
     """Local files with the chosen rows, in order; those that are damaged are told.
 
     Raises FileNotFoundError where an object is gone, TlstaxError (IO, CAPTURE).
     """
     top = root(bucket)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(REQUESTS_MOST) as pool:
         whole = list(pool.map(lambda choice: _fetched(bucket, choice.held, top), chosen))
     made = []
     for choice, path in zip(chosen, whole, strict=True):
         table = choice.held.place.table
         try:
             parquet_files.check(path, table)
-            made.append(_without(path, table, choice.without) if choice.without else path)
+            rest = _without(path, table, choice.without) if choice.without else path
+            made.append((choice, rest))
         except UnreadableError as error:
             path.unlink(missing_ok=True)
             left_out.append(f"{bucket.url(choice.held.stored.key)} was not read: {error}")
@@ -148,12 +151,12 @@ def fetch(bucket: Bucket, chosen: Sequence[Choice], left_out: list[str]) -> list
 def _fetched(bucket: Bucket, held: Held, top: Path) -> Path:
     """The local copy of an object."""
     path = top / held.stored.key
-    with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_size == held.stored.size_bytes:
-            os.utime(path)
-            return path
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size == held.stored.size_bytes:
+                os.utime(path)
+                return path
         layout.make_folder(path.parent)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

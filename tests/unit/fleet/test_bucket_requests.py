@@ -127,5 +127,5 @@ def test_a_large_object_that_is_refused_is_not_published(
 
 def test_a_small_object_that_is_refused_is_told(store: Store, tmp_path: Path) -> None:
     store.refused = "PUT"
-    with pytest.raises(TlstaxError, match="cannot write s3://fleet/all/k: .*refused"):
+    with pytest.raises(TlstaxError, match=r"cannot write s3://fleet/all/k: .*refused"):
         BUCKET.put(file_of(tmp_path, MB), "k")
