@@ -13,6 +13,7 @@ exact, and no bucket ever shrinks, which Prometheus would take for a restart.
 import functools
 import importlib
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -23,6 +24,8 @@ from tlstax.analysis.fleet.histograms import LEAST, SCALE
 CONTENT_TYPE: Final = (
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 )
+_WORDS: Final = frozenset(CONTENT_TYPE.split("; "))
+_WEIGHT: Final = re.compile(r"[01](\.\d{0,3})?", re.ASCII)
 _STEPS: Final = 1 << SCALE
 _SECOND: Final = math.log2(SECOND_NS) * _STEPS
 """Where a second lies among the buckets of the data set."""
@@ -66,26 +69,16 @@ _REPEATED: Final = {"bucket", "positive_span", "positive_delta", "label", "metri
 
 def is_wanted(accept: str) -> bool:
     """Whether a scraper likes this format best, by its Accept header; and protobuf is installed."""
-    best = max(_choices(accept), default=(0.0, ""))
-    if not best[0] or "application/vnd.google.protobuf" not in best[1]:
-        return False
-    words = best[1].replace(" ", "").split(";")
-    named = {"proto=io.prometheus.client.MetricFamily", "encoding=delimited"}
-    return named <= set(words) and _family() is not None
+    weight, is_protobuf = max(_choices(accept), default=(0.0, False))
+    return weight > 0 and is_protobuf and _family() is not None
 
 
-def _choices(accept: str) -> Iterator[tuple[float, str]]:
-    """Weight and text of each type; of equal weights the protobuf format is the greatest."""
+def _choices(accept: str) -> Iterator[tuple[float, bool]]:
+    """Weight of each type, and whether it is this one; that is the greatest of equal weights."""
     for choice in accept.split(","):
-        weight = 1.0
-        for word in choice.split(";")[1:]:
-            name, _, value = word.strip().partition("=")
-            if name == "q":
-                try:
-                    weight = float(value)
-                except ValueError:
-                    weight = 0.0
-        yield weight, choice.strip()
+        words = [word.strip() for word in choice.split(";")]
+        weight = next((word.removeprefix("q=") for word in words if word.startswith("q=")), "1")
+        yield float(weight) if _WEIGHT.fullmatch(weight) else 0.0, set(words) >= _WORDS
 
 
 def render(families: Iterable[Any]) -> bytes:
