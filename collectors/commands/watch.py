@@ -85,6 +85,11 @@ def register(
         help="send OTLP metrics there, such as http://127.0.0.1:4318, as often as a rollup is "
         "written; headers and certificates by OTEL_EXPORTER_OTLP_... of the environment",
     )  # fmt: skip
+    parser.add_argument(
+        "--otlp-profiles", type=otlp_address, metavar="URL",
+        help="send the largest stacks of each hour there as OTLP profiles, which OTLP still "
+        "develops, when the hour is over",
+    )  # fmt: skip
     parser.add_argument("--host", default="", metavar="NAME", help="name of the host in the data")
     parser.add_argument("--cluster", default="", metavar="NAME", help="cluster that it is of")
     accept_option(parser)
@@ -149,12 +154,19 @@ def otlp_address(text: str) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Record until SIGINT or SIGTERM."""
+    if options.otlp_profiles and not options.raw:
+        raise TlstaxError(
+            "cannot send profiles",
+            "stacks are found in raw windows, and --raw 0 keeps none",
+            "Leave out --raw 0, or --otlp-profiles",
+            ExitCode.USAGE,
+        )
     stop = StopFlag()
     share = None if options.budget == NO_BUDGET else options.budget
     watched = Watched(options.name, options.pid, share, WINDOW_S, accepted=options.accept)
     with options.open_sink(
         *(options.output, options.host, options.cluster, options.every, options.keep),
-        *(options.listen, options.otlp or "", _tell),
+        *(options.listen, options.otlp or "", options.otlp_profiles or "", _tell),
     ) as sink:
         raw = _raw(options, sink)
         try:
