@@ -81,11 +81,15 @@ class Exposition:
 
 
 def _application(client: Any, registry: Any) -> Callable[..., Any]:
-    """Texts, or protobuf with native histograms for a scraper that likes that best."""
+    """Texts, or protobuf with native histograms for a scraper that likes that best.
+
+    A scraper that names the metrics it wants gets texts: prometheus_client chooses those.
+    """
     texts = client.make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        if not protobuf_exposition.is_wanted(environ.get("HTTP_ACCEPT", "")):
+        is_whole = not environ.get("QUERY_STRING")
+        if not is_whole or not protobuf_exposition.is_wanted(environ.get("HTTP_ACCEPT", "")):
             return texts(environ, start_response)
         start_response("200 OK", [("Content-Type", protobuf_exposition.CONTENT_TYPE)])
         return [protobuf_exposition.render(registry.collect())]

@@ -3,6 +3,7 @@
 
 import math
 import sys
+import urllib.request
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from prometheus_client.core import HistogramMetricFamily
 
 from tlstax.analysis.fleet import histograms
+from tlstax.analysis.fleet.continuous.counters import Counters
 from tlstax.analysis.report.live import protobuf_exposition
+from tlstax.analysis.report.live.prometheus import Exposition
 from tlstax.analysis.report.live.protobuf_exposition import in_seconds, is_wanted
 
 PROTOBUF = (
@@ -41,6 +44,22 @@ COUNTS = st.dictionaries(st.integers(0, histograms.MOST), st.integers(1, 10**6),
 )
 def test_the_format_is_the_one_that_the_scraper_likes_best(accept: str, expected: bool) -> None:
     assert is_wanted(accept) is expected
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"), [("", "application/vnd.google.protobuf"), ("?name[]=x", "text/plain")]
+)
+def test_a_scraper_that_names_metrics_gets_those_alone(query: str, kind: str) -> None:
+    served = Exposition(Counters(), "127.0.0.1", 0)
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{served.port}/metrics{query}", headers={"Accept": PROTOBUF}
+    )
+    try:
+        with urllib.request.urlopen(asked) as answer:
+            assert answer.headers.get_content_type() == kind
+            assert (answer.read() == b"") == bool(query)
+    finally:
+        served.close()
 
 
 def test_without_protobuf_a_scraper_gets_text(monkeypatch: pytest.MonkeyPatch) -> None:
