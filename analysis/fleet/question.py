@@ -11,13 +11,13 @@ from typing import Final
 from urllib.parse import quote
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.fleet import columns
-from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
+from tlstax.analysis.fleet import columns, location
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.engines.opening import open_engine
 from tlstax.analysis.fleet.host_sums import Span
+from tlstax.analysis.fleet.location import Location
 from tlstax.analysis.fleet.metrics import Metric
-from tlstax.analysis.fleet.store import layout, selection
 from tlstax.analysis.model.fleet import FleetScope, MetricFacts
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -32,7 +32,7 @@ _SAFE: Final = re.compile(r"[\w.:-]{1,200}")
 class Question:
     """Where and how to look."""
 
-    data: Path
+    data: Location
     engine: str = "duckdb"
     tier: str = ""
     start_wall_ns: int | None = None
@@ -44,12 +44,7 @@ class Question:
 
     def span(self) -> Span:
         """The span asked for, else all that the data set has. Raises TlstaxError (USAGE)."""
-        selection.require(self.data)
-        hours = [
-            place.hour_wall_ns
-            for tier in TIERS
-            for place in layout.places(self.data, tier, columns.Interval)
-        ]
+        hours = location.hours_of(self.data)
         first = min(hours, default=0) if self.start_wall_ns is None else self.start_wall_ns
         last = max(hours, default=0) + HOUR_NS if self.end_wall_ns is None else self.end_wall_ns
         if last <= first:
@@ -78,17 +73,13 @@ class Question:
         """
         if columns.Interval in tables:
             self._require_intervals(span, tier)
-        files = selection.select(self.data, tier, tables, span)
-        with open_engine(self.engine, files, self.data) as engine:
+        files, folder = location.select(self.data, tier, tables, span)
+        with open_engine(self.engine, files, folder) as engine:
             yield engine, files.left_out
 
     def _require_intervals(self, span: Span, wanted: str) -> None:
         """Raise TlstaxError (USAGE) where the answer would be of no host, only for its tier."""
-        known = [
-            tier
-            for tier in TIERS
-            if next(layout.places(self.data, tier, columns.Interval, *span), None) is not None
-        ]
+        known = location.tiers_with(self.data, (span.start_wall_ns, span.end_wall_ns))
         if wanted in known or not known:
             return
         raise TlstaxError(

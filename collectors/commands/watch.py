@@ -53,7 +53,7 @@ def register(
     who.add_argument("--name", default="", metavar="NAME", help="name of the server's process")
     who.add_argument("--pid", type=int, default=0, metavar="N", help="or one process, to its end")
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the data set"
+        "-o", "--output", type=folder, required=True, metavar="DIR", help="folder of the data set"
     )
     parser.add_argument(
         "--every",
@@ -85,10 +85,25 @@ def register(
         help="send OTLP metrics there, such as http://127.0.0.1:4318, as often as a rollup is "
         "written; headers and certificates by OTEL_EXPORTER_OTLP_... of the environment",
     )  # fmt: skip
+    parser.add_argument(
+        "--otlp-profiles", type=otlp_address, metavar="URL",
+        help="send the largest stacks of each hour there as OTLP profiles, which OTLP still "
+        "develops, when the hour is over",
+    )  # fmt: skip
     parser.add_argument("--host", default="", metavar="NAME", help="name of the host in the data")
     parser.add_argument("--cluster", default="", metavar="NAME", help="cluster that it is of")
     accept_option(parser)
     parser.set_defaults(run=run, open_sink=open_sink)
+
+
+def folder(text: str) -> Path:
+    """A folder of this host: files of the running hour are replaced with each rollup."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            "it is no folder. A watch writes to a folder; `tlstax fleet add` puts captures into "
+            "a bucket"
+        )
+    return Path(text)
 
 
 def every(text: str) -> int:
@@ -139,12 +154,19 @@ def otlp_address(text: str) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Record until SIGINT or SIGTERM."""
+    if options.otlp_profiles and not options.raw:
+        raise TlstaxError(
+            "cannot send profiles",
+            "stacks are found in raw windows, and --raw 0 keeps none",
+            "Leave out --raw 0, or --otlp-profiles",
+            ExitCode.USAGE,
+        )
     stop = StopFlag()
     share = None if options.budget == NO_BUDGET else options.budget
     watched = Watched(options.name, options.pid, share, WINDOW_S, accepted=options.accept)
     with options.open_sink(
         *(options.output, options.host, options.cluster, options.every, options.keep),
-        *(options.listen, options.otlp or "", _tell),
+        *(options.listen, options.otlp or "", options.otlp_profiles or "", _tell),
     ) as sink:
         raw = _raw(options, sink)
         try:

@@ -22,15 +22,25 @@ KEPT_MOST: Final = 8
 """Hours whose raw windows are awaited, or whose rows could not be written yet."""
 _PATIENCE_S: Final = 60.0
 
+Explained = Callable[[Recording, Rows], None]
+"""Is called with what the raw windows of an hour explain."""
+
 
 class ExplainedHours:
     """Of one watch."""
 
-    def __init__(self, data: Path, tell: Callable[[str], None], lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        data: Path,
+        tell: Callable[[str], None],
+        lost: Callable[[], None],
+        explained: Explained | None = None,
+    ) -> None:
         """`lost` is called for each hour whose findings or stacks are lost, which is told, too."""
         self._data = data
         self._tell = tell
         self._lost = lost
+        self._explained = explained
         self._awaited: dict[int, Recording] = {}
         self._fired: dict[int, list[columns.Row]] = {}
         self._running: list[Explaining] = []
@@ -83,6 +93,8 @@ class ExplainedHours:
                 self._not_explained(one.hour.capture, one.hour.of.source_id, "")
             else:
                 self._add(one.hour.of, rows)
+                if self._explained:
+                    self._explained(one.hour.of, rows)
         try:
             while self._unwritten:
                 self._write(*self._unwritten[0])

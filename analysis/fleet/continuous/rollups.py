@@ -17,7 +17,7 @@ from tlstax import TlstaxError
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS
 from tlstax.analysis.fleet.continuous.counters import Counters
-from tlstax.analysis.fleet.continuous.explained_hours import ExplainedHours
+from tlstax.analysis.fleet.continuous.explained_hours import Explained, ExplainedHours
 from tlstax.analysis.fleet.continuous.rotation import rotate
 from tlstax.analysis.fleet.continuous.segment import Segment, hour_of
 from tlstax.analysis.fleet.continuous.triggers import Triggers
@@ -62,6 +62,7 @@ class Rollups:
         tell: Tell,
         counters: Counters,
         wall_offset_ns: Callable[[], int] = lambda: time.time_ns() - time.monotonic_ns(),
+        explained: Explained | None = None,
     ) -> None:
         """Raises TlstaxError (USAGE, IO) if the folder cannot be used."""
         self._to = to
@@ -80,7 +81,7 @@ class Rollups:
         self._rotated_hour = 0
         self._is_failing = False
         self._triggers = Triggers()
-        self._explained = ExplainedHours(to.data, tell, counters.findings_lost)
+        self._explained = ExplainedHours(to.data, tell, counters.findings_lost, explained)
 
     # ---- as Sink ----
 

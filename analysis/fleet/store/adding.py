@@ -31,7 +31,7 @@ Files = dict[Place, Any]
 
 def add(rolled: RolledUp, data: Path) -> str:
     """Add a recording; what became of it. Raises TlstaxError (IO, HOST)."""
-    files, of = _by_place(rolled), rolled.recording
+    files, of = by_place(rolled), rolled.recording
     with layout.lock(data, exclusive=False), layout.lock_recording(data, of.source_id):
         outcome = _add(files, data, of, may_rewrite=False)
     if not outcome:
@@ -43,7 +43,7 @@ def add(rolled: RolledUp, data: Path) -> str:
 
 def _add(files: Files, data: Path, of: Recording, *, may_rewrite: bool) -> str:
     """The same under a lock; '' if a compacted file has to be written anew and must not be."""
-    known_ns, new_ns = _recorded_ns(data, files, of), _sum_of(files)
+    known_ns, new_ns = _recorded_ns(data, files, of), recorded_ns_of(files)
     if known_ns > new_ns:
         return LONGER
     if known_ns and all(_has(data, place, rows, of) for place, rows in files.items()):
@@ -57,17 +57,17 @@ def _add(files: Files, data: Path, of: Recording, *, may_rewrite: bool) -> str:
     return ADDED if not known_ns else CHANGED if known_ns == new_ns else REPLACED
 
 
-def _by_place(rolled: RolledUp) -> Files:
+def by_place(rolled: RolledUp) -> Files:
     """One Arrow table for each folder."""
-    by_place: dict[Place, list[Row]] = defaultdict(list)
+    found: dict[Place, list[Row]] = defaultdict(list)
     for tier, tables in rolled.rows.items():
         for table, rows in tables.items():
             for row in rows:
                 start_ns = getattr(row, "start_wall_ns")  # noqa: B009 - all tables have it
-                by_place[Place(tier, table, layout.hour_of(start_ns))].append(row)
+                found[Place(tier, table, layout.hour_of(start_ns))].append(row)
     return {
         place: parquet_files.table_of(place.table, rows)
-        for place, rows in sorted(by_place.items(), key=lambda item: _rank(item[0]))
+        for place, rows in sorted(found.items(), key=lambda item: _rank(item[0]))
     }
 
 
@@ -76,8 +76,8 @@ def _rank(place: Place) -> tuple[bool, int]:
     return place.table is columns.Interval, place.hour_wall_ns
 
 
-def _sum_of(files: Files) -> int:
-    """Recorded time."""
+def recorded_ns_of(files: Files) -> int:
+    """Recorded time in all hours."""
     return sum(
         sum(rows["recorded_ns"].to_pylist())
         for place, rows in files.items()

@@ -93,8 +93,8 @@ def _merge_day(data: Path, hours: Sequence[Place], left_out: list[str]) -> int:
         count = sum(parquet_files.check(path, day.table).num_rows for path in whole)
         if count > DAY_ROWS_MOST:
             return 0
-        batches = _batches(whole, day)
-        parquet_files.write(target, day.table, batches, parquet_files.FINAL_LEVEL)
+        rows = sorted_rows(whole, day)
+        parquet_files.write(target, day.table, rows, parquet_files.FINAL_LEVEL)
         parquet_files.sync(target.parent)
     except UnreadableError as error:
         left_out.append(f"the day of {error.path} was not merged: {error}")
@@ -162,7 +162,7 @@ def _merge(compacted: Path, files: list[Path], place: Place, left_out: list[str]
             count = sum(parquet_files.check(path, place.table).num_rows for path in whole)
             is_small = count <= ROWS_OF_A_GROUP
             level = parquet_files.FINAL_LEVEL if is_small else parquet_files.LIVE_LEVEL
-            parquet_files.write(compacted, place.table, _batches(whole, place), level)
+            parquet_files.write(compacted, place.table, sorted_rows(whole, place), level)
             parquet_files.sync(compacted.parent)
             break
         except UnreadableError as error:
@@ -179,7 +179,7 @@ def remove_stale(folder: Path) -> None:
                 path.unlink()
 
 
-def _batches(files: Sequence[Path], place: Place) -> Iterator[Any]:
+def sorted_rows(files: Sequence[Path], place: Place) -> Iterator[Any]:
     """Sorted rows, as many at a time as share no host with the next."""
     pyarrow = parquet_files.arrow()
     waiting: list[_Piece] = []

@@ -104,7 +104,7 @@ def places(
         date = _DATE.fullmatch(date_folder.name)
         for hour_folder in _folders(date_folder) if date else ():
             hour = _HOUR.fullmatch(hour_folder.name)
-            start_ns = _parsed(date[1], hour[1]) if date and hour else None
+            start_ns = start_of(date[1], hour[1]) if date and hour else None
             if start_ns is None or (end_wall_ns is not None and start_ns >= end_wall_ns):
                 continue
             place = Place(tier, table, start_ns, hour is not None and hour[1] == WHOLE_DAY)
@@ -121,7 +121,8 @@ def _folders(path: Path) -> list[Path]:
         raise output_error(str(path), error) from error
 
 
-def _parsed(date: str, hour: str) -> int | None:
+def start_of(date: str, hour: str) -> int | None:
+    """The start of an hour from the names of its folders (hour 24: of the day); None for others."""
     try:
         of_day = "00" if hour == WHOLE_DAY else hour
         at = datetime.strptime(f"{date} {of_day}", "%Y-%m-%d %H").replace(tzinfo=UTC)

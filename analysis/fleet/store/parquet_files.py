@@ -141,10 +141,17 @@ def options(table: type[Row], level: int = LIVE_LEVEL) -> dict[str, Any]:
     }
 
 
-def write(path: Path, table: type[Row], batches: Iterable[Any], level: int = LIVE_LEVEL) -> int:
-    """Write a file aside and rename it into its place; its size in bytes. `level`: of zstd.
+def write(
+    path: Path,
+    table: type[Row],
+    batches: Iterable[Any],
+    level: int = LIVE_LEVEL,
+    noted: Mapping[bytes, bytes] | None = None,
+) -> int:
+    """Write a file aside and rename it into its place; its size in bytes.
 
-    Readers see the earlier file, or the whole new one. Raises TlstaxError (IO).
+    `level`: of zstd; `noted`: further texts of its footer. Readers see the earlier file, or the
+    whole new one. Raises TlstaxError (IO).
     """
     parquet = arrow("pyarrow.parquet")
     encoding = options(table, level)
@@ -157,7 +164,7 @@ def write(path: Path, table: type[Row], batches: Iterable[Any], level: int = LIV
                 with parquet.ParquetWriter(stream, schema_of(table), **encoding) as writer:
                     for batch in batches:
                         writer.write_table(batch, row_group_size=ROWS_OF_A_GROUP)
-                    writer.add_key_value_metadata(metadata_of(table))
+                    writer.add_key_value_metadata({**metadata_of(table), **(noted or {})})
                 stream.flush()
                 os.fsync(stream.fileno())
                 size_bytes = os.fstat(stream.fileno()).st_size

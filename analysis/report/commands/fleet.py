@@ -25,9 +25,8 @@ from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import quantities
-from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet import columns, location
 from tlstax.analysis.fleet.rollup import capture
-from tlstax.analysis.fleet.store import adding, compaction
 from tlstax.analysis.report.commands import fleet_questions, fleet_record, fleet_sql, fleet_whatif
 from tlstax.analysis.report.commands.fleet_options import add_command
 from tlstax.collectors.capture.printable import complain
@@ -65,11 +64,12 @@ def _add(options: argparse.Namespace) -> int:
             "Add them one by one, or without --host",
             ExitCode.USAGE,
         )
+    location.require(options.data)
     status = ExitCode.OK
     for path in paths:
         try:
             rolled = capture.read(path, options.host, options.cluster)
-            outcome = adding.add(rolled, options.data)
+            outcome = location.add(rolled, options.data)
         except TlstaxError as error:
             if len(paths) == 1 or error.exit_code in (ExitCode.IO, ExitCode.HOST):
                 raise
@@ -104,7 +104,7 @@ def _captures(texts: list[str]) -> Iterator[Path]:
 
 
 def _compact(options: argparse.Namespace) -> int:
-    outcome = compaction.compact(options.data)
+    outcome = location.compact(options.data)
     for text in outcome.left_out:
         print(f"tlstax: {text}", file=sys.stderr)
     print(f"{outcome.merged_count:,} files merged into {outcome.hours_count:,}")

@@ -4,10 +4,10 @@
 import argparse
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from tlstax import ExitCode
+from tlstax.analysis.fleet import location
 from tlstax.analysis.fleet.columns import TIERS
 from tlstax.analysis.fleet.engines.opening import ENGINES
 from tlstax.analysis.fleet.question import Question, parse_time
@@ -25,7 +25,11 @@ def add_command(
     """Add a command with its data set."""
     parser = commands.add_parser(name, help=summary, description=summary)
     parser.add_argument(
-        "--data", metavar="DIR", type=Path, required=True, help="folder of the data set"
+        "--data",
+        metavar="DIR|s3://BUCKET/PREFIX",
+        type=location.parse,
+        required=True,
+        help="where the data set is",
     )
     parser.set_defaults(run=run)
     return parser

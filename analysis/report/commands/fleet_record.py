@@ -12,10 +12,11 @@ from types import FrameType
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.fleet import rounds
+from tlstax.analysis.fleet import location, rounds
+from tlstax.analysis.fleet.location import Location
 from tlstax.analysis.fleet.rollup import capture
 from tlstax.analysis.fleet.rounds import Outcome, Round
-from tlstax.analysis.fleet.store import adding, parquet_files
+from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.report.commands.fleet_options import add_command
 
 _UNITS_S: Final = {"s": 1, "m": 60}
@@ -57,6 +58,7 @@ def _count(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """Record every host; one that cannot be recorded costs its line only."""
     parquet_files.arrow()
+    location.require(options.data)
     hosts = rounds.hosts_in(options.hosts)
     words = ["--name", options.name, "--for", f"{options.for_s:.0f}s", *options.options]
     wanted = Round(
@@ -76,11 +78,11 @@ def run(options: argparse.Namespace) -> int:
     return int(status)
 
 
-def _added(outcome: Outcome, data: Path) -> str:
+def _added(outcome: Outcome, data: Location) -> str:
     """Put it into the data set; '' or why not. Raises TlstaxError (IO, HOST) of the data set."""
     try:
         rolled = capture.read(outcome.capture, outcome.host.plain_name, outcome.host.cluster)
-        adding.add(rolled, data)
+        location.add(rolled, data)
     except TlstaxError as error:
         if error.exit_code in (ExitCode.IO, ExitCode.HOST):
             raise

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.analysis.fleet import location
 from tlstax.analysis.fleet.columns import TABLES, TIERS
 from tlstax.analysis.fleet.engines.duckdb_engine import DuckDb
 from tlstax.analysis.fleet.engines.opening import open_engine
 from tlstax.analysis.fleet.question import Question, parse_time
-from tlstax.analysis.fleet.store import selection
 from tlstax.analysis.fleet.store.parquet_files import arrow
 from tlstax.analysis.report.commands.fleet_options import add_command
 from tlstax.analysis.report.output import write
@@ -34,8 +34,8 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 def _sql(options: argparse.Namespace) -> int:
     limits = [None if text is None else parse_time(text) for text in (options.start, options.end)]
     question = Question(options.data, "duckdb", options.tier, limits[0], limits[1])
-    files = selection.select(options.data, options.tier, TABLES, question.span())
-    with open_engine("duckdb", files, options.data) as engine:
+    files, folder = location.select(options.data, options.tier, TABLES, question.span())
+    with open_engine("duckdb", files, folder) as engine:
         assert isinstance(engine, DuckDb)
         found = engine.read_only(options.sql)
     for text in files.left_out:

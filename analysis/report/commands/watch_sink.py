@@ -10,6 +10,7 @@ from tlstax.analysis.fleet.continuous.counters import Counters
 from tlstax.analysis.fleet.continuous.rollups import Destination, Rollups
 from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.report.live.otlp import OtlpPush, endpoint_of
+from tlstax.analysis.report.live.profile_push import ProfilePush
 from tlstax.analysis.report.live.prometheus import Exposition
 
 
@@ -22,14 +23,19 @@ def open_sink(
     keep_s: float,
     listen: tuple[str, int] | None,
     otlp: str,
+    profiles: str,
     tell: Callable[[str], None],
 ) -> Iterator[Rollups]:
     """Rollups for `tlstax watch`. Raises TlstaxError: HOST if a package is missing, USAGE, IO."""
     parquet_files.arrow()
     counters = Counters()
     to = Destination(data, host or platform.node(), cluster, every_s, keep_s)
-    rollups = Rollups(to, tell, counters)
     with contextlib.ExitStack() as stack:
+        pushed = ProfilePush(profiles, tell) if profiles else None
+        if pushed:
+            stack.callback(pushed.close)  # after the rollups, which explain the last hour
+            tell(f"profiles are sent to {pushed.endpoint} every hour")
+        rollups = Rollups(to, tell, counters, explained=pushed.add if pushed else None)
         stack.callback(rollups.close)
         if listen is not None:
             exposition = Exposition(counters, *listen)

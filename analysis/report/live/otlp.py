@@ -26,7 +26,7 @@ from tlstax.analysis.report.live.measures import (
 
 PATH: Final = "/v1/metrics"
 _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
-_TIMEOUT_S: Final = 10
+TIMEOUT_S: Final = 10
 
 
 class OtlpPush:
@@ -45,22 +45,15 @@ class OtlpPush:
         self._endpoint = endpoint
         self._every_s = every_s
         self._tell = tell
-        self._sdk = _package("opentelemetry.sdk.metrics.export")
+        self._sdk = package("opentelemetry.sdk.metrics.export")
         self._is_failing = False
         self._start_ns = time.time_ns()
-        exporter = _package("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+        exporter = package("opentelemetry.exporter.otlp.proto.http.metric_exporter")
         # What fails is told here, once.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-        self._exporter = exporter.OTLPMetricExporter(endpoint=endpoint, timeout=_TIMEOUT_S)
-        resources = _package("opentelemetry.sdk.resources")
-        facts = {
-            "service.name": "tlstax",
-            "service.version": __version__,
-            "service.instance.id": host,
-            "host.name": host,
-        }
-        self._resource = resources.Resource.create(facts)
-        scopes = _package("opentelemetry.sdk.util.instrumentation")
+        self._exporter = exporter.OTLPMetricExporter(endpoint=endpoint, timeout=TIMEOUT_S)
+        self._resource = resource(host)
+        scopes = package("opentelemetry.sdk.util.instrumentation")
         self._scope = scopes.InstrumentationScope("tlstax", __version__)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -69,7 +62,7 @@ class OtlpPush:
     def close(self) -> None:
         """Send the last values; waits for some seconds at most."""
         self._is_over.set()
-        self._thread.join(2 * _TIMEOUT_S)
+        self._thread.join(2 * TIMEOUT_S)
         self._exporter.shutdown(timeout_millis=0)
 
     def _run(self) -> None:
@@ -78,9 +71,7 @@ class OtlpPush:
         self._send()
 
     def _send(self) -> None:
-        outcome = self._exporter.export(
-            self._data(time.time_ns()), timeout_millis=_TIMEOUT_S * 1000
-        )
+        outcome = self._exporter.export(self._data(time.time_ns()), timeout_millis=TIMEOUT_S * 1000)
         is_sent = outcome is self._sdk.MetricExportResult.SUCCESS
         if is_sent and self._is_failing:
             self._tell(f"metrics are sent to {self._endpoint} again")
@@ -148,10 +139,21 @@ class OtlpPush:
         return sdk.Metric(name=name, description=one.text, unit="ns", data=data)
 
 
-def endpoint_of(address: str) -> str:
+def endpoint_of(address: str, path: str = PATH) -> str:
     """The address of metrics: http://HOST:4318 gets the usual path."""
     rest = address.partition("://")[2]
-    return address if "/" in rest.rstrip("/") else f"{address.rstrip('/')}{PATH}"
+    return address if "/" in rest.rstrip("/") else f"{address.rstrip('/')}{path}"
+
+
+def resource(host: str, what: str = "metrics", option: str = "--otlp") -> Any:
+    """What sends, as the SDK's Resource. Raises TlstaxError (HOST) as `package`."""
+    facts = {
+        "service.name": "tlstax",
+        "service.version": __version__,
+        "service.instance.id": host,
+        "host.name": host,
+    }
+    return package("opentelemetry.sdk.resources", what, option).Resource.create(facts)
 
 
 def _named(name: str) -> tuple[str, str]:
@@ -163,13 +165,14 @@ def _named(name: str) -> tuple[str, str]:
     return f"tlstax.{name}", ""
 
 
-def _package(name: str) -> Any:
+def package(name: str, what: str = "metrics", option: str = "--otlp") -> Any:
+    """A module that sends `what`. Raises TlstaxError (HOST) where it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise TlstaxError(
-            "cannot send metrics",
+            f"cannot send {what}",
             f"the Python package {(error.name or name).split('.')[0]} is not installed whole",
-            "pip install 'tlstax[otlp]', or leave out --otlp",
+            f"pip install 'tlstax[otlp]', or leave out {option}",
             ExitCode.HOST,
         ) from error

@@ -8,13 +8,14 @@ no memory and delays the next scrape by seconds at most.
 import importlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import SECOND_NS
 from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.report.live import protobuf_exposition
 from tlstax.analysis.report.live.measures import (
     PREFIX,
     Distribution,
@@ -60,7 +61,7 @@ class Exposition:
         registry.register(_Collected(counters))
         kind = _Server6 if ":" in host else _Server
         try:
-            self._server = make_server(host, port, client.make_wsgi_app(registry), kind, _Handler)
+            self._server = make_server(host, port, _application(client, registry), kind, _Handler)
         except OSError as error:
             raise TlstaxError(
                 f"cannot serve metrics at {host}:{port}",
@@ -77,6 +78,23 @@ class Exposition:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+def _application(client: Any, registry: Any) -> Callable[..., Any]:
+    """Texts, or protobuf with native histograms for a scraper that likes that best.
+
+    A scraper that names the metrics it wants gets texts: prometheus_client chooses those.
+    """
+    texts = client.make_wsgi_app(registry)
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        is_whole = not environ.get("QUERY_STRING")
+        if not is_whole or not protobuf_exposition.is_wanted(environ.get("HTTP_ACCEPT", "")):
+            return texts(environ, start_response)
+        start_response("200 OK", [("Content-Type", protobuf_exposition.CONTENT_TYPE)])
+        return [protobuf_exposition.render(registry.collect())]
+
+    return answer
 
 
 def _client() -> Any:
@@ -126,6 +144,8 @@ class _Collected:
             *((repr(2**power / SECOND_NS), below(one.counts, power)) for power in _BUCKETS),
             ("+Inf", sum(one.counts.values())),
         ]
-        return self._core.HistogramMetricFamily(
+        family = self._core.HistogramMetricFamily(
             f"{PREFIX}{one.name}", one.text, buckets=buckets, sum_value=one.sum_ns / SECOND_NS
         )
+        family.native_counts = dict(one.counts)
+        return family

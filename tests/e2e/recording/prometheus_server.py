@@ -22,7 +22,9 @@ scrape_configs:
 """
 
 
-def start(folder: Path, rules: str, port: int, spawn: Callable[..., Any]) -> Ask:
+def start(
+    folder: Path, rules: str, port: int, spawn: Callable[..., Any], options: tuple[str, ...] = ()
+) -> Ask:
     """One that scrapes a port every second and evaluates these rules; how it is asked."""
     program = shutil.which("prometheus")
     assert program, "run `make packages-test`"
@@ -32,7 +34,7 @@ def start(folder: Path, rules: str, port: int, spawn: Callable[..., Any]) -> Ask
     spawn(
         [
             program, f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}",
-            f"--web.listen-address=127.0.0.1:{own}", "--log.level=error",
+            f"--web.listen-address=127.0.0.1:{own}", "--log.level=error", *options,
         ]
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from tlstax.tests.e2e.recording.watch_runs import (
     server_of,
     upgrade,
 )
+from tlstax.tests.profile_receiver import Collector, named
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -76,11 +77,34 @@ def test_each_connection_is_counted_once_over_restarts_and_kills(
     program.unlink()
 
 
-def test_hours_have_stacks_of_places_in_builds(lab_directory: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    made = Collector()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def received_times(collector: Collector) -> dict[tuple[str, str], int]:
+    """Time of the profiles in ns by phase and state."""
+    made: dict[tuple[str, str], int] = {}
+    for request in collector.requests:
+        for profile in request.resource_profiles[0].scope_profiles[0].profiles:
+            for sample in profile.samples:
+                known = named(request, sample.attribute_indices)
+                key = known["tlstax.phase"], known["tlstax.state"]
+                made[key] = made.get(key, 0) + sum(sample.values)
+    return made
+
+
+def test_hours_have_stacks_of_places_in_builds(
+    lab_directory: Path, tmp_path: Path, collector: Collector
+) -> None:
     program = copied_server(lab_directory, f"tlstax-{lab_directory.name[-6:]}")
     data = tmp_path / "data"
     with server_of(program) as server:
-        watch = WatchRun(tmp_path / "said", data, "--pid", str(server.pid))
+        profiles = ("--otlp-profiles", collector.address)
+        watch = WatchRun(tmp_path / "said", data, "--pid", str(server.pid), *profiles)
         watch.await_said("recording process")
         driver = Sysbench.of_server(server, table_rows=10)
         driver.run(Load(SCENARIOS["point_select"], THREADS, BUSY_S), "tls", time.sleep)
@@ -90,6 +114,11 @@ def test_hours_have_stacks_of_places_in_builds(lab_directory: Path, tmp_path: Pa
     stacks = rows_of(data, columns.Stacks)
     assert {row["source_id"] for row in stacks} == sources
     assert {row["kind"] for row in stacks if row["user_stack_id"]} == {"on_cpu", "off_cpu"}
+    times: dict[tuple[str, str], int] = {}
+    for row in stacks:
+        key = row["phase"], row["state"]
+        times[key] = times.get(key, 0) + row["time_ns"]
+    assert received_times(collector) == times
     frames = {row["frame_id"]: row for row in rows_of(data, columns.Frame)}
     used = {one for row in rows_of(data, columns.Stack) for one in row["frame_ids"]}
     assert used <= frames.keys()

@@ -5,8 +5,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pyarrow.fs
 import pytest
 
+from tlstax.analysis.fleet.bucket import address
 from tlstax.analysis.fleet.rollup import capture
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.rows import tables as capture_tables
@@ -49,3 +51,22 @@ def half(demo_tables: Tables) -> RolledUp:
 @pytest.fixture(scope="session")
 def profile() -> RolledUp:
     return fleet_replay.profile(DEMO)
+
+
+@pytest.fixture
+def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that holds what the bucket holds."""
+    (tmp_path / "store/fleet").mkdir(parents=True)
+    local = pyarrow.fs.LocalFileSystem()
+
+    class Client(pyarrow.fs.SubTreeFileSystem):  # type: ignore[misc]
+        """As S3: an object needs no folder."""
+
+        def open_output_stream(self, path: str) -> Any:
+            (tmp_path / "store" / path).parent.mkdir(parents=True, exist_ok=True)
+            return super().open_output_stream(path)
+
+    made = Client(str(tmp_path / "store"), local)
+    monkeypatch.setattr(address, "_client", lambda **_: made)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "store/fleet/all"

@@ -156,7 +156,7 @@ def test_histograms_are_those_of_the_data_set(counters: Counters, collector: Col
 def test_a_server_that_refuses_is_told_once_and_tried_again(
     counters: Counters, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(otlp, "_TIMEOUT_S", 1)
+    monkeypatch.setattr(otlp, "TIMEOUT_S", 1)
     said: list[str] = []
     collector.status = 400
     push = OtlpPush(counters, endpoint_of(collector.address), "db1", 0.1, said.append)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Merge the objects of each hour into one, and remove what nobody reads any more.
+
+The merged object is put under a new name. What it replaces is removed by a later run, when no
+reader that listed the bucket before can still want it: readers need no lock.
+"""
+
+import secrets
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.bucket import copies, mirror
+from tlstax.analysis.fleet.bucket.address import REQUESTS_MOST, Bucket
+from tlstax.analysis.fleet.bucket.copies import Choice, Copy, Held
+from tlstax.analysis.fleet.columns import SECOND_NS, TABLES, TIERS, Row, tiers_of
+from tlstax.analysis.fleet.store import compaction, parquet_files
+from tlstax.analysis.fleet.store.compaction import Outcome
+from tlstax.analysis.fleet.store.layout import Place
+from tlstax.analysis.fleet.store.parquet_files import ROWS_OF_A_GROUP, UnreadableError
+
+GRACE_NS: Final = 15 * 60 * SECOND_NS
+"""So long after it was replaced an object is kept: stores refuse clocks that differ by more."""
+UNFINISHED_NS: Final = 24 * 3600 * SECOND_NS
+"""So old is an object whose writer is taken for dead."""
+
+
+def compact(bucket: Bucket, now_wall_ns: int | None = None) -> Outcome:
+    """Compact every hour that has more than one object. Raises TlstaxError (IO, CAPTURE)."""
+    now_ns = time.time_ns() if now_wall_ns is None else now_wall_ns
+    mirror.trim(mirror.root(bucket).parent)
+    folders = merged = 0
+    left_out: list[str] = []
+    for tier in TIERS:
+        told: list[str] = []
+        intervals = _listed(bucket, tier, columns.Interval, told)
+        left_out += told
+        now, before = (
+            mirror.winners_of({hour: list(keep(held)) for hour, held in intervals.items()})
+            for keep in (list, lambda held: _older(held, now_ns - GRACE_NS))
+        )
+        for table in [one for one in TABLES if tier in tiers_of(one)]:
+            is_known = table is columns.Interval
+            found = intervals if is_known else _listed(bucket, tier, table, left_out)
+            for hour_ns, held in found.items():
+                of, of_before = now.get(hour_ns, {}), before.get(hour_ns, {})
+                count = _merge(bucket, held, of, now_ns, left_out)
+                folders += count > 0
+                merged += count
+                if not told:  # else rows may belong to intervals that cannot be read
+                    _remove(bucket, held, of, of_before, now_ns)
+    return Outcome(folders, merged, left_out)
+
+
+def _listed(bucket: Bucket, tier: str, table: type[Row], left_out: list[str]) -> mirror.Hours:
+    """The objects of a table by hour."""
+
+    def look() -> tuple[mirror.Hours, list[str]]:
+        told: list[str] = []
+        return mirror.listed(bucket, tier, table, told), told
+
+    found, told = copies.again(look)
+    left_out += told
+    return found
+
+
+def _older(held: Iterable[Held], before_ns: int) -> list[Held]:
+    return [one for one in held if one.stored.changed_wall_ns < before_ns]
+
+
+def _merge(
+    bucket: Bucket, held: list[Held], of: Mapping[int, Copy], now_ns: int, left_out: list[str]
+) -> int:
+    """Merge what counts of an hour; how many objects were merged."""
+    chosen = copies.choose(held, of)
+    while len(chosen) > 1 or any(one.without for one in chosen):
+        try:
+            _put_merged(bucket, chosen, chosen[0].held.place, of, now_ns)
+            return len(chosen)
+        except _DamagedError as error:
+            left_out.append(f"{bucket.url(error.key)} was not merged: {error}")
+            chosen = [one for one in chosen if one.held.stored.key != error.key]
+        except _GoneError:
+            return 0  # another one merged it
+    return 0
+
+
+class _GoneError(Exception):
+    """An object was removed."""
+
+
+class _DamagedError(Exception):
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(why)
+        self.key = key
+
+
+def _put_merged(
+    bucket: Bucket, chosen: list[Choice], place: Place, of: Mapping[int, Copy], now_ns: int
+) -> None:
+    """Raises _GoneError, _DamagedError."""
+    told: list[str] = []
+    try:
+        fetched = mirror.fetch(bucket, chosen, told)
+    except FileNotFoundError as error:
+        raise _GoneError from error
+    keys = {path: one.held.stored.key for one, path in fetched}
+    whole = set(keys.values())
+    if damaged := [key for one in chosen if (key := one.held.stored.key) not in whole]:
+        raise _DamagedError(damaged[0], told[0].rpartition(": ")[2])
+    held = {
+        source_id: of[source_id]
+        for one in chosen
+        for source_id, copy in one.held.copies.items()
+        if source_id not in one.without and of.get(source_id) == copy
+    }
+    with tempfile.TemporaryDirectory(prefix="tlstax-compact-") as folder:
+        local = Path(folder) / "merged.parquet"
+        try:
+            count = sum(parquet_files.check(path, place.table).num_rows for path in keys)
+            is_small = count <= ROWS_OF_A_GROUP
+            level = parquet_files.FINAL_LEVEL if is_small else parquet_files.LIVE_LEVEL
+            noted = {copies.COPIES_KEY: copies.footer_text(held)}
+            rows = compaction.sorted_rows(list(keys), place)
+            parquet_files.write(local, place.table, rows, level, noted)
+        except UnreadableError as error:
+            raise _DamagedError(keys[error.path], str(error)) from error
+        bucket.put(local, copies.merged_key(place, now_ns, secrets.token_hex(8)))
+
+
+def _remove(
+    bucket: Bucket,
+    held: list[Held],
+    of: Mapping[int, Copy],
+    of_before: Mapping[int, Copy],
+    now_ns: int,
+) -> None:
+    """Remove objects that no reader has chosen for some time."""
+    old = _older(held, now_ns - GRACE_NS)
+    wanted = {
+        one.held.stored.key
+        for chosen in (copies.choose(held, of), copies.choose(old, of_before))
+        for one in chosen
+    }
+    unwanted = []
+    for one in old:
+        is_young = one.stored.changed_wall_ns > now_ns - UNFINISHED_NS
+        if one.stored.key not in wanted and not (copies.is_unfinished(one, of) and is_young):
+            unwanted.append(one.stored.key)
+    with ThreadPoolExecutor(REQUESTS_MOST) as pool:
+        list(pool.map(bucket.remove, unwanted))

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A server that receives OTLP profiles and takes the protocol's messages apart."""
+
+import gzip
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import (
+    ExportProfilesServiceRequest,
+    ExportProfilesServiceResponse,
+)
+
+
+class Collector(ThreadingHTTPServer):
+    """Receives profiles."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.requests: list[Any] = []
+        self.headers: list[dict[str, str]] = []
+        self.answers: list[tuple[int, bytes]] = []
+        """Status and content of the next answers; then all is well."""
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            content = gzip.decompress(content)
+        request = ExportProfilesServiceRequest()
+        request.ParseFromString(content)
+        good = ExportProfilesServiceResponse().SerializeToString()
+        status, answer = self.server.answers.pop(0) if self.server.answers else (200, good)
+        if status == 200:
+            self.server.headers.append({"path": self.path, **self.headers})
+            self.server.requests.append(request)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/x-protobuf")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base says
+        """Nothing."""
+
+
+def named(request: Any, indices: Any) -> dict[str, str]:
+    """Attributes by name."""
+    words = request.dictionary.string_table
+    found = [request.dictionary.attribute_table[at] for at in indices]
+    return {words[one.key_strindex]: one.value.string_value for one in found}
