@@ -48,6 +48,7 @@ from tlstax.analysis.rows import (
     heatmap,
     latency,
     ledger,
+    open_commands,
     operations,
     roles,
     untracked,
@@ -242,6 +243,12 @@ def _latencies(part: Group, tables: Tables) -> list[Distribution]:
     seen = _seen(part, tables)
     of = window_units.of_group(part, tables.windows)
     by_unit = latency.merge_by_unit(tables.latencies, of.unit_of, of.units.count)
+    merged = latency.merge(tables.latencies, part.window_ids)
+    unfinished = open_commands.lengths_ns(
+        open_commands.unfinished(tables.ledger, tables.windows, tables.threads, part.window_ids)
+    )
+    if unfinished:
+        merged.setdefault("command", {})
     return [
         dataclasses.replace(
             latency.distribution(
@@ -251,10 +258,11 @@ def _latencies(part: Group, tables: Tables) -> list[Distribution]:
                 buckets,
                 by_unit[phase],
                 of.units,
+                unfinished if phase == "command" else (),
             ),
             estimate=(shakes if phase in HANDSHAKE_PHASES else seen).text,
         )
-        for phase, buckets in latency.merge(tables.latencies, part.window_ids).items()
+        for phase, buckets in merged.items()
     ]
 
 

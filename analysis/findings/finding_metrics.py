@@ -6,7 +6,7 @@ label says. What is missing in a capture is a metric without a value, and no rul
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -290,9 +290,14 @@ def _add_locks(found: Metrics, blocks: Blocks, served: Floats) -> None:
     waits of commands without a class count as row locks only if that counter shows so much time.
     """
     row_ns = float(blocks.sums("counter:Innodb_row_lock_time")[0]) * 1e6
+    under_way = blocks.sums("unfinished:blocked_lock", "unfinished:blocked_futex")
+    if under_way[0]:  # the counter grows when a wait ends
+        row_ns = max(row_ns, float(blocks.sums("level:row_locks")[0]))
     named = ("wait:commit", "wait:table_lock", "wait:adaptive_hash", "wait:row_lock")
     locks = blocks.sums(*blocks.matching(lambda phase, state: state == "blocked_lock"))
     locks = np.maximum(0.0, locks - blocks.sums("locked:named"))
+    if not blocks.sums("level:read")[0]:  # no stack and no counter tells what it was
+        locks = np.maximum(0.0, locks - blocks.sums("unfinished:blocked_lock"))
     futexes = blocks.sums("time:command/blocked_futex")
     futexes = np.maximum(0.0, futexes - np.maximum(0.0, blocks.sums(*named) - locks))
     rows = blocks.sums("wait:row_lock")
@@ -303,9 +308,14 @@ def _add_locks(found: Metrics, blocks: Blocks, served: Floats) -> None:
         tables_wait = tables_wait + locks
         if row_ns >= 0.5 * futexes[0] > 0:
             rows = rows + futexes
+    commands = blocks.sums("ended:command", "unfinished")
     for name, time_ns in (("row_lock", rows), ("table_lock", tables_wait)):
         found[f"{name}_share"] = blocks.metric(ratio(time_ns, served))
-        found[f"{name}_ns"] = blocks.metric(ratio(time_ns, blocks.sums("ended:command")))
+        mean = blocks.metric(ratio(time_ns, commands))
+        found[f"{name}_ns"] = replace(mean, at_least=bool(under_way[0]))
+    longest = [blocks.longest_ns.get(state, 0) for state in ("blocked_lock", "blocked_futex")]
+    if max(longest):
+        found["unfinished_ns"] = replace(exact(max(longest)), at_least=True)
 
 
 def _add_cost(found: Metrics, blocks: Blocks) -> None:
