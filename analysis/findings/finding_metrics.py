@@ -7,7 +7,7 @@ label says. What is missing in a capture is a metric without a value, and no rul
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,14 @@ _WAITS: Final = (
 """Kinds of waits that have metrics of their own."""
 
 
+class Awaited(NamedTuple):
+    """Waits for the client while connecting: of all units, then of each."""
+
+    per_connection_ns: Floats
+    share: Floats
+    """Of the served time."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """The metrics of one group, and what turns shares into times."""
@@ -52,6 +60,7 @@ class Judged:
     block_count: int
     needed_ns: float = 0.0
     """How long a recording like this one must be at least for the rules; 0 if it is long enough."""
+    awaited: Awaited | None = None
 
 
 def gather(
@@ -84,7 +93,15 @@ def gather(
     if tables.clients is not None:
         add_client(found, part, tables, client_counts)
     per_ns = float(served[0] / operations[0]) if operations[0] else 0.0
-    return Judged(found, operation, per_ns, blocks.count, throughout.needed_ns(part, tables))
+    needed_ns = throughout.needed_ns(part, tables)
+    return Judged(found, operation, per_ns, blocks.count, needed_ns, _awaited(blocks, served))
+
+
+def _awaited(blocks: Blocks, served: Floats) -> Awaited:
+    time_ns = blocks.sums(*_parts(blocks)["connecting_network"])
+    time_ns = np.maximum(0.0, time_ns - _not_client(blocks))
+    connections = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
+    return Awaited(ratio(time_ns, connections), np.minimum(1.0, ratio(time_ns, served)))
 
 
 def _operations(part: Group, blocks: Blocks) -> tuple[str, Floats]:

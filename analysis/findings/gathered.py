@@ -33,6 +33,6 @@ def findings_of(
         for part in parts:
             plaintext = arm_metrics.partner_of(part, tuple(parts))
             if plaintext is not None:
-                arm_metrics.add_client_of_arms(judged[part.name].metrics, part, plaintext)
+                arm_metrics.add_client_of_arms(judged[part.name], part, plaintext)
     found = [line for part in parts for line in rules.judge(part, judged[part.name])]
     return rules.arrange(found), rules.note(judged.values())
