@@ -42,6 +42,15 @@ from tlstax.collectors.capture.reader import CaptureReader
 
 SIGNATURES: Final = ("rsa:2048", "rsa:3072", "rsa:4096", "ec:p256", "ec:p384", "ed25519")
 """Kinds of key that signatures are measured for, to recognise the recorded one."""
+_SERVES: Final = {
+    "--from-key": ("--key", "--resume"),
+    "--costs": ("--key", "--resume", "--cipher"),
+    "--save-costs": ("--key", "--resume", "--cipher"),
+    "--from-cipher": ("--cipher",),
+    "--measured": ("--library",),
+    "--warm": ("--pool",),
+}
+"""Options that only some wishes use."""
 
 
 def register(
@@ -157,7 +166,7 @@ def _print(prediction: Prediction, options: argparse.Namespace) -> int:
 
 
 def _require_scenario(options: argparse.Namespace) -> None:
-    """TlstaxError (USAGE) for no wish, and for wishes that were not looked at together."""
+    """TlstaxError (USAGE) for no wish, wishes that were not looked at together, idle options."""
     others = options.key or options.cipher or options.pool or options.library
     if options.no_tls and (others or options.resume is not None):
         raise TlstaxError(
@@ -180,6 +189,20 @@ def _require_scenario(options: argparse.Namespace) -> None:
             "Ask for one after the other",
             ExitCode.USAGE,
         )
+    for option, wishes in _SERVES.items():
+        if _is_given(options, option) and not any(_is_given(options, one) for one in wishes):
+            raise TlstaxError(
+                f"{option} has no effect here",
+                f"only {' and '.join(wishes)} use{'s' if len(wishes) == 1 else ''} it",
+                f"Leave {option} out, or add one of them"
+                if len(wishes) > 1
+                else f"Leave {option} out, or add {wishes[0]}",
+                ExitCode.USAGE,
+            )
+
+
+def _is_given(options: argparse.Namespace, option: str) -> bool:
+    return getattr(options, option.removeprefix("--").replace("-", "_")) is not None
 
 
 def _ciphers(options: argparse.Namespace, side: RecordingSelection) -> list[str]:
