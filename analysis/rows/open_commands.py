@@ -38,6 +38,8 @@ def place(
 ) -> list[Ledger]:
     """The rows; waits of open connections outside of all phases are in `command`.
 
+    So is all else that a thread did outside of phases in a window without a wait for the network:
+    a wait may be a loop of shorter ones.
     Only of threads that serve one connection at a time: those of a pool await events, too.
     """
     lost = {one.thread_id for one in rows if one.phase in _OUTSIDE and one.state in _OF_COMMANDS}
@@ -46,11 +48,16 @@ def place(
     if not serving or not followed:
         return list(rows)
     known = _known(rows, windows, serving, followed)
+    awaits = {
+        (row.window_id, row.thread_id)
+        for row in rows
+        if row.phase in _OUTSIDE and row.state == "blocked_network"
+    }
     return [
         row._replace(phase="command")
         if row.phase in _OUTSIDE
-        and row.state in _OF_COMMANDS
-        and (row.window_id, row.thread_id) in known
+        and (at := (row.window_id, row.thread_id)) in known
+        and (row.state in _OF_COMMANDS or at not in awaits)
         else row
         for row in rows
     ]

@@ -99,6 +99,16 @@ def test_a_wait_from_before_the_recording_is_told_by_what_follows_it() -> None:
     assert placed([PARKED, "handshake", BUSY]) == [(1, "background")], "it may have connected"
 
 
+def test_a_loop_of_waits_is_in_a_command_as_a_whole() -> None:
+    """MariaDB wakes each second while it waits for a metadata lock."""
+    loop = {("background", "blocked_lock"): S - 100, ("background", "on_cpu"): 100}
+    assert unfinished([loop, loop, BUSY]) == [2 * S]
+    reads = {**loop, ("background", "blocked_network"): S}
+    ledger, windows = recorded([reads, BUSY])
+    rows = open_commands.place(ledger, windows, SERVING, PROBES)
+    assert [row.phase for row in rows[:3]] == ["command", "background", "background"]
+
+
 def test_a_long_wait_has_its_stacks_where_it_took_place() -> None:
     """A wait of 3 s in windows of 1 s is recorded in the last one, with its whole length."""
     half = {("command", "blocked_lock"): S // 2, ("command", "on_cpu"): S // 2}
