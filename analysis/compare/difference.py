@@ -36,7 +36,8 @@ from tlstax.analysis.model.difference import (
     Step,
 )
 from tlstax.analysis.quantities import factor_text, measure_text, time_text, unseen_text
-from tlstax.analysis.rows import handshakes, latency, open_commands
+from tlstax.analysis.rows import handshakes, latency
+from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.statistics import medians, verdicts
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.units import interval_note

@@ -48,13 +48,13 @@ from tlstax.analysis.rows import (
     heatmap,
     latency,
     ledger,
-    open_commands,
     operations,
     roles,
     untracked,
     window_units,
 )
 from tlstax.analysis.rows.coverage import Coverage
+from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.rows.tables import Group, Tables, groups
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS

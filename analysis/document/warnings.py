@@ -7,7 +7,7 @@ from typing import Final
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
 from tlstax.analysis.model.trust import Closure, LossLine, Observer, Symbols, UntrackedThreads
 from tlstax.analysis.quantities import share_text, time_text
-from tlstax.analysis.rows import open_commands
+from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture import known_sources
 from tlstax.collectors.capture.vocabulary import REPAIRS

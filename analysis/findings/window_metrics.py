@@ -16,7 +16,8 @@ import numpy as np
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
 from tlstax.analysis.findings import throughout
-from tlstax.analysis.rows import ledger, open_commands, window_units
+from tlstax.analysis.rows import ledger, window_units
+from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import medians, shares

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
-from tlstax.analysis.rows import followed, open_commands, operations, wait_places
+from tlstax.analysis.rows import operations
+from tlstax.analysis.rows.edges import followed, open_commands, wait_places
 from tlstax.analysis.rows.samples import Samples, columns_of
 from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader

@@ -42,13 +42,12 @@ from tlstax.collectors.capture.reader import CaptureReader
 
 SIGNATURES: Final = ("rsa:2048", "rsa:3072", "rsa:4096", "ec:p256", "ec:p384", "ed25519")
 """Kinds of key that signatures are measured for, to recognise the recorded one."""
-_SERVES: Final = {
-    "--from-key": ("--key", "--resume"),
-    "--costs": ("--key", "--resume", "--cipher"),
-    "--save-costs": ("--key", "--resume", "--cipher"),
-    "--from-cipher": ("--cipher",),
-    "--measured": ("--library",),
-    "--warm": ("--pool",),
+_USED_BY: Final = {
+    **dict.fromkeys(("costs", "save_costs"), ("key", "resume", "cipher")),
+    "from_key": ("key", "resume"),
+    "from_cipher": ("cipher",),
+    "measured": ("library",),
+    "warm": ("pool",),
 }
 """Options that only some wishes use."""
 
@@ -189,20 +188,17 @@ def _require_scenario(options: argparse.Namespace) -> None:
             "Ask for one after the other",
             ExitCode.USAGE,
         )
-    for option, wishes in _SERVES.items():
-        if _is_given(options, option) and not any(_is_given(options, one) for one in wishes):
+    given = {name for name, value in vars(options).items() if value is not None}
+    for option, wishes in _USED_BY.items():
+        if option in given and given.isdisjoint(wishes):
+            names = " or ".join(f"--{one}" for one in wishes)
+            option = f"--{option.replace('_', '-')}"
             raise TlstaxError(
                 f"{option} has no effect here",
-                f"only {' and '.join(wishes)} use{'s' if len(wishes) == 1 else ''} it",
-                f"Leave {option} out, or add one of them"
-                if len(wishes) > 1
-                else f"Leave {option} out, or add {wishes[0]}",
+                f"it is used with {names} only",
+                f"Leave {option} out, or add {names}",
                 ExitCode.USAGE,
             )
-
-
-def _is_given(options: argparse.Namespace, option: str) -> bool:
-    return getattr(options, option.removeprefix("--").replace("-", "_")) is not None
 
 
 def _ciphers(options: argparse.Namespace, side: RecordingSelection) -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.analysis.rows import open_commands, tables
+from tlstax.analysis.rows import tables
+from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.recording.by_recorder.recorder import Recorder

@@ -88,7 +88,10 @@ def judge(found: Sequence[Round], most: float) -> Verdict:
     lab = [one.lab_ns for one in found]
     canary = [one.canary_ns for one in found]
     apart = [one.canary_ns - one.lab_ns for one in found]
-    return Verdict(*(medians.of_values(values, units) for values in (lab, canary, apart)), most)
+    of_lab, of_canary, of_apart = (
+        medians.of_values(values, units) for values in (lab, canary, apart)
+    )
+    return Verdict(of_lab, of_canary, of_apart, most)
 
 
 def account(server: PrivateServer, folder: Path) -> Access:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tlstax.analysis.rows import latency, open_commands, wait_places
+from tlstax.analysis.rows import latency
+from tlstax.analysis.rows.edges import open_commands, wait_places
 from tlstax.collectors.capture.schema import Ledger, OffcpuStack, Probe, Thread, Window
 
 S = 1_000_000_000

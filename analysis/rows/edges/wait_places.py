@@ -9,7 +9,7 @@ to earlier windows of the stretch, as far as their ledgers have time that no row
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from tlstax.analysis.rows import stretches
+from tlstax.analysis.rows.edges import stretches
 from tlstax.collectors.capture.schema import Ledger, OffcpuStack, Window
 
 _Cell = tuple[int, str, str]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tlstax.analysis.rows import stretches
+from tlstax.analysis.rows.edges import stretches
 from tlstax.collectors.capture.schema import Ledger, Probe, Thread, Window
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
 
