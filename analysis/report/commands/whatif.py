@@ -192,13 +192,9 @@ def _require_scenario(options: argparse.Namespace) -> None:
     for option, wishes in _USED_BY.items():
         if option in given and given.isdisjoint(wishes):
             names = " or ".join(f"--{one}" for one in wishes)
-            option = f"--{option.replace('_', '-')}"
-            raise TlstaxError(
-                f"{option} has no effect here",
-                f"it is used with {names} only",
-                f"Leave {option} out, or add {names}",
-                ExitCode.USAGE,
-            )
+            what = f"--{option.replace('_', '-')} has no effect here"
+            do = f"Leave it out, or add {names}"
+            raise TlstaxError(what, f"it is used with {names} only", do, ExitCode.USAGE)
 
 
 def _ciphers(options: argparse.Namespace, side: RecordingSelection) -> list[str]:
