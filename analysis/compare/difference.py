@@ -212,9 +212,8 @@ def _latencies(before: RecordingSelection, after: RecordingSelection) -> list[La
             side["handshake_wall"] = wall
     unfinished = [
         open_commands.lengths_ns(
-            open_commands.unfinished(
-                side.tables.ledger, side.tables.windows, side.tables.threads, side.group.window_ids
-            )
+            open_commands.unfinished(side.tables.ledger, side.tables.windows, side.tables.threads),
+            side.group.window_ids,
         )
         for side in (before, after)
     ]

@@ -82,7 +82,7 @@ def unfinished_commands(tables: Tables) -> list[str]:
     """Which commands are known by a lower bound only."""
     every = {window.window_id for window in tables.windows}
     found = open_commands.lengths_ns(
-        open_commands.unfinished(tables.ledger, tables.windows, tables.threads, every)
+        open_commands.unfinished(tables.ledger, tables.windows, tables.threads), every
     )
     if not found:
         return []

@@ -5,7 +5,7 @@ Shares are of the time that the server spent on connections (`served`), times ar
 label says. What is missing in a capture is a metric without a value, and no rule holds on it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -30,6 +30,7 @@ from tlstax.analysis.findings.window_metrics import (
     exact,
     ratio,
 )
+from tlstax.analysis.rows.edges.open_commands import Unfinished
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.units import Floats
@@ -70,9 +71,10 @@ def gather(
     counts: Mapping[int, Counts],
     waits: Mapping[int, WaitTimes],
     client_counts: Mapping[int, Counts],
+    unfinished: Sequence[Unfinished] = (),
 ) -> Judged:
     """Every metric of a group."""
-    blocks = window_metrics.fill(part, tables, sums, counts, waits)
+    blocks = window_metrics.fill(part, tables, sums, counts, waits, unfinished)
     served = blocks.sums(*blocks.matching(lambda phase, state: True))
     operation, operations = _operations(part, blocks)
     found: Metrics = {}
@@ -331,8 +333,8 @@ def _add_locks(found: Metrics, blocks: Blocks, served: Floats) -> None:
         mean = blocks.metric(ratio(time_ns, commands))
         found[f"{name}_ns"] = replace(mean, at_least=bool(under_way[0]))
     longest = [blocks.longest_ns.get(state, 0) for state in ("blocked_lock", "blocked_futex")]
-    if max(longest):
-        found["unfinished_ns"] = replace(exact(max(longest)), at_least=True)
+    least = replace(exact(max(longest)), at_least=True)
+    found["unfinished_ns"] = least if least.value else Metric(None)
 
 
 def _add_cost(found: Metrics, blocks: Blocks) -> None:

@@ -17,7 +17,7 @@ from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
 from tlstax.analysis.findings import throughout
 from tlstax.analysis.rows import ledger, window_units
-from tlstax.analysis.rows.edges import open_commands
+from tlstax.analysis.rows.edges.open_commands import Unfinished
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import medians, shares
@@ -143,6 +143,7 @@ def fill(
     sums: Mapping[int, Totals],
     counts: Mapping[int, Counts],
     waits: Mapping[int, WaitTimes],
+    unfinished: Iterable[Unfinished] = (),
 ) -> Blocks:
     """All sums of a group by block."""
     of = window_units.of_group(part, seen_windows(part, tables.windows))
@@ -178,12 +179,11 @@ def fill(
     throughout.add_counters(blocks.add, block_of, part, tables)
     throughout.add_row_locks(blocks.add, block_of, part, tables)
     _add_cost(blocks, block_of, tables)
-    for wait in open_commands.unfinished(
-        tables.ledger, tables.windows, tables.threads, part.window_ids
-    ):
-        block = block_of[wait.window_id]
-        blocks.add("unfinished", block, 0 if wait.is_same else 1)
-        blocks.add(f"unfinished:{wait.state}", block, wait.least_ns)
+    for wait in unfinished:
+        if (at := block_of.get(wait.window_id)) is None:
+            continue
+        blocks.add("unfinished", at, 0 if wait.is_same else 1)
+        blocks.add(f"unfinished:{wait.state}", at, wait.least_ns)
         blocks.longest_ns[wait.state] = max(wait.least_ns, blocks.longest_ns.get(wait.state, 0))
     return blocks
 

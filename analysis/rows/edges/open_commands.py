@@ -121,23 +121,22 @@ def unfinished(
     rows: Iterable[Ledger],
     windows: Iterable[Window],
     threads: Iterable[Thread],
-    window_ids: Collection[int],
 ) -> list[Unfinished]:
-    """Commands of these windows that took all of the first or last ones of a stretch.
+    """Commands that took all of the first or last windows of a stretch.
 
     The end of one stretch and the beginning of the next may be one command (`is_same`).
     """
     serving = {one.thread_id for one in threads if one.role in _SERVES}
     cells: dict[int, dict[int, dict[tuple[str, str], int]]] = defaultdict(dict)
     for row in rows:
-        if row.thread_id in serving and row.window_id in window_ids and row.time_ns > 0:
+        if row.thread_id in serving and row.time_ns > 0:
             mine = cells[row.window_id].setdefault(row.thread_id, {})
             mine[row.phase, row.state] = mine.get((row.phase, row.state), 0) + row.time_ns
     found: list[Unfinished] = []
     before: set[int] = set()
     """Threads that had a command under way when the last stretch ended."""
     last: Window | None = None
-    for stretch in stretches.of_windows(one for one in windows if one.window_id in window_ids):
+    for stretch in stretches.of_windows(windows):
         if last and (last.target_id, last.run_id) != (stretch[0].target_id, stretch[0].run_id):
             before = set()
         last = stretch[-1]
@@ -194,11 +193,13 @@ def _unfinished(
     return Unfinished(thread, kept[-1].window_id, sum(sums.values()), state, is_same)
 
 
-def lengths_ns(found: Iterable[Unfinished]) -> list[int]:
-    """What each command lasted at least; of what may be one command, its longest part."""
+def lengths_ns(found: Iterable[Unfinished], window_ids: Collection[int]) -> list[int]:
+    """What each command of these windows lasted at least; of what may be one, its longest part."""
     longest: list[int] = []
     place: dict[int, int] = {}
     for one in found:
+        if one.window_id not in window_ids:
+            continue
         if one.is_same:
             longest[place[one.thread_id]] = max(longest[place[one.thread_id]], one.least_ns)
         else:

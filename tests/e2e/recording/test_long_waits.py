@@ -73,8 +73,8 @@ def recorded(capture: Path) -> tuple[Tables, list[int]]:
     with CaptureReader.open(capture) as reader:
         rows = tables.load(reader)
     every = {window.window_id for window in rows.windows}
-    found = open_commands.unfinished(rows.ledger, rows.windows, rows.threads, every)
-    return rows, open_commands.lengths_ns(found)
+    found = open_commands.unfinished(rows.ledger, rows.windows, rows.threads)
+    return rows, open_commands.lengths_ns(found, every)
 
 
 def locked_ns(rows: Tables) -> Counter[int]:

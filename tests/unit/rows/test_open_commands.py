@@ -35,7 +35,7 @@ def unfinished(seconds: Sequence[Cells | str], role: str = "connection") -> list
     threads = [SERVING[0]._replace(role=role)]
     placed = open_commands.place(ledger, windows, threads, PROBES)
     every = {window.window_id for window in windows}
-    return open_commands.lengths_ns(open_commands.unfinished(placed, windows, threads, every))
+    return open_commands.lengths_ns(open_commands.unfinished(placed, windows, threads), every)
 
 
 def placed(seconds: Sequence[Cells | str], **other: object) -> list[tuple[int, str]]:
@@ -59,7 +59,7 @@ def test_a_command_that_computes_is_one_where_records_are_seen() -> None:
     ledger, windows = recorded([BUSY, computing])
     assert unfinished([BUSY, computing]) == [S]
     flow = [window._replace(level="flow") for window in windows]
-    assert not open_commands.unfinished(ledger, flow, SERVING, {1, 2}), "it may be many"
+    assert not open_commands.unfinished(ledger, flow, SERVING), "it may be many"
 
 
 def test_an_endless_command_of_a_replica_is_no_long_one() -> None:
